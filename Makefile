@@ -1,0 +1,37 @@
+# Everything a fresh machine needs: Python >= 3.11 with venv and a C compiler. See CONTRIBUTING.md.
+
+PYTHON ?= python3
+PY := .venv/bin/python
+SOURCES := pyproject.toml setup.py $(wildcard ottla/*/*.pyx ottla/*/*.pxd ottla/*/*.h \
+	ottla/*/*/*.pyx ottla/*/*/*.pxd)
+
+.PHONY: build run test lint
+
+build: .venv/.built
+
+.venv/.base:
+	$(PYTHON) -m venv .venv
+	$(PY) -m pip install -q "setuptools>=77" "Cython>=3.1"
+	touch $@
+
+.venv/.built: .venv/.base $(SOURCES)
+	$(PY) -m pip install -q --no-build-isolation -e .
+	touch $@
+
+.venv/.test: .venv/.built pyproject.toml
+	$(PY) -m pip install -q --no-build-isolation -e ".[test]"
+	touch $@
+
+.venv/.lint: .venv/.base pyproject.toml
+	$(PY) -m pip install -q "ruff>=0.12" "mypy>=1.15"
+	touch $@
+
+run: build
+	.venv/bin/ottla server start
+
+test: .venv/.test
+	.venv/bin/pytest -q
+
+lint: .venv/.lint .venv/.test
+	.venv/bin/ruff check ottla tests compat_tests benchmarks setup.py
+	.venv/bin/mypy

@@ -1,0 +1,101 @@
+# Record batch, format v2, as stored and as sent (big-endian). base_offset and leader_epoch precede the
+# checksum's range, so that the leader may set them without touching the client's bytes.
+#
+#   0             8        12             16      17    21           23                  27
+#   | base_offset | length | leader_epoch | magic | crc | attributes | last_offset_delta | ...
+#                                                       '-------- crc32c covers from here to the end
+#   27               35              43            51               53              57             61
+#   | base_timestamp | max_timestamp | producer_id | producer_epoch | base_sequence | record_count | records
+#
+# length counts the bytes behind itself: a batch takes 12 + length bytes. Attributes, from the lowest bit:
+# 0-2 codec, 3 timestamp type (1 = LogAppendTime), 4 transactional, 5 control, 6 delete horizon set.
+
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
+
+from ottla.wire.byteorder cimport load_int16, load_int32, load_int64, store_int32, store_int64
+
+cdef enum:
+    LENGTH_AT = 8
+    LEADER_EPOCH_AT = 12
+    MAGIC_AT = 16
+    CRC_AT = 17
+    ATTRIBUTES_AT = 21
+    LAST_OFFSET_DELTA_AT = 23
+    BASE_TIMESTAMP_AT = 27
+    MAX_TIMESTAMP_AT = 35
+    PRODUCER_ID_AT = 43
+    PRODUCER_EPOCH_AT = 51
+    BASE_SEQUENCE_AT = 53
+    RECORD_COUNT_AT = 57
+    RECORDS_AT = 61
+    LOG_OVERHEAD = 12                   # base_offset and length, which length does not count
+    HEADER_SIZE = 61
+    CODEC_MASK = 0x07
+    LOG_APPEND_TIME = 0x08
+    TRANSACTIONAL = 0x10
+    CONTROL = 0x20
+    DELETE_HORIZON = 0x40
+
+
+cdef inline int64_t base_offset(const uint8_t *batch) noexcept nogil:
+    return load_int64(batch)
+
+
+cdef inline int32_t total_size(const uint8_t *batch) noexcept nogil:
+    return load_int32(batch + LENGTH_AT) + LOG_OVERHEAD
+
+
+cdef inline int32_t leader_epoch(const uint8_t *batch) noexcept nogil:
+    return load_int32(batch + LEADER_EPOCH_AT)
+
+
+cdef inline int8_t magic(const uint8_t *batch) noexcept nogil:
+    return <int8_t>batch[MAGIC_AT]
+
+
+cdef inline uint32_t crc(const uint8_t *batch) noexcept nogil:
+    return <uint32_t>load_int32(batch + CRC_AT)
+
+
+cdef inline int16_t attributes(const uint8_t *batch) noexcept nogil:
+    return load_int16(batch + ATTRIBUTES_AT)
+
+
+cdef inline int32_t last_offset_delta(const uint8_t *batch) noexcept nogil:
+    return load_int32(batch + LAST_OFFSET_DELTA_AT)
+
+
+cdef inline int64_t last_offset(const uint8_t *batch) noexcept nogil:
+    return load_int64(batch) + load_int32(batch + LAST_OFFSET_DELTA_AT)
+
+
+cdef inline int64_t base_timestamp(const uint8_t *batch) noexcept nogil:
+    return load_int64(batch + BASE_TIMESTAMP_AT)
+
+
+cdef inline int64_t max_timestamp(const uint8_t *batch) noexcept nogil:
+    return load_int64(batch + MAX_TIMESTAMP_AT)
+
+
+cdef inline int64_t producer_id(const uint8_t *batch) noexcept nogil:
+    return load_int64(batch + PRODUCER_ID_AT)
+
+
+cdef inline int16_t producer_epoch(const uint8_t *batch) noexcept nogil:
+    return load_int16(batch + PRODUCER_EPOCH_AT)
+
+
+cdef inline int32_t base_sequence(const uint8_t *batch) noexcept nogil:
+    return load_int32(batch + BASE_SEQUENCE_AT)
+
+
+cdef inline int32_t record_count(const uint8_t *batch) noexcept nogil:
+    return load_int32(batch + RECORD_COUNT_AT)
+
+
+cdef inline void set_base_offset(uint8_t *batch, int64_t offset) noexcept nogil:
+    store_int64(batch, offset)
+
+
+cdef inline void set_leader_epoch(uint8_t *batch, int32_t epoch) noexcept nogil:
+    store_int32(batch + LEADER_EPOCH_AT, epoch)

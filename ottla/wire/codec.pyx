@@ -1,0 +1,238 @@
+# cython: boundscheck=False, wraparound=False
+"""Cursor and Writer: the primitive types of Kafka's protocol, read with checks and written with room.
+
+Every length is checked against the bytes that are left before anything is allocated; what does not fit
+raises MalformedMessage. Reference: Kafka protocol guide, "Protocol Primitive Types"; KIP-482 for the
+compact forms and tagged fields.
+"""
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
+
+from ottla.wire.byteorder cimport (
+    load_int16, load_int32, load_int64, store_int16, store_int32, store_int64,
+)
+
+from ottla.wire.errors import MalformedMessage
+
+
+cdef class Cursor:
+    """Reads primitives from a bytes-like object (or, from Cython, from a pointer)."""
+
+    def __init__(self, data=b""):
+        cdef const uint8_t[::1] view
+        self.owner = data
+        if len(data):
+            view = data
+            self.at = &view[0]
+            self.end = self.at + view.shape[0]
+            self.owner = view
+
+    def left(self):
+        """Bytes not read yet."""
+        return self.end - self.at
+
+    cdef const uint8_t *take(self, Py_ssize_t size, str what) except NULL:
+        if size < 0 or self.end - self.at < size:
+            raise MalformedMessage(f"{what} needs {size} bytes, {self.end - self.at} are left")
+        self.at += size
+        return self.at - size
+
+    cdef int8_t read_int8(self) except? -1:
+        return <int8_t>self.take(1, "int8")[0]
+
+    cdef int16_t read_int16(self) except? -1:
+        return load_int16(self.take(2, "int16"))
+
+    cdef uint16_t read_uint16(self) except? 0xffff:
+        return <uint16_t>load_int16(self.take(2, "uint16"))
+
+    cdef int32_t read_int32(self) except? -1:
+        return load_int32(self.take(4, "int32"))
+
+    cdef uint32_t read_uint32(self) except? 0xffffffff:
+        return <uint32_t>load_int32(self.take(4, "uint32"))
+
+    cdef int64_t read_int64(self) except? -1:
+        return load_int64(self.take(8, "int64"))
+
+    cdef double read_float64(self) except? -1:
+        cdef int64_t bits = load_int64(self.take(8, "float64"))
+        cdef double value
+        memcpy(&value, &bits, 8)
+        return value
+
+    cdef uint32_t read_unsigned_varint(self) except? 0xffffffff:
+        cdef uint64_t value = 0
+        cdef int shift
+        cdef uint8_t byte
+        for shift in range(0, 35, 7):
+            byte = self.take(1, "unsigned varint")[0]
+            value |= <uint64_t>(byte & 0x7f) << shift
+            if byte < 0x80:
+                if value > 0xffffffff:
+                    raise MalformedMessage("unsigned varint has more than 32 bits")
+                return <uint32_t>value
+        raise MalformedMessage("unsigned varint is longer than 5 bytes")
+
+    cdef int64_t read_varlong(self) except? -1:
+        """A zigzag integer of up to 64 bits, as inside records."""
+        cdef uint64_t value = 0
+        cdef int shift
+        cdef uint8_t byte
+        for shift in range(0, 70, 7):
+            byte = self.take(1, "varlong")[0]
+            if shift == 63 and byte > 1:
+                raise MalformedMessage("varlong has more than 64 bits")
+            value |= <uint64_t>(byte & 0x7f) << shift
+            if byte < 0x80:
+                return <int64_t>(value >> 1) ^ -<int64_t>(value & 1)
+        raise MalformedMessage("varlong is longer than 10 bytes")
+
+    cdef Py_ssize_t read_string_length(self, bint compact) except -2:
+        cdef Py_ssize_t size
+        size = <Py_ssize_t>self.read_unsigned_varint() - 1 if compact else self.read_int16()
+        if size > 32767:
+            raise MalformedMessage(f"string of {size} bytes, 32767 are allowed")
+        return self.checked_length(size)
+
+    cdef Py_ssize_t read_bytes_length(self, bint compact) except -2:
+        cdef Py_ssize_t size
+        size = <Py_ssize_t>self.read_unsigned_varint() - 1 if compact else self.read_int32()
+        return self.checked_length(size)
+
+    cdef Py_ssize_t checked_length(self, Py_ssize_t size) except -2:
+        if size < -1 or size > self.end - self.at:
+            raise MalformedMessage(f"length {size}, {self.end - self.at} bytes are left")
+        return size
+
+    cdef Py_ssize_t read_count(self, bint compact, Py_ssize_t element_size_min) except -2:
+        """Length of an array, -1 for null; refused where its smallest form exceeds what is left."""
+        cdef Py_ssize_t count
+        count = <Py_ssize_t>self.read_unsigned_varint() - 1 if compact else self.read_int32()
+        if count < -1 or count * element_size_min > self.end - self.at:
+            raise MalformedMessage(f"array of {count} elements, {self.end - self.at} bytes are left")
+        return count
+
+    cdef str read_string(self, bint compact):
+        # surrogateescape: bytes that are no UTF-8 survive a round trip, and no valid name contains them.
+        cdef Py_ssize_t size = self.read_string_length(compact)
+        if size < 0:
+            return None
+        self.at += size
+        return PyUnicode_DecodeUTF8(<const char *>(self.at - size), size, "surrogateescape")
+
+    cdef bytes read_bytes(self, bint compact):
+        cdef Py_ssize_t size = self.read_bytes_length(compact)
+        if size < 0:
+            return None
+        self.at += size
+        return PyBytes_FromStringAndSize(<const char *>(self.at - size), size)
+
+    cdef bytes read_uuid(self):
+        return PyBytes_FromStringAndSize(<const char *>self.take(16, "uuid"), 16)
+
+    cdef int skip_tags(self) except -1:
+        """Steps over the tagged fields of a flexible struct of which none is of interest."""
+        cdef uint32_t left = self.read_unsigned_varint()
+        while left:
+            self.read_unsigned_varint()
+            self.take(self.read_unsigned_varint(), "tagged field")
+            left -= 1
+        return 0
+
+
+cdef class Writer:
+    """A growing buffer of bytes."""
+
+    def __dealloc__(self):
+        free(self.data)
+
+    def getvalue(self):
+        """The bytes written so far, copied."""
+        return PyBytes_FromStringAndSize(<const char *>self.data, self.size)
+
+    cdef uint8_t *more(self, Py_ssize_t size) except NULL:
+        cdef uint8_t *grown
+        cdef Py_ssize_t room
+        if self.size + size > self.room:
+            room = 2 * self.size + size + 64
+            grown = <uint8_t *>realloc(self.data, room)
+            if grown is NULL:
+                raise MemoryError(f"no {room} bytes for a reply")
+            self.data, self.room = grown, room
+        self.size += size
+        return self.data + self.size - size
+
+    cdef int write_int8(self, int64_t value) except -1:
+        self.more(1)[0] = <uint8_t>value
+        return 0
+
+    cdef int write_int16(self, int64_t value) except -1:
+        store_int16(self.more(2), <int16_t>value)
+        return 0
+
+    cdef int write_int32(self, int64_t value) except -1:
+        store_int32(self.more(4), <int32_t>value)
+        return 0
+
+    cdef int write_int64(self, int64_t value) except -1:
+        store_int64(self.more(8), value)
+        return 0
+
+    cdef int write_float64(self, double value) except -1:
+        cdef int64_t bits
+        memcpy(&bits, &value, 8)
+        return self.write_int64(bits)
+
+    cdef int write_unsigned_varint(self, uint64_t value) except -1:
+        cdef uint8_t *at = self.more(10)
+        cdef uint8_t *start = at
+        while value >= 0x80:
+            at[0] = <uint8_t>(value & 0x7f | 0x80)
+            at += 1
+            value >>= 7
+        at[0] = <uint8_t>value
+        self.size -= 9 - (at - start)
+        return 0
+
+    cdef int write_varlong(self, int64_t value) except -1:
+        return self.write_unsigned_varint((<uint64_t>value << 1) ^ <uint64_t>(value >> 63))
+
+    cdef int write_raw(self, const void *data, Py_ssize_t size) except -1:
+        if size:
+            memcpy(self.more(size), data, size)
+        return 0
+
+    cdef int write_string(self, str value, bint compact) except -1:
+        cdef bytes encoded
+        cdef Py_ssize_t size
+        if value is None:
+            return self.write_unsigned_varint(0) if compact else self.write_int16(-1)
+        encoded = value.encode("utf-8", "surrogateescape")
+        size = len(encoded)
+        if size > 32767:
+            raise ValueError(f"string of {size} bytes, the protocol allows 32767")
+        if compact:
+            self.write_unsigned_varint(size + 1)
+        else:
+            self.write_int16(size)
+        return self.write_raw(<const char *>encoded, size)
+
+    cdef int write_bytes(self, object value, bint compact) except -1:
+        cdef const uint8_t[::1] view
+        if value is None:
+            return self.write_unsigned_varint(0) if compact else self.write_int32(-1)
+        self.write_count(len(value), compact)
+        if len(value):
+            view = value
+            self.write_raw(&view[0], view.shape[0])
+        return 0
+
+    cdef int write_count(self, Py_ssize_t count, bint compact) except -1:
+        return self.write_unsigned_varint(count + 1) if compact else self.write_int32(count)
+
+    cdef int write_no_tags(self, bint flexible) except -1:
+        return self.write_int8(0) if flexible else 0

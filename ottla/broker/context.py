@@ -1,0 +1,44 @@
+"""What a handler may use: the broker's parts, and the request's own circumstances."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ottla.broker.config import BrokerConfig
+    from ottla.broker.flusher import Flusher
+    from ottla.broker.metadata_log import MetadataLog
+    from ottla.log.clock import Clock
+    from ottla.replication.metadata import MetadataImage
+    from ottla.replication.replicas import Replicas
+
+
+@dataclass(slots=True)
+class BrokerContext:
+    """The parts of one running broker, built by server.py and handed to every handler."""
+
+    node_id: int
+    config: BrokerConfig
+    clock: Clock
+    replicas: Replicas
+    flusher: Flusher
+    metadata_log: MetadataLog
+    coordinators: Any = None
+
+    @property
+    def image(self) -> MetadataImage:
+        """The cluster as of now; immutable, so a handler may keep it over an await."""
+        return self.metadata_log.image
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """One request: who asks, in which version, over which listener."""
+
+    broker: BrokerContext
+    api_key: int
+    version: int
+    client_id: str | None
+    client_host: str
+    listener: str

@@ -1,0 +1,111 @@
+"""From a decoded header to a handler, and from what it returns or raises to the reply's bytes.
+
+Handlers register themselves with `@handles`; the ranges that ApiVersions tells are these registrations.
+Produce and Fetch are served by the connection itself, in Cython, and only register their ranges here.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ottla.broker.context import RequestContext
+from ottla.wire.apis import APIS, ApiKey
+from ottla.wire.errors import ErrorCode, MalformedMessage, ProtocolError
+
+log = logging.getLogger("ottla.dispatch")
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """A registered handler with the versions that it serves and those that ApiVersions tells."""
+
+    function: Callable[[Any, RequestContext], Any]
+    versions: range
+    advertised: range
+    waits: bool
+
+
+HANDLERS: dict[int, Handler] = {}
+
+
+def handles(
+    key: ApiKey, versions: range, advertised: range | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a handler for `versions` of an API.
+
+    `advertised` is what ApiVersions tells where that differs (Produce 0, KAFKA-18659).
+    """
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        if key in HANDLERS:
+            raise AssertionError(f"{key.name} is handled twice")
+        known = APIS[key].versions
+        if versions.start < known.start or versions.stop > known.stop:
+            raise AssertionError(f"{key.name} is defined for {known}, not for {versions}")
+        HANDLERS[key] = Handler(
+            function, versions, advertised or versions, inspect.iscoroutinefunction(function)
+        )
+        return function
+
+    return register
+
+
+def serve(context: RequestContext, body: bytes) -> bytes | Awaitable[bytes]:
+    """Answer one request; the result is the response's body, or will be.
+
+    Raises MalformedMessage where the request has no answer but a closed connection.
+    """
+    handler = HANDLERS.get(context.api_key)
+    version = context.version
+    if handler is None:
+        raise MalformedMessage(f"API key {context.api_key} is not served here")
+    if version not in handler.versions:
+        raise MalformedMessage(
+            f"{APIS[context.api_key].name} version {version} is not served, {handler.versions} are"
+        )
+    request = APIS[context.api_key].request.decode(body, version)
+    if handler.waits:
+        return _finish(handler, request, context)
+    try:
+        response = handler.function(request, context)
+    except ProtocolError as error:
+        response = error_response(context, error)
+    except Exception:
+        response = _unexpected(context)
+    encoded: bytes = response.encode(version)
+    return encoded
+
+
+async def _finish(handler: Handler, request: Any, context: RequestContext) -> bytes:
+    try:
+        response = await handler.function(request, context)
+    except ProtocolError as error:
+        response = error_response(context, error)
+    except Exception:
+        response = _unexpected(context)
+    encoded: bytes = response.encode(context.version)
+    return encoded
+
+
+def error_response(context: RequestContext, error: ProtocolError) -> Any:
+    """A response that tells a whole request's failure in its top-level error code."""
+    response = APIS[context.api_key].response()
+    if not hasattr(response, "error_code"):
+        raise MalformedMessage(f"{APIS[context.api_key].name}: {error.message}") from error
+    response.error_code = int(error.code)
+    if hasattr(response, "error_message") and error.message:
+        response.error_message = error.message
+    return response
+
+
+def _unexpected(context: RequestContext) -> Any:
+    """Our own bug: logged whole, told to the client as code -1."""
+    log.exception("%s version %d failed", APIS[context.api_key].name, context.version)
+    return error_response(
+        context,
+        ProtocolError("the broker failed; its log says why", ErrorCode.UNKNOWN_SERVER_ERROR),
+    )

@@ -34,6 +34,7 @@ cdef class Writer:
     cdef Py_ssize_t size                # bytes written
     cdef Py_ssize_t room                # bytes allocated; invariant: size <= room
 
+    cdef int shrink(self) except -1
     cdef uint8_t *more(self, Py_ssize_t size) except NULL
     cdef int write_int8(self, int64_t value) except -1
     cdef int write_int16(self, int64_t value) except -1

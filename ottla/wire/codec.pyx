@@ -166,6 +166,12 @@ cdef class Writer:
         self.size += size
         return self.data + self.size - size
 
+    cdef int shrink(self) except -1:
+        """Give the memory back; only when nothing that was written is needed any more."""
+        free(self.data)
+        self.data, self.size, self.room = NULL, 0, 0
+        return 0
+
     cdef int write_int8(self, int64_t value) except -1:
         self.more(1)[0] = <uint8_t>value
         return 0

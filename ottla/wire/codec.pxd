@@ -27,6 +27,7 @@ cdef class Cursor:
     cdef bytes read_bytes(self, bint compact)
     cdef bytes read_uuid(self)
     cdef int skip_tags(self) except -1
+    cdef bytes rest(self)
 
 
 cdef class Writer:

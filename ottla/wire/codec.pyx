@@ -134,6 +134,10 @@ cdef class Cursor:
     cdef bytes read_uuid(self):
         return PyBytes_FromStringAndSize(<const char *>self.take(16, "uuid"), 16)
 
+    cdef bytes rest(self):
+        """Everything that was not read yet."""
+        return PyBytes_FromStringAndSize(<const char *>self.at, self.end - self.at)
+
     cdef int skip_tags(self) except -1:
         """Steps over the tagged fields of a flexible struct of which none is of interest."""
         cdef uint32_t left = self.read_unsigned_varint()

@@ -12,7 +12,9 @@
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 
-from ottla.wire.byteorder cimport load_int16, load_int32, load_int64, store_int32, store_int64
+from ottla.wire.byteorder cimport (
+    load_int16, load_int32, load_int64, store_int16, store_int32, store_int64,
+)
 
 cdef enum:
     LENGTH_AT = 8
@@ -99,3 +101,33 @@ cdef inline void set_base_offset(uint8_t *batch, int64_t offset) noexcept nogil:
 
 cdef inline void set_leader_epoch(uint8_t *batch, int32_t epoch) noexcept nogil:
     store_int32(batch + LEADER_EPOCH_AT, epoch)
+
+
+cdef inline void set_max_timestamp(uint8_t *batch, int64_t timestamp) noexcept nogil:
+    store_int64(batch + MAX_TIMESTAMP_AT, timestamp)
+
+
+cdef inline void set_attributes(uint8_t *batch, int16_t value) noexcept nogil:
+    store_int16(batch + ATTRIBUTES_AT, value)
+
+
+cdef inline void set_crc(uint8_t *batch, uint32_t value) noexcept nogil:
+    store_int32(batch + CRC_AT, <int32_t>value)
+
+
+cdef class BatchLimits:
+    # What a topic allows; one object serves any number of calls.
+    cdef public int64_t batch_size_max
+    cdef public int64_t decompressed_size_max
+    cdef public int64_t now_ms
+    cdef public int64_t timestamp_before_ms_max
+    cdef public int64_t timestamp_after_ms_max
+    cdef public bint log_append_time            # message.timestamp.type
+    cdef public bint compacted                  # cleanup.policy has compact: every record needs a key
+    cdef public bint zstd                       # False for Produce below version 7
+    # What the last batch was found to be; valid after check_batch returned.
+    cdef readonly int32_t offset_delta_of_max_timestamp
+    cdef readonly int64_t max_timestamp
+
+
+cdef int check_batch(uint8_t *batch, Py_ssize_t size, BatchLimits limits) except -1

@@ -1,0 +1,8 @@
+HARDWARE: bool
+"""Whether this processor has an instruction for CRC-32C."""
+
+def crc32c_of(data: bytes | bytearray | memoryview) -> int:
+    """CRC-32C of a contiguous bytes-like object."""
+
+def crc32c_by_table(data: bytes | bytearray | memoryview) -> int:
+    """The same without the processor's instruction, for processors that lack it."""

@@ -1,0 +1,152 @@
+"""The house rules: sizes, the direction of imports, where IO may happen, no sleeping in tests."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("wire", "broker", "log", "replication", "groups", "tools", "spark_interop")
+CODE = {".py", ".pyx", ".pxd", ".pyi", ".h"}
+GENERATED = {"ottla/wire/messages.pyi"}
+LINE_LENGTH = 100
+FILE_LENGTH = 600
+FUNCTION_LENGTH = 70
+
+# Who may import whom: wire <- log <- replication, groups <- broker <- tools.
+ALLOWED = {
+    "wire": {"wire"},
+    "log": {"wire", "log"},
+    "replication": {"wire", "log", "replication"},
+    "groups": {"wire", "log", "groups"},
+    "broker": {"wire", "log", "replication", "groups", "broker"},
+    "tools": {"wire", "log", "replication", "groups", "broker", "tools"},
+    "spark_interop": {"wire", "spark_interop"},
+}
+CORE = ("wire", "log", "replication", "groups")
+OUTSIDE_WORLD = {
+    "asyncio", "socket", "selectors", "threading", "time", "random", "os", "datetime", "secrets",
+    "uuid", "subprocess", "ssl", "signal",
+}
+EDGES = {"ottla/log/disk.pyx", "ottla/log/clock.py", "ottla/replication/zookeeper.py"}
+
+
+def tracked(*suffixes: str) -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split("\n")
+    paths = [ROOT / name for name in listed if name and Path(name).suffix in suffixes]
+    return [path for path in paths if path.is_file() and not path.is_symlink()]
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def imports_of(path: Path) -> set[str]:
+    """Modules that a Python or Cython file imports, by their dotted names."""
+    pattern = re.compile(r"^\s*(?:from\s+([\w.]+)\s+c?import|c?import\s+([\w.]+))", re.MULTILINE)
+    text = re.sub(r'"""[\s\S]*?"""', "", path.read_text())
+    return {first or second for first, second in pattern.findall(text)}
+
+
+@pytest.mark.parametrize("path", tracked(*CODE), ids=name_of)
+def test_lines_are_at_most_100_columns_and_files_600_lines(path: Path) -> None:
+    if name_of(path) in GENERATED:
+        return
+    lines = path.read_text().splitlines()
+    assert len(lines) <= FILE_LENGTH
+    long = [number for number, line in enumerate(lines, 1) if len(line) > LINE_LENGTH]
+    assert not long, f"lines longer than {LINE_LENGTH}: {long}"
+
+
+def functions_of(path: Path) -> list[tuple[str, int]]:
+    """Functions with their lengths; Cython's by indentation, since ast does not read it."""
+    if path.suffix == ".py":
+        return [
+            (node.name, (node.end_lineno or 0) - node.lineno + 1)
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        ]
+    found = []
+    lines = path.read_text().splitlines()
+    start = re.compile(r"^(\s*)(?:async\s+)?(?:def|cdef|cpdef)\s[^=]*\(")
+    for number, line in enumerate(lines):
+        match = start.match(line)
+        if not match:
+            continue
+        indent = len(match.group(1))
+        end = last = number
+        for later in range(number + 1, len(lines)):
+            text = lines[later]
+            if text.strip() and len(text) - len(text.lstrip()) <= indent and text.strip()[0] != ")":
+                break
+            end = later
+            if text.strip():
+                last = later
+        found.append((line.strip(), min(end, last) - number + 1))
+    return found
+
+
+@pytest.mark.parametrize("path", tracked(".py", ".pyx"), ids=name_of)
+def test_functions_have_at_most_70_lines(path: Path) -> None:
+    long = [(name, length) for name, length in functions_of(path) if length > FUNCTION_LENGTH]
+    assert not long
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in tracked(*CODE) if name_of(p).startswith("ottla/")], ids=name_of
+)
+def test_imports_point_one_way(path: Path) -> None:
+    parts = path.relative_to(ROOT).parts
+    if len(parts) < 3:
+        return
+    wrong = {
+        module
+        for module in imports_of(path)
+        if module.startswith("ottla.") and module.split(".")[1] not in ALLOWED[parts[1]]
+    }
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in tracked(".py", ".pyx") if name_of(p).startswith("ottla/")], ids=name_of
+)
+def test_core_folders_take_clock_disk_network_and_chance_as_arguments(path: Path) -> None:
+    if path.relative_to(ROOT).parts[1] not in CORE or name_of(path) in EDGES:
+        return
+    used = {module.split(".")[0] for module in imports_of(path)} & OUTSIDE_WORLD
+    assert not used
+
+
+@pytest.mark.parametrize("path", tracked(*CODE), ids=name_of)
+def test_modules_are_imported_through_the_package_never_through_the_links(path: Path) -> None:
+    wrong = {module for module in imports_of(path) if module.split(".")[0] in FOLDERS}
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in tracked(".py") if name_of(p).startswith("tests/")], ids=name_of
+)
+def test_tests_do_not_sleep(path: Path) -> None:
+    assert not re.search(r"\b(?:time|asyncio)\.sleep\(", path.read_text().replace(r"\.sleep", ""))
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in tracked(*CODE) if name_of(p).startswith("ottla/")], ids=name_of
+)
+def test_every_file_opens_with_what_it_is_for(path: Path) -> None:
+    if path.suffix == ".pyi" or path.stat().st_size == 0:
+        return
+    lines = [line for line in path.read_text().splitlines() if line.strip()]
+    opening = [line for line in lines[:3] if not line.startswith("# cython:")]
+    assert opening[0].startswith(('"""', 'r"""', "#", "/*", "//"))
+
+
+@pytest.mark.parametrize("path", tracked(".pyx"), ids=name_of)
+def test_every_compiled_module_has_a_stub(path: Path) -> None:
+    assert path.with_suffix(".pyi").exists()

@@ -5,7 +5,7 @@ PY := .venv/bin/python
 SOURCES := pyproject.toml setup.py $(wildcard ottla/*/*.pyx ottla/*/*.pxd ottla/*/*.h \
 	ottla/*/*/*.pyx ottla/*/*/*.pxd)
 
-.PHONY: build run test lint
+.PHONY: build run test lint compat demo bench
 
 build: .venv/.built
 
@@ -22,6 +22,10 @@ build: .venv/.built
 	$(PY) -m pip install -q --no-build-isolation -e ".[test]"
 	touch $@
 
+.venv/.compat: .venv/.test pyproject.toml
+	$(PY) -m pip install -q --no-build-isolation -e ".[compat]"
+	touch $@
+
 .venv/.lint: .venv/.base pyproject.toml
 	$(PY) -m pip install -q "ruff>=0.12" "mypy>=1.15"
 	touch $@
@@ -35,3 +39,14 @@ test: .venv/.test
 lint: .venv/.lint .venv/.test
 	.venv/bin/ruff check ottla tests compat_tests benchmarks setup.py
 	.venv/bin/mypy
+
+# The stock clients; `compat_tests/setup` gets everything that they need.
+compat: .venv/.compat
+	.venv/bin/pytest -q compat_tests --durations=10
+
+demo: .venv/.compat
+	.venv/bin/python -m compat_tests.demo
+
+# Beside Apache Kafka on the same machine; needs Java 17 and Maven.
+bench: .venv/.compat
+	.venv/bin/python -m benchmarks.run_all

@@ -1,0 +1,171 @@
+"""Brokers as the tests see them: Ottla, Apache Kafka from benchmarks/peers, or any running one."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+
+from compat_tests.requirements import PEER_DIR
+
+READY = re.compile(
+    r"^ottla ready: node (\d+) on PLAINTEXT://([^,\s]+), data in (.+)$", re.MULTILINE
+)
+START_SECONDS = 30
+STOP_SECONDS = 30
+
+
+class BrokerFailed(Exception):
+    """A broker did not start or stop as it must; the text ends with the last lines of its log."""
+
+
+class Broker(Protocol):
+    """What a test needs of a broker: its address, and for some tests its process."""
+
+    bootstrap: str
+    pid: int
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def kill(self) -> None: ...
+
+
+def free_port() -> int:
+    """A port that nothing listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class OttlaBroker:
+    """`ottla server start` in a directory of its own; started again it keeps its port."""
+
+    def __init__(self, directory: Path, overrides: Iterable[str] = (), port: int = 0) -> None:
+        self.directory = directory
+        self.overrides = list(overrides)
+        self.port = port
+        self.bootstrap = ""
+        self.pid = 0
+        self.log = directory / "broker.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def command(self) -> list[str]:
+        """The command line, with the console script that belongs to this interpreter."""
+        settings = [
+            f"listeners=PLAINTEXT://localhost:{self.port}",
+            f"log.dirs={self.directory / 'data'}",
+            *self.overrides,
+        ]
+        ottla = str(Path(sys.executable).with_name("ottla"))
+        return [ottla, "server", "start"] + [x for s in settings for x in ("--override", s)]
+
+    def start(self) -> None:
+        """Start and wait for the ready line."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        printed_before = self.log.stat().st_size if self.log.exists() else 0
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(self.command(), stdout=log, stderr=log)
+        self.pid = self._process.pid
+        deadline = time.monotonic() + START_SECONDS
+        while (ready := READY.search(self._printed(printed_before))) is None:
+            if self._process.poll() is not None:
+                raise BrokerFailed(f"ended with status {self._process.returncode}\n{self.tail()}")
+            if time.monotonic() > deadline:
+                self.kill()
+                raise BrokerFailed(f"no ready line within {START_SECONDS} s\n{self.tail()}")
+            time.sleep(0.005)
+        self.bootstrap = ready[2]
+        self.port = int(self.bootstrap.rpartition(":")[2])
+
+    def stop(self) -> None:
+        """Stop by SIGTERM, as an init system does; anything but exit status 0 is a failure."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            status = self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise BrokerFailed(
+                f"still running {STOP_SECONDS} s after SIGTERM\n{self.tail()}"
+            ) from None
+        if status != 0:
+            raise BrokerFailed(f"ended with status {status} after SIGTERM\n{self.tail()}")
+
+    def kill(self) -> None:
+        """kill -9: nothing of the process runs any more when this returns."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def tail(self) -> str:
+        """The last lines that the broker printed."""
+        return "\n".join(self._printed(0).splitlines()[-40:])
+
+    def _printed(self, since: int) -> str:
+        return self.log.read_bytes()[since:].decode(errors="replace")
+
+
+class KafkaBroker:
+    """An Apache Kafka of benchmarks/peers, the oracle of every test here."""
+
+    def __init__(self, directory: Path, overrides: Iterable[str] = ()) -> None:
+        self.directory = directory
+        self.port = free_port()
+        self.bootstrap = f"127.0.0.1:{self.port}"
+        self.pid = 0
+        self._environment = os.environ | {
+            "PORT": str(self.port),
+            "CPORT": str(free_port()),
+            "DATA": str(directory / "data"),
+            "RUN": str(directory / "run"),
+            "CONF": "\n".join(overrides),
+        }
+
+    def start(self) -> None:
+        """Start and wait until it answers."""
+        self._script("start.sh")
+        self.pid = int((self.directory / "run" / "pid").read_text())
+
+    def stop(self) -> None:
+        """A clean shutdown."""
+        self._script("stop.sh")
+
+    def kill(self) -> None:
+        """kill -9."""
+        self._script("stop.sh", KILL="1")
+
+    def _script(self, name: str, **environment: str) -> None:
+        done = subprocess.run(
+            [PEER_DIR / name],
+            env=self._environment | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        if done.returncode != 0:
+            raise BrokerFailed(f"{name} ended with status {done.returncode}\n{done.stdout}")
+
+
+class RunningBroker:
+    """A broker that somebody else started, at OTTLA_COMPAT_BOOTSTRAP; it is never stopped."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self.pid = 0
+
+    def start(self) -> None:
+        """Nothing to do."""
+
+    def stop(self) -> None:
+        """Nothing to do."""
+
+    def kill(self) -> None:
+        """Not ours to kill."""
+        raise BrokerFailed("a broker at OTTLA_COMPAT_BOOTSTRAP is not ours to kill")

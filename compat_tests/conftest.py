@@ -1,0 +1,137 @@
+"""The broker under test, the one Spark session, and the rule that CI skips nothing."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from compat_tests.brokers import Broker, KafkaBroker, OttlaBroker, RunningBroker
+from compat_tests.requirements import java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from compat_tests.flights import LoadedTopic
+
+RUNNING = os.environ.get("OTTLA_COMPAT_BOOTSTRAP", "")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--broker",
+        choices=("ottla", "kafka"),
+        default="ottla",
+        help="the broker under test: Ottla, or the Apache Kafka of benchmarks/peers",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "filterwarnings", "ignore:(read|open)_text is deprecated"
+    )  # kafka-python
+
+
+def skips_are_failures(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """On a machine that was set up for it a test that did not run has shown nothing."""
+    if os.environ.get("CI") == "true" and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, which CI=true forbids: {report.longrepr}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report = yield
+    skips_are_failures(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    report = yield
+    skips_are_failures(report)
+    return report
+
+
+@pytest.fixture(scope="session")
+def new_broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Broker]:
+    """Makes a broker that is not started yet: `new_broker("log.segment.bytes=1048576")`."""
+    kind = request.config.getoption("--broker")
+
+    def make(*overrides: str) -> Broker:
+        directory = tmp_path_factory.mktemp(kind)
+        return (
+            KafkaBroker(directory, overrides)
+            if kind == "kafka"
+            else OttlaBroker(directory, overrides)
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def broker(new_broker: Callable[..., Broker]) -> Iterator[Broker]:
+    """The broker of this run, with default settings; after the last test it must stop cleanly."""
+    broker = RunningBroker(RUNNING) if RUNNING else new_broker()
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture(scope="session")
+def new_topic(broker: Broker) -> Callable[..., str]:
+    """Creates a topic of a name that nobody has: `new_topic("orders", partitions=6)`."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    numbers = itertools.count()
+
+    def create(base: str, partitions: int = 1, **config: str) -> str:
+        name = f"{base}-{os.getpid()}-{next(numbers)}"
+        topic = NewTopic(
+            name, partitions, 1, config={k.replace("_", "."): v for k, v in config.items()}
+        )
+        admin.create_topics([topic], operation_timeout=30)[name].result(60)
+        return name
+
+    return create
+
+
+@pytest.fixture(scope="session")
+def flights(broker: Broker, new_topic: Callable[..., str]) -> Callable[[str], LoadedTopic]:
+    """`flights("zstd")`: a topic with all flights, produced once a codec by confluent-kafka."""
+    from compat_tests.flights import produce, read_flights
+
+    events = read_flights()
+    loaded: dict[str, LoadedTopic] = {}
+
+    def load(codec: str) -> LoadedTopic:
+        if codec not in loaded:
+            topic = new_topic(f"flights-{codec}", partitions=6, retention_ms="-1")
+            loaded[codec] = produce(broker.bootstrap, topic, codec, events)
+        return loaded[codec]
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One local session for the whole run: starting the JVM costs more than most tests."""
+    java()
+    from compat_tests.spark_session import local_session
+
+    session = local_session()
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """A directory for checkpoints and results of one test."""
+    return tmp_path

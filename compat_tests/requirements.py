@@ -1,0 +1,67 @@
+"""Where the stock clients are; a missing one skips the test that asked for it, with the reason.
+
+`compat_tests/setup` gets them all. With CI=true `conftest.py` turns such a skip into a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+COMPAT_DIR = Path(os.environ.get("OTTLA_COMPAT_DIR", ROOT / ".cache" / "compat"))
+PEER_DIR = ROOT / "benchmarks" / "peers" / "kafka"
+JAVA_CLIENTS = ("4.4.0", "3.9.2")
+
+
+def missing(what: str) -> None:
+    """Skip the running test and say how to get what it needs."""
+    pytest.skip(f"{what}: run compat_tests/setup")
+
+
+def program(name: str) -> str:
+    """The path of a program of the system."""
+    path = shutil.which(name)
+    if path is None:
+        missing(f"{name} is not installed")
+    return str(path)
+
+
+def built(path: str) -> Path:
+    """A file below the compat directory that setup made."""
+    found = COMPAT_DIR / path
+    if not found.exists():
+        missing(f"{found} is not there")
+    return found
+
+
+@cache
+def java_version(java: str) -> int:
+    """The feature release of this Java, 17 for 17.0.15."""
+    text = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
+    return int(text.split('"')[1].split(".")[0])
+
+
+def java() -> str:
+    """A Java of release 17 or newer, which Spark 4 and Kafka 4 need."""
+    path = program("java")
+    if java_version(path) < 17:
+        missing(f"{path} is Java {java_version(path)}, Java 17 is needed")
+    return path
+
+
+def java_client(version: str, *arguments: str) -> list[str]:
+    """The command that runs `java/CompatClient.java` on the Java client of that release."""
+    classes = built(f"classes/{version}")
+    jars = built(f"jars/{version}")
+    options = [
+        "-XX:TieredStopAtLevel=1",
+        "-Xmx512m",
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    ]
+    return [java(), *options, "-cp", f"{classes}:{jars}/*", "CompatClient", *arguments]

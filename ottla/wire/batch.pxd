@@ -1,14 +1,17 @@
-# Record batch, format v2, as stored and as sent (big-endian). base_offset and leader_epoch precede the
-# checksum's range, so that the leader may set them without touching the client's bytes.
+# Record batch, format v2, as stored and as sent (big-endian). base_offset and leader_epoch precede
+# the checksum's range, so that the leader may set them without touching the client's bytes.
 #
 #   0             8        12             16      17    21           23                  27
 #   | base_offset | length | leader_epoch | magic | crc | attributes | last_offset_delta | ...
 #                                                       '-------- crc32c covers from here to the end
-#   27               35              43            51               53              57             61
-#   | base_timestamp | max_timestamp | producer_id | producer_epoch | base_sequence | record_count | records
+#   27               35              43            51               53              57
+#   | base_timestamp | max_timestamp | producer_id | producer_epoch | base_sequence | record_count |
+#   61
+#   | records ...
 #
-# length counts the bytes behind itself: a batch takes 12 + length bytes. Attributes, from the lowest bit:
-# 0-2 codec, 3 timestamp type (1 = LogAppendTime), 4 transactional, 5 control, 6 delete horizon set.
+# length counts the bytes behind itself: a batch takes 12 + length bytes. Attributes, from the
+# lowest bit: 0-2 codec, 3 timestamp type (1 = LogAppendTime), 4 transactional, 5 control, 6 delete
+# horizon set (then base_timestamp is the horizon).
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 
@@ -91,6 +94,13 @@ cdef inline int32_t base_sequence(const uint8_t *batch) noexcept nogil:
     return load_int32(batch + BASE_SEQUENCE_AT)
 
 
+cdef inline int32_t last_sequence(const uint8_t *batch) noexcept nogil:
+    # Sequences wrap from 2^31 - 1 to 0.
+    if base_sequence(batch) < 0:
+        return base_sequence(batch)
+    return <int32_t>((<int64_t>base_sequence(batch) + last_offset_delta(batch)) & 0x7fffffff)
+
+
 cdef inline int32_t record_count(const uint8_t *batch) noexcept nogil:
     return load_int32(batch + RECORD_COUNT_AT)
 
@@ -123,7 +133,7 @@ cdef class BatchLimits:
     cdef public int64_t timestamp_before_ms_max
     cdef public int64_t timestamp_after_ms_max
     cdef public bint log_append_time            # message.timestamp.type
-    cdef public bint compacted                  # cleanup.policy has compact: every record needs a key
+    cdef public bint compacted                  # cleanup.policy compact: needs keys
     cdef public bint zstd                       # False for Produce below version 7
     # What the last batch was found to be; valid after check_batch returned.
     cdef readonly int32_t offset_delta_of_max_timestamp

@@ -1,3 +1,17 @@
+from collections.abc import Iterator
+from enum import IntEnum
+
+from ottla.wire.records import Record
+
+DECOMPRESSED_SIZE_MAX: int
+"""Bytes that one batch may decompress to, unless a caller says otherwise."""
+
+class TimestampType(IntEnum):
+    """What the timestamps of a batch mean (KIP-32)."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
 class BatchLimits:
     """What a topic allows in a batch, and what the last checked batch was found to be.
 
@@ -35,4 +49,66 @@ def check(batch: bytearray | memoryview, limits: BatchLimits) -> None:
 
     Raises CorruptMessage, InvalidRecord, InvalidTimestamp, MessageTooLarge or
     UnsupportedCompression, and leaves the bytes alone then.
+    """
+
+class BatchView:
+    """One whole batch in somebody's bytes: its header as attributes, its records on demand.
+
+    Raises CorruptMessage where the bytes are not exactly one batch of format v2. The checksum is
+    not looked at until `crc_holds` or `records` is called.
+    """
+
+    @property
+    def data(self) -> memoryview: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def last_offset(self) -> int: ...
+    @property
+    def next_offset(self) -> int: ...
+    @property
+    def last_offset_delta(self) -> int: ...
+    @property
+    def leader_epoch(self) -> int: ...
+    @property
+    def crc(self) -> int: ...
+    @property
+    def attributes(self) -> int: ...
+    @property
+    def codec(self) -> int: ...
+    @property
+    def timestamp_type(self) -> TimestampType: ...
+    @property
+    def transactional(self) -> bool: ...
+    @property
+    def control(self) -> bool: ...
+    @property
+    def delete_horizon_ms(self) -> int | None: ...
+    @property
+    def base_timestamp(self) -> int: ...
+    @property
+    def max_timestamp(self) -> int: ...
+    @property
+    def producer_id(self) -> int: ...
+    @property
+    def producer_epoch(self) -> int: ...
+    @property
+    def base_sequence(self) -> int: ...
+    @property
+    def last_sequence(self) -> int: ...
+    @property
+    def record_count(self) -> int: ...
+    def __init__(self, data: bytes | bytearray | memoryview) -> None: ...
+    def crc_holds(self) -> bool:
+        """Whether the bytes have the checksum that they say."""
+
+    def records(self, size_max: int = ...) -> list[Record]:
+        """Its records; errors as ottla.wire.records.read_records."""
+
+def batches(data: bytes | bytearray | memoryview) -> Iterator[BatchView]:
+    """Views of the batches that lie in `data` one behind the other, up to one that is cut off.
+
+    Raises CorruptMessage for a length or format that no batch has.
     """

@@ -1,212 +1,47 @@
 # cython: boundscheck=False, wraparound=False
 """Validates the record batch that a producer sent, before it becomes part of the log.
 
-The checksum says that the bytes are the client's; it does not say that they are true. Offsets, timestamps
-and record boundaries are therefore followed record by record, in plain C where the batch is not compressed.
+The checksum says that the bytes are the client's; it does not say that they are true. Offsets,
+timestamps and record boundaries are therefore followed record by record, without a Python object.
 References: Kafka's message format v2 (KIP-98); timestamps KIP-32, KIP-937.
 """
 
 from cpython.buffer cimport PyBUF_READ
 from cpython.memoryview cimport PyMemoryView_FromMemory
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t
 
 from ottla.wire.checksum cimport crc32c
+from ottla.wire.record_walk cimport (
+    SOUND, TIMESTAMP, Flaw, Walk, flaw_text, walk_records,
+)
+
+from enum import IntEnum
 
 from ottla.wire.errors import (
     CorruptMessage, InvalidRecord, InvalidTimestamp, MessageTooLarge, UnsupportedCompression,
 )
 
+DECOMPRESSED_SIZE_MAX = 134_217_728
+
+
+class TimestampType(IntEnum):
+    """What the timestamps of a batch mean (KIP-32)."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
 cdef enum:
-    LEGACY_OVERHEAD = 14        # of the smallest message that Kafka ever had; a shorter length is garbage
+    LEGACY_OVERHEAD = 14        # of the smallest message that Kafka ever had
     ZSTD = 4
-
-
-cdef enum Flaw:
-    SOUND, SHORT, LENGTH, OVERFLOW, OFFSET, KEY, HEADERS, EXCESS, TRAILING, TIMESTAMP, NULL_KEY
-
-
-cdef dict FLAWS = {
-    SHORT: "the bytes end before it does; is the record count right?",
-    LENGTH: "a length is negative or reaches past the end",
-    OVERFLOW: "a variable-length integer is too long",
-    OFFSET: "its offset delta does not follow the record before it",
-    KEY: "a header has no key",
-    HEADERS: "it claims more headers than it has bytes",
-    EXCESS: "its length differs from what it holds",
-    TRAILING: "bytes follow behind it; is the record count right?",
-    NULL_KEY: "it has no key, which a compacted topic needs",
-}
-
-
-cdef struct Walk:
-    # in
-    int64_t base_timestamp
-    int64_t earliest            # bounds of timestamps; -1 means that a record has none and is allowed
-    int64_t latest
-    bint check_timestamps
-    bint compacted
-    # out
-    int64_t max_timestamp
-    int32_t max_timestamp_at
-    int32_t index               # of the record that the walk stopped at
-    int64_t timestamp           # of that record
-    bint without_timestamp      # some record has none
-
-
-cdef inline const uint8_t *read_varint(
-    const uint8_t *at, const uint8_t *end, int32_t *value
-) noexcept nogil:
-    """Steps over a zigzag int32; NULL where it is too long or reaches past the end."""
-    cdef uint32_t bits, byte
-    cdef int shift
-    if at >= end:
-        return NULL
-    bits = at[0]
-    at += 1
-    if bits >= 0x80:
-        bits &= 0x7f
-        shift = 7
-        while True:
-            if at >= end or shift > 28:
-                return NULL
-            byte = at[0]
-            at += 1
-            if shift == 28 and byte > 15:
-                return NULL
-            bits |= (byte & 0x7f) << shift
-            if byte < 0x80:
-                break
-            shift += 7
-    value[0] = <int32_t>((bits >> 1) ^ (~(bits & 1) + 1))
-    return at
-
-
-cdef inline const uint8_t *read_varlong(
-    const uint8_t *at, const uint8_t *end, int64_t *value
-) noexcept nogil:
-    """Steps over a zigzag int64; NULL where it is too long or reaches past the end."""
-    cdef uint64_t bits, byte
-    cdef int shift
-    if at >= end:
-        return NULL
-    bits = at[0]
-    at += 1
-    if bits >= 0x80:
-        bits &= 0x7f
-        shift = 7
-        while True:
-            if at >= end or shift > 63:
-                return NULL
-            byte = at[0]
-            at += 1
-            if shift == 63 and byte > 1:
-                return NULL
-            bits |= (byte & 0x7f) << shift
-            if byte < 0x80:
-                break
-            shift += 7
-    value[0] = <int64_t>((bits >> 1) ^ (~(bits & 1) + 1))
-    return at
-
-
-cdef Flaw walk_headers(const uint8_t **cursor, const uint8_t *end, int32_t count) noexcept nogil:
-    cdef const uint8_t *at = cursor[0]
-    cdef int32_t length
-    if count < 0 or count > (end - at) // 2:        # a header takes two bytes at least
-        return HEADERS
-    while count:
-        count -= 1
-        at = read_varint(at, end, &length)
-        if at is NULL:
-            return OVERFLOW
-        if length < 0:
-            return KEY
-        if length > end - at:
-            return LENGTH
-        at = read_varint(at + length, end, &length)
-        if at is NULL:
-            return OVERFLOW
-        if length < -1 or length > end - at:
-            return LENGTH
-        if length > 0:
-            at += length
-    cursor[0] = at
-    return SOUND
-
-
-cdef Flaw walk_records(
-    const uint8_t *at, const uint8_t *end, int32_t count, Walk *walk
-) noexcept nogil:
-    """Follows `count` records up to exactly `end`.
-
-    record: | length varint | attributes int8 | timestamp delta varlong | offset delta varint
-            | key length varint | key | value length varint | value | header count varint | headers |
-    """
-    cdef int32_t index, length, key_length
-    cdef int64_t delta, timestamp
-    cdef const uint8_t *record_end
-    cdef Flaw flaw
-    walk.max_timestamp = -1
-    walk.max_timestamp_at = -1
-    walk.without_timestamp = False
-    for index in range(count):
-        walk.index = index
-        at = read_varint(at, end, &length)
-        if at is NULL:
-            return SHORT
-        if length < 1 or length > end - at:
-            return LENGTH
-        record_end = at + length
-        at = read_varlong(at + 1, record_end, &delta)       # behind the attributes, which mean nothing yet
-        if at is NULL:
-            return OVERFLOW
-        timestamp = <int64_t>(<uint64_t>walk.base_timestamp + <uint64_t>delta)
-        if timestamp > walk.max_timestamp:
-            walk.max_timestamp = timestamp
-            walk.max_timestamp_at = index
-        if timestamp == -1:
-            walk.without_timestamp = True
-        elif walk.check_timestamps and not walk.earliest <= timestamp <= walk.latest:
-            walk.timestamp = timestamp
-            return TIMESTAMP
-        at = read_varint(at, record_end, &length)
-        if at is NULL:
-            return OVERFLOW
-        if length != index:
-            return OFFSET
-        at = read_varint(at, record_end, &key_length)
-        if at is NULL:
-            return OVERFLOW
-        if key_length < -1 or key_length > record_end - at:
-            return LENGTH
-        if key_length > 0:
-            at += key_length
-        at = read_varint(at, record_end, &length)
-        if at is NULL:
-            return OVERFLOW
-        if length < -1 or length > record_end - at:
-            return LENGTH
-        if length > 0:
-            at += length
-        at = read_varint(at, record_end, &length)
-        if at is NULL:
-            return OVERFLOW
-        if length:
-            flaw = walk_headers(&at, record_end, length)
-            if flaw != SOUND:
-                return flaw
-        if at != record_end:
-            return EXCESS
-        if walk.compacted and key_length < 0:
-            return NULL_KEY
-    return SOUND if at == end else TRAILING
 
 
 cdef class BatchLimits:
     """What a topic allows in a batch, and what the last checked batch was found to be."""
 
     def __init__(
-        self, *, int64_t batch_size_max=1_048_588, int64_t decompressed_size_max=134_217_728,
+        self, *, int64_t batch_size_max=1_048_588,
+        int64_t decompressed_size_max=DECOMPRESSED_SIZE_MAX,
         int64_t now_ms=0, int64_t timestamp_before_ms_max=INT64_MAX,
         int64_t timestamp_after_ms_max=3_600_000, bint log_append_time=False,
         bint compacted=False, bint zstd=True,
@@ -238,7 +73,7 @@ cdef int check_frame(const uint8_t *batch, Py_ssize_t size, BatchLimits limits) 
     if magic(batch) != 2:
         raise InvalidRecord(f"message format v{magic(batch)} where only record batches (v2) may be")
     if length + LOG_OVERHEAD < size:
-        raise InvalidRecord(f"{size - length - LOG_OVERHEAD} bytes follow the one batch of a partition")
+        raise InvalidRecord(f"{size - length - LOG_OVERHEAD} bytes follow a partition's one batch")
     if size < HEADER_SIZE:
         raise CorruptMessage(f"batch of {size} bytes, its header alone takes {int(HEADER_SIZE)}")
     if base_offset(batch) != 0:
@@ -262,7 +97,8 @@ cdef int check_header(const uint8_t *batch, BatchLimits limits) except -1:
         raise InvalidRecord("control records and delete horizons are written by brokers only")
     if pid >= 0 and (base_sequence(batch) < 0 or producer_epoch(batch) < 0):
         raise InvalidRecord(
-            f"producer id {pid} with epoch {producer_epoch(batch)}, sequence {base_sequence(batch)}")
+            f"producer id {pid} with epoch {producer_epoch(batch)} and "
+            f"sequence {base_sequence(batch)}, neither may be negative")
     if pid < 0 and attributes(batch) & TRANSACTIONAL:
         raise InvalidRecord("transactional batch without a producer id")
     if attributes(batch) & LOG_APPEND_TIME and limits.log_append_time:
@@ -293,7 +129,7 @@ cdef int check_records(
             f"timestamp {walk.timestamp} of record {walk.index} is outside of "
             f"{walk.earliest} to {walk.latest}")
     if flaw != SOUND:
-        raise InvalidRecord(f"record {walk.index} of {record_count(batch)}: {FLAWS[flaw]}")
+        raise InvalidRecord(f"record {walk.index} of {record_count(batch)}: {flaw_text(flaw)}")
     if attributes(batch) & LOG_APPEND_TIME and walk.without_timestamp:
         raise InvalidTimestamp("LogAppendTime is set by the broker, a producer sends CreateTime")
     return 0
@@ -302,9 +138,9 @@ cdef int check_records(
 cdef int check_batch(uint8_t *batch, Py_ssize_t size, BatchLimits limits) except -1:
     """Checks the one batch that a client produced; sets its timestamp type and maximum if need be.
 
-    What a producer got wrong about its timestamps is put right as Kafka does, with the checksum; all else
-    that is wrong raises CorruptMessage, InvalidRecord, InvalidTimestamp, MessageTooLarge or
-    UnsupportedCompression, and leaves the bytes alone.
+    A wrong maximum is put right as Kafka does, with the checksum. All else that is wrong raises
+    CorruptMessage, InvalidRecord, InvalidTimestamp, MessageTooLarge or UnsupportedCompression, and
+    leaves the bytes alone.
     """
     cdef Walk walk
     cdef int64_t now = limits.now_ms, before = limits.timestamp_before_ms_max
@@ -315,6 +151,7 @@ cdef int check_batch(uint8_t *batch, Py_ssize_t size, BatchLimits limits) except
     walk.base_timestamp = base_timestamp(batch)
     walk.check_timestamps = not limits.log_append_time
     walk.compacted = limits.compacted
+    walk.gaps = False
     walk.earliest = now - before if before < now else 0
     walk.latest = now + after if after < INT64_MAX - now else INT64_MAX
     check_records(batch, size, limits, &walk)
@@ -336,3 +173,134 @@ def check(uint8_t[::1] batch not None, BatchLimits limits not None):
     """check_batch on a writable buffer, from Python."""
     cdef uint8_t nothing
     check_batch(&batch[0] if batch.shape[0] else &nothing, batch.shape[0], limits)
+
+
+# --- reading what is stored -------------------------------------------------------------------
+
+
+cdef class BatchView:
+    """One whole batch in somebody's bytes: its header as attributes, its records on demand."""
+
+    cdef readonly object data               # memoryview of exactly this batch
+    cdef const uint8_t[::1] view            # keeps `at` alive
+    cdef const uint8_t *at
+
+    def __init__(self, data):
+        self.view = data
+        self.data = memoryview(data)
+        if self.view.shape[0] < HEADER_SIZE:
+            raise CorruptMessage(f"{self.view.shape[0]} bytes are no record batch")
+        self.at = &self.view[0]
+        if total_size(self.at) != self.view.shape[0] or magic(self.at) != 2:
+            raise CorruptMessage(
+                f"{self.view.shape[0]} bytes with length {load_int32(self.at + LENGTH_AT)} and "
+                f"magic {magic(self.at)} are not one record batch")
+
+    @property
+    def size(self):
+        return self.view.shape[0]
+
+    @property
+    def base_offset(self):
+        return base_offset(self.at)
+
+    @property
+    def last_offset(self):
+        return last_offset(self.at)
+
+    @property
+    def next_offset(self):
+        return last_offset(self.at) + 1
+
+    @property
+    def last_offset_delta(self):
+        return last_offset_delta(self.at)
+
+    @property
+    def leader_epoch(self):
+        return leader_epoch(self.at)
+
+    @property
+    def crc(self):
+        return crc(self.at)
+
+    @property
+    def attributes(self):
+        return attributes(self.at)
+
+    @property
+    def codec(self):
+        return attributes(self.at) & CODEC_MASK
+
+    @property
+    def timestamp_type(self):
+        return TimestampType(attributes(self.at) >> 3 & 1)
+
+    @property
+    def transactional(self):
+        return attributes(self.at) & TRANSACTIONAL != 0
+
+    @property
+    def control(self):
+        return attributes(self.at) & CONTROL != 0
+
+    @property
+    def delete_horizon_ms(self):
+        return base_timestamp(self.at) if attributes(self.at) & DELETE_HORIZON else None
+
+    @property
+    def base_timestamp(self):
+        return base_timestamp(self.at)
+
+    @property
+    def max_timestamp(self):
+        return max_timestamp(self.at)
+
+    @property
+    def producer_id(self):
+        return producer_id(self.at)
+
+    @property
+    def producer_epoch(self):
+        return producer_epoch(self.at)
+
+    @property
+    def base_sequence(self):
+        return base_sequence(self.at)
+
+    @property
+    def last_sequence(self):
+        return last_sequence(self.at)
+
+    @property
+    def record_count(self):
+        return record_count(self.at)
+
+    def crc_holds(self):
+        """Whether the bytes have the checksum that they say."""
+        return crc32c(self.at + ATTRIBUTES_AT, self.size - ATTRIBUTES_AT) == crc(self.at)
+
+    def records(self, size_max=DECOMPRESSED_SIZE_MAX):
+        """Its records as a list; errors as read_records."""
+        from ottla.wire.records import read_records         # records builds on this module
+        return read_records(self.view, size_max)
+
+    def __repr__(self):
+        return (
+            f"BatchView(offsets {self.base_offset} to {self.last_offset}, "
+            f"{self.record_count} records, {self.size} bytes)")
+
+
+def batches(data):
+    """Views of the batches that lie in `data` one behind the other, up to one that is cut off."""
+    cdef const uint8_t[::1] view = data
+    cdef Py_ssize_t position = 0, size
+    whole = memoryview(data)
+    while view.shape[0] - position >= LOG_OVERHEAD:
+        size = <Py_ssize_t>load_int32(&view[position] + LENGTH_AT) + LOG_OVERHEAD
+        if size < HEADER_SIZE:
+            raise CorruptMessage(f"the batch at position {position} says that it has {size} bytes")
+        if size > view.shape[0] - position:
+            return
+        yield BatchView(whole[position : position + size])
+        position += size

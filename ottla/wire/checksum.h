@@ -56,8 +56,9 @@ static inline uint32_t ottla_skip(const uint32_t (*table)[256], uint32_t crc) {
         ^ table[3][crc >> 24];
 }
 
-/* One instruction takes three cycles, but a new one can start in each: three streams keep it busy. */
-OTTLA_CRC_TARGET static uint32_t ottla_crc32c_hardware(uint32_t crc, const uint8_t *at, size_t size) {
+/* An instruction takes three cycles but a new one can start in each: three streams keep it busy. */
+OTTLA_CRC_TARGET
+static uint32_t ottla_crc32c_hardware(uint32_t crc, const uint8_t *at, size_t size) {
     uint64_t word;
     for (; size >= 3 * OTTLA_LANE; size -= 3 * OTTLA_LANE, at += 3 * OTTLA_LANE) {
         uint32_t second = 0, third = 0;

@@ -1,7 +1,7 @@
 # cython: boundscheck=False, wraparound=False
 """CRC-32C of record batches: the processor's instruction where there is one, tables elsewhere.
 
-Chosen once, when this module is imported. Reference: RFC 3720, B.4; Kafka's message format v2 (KIP-98).
+Chosen once, when this module is imported. Reference: RFC 3720, B.4.
 """
 
 from libc.stdint cimport uint8_t, uint32_t

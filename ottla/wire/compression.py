@@ -268,7 +268,7 @@ def _decompress_zstd(data: Data, size_max: int) -> bytes:
 def _zstd_frames(view: memoryview) -> Iterator[tuple[memoryview, int | None, int]]:
     """Frames, the size that each announces (or None), and the most that its blocks can hold.
 
-    | magic 4 | descriptor 1 | window 0-1 | dictionary 0-4 | content size 0-8 | blocks | checksum 0-4
+    | magic 4 | descriptor 1 | window 0-1 | dictionary 0-4 | content size 0-8 | blocks | crc 0-4 |
     block: | last 1 bit, type 2 bits (raw, run, compressed), size 21 bits; little-endian | content |
     """
     position = 0

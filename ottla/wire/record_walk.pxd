@@ -1,0 +1,28 @@
+# The one walk over the records of a batch: every length checked, no Python object made.
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+cdef enum Flaw:
+    SOUND, LENGTH, NUMBER, OFFSET, HEADERS, EXCESS, TRAILING, TIMESTAMP, NULL_KEY
+
+
+cdef struct Walk:
+    # in
+    int64_t base_timestamp
+    int64_t earliest            # bounds of timestamps; -1 (a record has none) is allowed
+    int64_t latest
+    bint check_timestamps
+    bint compacted              # every record needs a key
+    int32_t last_offset_delta
+    bint gaps                   # offsets may be missing, as compaction leaves them
+    # out
+    int64_t max_timestamp
+    int32_t max_timestamp_at    # offset delta of the first record that has it
+    int32_t index               # of the record that the walk stopped at
+    int64_t timestamp           # of that record
+    bint without_timestamp      # some record has none
+
+
+cdef Flaw walk_records(
+    const uint8_t *at, const uint8_t *end, int32_t count, Walk *walk) noexcept nogil
+cdef str flaw_text(Flaw flaw)

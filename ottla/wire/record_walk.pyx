@@ -1,0 +1,116 @@
+# cython: boundscheck=False, wraparound=False
+"""Follows the records of a batch from end to end, in plain C.
+
+Whoever reads records walks them first: behind a sound walk every length inside is known to be true.
+Reference: Kafka's message format v2 (KIP-98).
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+
+from ottla.wire.varint cimport read_varint, read_varlong
+
+cdef dict FLAWS = {
+    LENGTH: "a length is malformed, negative, or reaches past the end; is the record count right?",
+    NUMBER: "a timestamp or offset delta is cut off or too long",
+    OFFSET: "its offset delta does not follow that of the record before it",
+    HEADERS: "it claims more headers than it has bytes, or a header without a key",
+    EXCESS: "its length differs from what it holds",
+    TRAILING: "bytes follow behind it; is the record count right?",
+    NULL_KEY: "it has no key, which a compacted topic needs",
+}
+
+
+cdef str flaw_text(Flaw flaw):
+    """What is wrong with the record that a walk stopped at."""
+    return FLAWS[flaw]
+
+
+cdef inline const uint8_t *skip_bytes(
+    const uint8_t *at, const uint8_t *end, int32_t *length
+) noexcept nogil:
+    """Steps over bytes behind their length, which is -1 for null; NULL where they do not fit."""
+    at = read_varint(at, end, length)
+    if at is NULL or length[0] < -1 or length[0] > end - at:
+        return NULL
+    return at + length[0] if length[0] > 0 else at
+
+
+cdef Flaw walk_headers(const uint8_t **cursor, const uint8_t *end, int32_t count) noexcept nogil:
+    cdef const uint8_t *at = cursor[0]
+    cdef int32_t length
+    if count < 0 or count > (end - at) // 2:        # a header takes two bytes at least
+        return HEADERS
+    while count:
+        count -= 1
+        at = skip_bytes(at, end, &length)
+        if at is NULL:
+            return LENGTH
+        if length < 0:
+            return HEADERS
+        at = skip_bytes(at, end, &length)
+        if at is NULL:
+            return LENGTH
+    cursor[0] = at
+    return SOUND
+
+
+cdef Flaw walk_records(
+    const uint8_t *at, const uint8_t *end, int32_t count, Walk *walk
+) noexcept nogil:
+    """Follows `count` records up to exactly `end`.
+
+    | length | attributes int8 | timestamp delta varlong | offset delta | key length | key
+    | value length | value | header count | { key length | key | value length | value } ... |
+    All but the two that say otherwise are varints.
+    """
+    cdef int32_t index, length, key_length, offset_delta, previous = -1
+    cdef int64_t timestamp
+    cdef const uint8_t *record_end
+    cdef Flaw flaw
+    walk.max_timestamp = walk.max_timestamp_at = -1
+    walk.without_timestamp = False
+    for index in range(count):
+        walk.index = index
+        at = read_varint(at, end, &length)
+        if at is NULL or length < 1 or length > end - at:
+            return LENGTH
+        record_end = at + length
+        at = read_varlong(at + 1, record_end, &timestamp)   # attributes of records mean nothing yet
+        if at is NULL:
+            return NUMBER
+        timestamp = <int64_t>(<uint64_t>walk.base_timestamp + <uint64_t>timestamp)
+        at = read_varint(at, record_end, &offset_delta)
+        if at is NULL:
+            return NUMBER
+        if walk.gaps:
+            if offset_delta <= previous or offset_delta > walk.last_offset_delta:
+                return OFFSET
+            previous = offset_delta
+        elif offset_delta != index:
+            return OFFSET
+        if timestamp > walk.max_timestamp:
+            walk.max_timestamp = timestamp
+            walk.max_timestamp_at = offset_delta
+        if timestamp == -1:
+            walk.without_timestamp = True
+        elif walk.check_timestamps and not walk.earliest <= timestamp <= walk.latest:
+            walk.timestamp = timestamp
+            return TIMESTAMP
+        at = skip_bytes(at, record_end, &key_length)
+        if at is NULL:
+            return LENGTH
+        at = skip_bytes(at, record_end, &length)
+        if at is NULL:
+            return LENGTH
+        at = read_varint(at, record_end, &length)
+        if at is NULL:
+            return LENGTH
+        if length:
+            flaw = walk_headers(&at, record_end, length)
+            if flaw != SOUND:
+                return flaw
+        if at != record_end:
+            return EXCESS
+        if walk.compacted and key_length < 0:
+            return NULL_KEY
+    return SOUND if at == end else TRAILING

@@ -1,0 +1,168 @@
+"""ListOffsets (key 2) and OffsetForLeaderEpoch (key 23): from times and epochs to offsets."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from ottla.broker.context import RequestContext
+from ottla.broker.dispatch import handles
+from ottla.replication.partition import Partition
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import (
+    InvalidRequest,
+    NotLeaderOrFollower,
+    ProtocolError,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+)
+from ottla.wire.messages import (
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+
+LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
+EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
+FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+"""Below these versions a client cannot mean the special timestamps (KIP-734, KIP-405, KIP-1005)."""
+DEBUG_REPLICA = -2
+NOTHING = (-1, -1, -1)
+
+Found = tuple[int, int, int]
+"""Offset, timestamp in ms, leader epoch; -1 each where there is none."""
+
+
+@handles(ApiKey.LIST_OFFSETS, versions=range(0, 12))
+def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+    """Look up an offset by time, or by one of the special times, in each partition."""
+    named = Counter(
+        (topic.name, partition.partition_index)
+        for topic in request.topics
+        for partition in topic.partitions
+    )
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsResponse.Topic(
+                name=topic.name,
+                partitions=[
+                    _list_partition(
+                        request, topic.name, item, named[topic.name, item.partition_index] > 1, context
+                    )
+                    for item in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _list_partition(
+    request: ListOffsetsRequest,
+    topic: str,
+    item: ListOffsetsRequest.Topic.Partition,
+    duplicate: bool,
+    context: RequestContext,
+) -> ListOffsetsResponse.Topic.Partition:
+    answer = ListOffsetsResponse.Topic.Partition(partition_index=item.partition_index)
+    try:
+        if duplicate:
+            raise InvalidRequest(f"{topic}-{item.partition_index} is asked for more than once")
+        partition = context.broker.replicas.partition(topic, item.partition_index)
+        if partition is None:
+            raise UnknownTopicOrPartition(f"no partition {topic}-{item.partition_index} here")
+        partition.require_leader(item.current_leader_epoch)
+        if request.replica_id >= 0:
+            raise NotLeaderOrFollower(f"broker {request.replica_id} is no replica of {partition!r}")
+        if context.version < FIRST_VERSION.get(item.timestamp, 0):
+            raise UnsupportedVersion(f"timestamp {item.timestamp} is of a later version")
+        end = _end(partition, request)
+        if context.version == 0:
+            answer.old_style_offsets = _segment_starts(partition, item, end)
+        else:
+            answer.offset, answer.timestamp, answer.leader_epoch = _look_up(
+                partition, item.timestamp, end
+            )
+    except ProtocolError as error:
+        answer.error_code = int(error.code)
+    return answer
+
+
+def _end(partition: Partition, request: ListOffsetsRequest) -> int:
+    """The first offset that this client may not read."""
+    if request.replica_id == DEBUG_REPLICA:
+        return partition.log.log_end_offset
+    return partition.last_stable_offset() if request.isolation_level else partition.high_watermark
+
+
+def _look_up(partition: Partition, timestamp: int, end: int) -> Found:
+    log = partition.log
+    if timestamp == LATEST:
+        return end, -1, partition.leader_epoch
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        start = log.log_start_offset
+        return start, -1, log.leader_epoch_for_offset(start)
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return NOTHING                      # nothing is tiered here
+    found = (
+        log.offset_of_max_timestamp()
+        if timestamp == MAX_TIMESTAMP
+        else log.offset_for_timestamp(timestamp)
+    )
+    if found is None or found[0] >= end:
+        return NOTHING
+    return found
+
+
+def _segment_starts(
+    partition: Partition, item: ListOffsetsRequest.Topic.Partition, end: int
+) -> list[int]:
+    """Version 0: segment boundaries not younger than the timestamp, the newest first."""
+    log = partition.log
+    if item.timestamp == LATEST:
+        starts: Iterable[int] = [end]
+    elif item.timestamp == EARLIEST:
+        starts = [log.log_start_offset]
+    else:
+        found = [
+            max(segment.base_offset, log.log_start_offset)
+            for segment in log.segments
+            if segment.base_offset < end and segment.largest_timestamp <= item.timestamp
+        ]
+        starts = reversed(found)
+    return list(starts)[: max(item.max_num_offsets, 0)]
+
+
+@handles(ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=range(0, 5))
+def offset_for_leader_epoch(
+    request: OffsetForLeaderEpochRequest, context: RequestContext
+) -> OffsetForLeaderEpochResponse:
+    """Where a leader epoch ended, so that a client notices a truncation (KIP-101, KIP-320)."""
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderEpochResponse.Topic(
+                topic=topic.topic,
+                partitions=[_epoch_end(topic.topic, item, context) for item in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _epoch_end(
+    topic: str, item: OffsetForLeaderEpochRequest.Topic.Partition, context: RequestContext
+) -> OffsetForLeaderEpochResponse.Topic.Partition:
+    answer = OffsetForLeaderEpochResponse.Topic.Partition(partition=item.partition)
+    try:
+        partition = context.broker.replicas.partition(topic, item.partition)
+        if partition is None:
+            raise UnknownTopicOrPartition(f"no partition {topic}-{item.partition} here")
+        partition.require_leader(item.current_leader_epoch)
+        epoch, end = partition.log.end_offset_for_epoch(item.leader_epoch)
+        # A client may not learn of records that it cannot read yet.
+        answer.leader_epoch = epoch
+        answer.end_offset = min(end, partition.high_watermark) if end >= 0 else end
+    except ProtocolError as error:
+        answer.error_code = int(error.code)
+    return answer

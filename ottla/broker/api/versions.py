@@ -1,0 +1,60 @@
+"""ApiVersions (key 18): what this broker serves, told from the handlers' own registrations."""
+
+from __future__ import annotations
+
+import re
+
+from ottla.broker.context import RequestContext
+from ottla.broker.dispatch import HANDLERS, handles
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ErrorCode, InvalidRequest, ProtocolError
+from ottla.wire.messages import ApiVersionsRequest, ApiVersionsResponse
+
+SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+@handles(ApiKey.API_VERSIONS, versions=range(0, 6))
+def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
+    """Tell versions and features; a client that names itself must do so legibly (KIP-511)."""
+    if context.version >= 3:
+        for name in (request.client_software_name, request.client_software_version):
+            if not SOFTWARE_NAME.fullmatch(name):
+                raise InvalidRequest("the client's software name or version is not legible")
+    if context.version >= 5:
+        _check_expected_node(request, context)
+    image = context.broker.image
+    return ApiVersionsResponse(
+        api_keys=[
+            ApiVersionsResponse.ApiKey(
+                api_key=key,
+                min_version=handler.advertised.start,
+                max_version=handler.advertised.stop - 1,
+            )
+            for key, handler in sorted(HANDLERS.items())
+        ],
+        supported_features=[
+            ApiVersionsResponse.SupportedFeature(name=name, min_version=low, max_version=high)
+            for name, (low, high) in SUPPORTED_FEATURES.items()
+        ],
+        finalized_features_epoch=image.offset if image.features else -1,
+        finalized_features=[
+            ApiVersionsResponse.FinalizedFeature(
+                name=name, min_version_level=level, max_version_level=level
+            )
+            for name, level in image.features.items()
+        ],
+    )
+
+
+SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {}
+"""Features that ApiVersions offers, with their levels; each arrives with what it promises."""
+
+
+def _check_expected_node(request: ApiVersionsRequest, context: RequestContext) -> None:
+    """KIP-1242: a client that has reached another cluster or node than it meant starts over."""
+    broker = context.broker
+    wrong_cluster = request.cluster_id is not None and request.cluster_id != broker.image.cluster_id
+    if wrong_cluster or request.node_id not in (-1, broker.node_id):
+        raise ProtocolError(
+            "this is another broker than the one you meant", ErrorCode.REBOOTSTRAP_REQUIRED
+        )

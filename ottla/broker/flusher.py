@@ -1,0 +1,86 @@
+"""Group flush: one thread that syncs the disk, and everybody who waits for it served by the next sync.
+
+While a flush runs, further batches are appended; the flush after it covers them all. So the rate of
+acknowledgements is bound by the device's flushes times what arrives meanwhile, not by one batch a flush.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from concurrent.futures import ThreadPoolExecutor
+
+from ottla.log.partition_log import FlushTask
+from ottla.replication.partition import Partition
+
+log = logging.getLogger("ottla.flusher")
+
+
+class Flusher:
+    """Flushes the partitions that have acknowledgements waiting, one group at a time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.waiting: set[Partition] = set()
+        self.running = False
+        self.scheduled = False
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="ottla-flush")
+
+    def want(self, partition: Partition) -> None:
+        """Flush `partition` soon; frames that are read in this turn of the loop join the group."""
+        self.waiting.add(partition)
+        if not self.running and not self.scheduled:
+            self.scheduled = True
+            self.loop.call_soon(self._start)
+
+    def _start(self) -> None:
+        self.scheduled = False
+        group, self.waiting = self.waiting, set()
+        tasks = []
+        for partition in group:
+            task = partition.log.begin_flush()
+            if task is None:
+                self._done(partition, partition.log.recovery_point)
+            else:
+                tasks.append((partition, task))
+        if not tasks:
+            return
+        self.running = True
+        future = self.loop.run_in_executor(self.thread, _sync, [task for _, task in tasks])
+        future.add_done_callback(lambda done: self._finish(tasks, done))
+
+    def _finish(
+        self, tasks: list[tuple[Partition, FlushTask]], future: asyncio.Future[list[OSError | None]]
+    ) -> None:
+        self.running = False
+        for (partition, task), failure in zip(tasks, future.result(), strict=True):
+            if failure is not None:
+                log.error("flush of %r failed, its log is offline: %s", partition, failure)
+                partition.log.fail(failure)
+                partition.close()
+                continue
+            partition.log.end_flush(task)
+            self._done(partition, partition.log.recovery_point)
+        if self.waiting and not self.scheduled:
+            self.scheduled = True
+            self.loop.call_soon(self._start)
+
+    def _done(self, partition: Partition, offset: int) -> None:
+        if partition.flushed(offset):
+            self.waiting.add(partition)
+
+    def close(self) -> None:
+        """Wait for the flush that runs; the storage flushes everything else when it closes."""
+        self.thread.shutdown(wait=True)
+
+
+def _sync(tasks: list[FlushTask]) -> list[OSError | None]:
+    """Runs in the flush thread: nothing but kernel calls."""
+    results: list[OSError | None] = []
+    for task in tasks:
+        try:
+            task.run()
+            results.append(None)
+        except OSError as failure:
+            results.append(failure)
+    return results

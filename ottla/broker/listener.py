@@ -1,0 +1,173 @@
+"""One listening address: accepts clients within the limits, and ends those that have fallen silent."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections import Counter, deque
+from typing import TYPE_CHECKING
+
+from ottla.broker.connection import Connection
+
+if TYPE_CHECKING:
+    from ottla.broker.api.fetch import Fetching
+    from ottla.broker.api.produce import Producing
+    from ottla.broker.context import BrokerContext
+
+log = logging.getLogger("ottla.listener")
+
+ACCEPTS_PER_TURN = 64
+"""Connections accepted before others have their turn."""
+SWEEP_SECONDS = 5.0
+FRAME_STALL_SECONDS = 30.0
+"""A frame of which no byte arrives for so long is given up (slow loris); idle clients have longer."""
+REFUSALS_LOGGED_PER_SWEEP = 10
+
+
+class Listener:
+    """A listening socket and the connections that came through it."""
+
+    def __init__(
+        self,
+        name: str,
+        host: str,
+        port: int,
+        broker: BrokerContext,
+        producing: Producing,
+        fetching: Fetching,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.name, self.broker, self.loop = name, broker, loop
+        self.producing, self.fetching = producing, fetching
+        config = broker.config
+        self.frame_size_max = config.socket_request_max_bytes
+        self.connections_max = config.max_connections
+        self.connections_per_ip_max = config.max_connections_per_ip
+        self.per_ip_overrides = config.max_connections_per_ip_overrides_by_host()
+        self.creation_rate_max = config.max_connection_creation_rate
+        self.idle_seconds = config.connections_max_idle_ms / 1000
+        self.connections: set[Connection] = set()
+        self.per_host: Counter[str] = Counter()
+        self.accepted_at: deque[float] = deque()
+        self.refusals = 0
+        self.sock = self._listen(host, port, config.socket_listen_backlog_size)
+        self.port: int = self.sock.getsockname()[1]
+        self.spare = _spare_descriptor()
+        loop.add_reader(self.sock.fileno(), self._accept)
+        self.sweeper = loop.call_later(SWEEP_SECONDS, self._sweep)
+
+    def _listen(self, host: str, port: int, backlog: int) -> socket.socket:
+        infos = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        # An IPv4 address first: `localhost` must answer those who only try 127.0.0.1.
+        family, kind, protocol, _, address = sorted(infos, key=lambda i: i[0] != socket.AF_INET)[0]
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(address)
+            sock.listen(backlog)
+        except OSError as error:
+            sock.close()
+            raise OSError(
+                error.errno,
+                f"listener {self.name} cannot listen on {host or '*'}:{port}: {error.strerror};"
+                " set another address in listeners",
+            ) from error
+        sock.setblocking(False)
+        return sock
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTS_PER_TURN):
+            try:
+                sock, address = self.sock.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    self._turn_away()
+                elif error.errno != errno.ECONNABORTED:
+                    log.error("listener %s: accept failed: %s", self.name, error)
+                return
+            host = address[0]
+            if self._allowed(host):
+                self._open(sock, host)
+            else:
+                sock.close()
+
+    def _open(self, sock: socket.socket, host: str) -> None:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.connections.add(Connection(self.loop, self, sock, host))
+        self.per_host[host] += 1
+
+    def _allowed(self, host: str) -> bool:
+        per_host_max = self.per_ip_overrides.get(host, self.connections_per_ip_max)
+        if self.per_host[host] >= per_host_max or len(self.connections) >= self.connections_max:
+            return False
+        if self.creation_rate_max < 2**31 - 1:
+            now = self.loop.time()
+            while self.accepted_at and now - self.accepted_at[0] > 1.0:
+                self.accepted_at.popleft()
+            if len(self.accepted_at) >= self.creation_rate_max:
+                return False
+            self.accepted_at.append(now)
+        return True
+
+    def _turn_away(self) -> None:
+        """No descriptor is left: free the spare one, close the newest client, take it back."""
+        log.error("listener %s: out of file descriptors, a client is turned away", self.name)
+        self.spare.close()
+        try:
+            sock, _ = self.sock.accept()
+            sock.close()
+        except OSError:
+            pass
+        self.spare = _spare_descriptor()
+
+    def _sweep(self) -> None:
+        now = self.loop.time()
+        for connection in list(self.connections):
+            stalled = connection.stalled_since()
+            if stalled is not None and now - stalled > FRAME_STALL_SECONDS:
+                connection.refuse(
+                    TimeoutError(f"half a frame, and nothing more for {now - stalled:.0f} s")
+                )
+            elif not connection.held() and now - connection.active_at > self.idle_seconds:
+                connection.close()
+            elif now - connection.active_at > SWEEP_SECONDS:
+                connection.trim()
+        self.refusals = 0
+        self.sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
+
+    def refused(self, connection: Connection, error: Exception) -> None:
+        """Note why a connection is closed; a flood of bad clients does not flood the log."""
+        self.refusals += 1
+        if self.refusals <= REFUSALS_LOGGED_PER_SWEEP:
+            log.warning("listener %s: %r is closed: %s", self.name, connection, error)
+
+    def closed(self, connection: Connection) -> None:
+        """A connection ended."""
+        if connection in self.connections:
+            self.connections.discard(connection)
+            self.per_host[connection.host] -= 1
+            if self.per_host[connection.host] <= 0:
+                del self.per_host[connection.host]
+
+    def stop_accepting(self) -> None:
+        """Close the listening socket; the connections stay."""
+        self.loop.remove_reader(self.sock.fileno())
+        self.sock.close()
+        self.spare.close()
+        self.sweeper.cancel()
+
+    def close(self) -> None:
+        """End everything."""
+        for connection in list(self.connections):
+            connection.close()
+
+
+def _spare_descriptor() -> socket.socket:
+    return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)

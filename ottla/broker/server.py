@@ -1,0 +1,134 @@
+"""Builds the broker's parts, starts them in order and stops them in the reverse order."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import random
+import resource
+import signal
+import sys
+from pathlib import Path
+
+from ottla.broker import api
+from ottla.broker.config import BrokerConfig, SettingsError
+from ottla.broker.context import BrokerContext
+from ottla.broker.flusher import Flusher
+from ottla.broker.listener import Listener
+from ottla.broker.metadata_log import MetadataLog
+from ottla.log.clock import Clock
+from ottla.log.disk import Disk
+from ottla.log.storage import Storage
+from ottla.replication.metadata import MetadataImage
+from ottla.replication.replicas import Replicas
+from ottla.replication.standalone import StandaloneStore
+
+log = logging.getLogger("ottla.server")
+
+
+class Server:
+    """One broker. `start` returns when it serves; `stop` returns when everything is on disk."""
+
+    def __init__(
+        self, config: BrokerConfig, disk: Disk | None = None, clock: Clock | None = None
+    ) -> None:
+        self.config = config
+        self.disk = disk or Disk()
+        self.clock = clock or Clock()
+        self.listeners: list[Listener] = []
+        self.background: list[asyncio.TimerHandle] = []
+
+    async def start(self) -> None:
+        """Open the logs, fold the metadata, then listen."""
+        loop = asyncio.get_running_loop()
+        config = self.config
+        self.storage = Storage.open(self.disk, self.clock, config.log_directories())
+        self.store = StandaloneStore.open(self.storage, self.clock)
+        self.metadata_log = MetadataLog(self.store, loop)
+        self.replicas = Replicas(
+            config.node_id, self.storage, config.topic_log_config, config.ottla_acks_all_flush
+        )
+        self.flusher = Flusher(loop)
+        self.broker = BrokerContext(
+            config.node_id, config, self.clock, self.replicas, self.flusher, self.metadata_log
+        )
+        self.replicas.follow(MetadataImage.empty(), self.metadata_log.image)
+        self.metadata_log.subscribe(self.replicas.follow)
+        self._listen(loop)
+        await self.metadata_log.register_broker(
+            config.node_id, [(listener.name, *self._advertised(listener)) for listener in self.listeners]
+        )
+
+    def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        from ottla.broker.api.fetch import Fetching
+        from ottla.broker.api.produce import Producing
+
+        api.load()
+        producing = Producing(self.broker)
+        fetching = Fetching(self.broker, lambda: random.SystemRandom().randint(1, 2**31 - 1))
+        for endpoint in self.config.endpoints():
+            self.listeners.append(
+                Listener(
+                    endpoint.name, endpoint.host, endpoint.port,
+                    self.broker, producing, fetching, loop,
+                )
+            )
+
+    def _advertised(self, listener: Listener) -> tuple[str, int]:
+        return self.config.advertised(listener.name, listener.port)
+
+    async def stop(self) -> None:
+        """Stop accepting, end the connections, write everything down."""
+        for listener in self.listeners:
+            listener.stop_accepting()
+        for listener in self.listeners:
+            listener.close()
+        self.flusher.close()
+        self.metadata_log.close()
+        self.storage.close()
+
+
+async def _serve(config: BrokerConfig) -> None:
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    server = Server(config)
+    await server.start()
+    addresses = ",".join(
+        f"{listener.name}://{server._advertised(listener)[0]}:{server._advertised(listener)[1]}"
+        for listener in server.listeners
+    )
+    directories = ",".join(str(path) for path in config.log_directories())
+    # What start-up made lives as long as the broker: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    print(f"ottla ready: node {config.node_id} on {addresses}, data in {directories}", flush=True)
+    await stopped.wait()
+    log.info("stopping")
+    await server.stop()
+
+
+def run(properties: str | None, overrides: list[str]) -> int:
+    """`ottla server start`: serve until told to stop; returns the exit status."""
+    try:
+        config = BrokerConfig.load(Path(properties) if properties else None, overrides)
+    except (SettingsError, OSError) as error:
+        print(f"ottla: {error}", file=sys.stderr)
+        return 2
+    for warning in config.warnings:
+        log.warning("%s", warning)
+    _raise_descriptor_limit()
+    try:
+        asyncio.run(_serve(config))
+    except OSError as error:
+        print(f"ottla: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _raise_descriptor_limit() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,283 @@
+"""The cluster's metadata: an immutable image, and the records that it is the fold of.
+
+The controller decides by returning records; `MetadataImage.apply` is the only way from one image to the next. An
+image shares everything that did not change with the one before it, so handlers may keep one as long as they like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
+
+NO_LEADER = -1
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """Who has a partition. `leader` is -1 while nobody may lead it; replicas[0] is preferred."""
+
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    partition_epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    """A topic as of one image; `partitions[n]` is partition n."""
+
+    name: str
+    topic_id: bytes
+    partitions: tuple[PartitionState, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where clients of one listener reach a broker."""
+
+    listener: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerImage:
+    """A broker that is there."""
+
+    node_id: int
+    epoch: int
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        """The address under which clients of `listener` reach it."""
+        return next((e for e in self.endpoints if e.listener == listener), None)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCreated:
+    """A topic with its first partitions."""
+
+    name: str
+    topic_id: bytes
+    partitions: tuple[PartitionState, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsAdded:
+    """Further partitions, behind those that a topic has."""
+
+    topic: str
+    partitions: tuple[PartitionState, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionChanged:
+    """Another leader, epoch, in-sync set or assignment of one partition."""
+
+    topic: str
+    index: int
+    state: PartitionState
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDeleted:
+    """A topic and all of its settings are gone."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSet:
+    """One setting of a resource; None takes it back to its default.
+
+    Resource types are "topic", "broker" (name "" is the default of all brokers), "group" and "client-metrics".
+    """
+
+    resource_type: str
+    resource_name: str
+    name: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistered:
+    """A broker has come, or come back under another epoch or address."""
+
+    broker: BrokerImage
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerGone:
+    """A broker has left."""
+
+    node_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdsTaken:
+    """Producer ids below `next_id` were handed to brokers in blocks."""
+
+    next_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureSet:
+    """A feature is finalised at a level (KIP-584); 0 takes it away."""
+
+    name: str
+    level: int
+
+
+MetadataRecord = (
+    TopicCreated
+    | PartitionsAdded
+    | PartitionChanged
+    | TopicDeleted
+    | ConfigSet
+    | BrokerRegistered
+    | BrokerGone
+    | ProducerIdsTaken
+    | FeatureSet
+)
+
+Resource = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataImage:
+    """Everything that the cluster has decided. `offset` counts the records that it is the fold of."""
+
+    cluster_id: str = ""
+    offset: int = 0
+    controller_id: int = -1
+    brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
+    topics: Mapping[str, TopicImage] = field(default_factory=dict)
+    names: Mapping[bytes, str] = field(default_factory=dict)
+    configs: Mapping[Resource, Mapping[str, str]] = field(default_factory=dict)
+    features: Mapping[str, int] = field(default_factory=dict)
+    next_producer_id: int = 0
+
+    @classmethod
+    def empty(cls, cluster_id: str = "") -> MetadataImage:
+        """A cluster that has not decided anything yet."""
+        return cls(cluster_id=cluster_id)
+
+    def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
+        """The topic of this id, whatever it is called."""
+        name = self.names.get(topic_id)
+        return None if name is None else self.topics[name]
+
+    def config_of(self, resource_type: str, resource_name: str) -> Mapping[str, str]:
+        """The settings that were set for a resource; empty if none were."""
+        return self.configs.get((resource_type, resource_name), {})
+
+    def apply(self, records: Iterable[MetadataRecord]) -> MetadataImage:
+        """The image after `records`, in their order. Each kind of thing is copied once, if touched."""
+        draft = _Draft(self)
+        for record in records:
+            draft.add(record)
+        return draft.image()
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Generic[Result]):
+    """What a controller function returns: the records that make it so, and what to tell the client."""
+
+    records: Sequence[MetadataRecord]
+    result: Result
+
+
+class _Draft:
+    """An image in the making: its dictionaries are copies as soon as they are written to."""
+
+    def __init__(self, base: MetadataImage) -> None:
+        self.base = base
+        self.count = 0
+        self.brokers: dict[int, BrokerImage] | None = None
+        self.topics: dict[str, TopicImage] | None = None
+        self.names: dict[bytes, str] | None = None
+        self.configs: dict[Resource, Mapping[str, str]] | None = None
+        self.features: dict[str, int] | None = None
+        self.next_producer_id = base.next_producer_id
+
+    def add(self, record: MetadataRecord) -> None:
+        self.count += 1
+        match record:
+            case TopicCreated():
+                self._put_topic(TopicImage(record.name, record.topic_id, record.partitions))
+            case PartitionsAdded():
+                topic = self._topic(record.topic)
+                self._put_topic(replace(topic, partitions=topic.partitions + record.partitions))
+            case PartitionChanged():
+                topic = self._topic(record.topic)
+                states = list(topic.partitions)
+                states[record.index] = record.state
+                self._put_topic(replace(topic, partitions=tuple(states)))
+            case TopicDeleted():
+                self._delete_topic(record.name)
+            case ConfigSet():
+                self._set_config(record)
+            case BrokerRegistered():
+                self.brokers = dict(self.base.brokers if self.brokers is None else self.brokers)
+                self.brokers[record.broker.node_id] = record.broker
+            case BrokerGone():
+                self.brokers = dict(self.base.brokers if self.brokers is None else self.brokers)
+                self.brokers.pop(record.node_id, None)
+            case ProducerIdsTaken():
+                assert record.next_id >= self.next_producer_id, "producer ids are never reused"
+                self.next_producer_id = record.next_id
+            case FeatureSet():
+                self.features = dict(self.base.features if self.features is None else self.features)
+                self.features.pop(record.name, None)
+                if record.level > 0:
+                    self.features[record.name] = record.level
+
+    def _topic(self, name: str) -> TopicImage:
+        return (self.base.topics if self.topics is None else self.topics)[name]
+
+    def _put_topic(self, topic: TopicImage) -> None:
+        if self.topics is None or self.names is None:
+            self.topics, self.names = dict(self.base.topics), dict(self.base.names)
+        self.topics[topic.name] = topic
+        self.names[topic.topic_id] = topic.name
+
+    def _delete_topic(self, name: str) -> None:
+        if self.topics is None or self.names is None:
+            self.topics, self.names = dict(self.base.topics), dict(self.base.names)
+        topic = self.topics.pop(name)
+        del self.names[topic.topic_id]
+        resource = ("topic", name)
+        if resource in (self.base.configs if self.configs is None else self.configs):
+            self.configs = dict(self.base.configs if self.configs is None else self.configs)
+            del self.configs[resource]
+
+    def _set_config(self, record: ConfigSet) -> None:
+        if self.configs is None:
+            self.configs = dict(self.base.configs)
+        resource = (record.resource_type, record.resource_name)
+        settings = dict(self.configs.get(resource, {}))
+        settings.pop(record.name, None)
+        if record.value is not None:
+            settings[record.name] = record.value
+        if settings:
+            self.configs[resource] = settings
+        else:
+            self.configs.pop(resource, None)
+
+    def image(self) -> MetadataImage:
+        base = self.base
+        return replace(
+            base,
+            offset=base.offset + self.count,
+            brokers=base.brokers if self.brokers is None else self.brokers,
+            topics=base.topics if self.topics is None else self.topics,
+            names=base.names if self.names is None else self.names,
+            configs=base.configs if self.configs is None else self.configs,
+            features=base.features if self.features is None else self.features,
+            next_producer_id=self.next_producer_id,
+        )

@@ -1,0 +1,101 @@
+"""Metadata records as text: one compact JSON array, its first element the kind of record.
+
+The same form serves the log of a standalone broker and the nodes of a cluster, and can be read by eye:
+
+    ["TopicCreated", {"name": "t", "topic_id": "0f…", "partitions": [[0, 0, [0], [0], 0]]}]
+
+A field that a reader does not know is refused, not skipped: metadata is not to be guessed.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import Any
+
+from ottla.replication.metadata import (
+    BrokerGone,
+    BrokerImage,
+    BrokerRegistered,
+    ConfigSet,
+    Endpoint,
+    FeatureSet,
+    MetadataRecord,
+    PartitionChanged,
+    PartitionsAdded,
+    PartitionState,
+    ProducerIdsTaken,
+    TopicCreated,
+    TopicDeleted,
+)
+
+KINDS: dict[str, type[Any]] = {
+    kind.__name__: kind
+    for kind in (
+        TopicCreated,
+        PartitionsAdded,
+        PartitionChanged,
+        TopicDeleted,
+        ConfigSet,
+        BrokerRegistered,
+        BrokerGone,
+        ProducerIdsTaken,
+        FeatureSet,
+    )
+}
+
+
+class UnreadableMetadata(ValueError):
+    """A metadata record that this version cannot read; the broker must not start on half of them."""
+
+
+def encode_record(record: MetadataRecord) -> bytes:
+    """One record as UTF-8 text."""
+    body = {f.name: _to_json(getattr(record, f.name)) for f in fields(record)}
+    return json.dumps([type(record).__name__, body], separators=(",", ":")).encode()
+
+
+def decode_record(data: bytes) -> MetadataRecord:
+    """The record that `encode_record` wrote. Raises UnreadableMetadata for anything else."""
+    try:
+        kind, body = json.loads(data)
+        record: MetadataRecord = KINDS[kind](**{k: _from_json(k, v) for k, v in body.items()})
+    except (ValueError, KeyError, TypeError) as error:
+        raise UnreadableMetadata(
+            f"metadata record {data[:200]!r} is not readable by this version: {error!r}"
+        ) from error
+    return record
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, PartitionState):
+        return [
+            value.leader, value.leader_epoch, value.replicas, value.isr, value.partition_epoch,
+        ]
+    if isinstance(value, BrokerImage):
+        addresses = [[e.listener, e.host, e.port] for e in value.endpoints]
+        return [value.node_id, value.epoch, addresses, value.rack]
+    if isinstance(value, tuple):
+        return [_to_json(item) for item in value]
+    return value
+
+
+def _from_json(name: str, value: Any) -> Any:
+    match name:
+        case "topic_id":
+            return bytes.fromhex(value)
+        case "partitions":
+            return tuple(_partition(item) for item in value)
+        case "state":
+            return _partition(value)
+        case "broker":
+            node_id, epoch, addresses, rack = value
+            return BrokerImage(node_id, epoch, tuple(Endpoint(*a) for a in addresses), rack)
+    return value
+
+
+def _partition(value: Any) -> PartitionState:
+    leader, leader_epoch, replicas, isr, partition_epoch = value
+    return PartitionState(leader, leader_epoch, tuple(replicas), tuple(isr), partition_epoch)

@@ -1,0 +1,110 @@
+"""The metadata log of a broker without a cluster: an ordinary partition log of its own.
+
+Each append is one record batch, so that a crash leaves all of a decision or nothing of it. When the log has grown to
+several times what the image needs, the image is written as one batch that begins with a snapshot mark,
+and what lies before it is deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ottla.log.clock import Clock
+from ottla.log.partition_log import PartitionLog
+from ottla.replication.metadata import (
+    BrokerRegistered,
+    ConfigSet,
+    FeatureSet,
+    MetadataImage,
+    MetadataRecord,
+    ProducerIdsTaken,
+    TopicCreated,
+)
+from ottla.replication.records import decode_record, encode_record
+from ottla.wire.records import Record, build_batch, read_records
+
+TOPIC = "__ottla_metadata"
+SNAPSHOT = b'["Snapshot"]'
+SNAPSHOT_AFTER_RECORDS = 20_000
+"""Records behind the last snapshot that are always tolerated."""
+READ_SIZE = 1 << 20
+
+
+class StandaloneStore:
+    """MetadataStore on one PartitionLog."""
+
+    def __init__(self, log: PartitionLog, clock: Clock, cluster_id: str) -> None:
+        self.log, self.clock, self.cluster_id = log, clock, cluster_id
+        self.behind_snapshot = 0
+
+    def load(self) -> MetadataImage:
+        """Fold the log, from its last snapshot on."""
+        image = MetadataImage.empty(self.cluster_id)
+        self.behind_snapshot = 0
+        for batch in self._batches():
+            if batch and batch[0] == SNAPSHOT:
+                image = MetadataImage.empty(self.cluster_id)
+                self.behind_snapshot = -len(batch)
+                batch = batch[1:]
+            image = image.apply([decode_record(value) for value in batch])
+            self.behind_snapshot += len(batch)
+        return image
+
+    def _batches(self) -> Iterator[list[bytes]]:
+        """The values of each batch, in the order of the log."""
+        offset = self.log.log_start_offset
+        while offset < self.log.log_end_offset:
+            data = self.log.read_bytes(offset, READ_SIZE)
+            for batch in whole_batches(data):
+                records = read_records(batch)
+                offset = records[-1].offset + 1
+                yield [record.value or b"" for record in records]
+
+    def append(self, records: Sequence[MetadataRecord], image: MetadataImage) -> None:
+        """Write one batch and sync it; now and then a snapshot takes its place."""
+        self.behind_snapshot += len(records)
+        needed = 2 * len(image.topics) + len(image.configs)
+        if self.behind_snapshot > SNAPSHOT_AFTER_RECORDS + 4 * needed:
+            base = self._write([SNAPSHOT, *(encode_record(r) for r in snapshot_records(image))])
+            self.log.roll()
+            self.log.delete_before(base)
+            self.behind_snapshot = 0
+        else:
+            self._write([encode_record(record) for record in records])
+
+    def _write(self, values: list[bytes]) -> int:
+        now = self.clock.now_ms()
+        batch = build_batch(
+            [Record(offset=n, timestamp=now, key=None, value=v) for n, v in enumerate(values)]
+        )
+        base: int = self.log.append_bytes(batch, 0)
+        self.log.flush()
+        return base
+
+    def close(self) -> None:
+        """Nothing is held open: the storage closes the log."""
+
+
+def whole_batches(data: bytes) -> Iterator[bytes]:
+    """Cut a read into its whole batches; the rest is read again."""
+    at = 0
+    while len(data) - at >= 12:
+        size = 12 + int.from_bytes(data[at + 8 : at + 12], "big")
+        if size > len(data) - at:
+            return
+        yield data[at : at + size]
+        at += size
+
+
+def snapshot_records(image: MetadataImage) -> Iterator[MetadataRecord]:
+    """Records whose fold is `image`."""
+    for broker in image.brokers.values():
+        yield BrokerRegistered(broker)
+    for topic in image.topics.values():
+        yield TopicCreated(topic.name, topic.topic_id, topic.partitions)
+    for (resource_type, resource_name), settings in image.configs.items():
+        for name, value in settings.items():
+            yield ConfigSet(resource_type, resource_name, name, value)
+    for feature, level in image.features.items():
+        yield FeatureSet(feature, level)
+    yield ProducerIdsTaken(image.next_producer_id)

@@ -1,0 +1,93 @@
+"""Requests that many tests make: produce a batch, fetch what is there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.wire.messages import FetchRequest, ProduceRequest
+from ottla.wire.records import Record, build_batch, read_records
+from tests.broker.running import WireClient
+
+
+def batch(*values: bytes | None, **fields: Any) -> bytes:
+    """A batch of records without keys; further fields are build_batch's."""
+    return build_batch(
+        [Record(offset=n, timestamp=1, key=None, value=v) for n, v in enumerate(values)], **fields
+    )
+
+
+def produce_request(
+    topic: str | bytes,
+    records: bytes | None,
+    *,
+    partition: int = 0,
+    acks: int = -1,
+    transactional_id: str | None = None,
+) -> ProduceRequest:
+    """Produce to one partition; a topic given as bytes is an id."""
+    return ProduceRequest(
+        transactional_id=transactional_id,
+        acks=acks,
+        timeout_ms=10_000,
+        topic_data=[
+            ProduceRequest.TopicData(
+                **({"topic_id": topic} if isinstance(topic, bytes) else {"name": topic}),
+                partition_data=[
+                    ProduceRequest.TopicData.PartitionData(index=partition, records=records)
+                ],
+            )
+        ],
+    )
+
+
+def produce(
+    client: WireClient, topic: str, records: bytes | None, version: int = 9, **fields: Any
+) -> Any:
+    """Produce and return the partition's answer."""
+    response = client.call(produce_request(topic, records, **fields), version)
+    return response.responses[0].partition_responses[0]
+
+
+def fetch_request(
+    topic: str,
+    offset: int = 0,
+    *,
+    partition: int = 0,
+    max_wait_ms: int = 0,
+    min_bytes: int = 1,
+    max_bytes: int = 1 << 20,
+    partition_max_bytes: int = 1 << 20,
+    **fields: Any,
+) -> FetchRequest:
+    """Fetch one partition."""
+    return FetchRequest(
+        replica_id=-1,
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        topics=[
+            FetchRequest.Topic(
+                topic=topic,
+                partitions=[
+                    FetchRequest.Topic.Partition(
+                        partition=partition,
+                        fetch_offset=offset,
+                        partition_max_bytes=partition_max_bytes,
+                    )
+                ],
+            )
+        ],
+        **fields,
+    )
+
+
+def fetch(client: WireClient, topic: str, offset: int = 0, version: int = 11, **fields: Any) -> Any:
+    """Fetch and return the partition's answer."""
+    response = client.call(fetch_request(topic, offset, **fields), version)
+    assert response.error_code == 0
+    return response.responses[0].partitions[0]
+
+
+def values(answer: Any) -> list[bytes | None]:
+    """The record values in a fetch's answer."""
+    return [record.value for record in read_records(answer.records or b"")]

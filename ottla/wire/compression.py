@@ -118,8 +118,8 @@ def _decompress_gzip(data: Data, size_max: int) -> bytes:
 
         def step(piece: memoryview, room: int) -> tuple[bytes, int, bool]:
             output = member.decompress(piece, room)
-            left = len(member.unused_data) + len(member.unconsumed_tail)
-            return output, len(piece) - left, member.eof
+            left = member.unused_data if member.eof else member.unconsumed_tail
+            return output, len(piece) - len(left), member.eof
 
         return step
 

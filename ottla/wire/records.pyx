@@ -192,8 +192,8 @@ cdef int write_record(
 def build_batch(
     records, *, int64_t base_offset=0, int codec=0, level=None, int64_t producer_id=-1,
     int16_t producer_epoch=-1, int32_t base_sequence=-1, bint transactional=False,
-    bint control=False, int32_t leader_epoch=-1, int timestamp_type=TimestampType.CREATE_TIME, last_offset=None,
-    max_timestamp=None, delete_horizon_ms=None,
+    bint control=False, int32_t leader_epoch=-1, int timestamp_type=TimestampType.CREATE_TIME,
+    last_offset=None, max_timestamp=None, delete_horizon_ms=None,
 ):
     """One batch of these records, as bytes."""
     cdef Writer writer = Writer(), scratch = Writer()

@@ -1,0 +1,229 @@
+"""Each codec both ways, against kafka-python's, and what damaged or hostile data come to."""
+
+import gzip
+import sys
+import zlib
+
+import kafka.codec as oracle
+import lz4.frame
+import pytest
+import snappy
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.wire.compression import XERIAL_HEADER, Codec, compress, decompress
+from ottla.wire.errors import CorruptMessage, InvalidRecord, ProtocolError, UnsupportedCompression
+
+CODECS = pytest.mark.parametrize("codec", list(Codec))
+PACKED = pytest.mark.parametrize("codec", list(Codec)[1:])
+ORACLES = {
+    Codec.GZIP: (oracle.gzip_encode, oracle.gzip_decode),
+    Codec.SNAPPY: (oracle.snappy_encode, oracle.snappy_decode),
+    Codec.LZ4: (oracle.lz4_encode, oracle.lz4_decode),
+    Codec.ZSTD: (oracle.zstd_encode, oracle.zstd_decode),
+}
+CAP = 10_000_000
+TEXT = b"".join(b"{'flight': %d, 'carrier': 'UA'}\n" % number for number in range(9000))
+NOISE = zlib.compress(TEXT) * 8
+
+
+@CODECS
+@pytest.mark.parametrize("data", [b"", b"a", b"abc" * 50_000, TEXT, NOISE], ids=len)
+def test_data_come_back_as_they_went_in(codec, data):
+    packed = compress(codec, data)
+    for form in (bytes, bytearray, memoryview):
+        assert decompress(codec, form(packed), CAP) == data
+        assert compress(codec, form(data)) == packed
+
+
+@PACKED
+@settings(max_examples=40)
+@given(data=st.binary(min_size=1, max_size=2000))
+def test_kafka_python_understands_both_directions(codec, data):
+    encode, decode = ORACLES[codec]
+    assert decode(compress(codec, data)) == data
+    assert decompress(codec, encode(data), CAP) == data
+
+
+@PACKED
+def test_kafka_python_understands_large_data(codec):
+    encode, decode = ORACLES[codec]
+    assert decode(compress(codec, TEXT)) == TEXT
+    assert decompress(codec, encode(TEXT), CAP) == TEXT
+
+
+@CODECS
+def test_the_cap_is_exact(codec):
+    packed = compress(codec, TEXT)
+    assert decompress(codec, packed, len(TEXT)) == TEXT
+    with pytest.raises(InvalidRecord, match="more than"):
+        decompress(codec, packed, len(TEXT) - 1)
+
+
+@PACKED
+def test_every_truncation_is_found(codec):
+    packed = compress(codec, TEXT[:3000] + NOISE[:500])
+    for size in range(len(packed)):
+        if codec == Codec.SNAPPY and size == len(XERIAL_HEADER):
+            continue  # xerial frames have no end mark: this is a whole file of no blocks
+        with pytest.raises(CorruptMessage):
+            decompress(codec, packed[:size], CAP)
+
+
+@PACKED
+def test_flipped_bits_raise_declared_errors_only(codec):
+    packed = compress(codec, TEXT[:400])
+    for bit in range(8 * len(packed)):
+        damaged = bytearray(packed)
+        damaged[bit // 8] ^= 1 << bit % 8
+        try:
+            assert len(decompress(codec, damaged, CAP)) <= CAP
+        except ProtocolError as error:
+            assert isinstance(error, CorruptMessage | InvalidRecord)
+
+
+@PACKED
+@given(data=st.binary(max_size=300))
+def test_garbage_raises_declared_errors_only(codec, data):
+    try:
+        decompress(codec, data, CAP)
+    except (CorruptMessage, InvalidRecord):
+        pass
+
+
+@pytest.mark.parametrize("codec", [5, 6, 7, -1])
+def test_an_unknown_codec_is_named(codec):
+    for action in (lambda: compress(codec, b"a"), lambda: decompress(codec, b"a", CAP)):
+        with pytest.raises(UnsupportedCompression, match="no codec"):
+            action()
+
+
+@pytest.mark.parametrize(
+    "codec, module", [(Codec.SNAPPY, "snappy"), (Codec.LZ4, "lz4.frame"), (Codec.ZSTD, "zstandard")]
+)
+def test_a_missing_package_is_named(codec, module, monkeypatch):
+    from ottla.wire import compression
+
+    packed = compress(codec, b"abc")
+    compression._zstd_compressor.cache_clear()
+    compression._zstd_decompressor.cache_clear()
+    monkeypatch.setitem(sys.modules, module, None)
+    for action in (lambda: compress(codec, b"a"), lambda: decompress(codec, packed, CAP)):
+        with pytest.raises(UnsupportedCompression, match="not installed"):
+            action()
+
+
+@pytest.mark.parametrize(
+    "codec, levels",
+    [(Codec.GZIP, (1, 9, -1)), (Codec.LZ4, (1, 9, 12, 17)), (Codec.ZSTD, (-5, 1, 19))],
+)
+def test_levels_are_kafkas(codec, levels):
+    for level in levels:
+        assert decompress(codec, compress(codec, TEXT, level), CAP) == TEXT
+    assert len(compress(codec, TEXT, levels[-2])) <= len(compress(codec, TEXT, levels[0]))
+
+
+def test_writers_of_java_may_put_gzip_members_and_frames_behind_each_other():
+    for codec, pack in (
+        (Codec.GZIP, gzip.compress),
+        (Codec.LZ4, lz4.frame.compress),
+        (Codec.ZSTD, zstandard.compress),
+        (Codec.SNAPPY, lambda data: compress(Codec.SNAPPY, data)),
+    ):
+        packed = pack(TEXT) + pack(b"") + pack(NOISE)
+        assert decompress(codec, packed, CAP) == TEXT + NOISE
+        with pytest.raises(InvalidRecord):
+            decompress(codec, packed, len(TEXT + NOISE) - 1)
+
+
+def test_many_tiny_gzip_members_take_time_in_proportion():
+    assert decompress(Codec.GZIP, gzip.compress(b"a") * 20_000, CAP) == b"a" * 20_000
+
+
+def test_gzip_with_a_name_and_a_comment_in_its_header_is_read():
+    plain = gzip.compress(b"abc")
+    named = plain[:3] + b"\x18" + plain[4:10] + b"name\0comment\0" + plain[10:]
+    assert decompress(Codec.GZIP, named, CAP) == b"abc"
+
+
+def test_snappy_is_written_as_java_writes_it_and_read_raw_as_well():
+    packed = compress(Codec.SNAPPY, TEXT)
+    assert packed.startswith(XERIAL_HEADER)
+    assert len(snappy.decompress(packed[20 : 20 + int.from_bytes(packed[16:20], "big")])) == 32_768
+    assert decompress(Codec.SNAPPY, snappy.compress(TEXT), CAP) == TEXT
+
+
+def test_a_snappy_block_cannot_announce_more_than_it_can_hold():
+    announcement = b"\xff\xff\xff\xff\x0f"
+    framed = XERIAL_HEADER + (8).to_bytes(4, "big") + announcement + b"abc"
+    for data in (announcement + b"abc", framed):
+        with pytest.raises(CorruptMessage, match="announces"):
+            decompress(Codec.SNAPPY, data, 2**40)
+
+
+@pytest.mark.parametrize("size", [0, -1, 2**31 - 1])
+def test_a_snappy_block_length_is_checked(size):
+    data = XERIAL_HEADER + size.to_bytes(4, "big", signed=True) + b"abc"
+    with pytest.raises(CorruptMessage, match="block of"):
+        decompress(Codec.SNAPPY, data, CAP)
+
+
+@pytest.mark.parametrize("block_size", [4, 5, 6, 7])
+@pytest.mark.parametrize("linked", [False, True])
+def test_lz4_frames_of_any_shape_are_read(block_size, linked):
+    packed = lz4.frame.compress(
+        TEXT, block_size=block_size, block_linked=linked, content_checksum=True, block_checksum=True
+    )
+    assert decompress(Codec.LZ4, packed, CAP) == TEXT
+
+
+def test_lz4_is_written_in_independent_blocks_of_64_kb_without_a_size():
+    info = lz4.frame.get_frame_info(compress(Codec.LZ4, TEXT))
+    assert not info["block_linked"]
+    assert info["block_size"] == 65_536
+    assert info["content_size"] == 0
+
+
+def test_an_lz4_frame_that_announces_too_much_is_read_to_its_true_end():
+    packed = bytearray(lz4.frame.compress(b"abc", store_size=False))
+    announced = lz4.frame.compress(bytes(5000), store_size=True)
+    assert decompress(Codec.LZ4, announced, 5000) == bytes(5000)
+    assert decompress(Codec.LZ4, packed, 3) == b"abc"
+
+
+def zstd_frame(data, **options):
+    return zstandard.ZstdCompressor(**options).compress(data)
+
+
+def test_zstd_frames_of_any_shape_are_read():
+    stream = zstandard.ZstdCompressor().compressobj()
+    without_size = stream.compress(TEXT) + stream.flush()
+    for packed in (
+        without_size,
+        zstd_frame(TEXT, write_checksum=True),
+        zstd_frame(TEXT, write_content_size=False),
+        zstd_frame(TEXT, level=19),
+        b"\x50\x2a\x4d\x18\x03\0\0\0abc" + without_size,
+    ):
+        assert decompress(Codec.ZSTD, packed, len(TEXT)) == TEXT
+        with pytest.raises(InvalidRecord):
+            decompress(Codec.ZSTD, packed, len(TEXT) - 1)
+
+
+def test_a_zstd_frame_that_announces_more_than_its_blocks_hold_is_refused():
+    packed = bytearray(zstd_frame(bytes(100_000)))
+    assert packed[4] >> 6 == 2, "the content size takes four bytes"
+    packed[5:9] = (2**31).to_bytes(4, "little")
+    with pytest.raises(CorruptMessage, match="announces"):
+        decompress(Codec.ZSTD, packed, 2**40)
+
+
+def test_a_zstd_window_beyond_the_limit_is_refused():
+    params = zstandard.ZstdCompressionParameters(
+        window_log=28, write_content_size=False, enable_ldm=False
+    )
+    stream = zstandard.ZstdCompressor(compression_params=params).compressobj()
+    packed = stream.compress(TEXT) + stream.flush()
+    with pytest.raises(CorruptMessage, match="damaged"):
+        decompress(Codec.ZSTD, packed, CAP)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ottla.wire.batch import batches
 from ottla.wire.messages import FetchRequest, ProduceRequest
-from ottla.wire.records import Record, build_batch, read_records
+from ottla.wire.records import Record, build_batch
 from tests.broker.running import WireClient
 
 
@@ -90,4 +91,4 @@ def fetch(client: WireClient, topic: str, offset: int = 0, version: int = 11, **
 
 def values(answer: Any) -> list[bytes | None]:
     """The record values in a fetch's answer."""
-    return [record.value for record in read_records(answer.records or b"")]
+    return [r.value for view in batches(answer.records or b"") for r in view.records()]

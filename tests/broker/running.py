@@ -12,7 +12,7 @@ from typing import Any
 from ottla.broker.config import BrokerConfig
 from ottla.broker.server import Server
 from ottla.wire.apis import APIS
-from ottla.wire.headers import encode_request_header, response_header_size
+from ottla.wire.headers import RequestHeader, response_header_size
 
 CLIENT_ID = "test"
 TIMEOUT_SECONDS = 20.0
@@ -72,8 +72,8 @@ class WireClient:
     def send(self, request: Any, version: int) -> tuple[int, int, int]:
         """Send a message; the result is for `answer`."""
         self.correlation_id += 1
-        header = encode_request_header(request.api_key, version, self.correlation_id, CLIENT_ID)
-        self.send_frame(header + request.encode(version))
+        header = RequestHeader(request.api_key, version, self.correlation_id, CLIENT_ID)
+        self.send_frame(header.encode() + request.encode(version))
         return request.api_key, version, self.correlation_id
 
     def answer(self, sent: tuple[int, int, int]) -> Any:
@@ -81,7 +81,7 @@ class WireClient:
         key, version, correlation_id = sent
         frame = self.receive_frame()
         assert struct.unpack(">i", frame[:4])[0] == correlation_id
-        return APIS[key].response.decode(frame[response_header_size(key, version) :], version)
+        return APIS[key].response.decode(frame[response_header_size(key, version, frame) :], version)
 
     def send_frame(self, frame: bytes) -> None:
         """Send bytes behind their length."""

@@ -74,7 +74,7 @@ def functions_of(path: Path) -> list[tuple[str, int]]:
         ]
     found = []
     lines = path.read_text().splitlines()
-    start = re.compile(r"^(\s*)(?:async\s+)?(?:def|cdef|cpdef)\s[^=]*\(")
+    start = re.compile(r"^(\s*)(?:async\s+)?(?:def|cdef|cpdef)\s(?!class)[^=]*\(")
     for number, line in enumerate(lines):
         match = start.match(line)
         if not match:

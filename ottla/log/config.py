@@ -1,0 +1,43 @@
+"""What a log needs to know of its topic's settings, with Kafka's defaults."""
+
+from dataclasses import dataclass
+
+FOREVER_MS = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """One topic's settings, as its partitions use them. Names are Kafka's with underscores."""
+
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 7 * 24 * 3_600_000
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10 * 1024 * 1024
+    index_interval_bytes: int = 4096
+    max_message_bytes: int = 1024 * 1024 + 12
+    retention_ms: int = 7 * 24 * 3_600_000
+    retention_bytes: int = -1
+    cleanup_policy: frozenset[str] = frozenset({"delete"})
+    message_timestamp_type: str = "CreateTime"
+    message_timestamp_before_max_ms: int = FOREVER_MS
+    message_timestamp_after_max_ms: int = 3_600_000
+    compression_type: str = "producer"
+    delete_retention_ms: int = 24 * 3_600_000
+    file_delete_delay_ms: int = 60_000
+    flush_messages: int = FOREVER_MS
+    flush_ms: int = FOREVER_MS
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = FOREVER_MS
+    min_cleanable_dirty_ratio: float = 0.5
+    preallocate: bool = False
+    producer_id_expiration_ms: int = 24 * 3_600_000
+
+    @property
+    def deletes(self) -> bool:
+        """Whether old segments go by time and size."""
+        return "delete" in self.cleanup_policy
+
+    @property
+    def compacts(self) -> bool:
+        """Whether only the newest record of a key stays."""
+        return "compact" in self.cleanup_policy

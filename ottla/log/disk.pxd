@@ -1,0 +1,15 @@
+# The only file IO of the log: a File is one descriptor, a Disk the directory operations.
+
+from libc.stdint cimport int64_t, uint8_t
+
+
+cdef class File:
+    cdef readonly int fd                # -1 when closed
+    cdef readonly str path              # where it was opened; a rename does not follow
+
+    cdef int write_at(self, const uint8_t *data, Py_ssize_t size, int64_t position) except -1
+    cdef Py_ssize_t read_at(self, uint8_t *into, Py_ssize_t size, int64_t position) except -1
+
+
+cdef class DelegatingFile(File):
+    pass

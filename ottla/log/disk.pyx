@@ -1,0 +1,232 @@
+"""The only file IO of the log: files at a position, and the directories that they are in.
+
+Everything above takes a Disk as an argument, so that a test can hand in one that loses, tears and
+refuses writes.
+"""
+
+import errno as errors
+import fcntl
+import os
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.errno cimport EINTR, errno
+from libc.stdint cimport int64_t, uint8_t
+
+cdef extern from "<unistd.h>" nogil:
+    Py_ssize_t c_pwrite "pwrite"(int fd, const void *data, size_t size, int64_t position)
+    Py_ssize_t c_pread "pread"(int fd, void *into, size_t size, int64_t position)
+    int c_close "close"(int fd)
+
+cdef extern from *:
+    """
+    #include <errno.h>
+    #include <fcntl.h>
+    #include <unistd.h>
+    #if defined(__linux__)
+    #include <sys/syscall.h>
+    #endif
+
+    #if defined(__APPLE__)
+    static int ottla_sync(int fd) { return fcntl(fd, F_FULLFSYNC); }
+    #else
+    static int ottla_sync(int fd) { return fdatasync(fd); }
+    #endif
+
+    /* Reserves space behind the end without changing the size, so that a scan never meets zeros. */
+    static int ottla_reserve(int fd, long long size) {
+    #if defined(__linux__)
+        return syscall(SYS_fallocate, fd, 1 /* FALLOC_FL_KEEP_SIZE */, 0LL, size);
+    #else
+        (void)fd; (void)size;
+        return 0;
+    #endif
+    }
+    """
+    int ottla_sync(int fd) nogil
+    int ottla_reserve(int fd, long long size) nogil
+
+
+cdef class File:
+    """One open file, read and written at positions. The descriptor closes with the last reference.
+
+    Raises OSError with the path, as the functions of `os` do.
+    """
+
+    def __init__(self, int fd, str path):
+        self.fd = fd
+        self.path = path
+
+    def __dealloc__(self):
+        if self.fd > 2:
+            c_close(self.fd)
+
+    cdef int write_at(self, const uint8_t *data, Py_ssize_t size, int64_t position) except -1:
+        cdef Py_ssize_t done
+        while size:
+            done = c_pwrite(self.fd, data, size, position)
+            if done < 0:
+                if errno == EINTR:
+                    continue
+                raise OSError(errno, os.strerror(errno), self.path)
+            if done == 0:
+                raise OSError(errors.ENOSPC, "the disk takes no more bytes", self.path)
+            data += done
+            size -= done
+            position += done
+        return 0
+
+    cdef Py_ssize_t read_at(self, uint8_t *into, Py_ssize_t size, int64_t position) except -1:
+        cdef Py_ssize_t done, total = 0
+        while total < size:
+            done = c_pread(self.fd, into + total, size - total, position + total)
+            if done < 0:
+                if errno == EINTR:
+                    continue
+                raise OSError(errno, os.strerror(errno), self.path)
+            if done == 0:
+                break
+            total += done
+        return total
+
+    def pwrite(self, data, position):
+        """Write all of `data` at `position`."""
+        cdef const uint8_t[::1] view = data
+        if view.shape[0]:
+            self.write_at(&view[0], view.shape[0], position)
+
+    def pread(self, Py_ssize_t size, int64_t position):
+        """Up to `size` bytes from `position`; fewer only at the end of the file."""
+        cdef bytes data = PyBytes_FromStringAndSize(NULL, size)
+        cdef Py_ssize_t got = self.read_at(<uint8_t *>PyBytes_AS_STRING(data), size, position)
+        return data if got == size else data[:got]
+
+    def size(self):
+        """The file's size in bytes."""
+        return os.fstat(self.fd).st_size
+
+    def sync(self):
+        """Return once the bytes are on the medium. Releases the GIL: a thread may call it."""
+        cdef int failed, code = 0
+        with nogil:
+            failed = ottla_sync(self.fd)
+            if failed:
+                code = errno
+        if failed:
+            raise OSError(code, os.strerror(code), self.path)
+
+    def truncate(self, size):
+        """Cut the file to `size` bytes."""
+        os.ftruncate(self.fd, size)
+
+    def reserve(self, size):
+        """Ask the disk for room up to `size` bytes without changing the file's size."""
+        if ottla_reserve(self.fd, size) and errno != errors.EOPNOTSUPP:
+            raise OSError(errno, os.strerror(errno), self.path)
+
+    def close(self):
+        """Close the descriptor now; a second call does nothing."""
+        if self.fd > 2:
+            fd, self.fd = self.fd, -1
+            os.close(fd)
+
+
+cdef class DelegatingFile(File):
+    """A File whose reads and writes go to the Python methods `pwrite` and `pread` of a subclass."""
+
+    cdef int write_at(self, const uint8_t *data, Py_ssize_t size, int64_t position) except -1:
+        self.pwrite(PyBytes_FromStringAndSize(<const char *>data, size), position)
+        return 0
+
+    cdef Py_ssize_t read_at(self, uint8_t *into, Py_ssize_t size, int64_t position) except -1:
+        cdef bytes data = self.pread(size, position)
+        cdef const uint8_t *source = <const uint8_t *>PyBytes_AS_STRING(data)
+        cdef Py_ssize_t at
+        for at in range(len(data)):
+            into[at] = source[at]
+        return len(data)
+
+
+class Disk:
+    """The directories and files of this machine."""
+
+    def open(self, path, create=False):
+        """Open a file for reading and writing. Raises FileNotFoundError unless `create`."""
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return File(os.open(path, flags, 0o644), path)
+
+    def listdir(self, path):
+        """The names in a directory, in no order."""
+        return os.listdir(path)
+
+    def exists(self, path):
+        """Whether a file or directory has this path."""
+        return os.path.exists(path)
+
+    def is_directory(self, path):
+        """Whether this path is a directory."""
+        return os.path.isdir(path)
+
+    def size(self, path):
+        """A file's size in bytes."""
+        return os.stat(path).st_size
+
+    def modified_ms(self, path):
+        """When a file was last written, in milliseconds since 1970."""
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def read_bytes(self, path):
+        """The whole content of a small file."""
+        with open(path, "rb") as file:
+            return file.read()
+
+    def makedirs(self, path):
+        """Make a directory with its parents; one that exists is fine."""
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, source, target):
+        """Rename, replacing the target; durable after `sync_directory`."""
+        os.rename(source, target)
+
+    def unlink(self, path):
+        """Remove a file; one that is gone already is fine."""
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+
+    def remove_directory(self, path):
+        """Remove an empty directory; one that is gone already is fine."""
+        try:
+            os.rmdir(path)
+        except FileNotFoundError:
+            pass
+
+    def sync_directory(self, path):
+        """Make creations, renames and removals in a directory durable."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def write_atomically(self, path, data):
+        """Replace a file so that a crash leaves the old content or the new, both whole."""
+        temporary = path + ".tmp"
+        file = self.open(temporary, create=True)
+        file.truncate(0)
+        file.pwrite(data, 0)
+        file.sync()
+        file.close()
+        self.rename(temporary, path)
+        self.sync_directory(os.path.dirname(path))
+
+    def lock(self, path):
+        """Hold `path` against other processes until the File closes. Raises BlockingIOError."""
+        file = self.open(path, create=True)
+        fcntl.flock(file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return file
+
+    def free_bytes(self, path):
+        """Room left for this process on the file system of `path`, and its whole size."""
+        status = os.statvfs(path)
+        return status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize

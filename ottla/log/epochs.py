@@ -1,0 +1,90 @@
+"""Which offset each leader epoch began with (KIP-101, KIP-279), kept in `leader-epoch-checkpoint`.
+
+Followers and consumers find by it where their log and the leader's part.
+"""
+
+from bisect import bisect_right
+
+NO_EPOCH = -1
+NO_OFFSET = -1
+
+
+class LeaderEpochs:
+    """Entries (epoch, start offset), ascending in the epoch and never descending in the offset."""
+
+    __slots__ = ("changed", "entries")
+
+    def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
+        self.entries: list[tuple[int, int]] = []
+        for epoch, offset in entries or []:
+            self.assign(epoch, offset)
+        self.changed = False
+
+    @property
+    def latest(self) -> int:
+        """The newest epoch, -1 when there is none."""
+        return self.entries[-1][0] if self.entries else NO_EPOCH
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """Let `epoch` begin at `start_offset`; an epoch that is not newer changes nothing."""
+        if epoch <= self.latest or epoch < 0:
+            return
+        # An epoch in which nothing was written gives way to the next: offsets ascend strictly.
+        while self.entries and self.entries[-1][1] >= start_offset:
+            self.entries.pop()
+        self.entries.append((epoch, start_offset))
+        self.changed = True
+
+    def of_offset(self, offset: int) -> int:
+        """The epoch in which a record of this offset was written, -1 if that is unknown."""
+        at = bisect_right(self.entries, offset, key=lambda entry: entry[1])
+        return self.entries[at - 1][0] if at else NO_EPOCH
+
+    def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """The largest known epoch up to `epoch`, and the offset behind its last record.
+
+        (-1, -1) when nothing is known: no entries, or an epoch above the newest.
+        """
+        if not self.entries or epoch < 0 or epoch > self.latest:
+            return NO_EPOCH, NO_OFFSET
+        if epoch == self.latest:
+            return epoch, log_end_offset
+        at = bisect_right(self.entries, epoch, key=lambda entry: entry[0])
+        # Below the first entry: where that epoch ended is where the first known one began.
+        return (self.entries[at - 1][0] if at else epoch), self.entries[at][1]
+
+    def truncate_from_end(self, offset: int) -> None:
+        """Forget epochs that begin at `offset` or later."""
+        kept = [entry for entry in self.entries if entry[1] < offset]
+        if len(kept) < len(self.entries):
+            self.entries, self.changed = kept, True
+
+    def truncate_from_start(self, offset: int) -> None:
+        """Forget epochs that end before `offset`; the one it lies in begins there now."""
+        at = bisect_right(self.entries, offset, key=lambda entry: entry[1])
+        if at and self.entries[at - 1][1] < offset:
+            self.entries = [(self.entries[at - 1][0], offset), *self.entries[at:]]
+            self.changed = True
+
+    def clear(self) -> None:
+        """Forget every epoch."""
+        self.entries, self.changed = [], True
+
+    def encode(self) -> bytes:
+        """The checkpoint file's text: version, number of entries, an entry a line."""
+        lines = ["0", str(len(self.entries))]
+        lines += [f"{epoch} {offset}" for epoch, offset in self.entries]
+        return ("\n".join(lines) + "\n").encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> "LeaderEpochs":
+        """Read the checkpoint file's text. Raises ValueError."""
+        lines = data.decode().split("\n")
+        if lines[0].strip() != "0":
+            raise ValueError(f"version {lines[0]!r} of a leader epoch checkpoint is unknown, 0 is")
+        count = int(lines[1])
+        pairs = [line.split() for line in lines[2 : 2 + count]]
+        entries = [(int(epoch), int(offset)) for epoch, offset in pairs]
+        if len(entries) != count:
+            raise ValueError(f"{count} leader epochs are announced, {len(entries)} are there")
+        return cls(entries)

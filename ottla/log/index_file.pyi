@@ -1,0 +1,18 @@
+"""What the two indexes of a segment share: a file of fixed-size entries in ascending order."""
+
+from ottla.log.disk import Disk, File
+
+class IndexDamaged(Exception):
+    """An index contradicts itself or its segment, and has to be rebuilt from it."""
+
+class IndexFile:
+    """Entries of `entry_size` bytes, found by their number."""
+
+    path: str
+    base_offset: int
+    count: int
+    entry_size: int
+    def __init__(self, disk: Disk, path: str, base_offset: int, entry_size: int) -> None: ...
+    def write(self) -> None: ...
+    def cut(self, count: int) -> None: ...
+    def file_to_sync(self) -> File: ...

@@ -1,0 +1,80 @@
+"""What the two indexes of a segment share: a file of fixed-size entries in ascending order.
+
+Indexes are caches of the log file. Entries wait in memory until a page of them is full, so that an
+append costs no write for its index; a crash loses them, and recovery makes them anew.
+"""
+
+from libc.stdint cimport int64_t, uint8_t
+
+
+class IndexDamaged(Exception):
+    """An index contradicts itself or its segment, and has to be rebuilt from it."""
+
+
+cdef class IndexFile:
+    """Entries of `entry_size` bytes, found by their number."""
+
+    def __init__(self, disk, str path, int64_t base_offset, int entry_size):
+        self.disk, self.path, self.base_offset = disk, path, base_offset
+        self.entry_size = entry_size
+        self.page_number = -1
+        try:
+            self.file = disk.open(path)
+        except FileNotFoundError:
+            return
+        # A size that is no multiple is a torn write; the part of an entry is overwritten later.
+        self.written = self.count = self.file.size() // entry_size
+
+    cdef const uint8_t *entry(self, Py_ssize_t index) except NULL:
+        cdef Py_ssize_t page_entries = PAGE // self.entry_size
+        cdef Py_ssize_t wanted, filled, size
+        if index < 0 or index >= self.count:
+            raise IndexError(f"{self.path} has {self.count} entries, none with the number {index}")
+        if index >= self.written:
+            return self.tail + (index - self.written) * self.entry_size
+        wanted = index // page_entries
+        if wanted != self.page_number or index - wanted * page_entries >= self.page_filled:
+            filled = min(page_entries, self.written - wanted * page_entries)
+            size = filled * self.entry_size
+            self.page_number = -1
+            if self.file.read_at(self.page, size, wanted * page_entries * self.entry_size) < size:
+                raise IndexDamaged(f"{self.path} became shorter than its {self.written} entries")
+            self.page_number, self.page_filled = wanted, filled
+        return self.page + (index - wanted * page_entries) * self.entry_size
+
+    cdef int make_room(self) except -1:
+        """Ensure room in memory for one more entry: what may fail happens before the append."""
+        if (self.count - self.written + 1) * self.entry_size > PAGE:
+            self.write()
+        return 0
+
+    cdef uint8_t *add_entry(self) except NULL:
+        """Room for one more entry; `make_room` came before."""
+        assert (self.count - self.written + 1) * self.entry_size <= PAGE
+        self.count += 1
+        return self.tail + (self.count - 1 - self.written) * self.entry_size
+
+    def write(self):
+        """Write the waiting entries, and create the file if there is none."""
+        if self.file is None:
+            self.file = self.disk.open(self.path, create=True)
+        if self.count > self.written:
+            self.file.write_at(
+                self.tail,
+                (self.count - self.written) * self.entry_size,
+                self.written * self.entry_size,
+            )
+            self.written = self.count
+
+    def cut(self, Py_ssize_t count):
+        """Keep the first `count` entries."""
+        if count < self.written:
+            self.file.truncate(count * self.entry_size)
+            self.written = count
+            self.page_number = -1
+        self.count = min(count, self.count)
+
+    def file_to_sync(self):
+        """The File, with every entry written to it."""
+        self.write()
+        return self.file

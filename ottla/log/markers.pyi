@@ -1,0 +1,3 @@
+"""Reads transaction markers out of control batches (KIP-98)."""
+
+def marker_of(batch: bytes) -> tuple[bool, int] | None: ...

@@ -1,0 +1,16 @@
+# A bound on open descriptors: what may be closed and opened again, and who is next to be closed.
+
+
+cdef class Openable:
+    cdef bint used                      # set by every use, cleared as the hand passes by
+
+    cdef int close_files(self) except -1
+
+
+cdef class OpenFiles:
+    cdef readonly Py_ssize_t limit
+    cdef list members
+    cdef Py_ssize_t hand
+
+    cdef int add(self, Openable member) except -1
+    cdef int remove(self, Openable member) except -1

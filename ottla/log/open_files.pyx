@@ -1,0 +1,64 @@
+"""Bounds how many segments have open files, so that a broker may have 100,000 partitions.
+
+The clock algorithm: a use costs one store, and closing passes over what was used since the last
+round.
+"""
+
+
+cdef class Openable:
+    """Something with descriptors that it can close and open again on its own."""
+
+    cdef int close_files(self) except -1:
+        return 0
+
+
+cdef class OpenFiles:
+    """The segments that are open now, at most `limit` of them."""
+
+    def __init__(self, limit=300):
+        if limit < 1:
+            raise ValueError(f"open segments must be 1 or more, not {limit}")
+        self.limit = limit
+        self.members = []
+
+    def __len__(self):
+        return len(self.members)
+
+    cdef int add(self, Openable member) except -1:
+        """Note that `member` is open now, and close another one where there are too many."""
+        if len(self.members) >= self.limit:
+            self.close_one()
+        member.used = True
+        self.members.append(member)
+        return 0
+
+    cdef int remove(self, Openable member) except -1:
+        """Forget a member that closed by itself."""
+        try:
+            self.members.remove(member)
+        except ValueError:
+            pass
+        return 0
+
+    def close_one(self):
+        """Close a member that was not used since the hand passed it last."""
+        cdef Openable member
+        for _ in range(2 * len(self.members)):
+            if self.hand >= len(self.members):
+                self.hand = 0
+            member = self.members[self.hand]
+            if member.used:
+                member.used = False
+                self.hand += 1
+                continue
+            try:
+                member.close_files()
+            except OSError:
+                # A full disk does not take its index entries: it stays open.
+                self.hand += 1
+                continue
+            # The last takes its place: order does not matter, a shift of the whole list would.
+            last = self.members.pop()
+            if last is not member:
+                self.members[self.hand] = last
+            return

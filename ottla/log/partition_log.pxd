@@ -1,0 +1,54 @@
+# One partition's log: the end grows by whole batches, the start moves forward as segments go.
+#
+# Invariant: log_start_offset <= log_end_offset, recovery_point <= log_end_offset.
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from ottla.log.disk cimport File
+from ottla.log.open_files cimport OpenFiles
+from ottla.log.producers cimport Producers
+from ottla.log.segment cimport Segment
+
+
+cdef class LogSlice:
+    cdef readonly File file             # held open by the slice, even when the segment is deleted
+    cdef readonly int64_t position      # of the first byte in the file
+    cdef readonly Py_ssize_t size       # in bytes, 0 when there is nothing to read
+    cdef readonly int64_t first_offset  # the one that was asked for
+
+
+cdef class PartitionLog:
+    cdef readonly object disk
+    cdef readonly object clock
+    cdef readonly object config
+    cdef OpenFiles open_files
+    cdef readonly str directory
+    cdef readonly bytes topic_id                # None where it is not known
+    cdef readonly int64_t log_start_offset
+    cdef readonly int64_t log_end_offset
+    cdef readonly int64_t recovery_point        # everything below is on the medium
+    cdef readonly int32_t latest_epoch          # -1 without
+    cdef readonly bint duplicate                # whether the last append was a repetition
+    cdef readonly str offline                   # why it takes no writes, None while it does
+    cdef readonly object damage                 # what recovery found, None if nothing
+    cdef readonly list segments                 # of Segment, ascending
+    cdef readonly object epochs
+    cdef readonly Producers producers
+    cdef Segment active                         # the last of segments, None in an empty log
+    cdef int64_t segment_bytes, segment_ms, offset_span_max
+    cdef Py_ssize_t index_entries_max
+    cdef list unsynced                          # sealed segments not yet on the medium
+    cdef set unsynced_directories
+    cdef list flushes                           # that are under way
+    cdef dict snapshots                         # offsets of those on disk, ascending
+
+    cdef int64_t append(self, uint8_t *batch, Py_ssize_t size, int32_t leader_epoch) except -2
+    cdef int append_as_follower(self, uint8_t *batch, Py_ssize_t size) except -1
+    cdef int write(self, const uint8_t *batch, Py_ssize_t size, int64_t last_offset) except -1
+    cdef bint must_roll(self, const uint8_t *batch, Py_ssize_t size, int64_t last_offset) except -1
+    cdef LogSlice read(self, int64_t offset, Py_ssize_t size_max, bint at_least_one,
+                       int64_t upto_offset)
+    cdef Py_ssize_t segment_number(self, int64_t offset) except -2
+    cdef int begin_epoch(self, int32_t epoch, int64_t start_offset=*) except -1
+    cdef checked(self, bytearray batch)
+    cpdef int64_t stable_offset(self, int64_t high_watermark) except -1

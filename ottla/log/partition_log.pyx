@@ -1,0 +1,588 @@
+"""One partition's log on disk: append, read, find, roll, truncate, flush.
+
+Only the thread of the loop calls it, but for `FlushTask.run`. Everything that is acknowledged went
+through `append`, whose write is complete when it returns; what a power cut may take back lies at
+`recovery_point` and above.
+"""
+
+from zlib import crc32
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from ottla.log import recovery, snapshots, time_search
+from ottla.log.config import LogConfig
+from ottla.log.disk cimport File
+from ottla.log.flush import FlushTask
+from ottla.log.open_files cimport OpenFiles
+from ottla.log.producers cimport Producers
+from ottla.log.segment cimport Segment
+from ottla.log.segment import file_name
+from ottla.log.transaction_index import AbortedTransaction, TransactionIndex
+from ottla.wire cimport batch as fields
+from ottla.wire.errors import (
+    CorruptMessage, FencedLeaderEpoch, OffsetOutOfRange, StorageFailed,
+)
+
+cdef int64_t OFFSET_MAX = 0x7fffffffffffffff
+SNAPSHOTS_KEPT = 2
+SEGMENT_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
+
+
+cdef class LogSlice:
+    """Contiguous bytes of one segment: batches, the last of which may be cut off."""
+
+    def read(self):
+        """The bytes themselves."""
+        return self.file.pread(self.size, self.position) if self.size else b""
+
+
+cdef class PartitionLog:
+    """The log of one partition. Make one with `PartitionLog.open`."""
+
+    def __init__(self, disk, clock, str directory, loaded, config, OpenFiles open_files,
+                 bytes topic_id=None):
+        self.disk, self.clock, self.directory, self.topic_id = disk, clock, directory, topic_id
+        self.open_files = open_files
+        self.segments, self.epochs = loaded.segments, loaded.epochs
+        self.producers, self.damage = loaded.producers, loaded.damage
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.recovery_point = loaded.recovery_point
+        self.snapshots = dict.fromkeys(sorted(loaded.snapshots))
+        self.latest_epoch = self.epochs.latest
+        self.active = self.segments[-1] if self.segments else None
+        self.unsynced, self.unsynced_directories, self.flushes = [], set(), []
+        self.configure(config)
+
+    @staticmethod
+    def open(disk, clock, directory, config=None, *, open_files=None, topic_id=None,
+             recovery_point=0, log_start_offset=0, clean=False):
+        """Open the log in `directory`, which need not exist, and recover it unless it is `clean`.
+
+        Without a clean stop every segment from `recovery_point` on is checked byte for byte.
+        """
+        config = config or LogConfig()
+        open_files = open_files or OpenFiles()
+        loaded = recovery.load(
+            disk, clock, directory, config, open_files, recovery_point, log_start_offset, clean)
+        return PartitionLog(disk, clock, directory, loaded, config, open_files, topic_id)
+
+    def __repr__(self):
+        return f"PartitionLog({self.directory}, {self.log_start_offset}..{self.log_end_offset})"
+
+    def configure(self, config):
+        """Take over a topic's changed settings."""
+        self.config = config
+        self.segment_bytes, self.segment_ms = config.segment_bytes, config.segment_ms
+        self.index_entries_max = max(1, config.segment_index_bytes // 12)
+        # Offsets in indexes are relative, and 32 bits wide.
+        self.offset_span_max = 0x7fffffff
+        for segment in self.segments:
+            segment.index_interval = config.index_interval_bytes
+
+    # Append
+
+    cdef int64_t append(self, uint8_t *batch, Py_ssize_t size, int32_t leader_epoch) except -2:
+        """Append one validated batch of a client or coordinator and return its base offset.
+
+        The base offset and the leader epoch are set in `batch`. A batch that repeats one of its
+        producer's last five returns that one's base offset, and `duplicate` is true.
+        Raises StorageFailed, OutOfOrderSequence, InvalidProducerEpoch; the log is as before then.
+        """
+        cdef int64_t first = self.log_end_offset, repeated
+        cdef int64_t last = first + fields.last_offset_delta(batch)
+        self.duplicate = False
+        if self.offline is not None:
+            raise StorageFailed(self.offline)
+        if fields.producer_id(batch) >= 0:
+            repeated = self.producers.check(batch)
+            if repeated >= 0:
+                self.duplicate = True
+                return repeated
+        if leader_epoch != self.latest_epoch:
+            self.begin_epoch(leader_epoch)
+        fields.set_base_offset(batch, first)
+        fields.set_leader_epoch(batch, leader_epoch)
+        self.write(batch, size, last)
+        return first
+
+    cdef int append_as_follower(self, uint8_t *batch, Py_ssize_t size) except -1:
+        """Append one batch of the leader's log as it is, with its offset and epoch.
+
+        Raises StorageFailed; OffsetOutOfRange if the batch begins below the end of this log.
+        """
+        self.duplicate = False
+        if self.offline is not None:
+            raise StorageFailed(self.offline)
+        # A cleaned log has gaps, so a follower's offsets may jump forward.
+        if fields.base_offset(batch) < self.log_end_offset:
+            raise OffsetOutOfRange(
+                f"{self.directory} ends at offset {self.log_end_offset}, the leader's batch begins "
+                f"at {fields.base_offset(batch)}")
+        if fields.leader_epoch(batch) != self.latest_epoch:
+            self.begin_epoch(fields.leader_epoch(batch), fields.base_offset(batch))
+        self.write(batch, size, fields.last_offset(batch))
+        return 0
+
+    cdef int write(self, const uint8_t *batch, Py_ssize_t size, int64_t last_offset) except -1:
+        cdef Segment segment = self.active
+        cdef tuple aborted
+        try:
+            if segment is None or self.must_roll(batch, size, last_offset):
+                self.start_segment()
+                segment = self.active
+            segment.append(batch, size)
+        except OSError as error:
+            self.take_back(error)
+        self.log_end_offset = last_offset + 1
+        if fields.producer_id(batch) >= 0:
+            aborted = self.producers.update(batch, size)
+            if aborted is not None:
+                self.note_aborted(aborted)
+        return 0
+
+    cdef bint must_roll(self, const uint8_t *batch, Py_ssize_t size, int64_t last_offset) except -1:
+        cdef Segment segment = self.active
+        cdef int64_t waited
+        if last_offset - segment.base_offset > self.offset_span_max:
+            return True
+        if segment.size == 0:
+            return False
+        if segment.size + size > self.segment_bytes:
+            return True
+        if not segment.appendable:
+            segment.prepare_append()
+        if segment.index.count >= self.index_entries_max:
+            return True
+        # Time passes by the batches' own timestamps: a copy of a log rolls where the first did.
+        if segment.first_timestamp >= 0:
+            waited = fields.max_timestamp(batch) - segment.first_timestamp
+        else:
+            waited = self.clock.now_ms() - segment.created_ms
+        return waited > self.segment_ms and waited > self.segment_ms - self.jitter()
+
+    def take_back(self, error):
+        """Undo a write that failed, and raise StorageFailed."""
+        try:
+            if self.active is not None:
+                self.active.undo()
+        except OSError as second:
+            self.fail(f"after a failed write ({error}) the file could not be cut: {second}")
+        raise StorageFailed(f"{self.directory}: {error}") from error
+
+    def fail(self, reason):
+        """Take the log offline for good: reads go on, nothing is written until a restart."""
+        if self.offline is None:
+            self.offline = f"{self.directory} is offline: {reason}"
+
+    def note_aborted(self, aborted):
+        """Write an aborted transaction to the index of the segment that has its marker."""
+        try:
+            TransactionIndex(self.disk, self.active.path(".txnindex")).append(
+                AbortedTransaction(*aborted))
+        except OSError as error:
+            # The marker is in the log: without the index, aborted records would look committed.
+            self.fail(f"the transaction index could not be written: {error}")
+            raise StorageFailed(self.offline) from error
+
+    def append_bytes(self, batch, leader_epoch):
+        """Append one validated batch and return its base offset; the argument is not changed."""
+        cdef bytearray copy = bytearray(batch)
+        cdef uint8_t[::1] view = self.checked(copy)
+        return self.append(&view[0], view.shape[0], leader_epoch)
+
+    def append_bytes_as_follower(self, batch):
+        """Append one batch of the leader's log as it is."""
+        cdef bytearray copy = bytearray(batch)
+        cdef uint8_t[::1] view = self.checked(copy)
+        self.append_as_follower(&view[0], view.shape[0])
+
+    cdef checked(self, bytearray batch):
+        cdef const uint8_t[::1] view = batch
+        if view.shape[0] < fields.HEADER_SIZE or fields.total_size(&view[0]) != view.shape[0]:
+            raise CorruptMessage(f"{len(batch)} bytes are not one record batch")
+        return batch
+
+    # Segments
+
+    def jitter(self):
+        """How many ms early the active segment rolls, so that not all partitions roll at once."""
+        if not self.config.segment_jitter_ms:
+            return 0
+        span = min(self.config.segment_jitter_ms, self.segment_ms)
+        return crc32(f"{self.directory} {self.active.base_offset}".encode()) % (span + 1)
+
+    def roll(self):
+        """End the active segment, if it has records, and begin the next. Raises StorageFailed."""
+        if self.offline is not None:
+            raise StorageFailed(self.offline)
+        if self.active is None or not self.active.size:
+            return
+        try:
+            self.start_segment()
+        except OSError as error:
+            raise StorageFailed(f"{self.directory}: {error}") from error
+
+    def start_segment(self):
+        """Begin a segment at the log's end; the one before it is sealed. Raises OSError."""
+        cdef Segment segment
+        if self.active is None:
+            self.make_directory()
+        elif self.active.size:
+            self.active.seal()
+            self.write_snapshot()
+        segment = Segment(
+            self.disk, self.open_files, self.directory, self.log_end_offset,
+            created_ms=self.clock.now_ms(), index_interval=self.config.index_interval_bytes)
+        segment.prepare_append()
+        if self.config.preallocate:
+            segment.reserve(self.segment_bytes)
+        if self.active is not None and not self.active.size:
+            # Nothing was written at the old base, and the new segment takes over.
+            self.remove_files(self.segments.pop())
+        elif self.active is not None:
+            self.unsynced.append(self.active)
+        self.segments.append(segment)
+        self.active = segment
+        self.unsynced_directories.add(self.directory)
+
+    def make_directory(self):
+        """Make the partition's directory and say in it whose it is."""
+        self.disk.makedirs(self.directory)
+        self.unsynced_directories.update((self.directory, self.directory.rpartition("/")[0] or "."))
+        if self.topic_id is not None:
+            self.disk.write_atomically(
+                f"{self.directory}/partition.metadata", recovery.partition_metadata(self.topic_id))
+
+    def remove_files(self, Segment segment):
+        """Delete a segment's files. Whoever holds its File may read on."""
+        segment.close()
+        for suffix in SEGMENT_SUFFIXES:
+            self.disk.unlink(segment.path(suffix))
+        self.unsynced_directories.add(self.directory)
+
+    def remove_segment(self, Segment segment):
+        """Delete a segment that lies wholly below the log start offset."""
+        assert segment is not self.active and segment.end_offset <= self.log_start_offset
+        self.segments.remove(segment)
+        self.remove_files(segment)
+        if segment in self.unsynced:
+            self.unsynced.remove(segment)
+        for offset in [at for at in self.snapshots if at <= segment.base_offset]:
+            del self.snapshots[offset]
+            self.disk.unlink(f"{self.directory}/{file_name(offset, '.snapshot')}")
+
+    @property
+    def size_bytes(self):
+        """Bytes of all segments' batches."""
+        return sum([segment.size for segment in self.segments])
+
+    # Read
+
+    cdef Py_ssize_t segment_number(self, int64_t offset) except -2:
+        """Which segment an offset lies in: the last whose base is not above it, -1 if none."""
+        cdef Py_ssize_t low = -1, high = len(self.segments), middle
+        if self.active is not None and offset >= self.active.base_offset:
+            return high - 1
+        while high - low > 1:
+            middle = (low + high) >> 1
+            if (<Segment>self.segments[middle]).base_offset <= offset:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    cdef LogSlice read(self, int64_t offset, Py_ssize_t size_max, bint at_least_one,
+                       int64_t upto_offset):
+        """Up to `size_max` bytes of one segment, from the batch with `offset`, below `upto_offset`.
+
+        With `at_least_one` the first batch is whole, however large. Raises OffsetOutOfRange.
+        """
+        cdef LogSlice slice = LogSlice.__new__(LogSlice)
+        cdef Segment segment
+        cdef Py_ssize_t number, batch_size = 0, ignored
+        cdef int64_t start = 0, end, room
+        if offset < self.log_start_offset or offset > self.log_end_offset:
+            raise OffsetOutOfRange(
+                f"offset {offset} is not in {self.directory}, which has "
+                f"{self.log_start_offset} to {self.log_end_offset}")
+        slice.first_offset = offset
+        if upto_offset > self.log_end_offset:
+            upto_offset = self.log_end_offset
+        if offset >= upto_offset:
+            return slice
+        number = max(self.segment_number(offset), 0)
+        while True:
+            segment = self.segments[number]
+            start = segment.position_for(offset, &batch_size)
+            if batch_size or number + 1 == len(self.segments):
+                break
+            number += 1
+        if not batch_size:
+            return slice
+        # The position of upto_offset has to be looked up only where it may lie within reach.
+        if upto_offset >= segment.end_offset:
+            end = segment.size
+        else:
+            end = segment.position_for(upto_offset, &ignored)
+        room = end - start
+        if room <= 0:
+            return slice
+        if size_max < batch_size and at_least_one:
+            size_max = batch_size
+        slice.size = min(room, <int64_t>size_max) if size_max > 0 else 0
+        slice.position = start
+        slice.file = segment.opened()
+        return slice
+
+    def slice(self, offset, size_max, upto=None, at_least_one=True):
+        """What `read` returns, for Python."""
+        return self.read(offset, size_max, at_least_one, OFFSET_MAX if upto is None else upto)
+
+    def read_bytes(self, offset, size_max, upto=None):
+        """Batches from the one with `offset` on, the first one whole. Raises OffsetOutOfRange."""
+        cdef LogSlice found = self.read(
+            offset, size_max, True, OFFSET_MAX if upto is None else upto)
+        return found.read()
+
+    # Find
+
+    def offset_for_timestamp(self, timestamp_ms):
+        """The first record not older than this: (offset, timestamp, leader epoch), None without."""
+        return time_search.first_at(self, timestamp_ms)
+
+    def offset_of_max_timestamp(self):
+        """The newest record: (offset, timestamp, leader epoch), None without."""
+        return time_search.newest(self)
+
+    def leader_epoch_for_offset(self, offset):
+        """The leader epoch in which the record of an offset was written, -1 if that is unknown."""
+        return self.epochs.of_offset(offset)
+
+    def end_offset_for_epoch(self, epoch):
+        """The largest known epoch up to `epoch` and its end, (-1, -1) if unknown (KIP-279)."""
+        return self.epochs.end_offset(epoch, self.log_end_offset)
+
+    def assign_epoch_start(self, epoch):
+        """Let a leader epoch begin at the log's end. Has to come before its first append."""
+        self.begin_epoch(epoch)
+
+    cdef int begin_epoch(self, int32_t epoch, int64_t start_offset=-1) except -1:
+        if epoch < self.latest_epoch:
+            raise FencedLeaderEpoch(
+                f"{self.directory} has leader epoch {self.latest_epoch}, {epoch} is over")
+        self.epochs.assign(epoch, self.log_end_offset if start_offset < 0 else start_offset)
+        self.latest_epoch = self.epochs.latest
+        return 0
+
+    # Transactions
+
+    @property
+    def last_stable_offset(self):
+        """The first offset of an open transaction; the log's end without one."""
+        cdef int64_t first = self.producers.first_open()
+        return self.log_end_offset if first < 0 else first
+
+    cpdef int64_t stable_offset(self, int64_t high_watermark) except -1:
+        """Up to where committed records may be read, given how far the log is replicated."""
+        cdef int64_t first = self.producers.first_unstable(high_watermark)
+        return first if 0 <= first < high_watermark else high_watermark
+
+    def active_producers(self):
+        """The state of every producer that is known."""
+        return self.producers.values()
+
+    def aborted_transactions(self, from_offset, to_offset):
+        """The aborted transactions which have records in this range of offsets."""
+        found = []
+        for segment in self.segments[max(self.segment_number(from_offset), 0):]:
+            for entry in TransactionIndex(self.disk, segment.path(".txnindex")).entries():
+                if entry.last_offset >= from_offset and entry.first_offset < to_offset:
+                    found.append(entry)
+                if entry.last_stable_offset >= to_offset:
+                    return found
+        return found
+
+    def remove_expired_producers(self):
+        """Forget producers that wrote nothing for producer.id.expiration.ms."""
+        return self.producers.remove_expired(
+            self.clock.now_ms(), self.config.producer_id_expiration_ms)
+
+    def write_snapshot(self):
+        """Write what is known of the producers at the log's end. Raises OSError."""
+        path = f"{self.directory}/{file_name(self.log_end_offset, '.snapshot')}"
+        data = snapshots.encode(self.producers)
+        file = self.disk.open(path, create=True)
+        file.pwrite(data, 0)
+        file.truncate(len(data))
+        file.close()
+        self.snapshots[self.log_end_offset] = None
+
+    # Cut
+
+    def truncate_to(self, offset):
+        """Remove the batch that contains `offset` and all behind it, as a follower has to.
+
+        Raises StorageFailed, and the log is offline then.
+        """
+        if offset >= self.log_end_offset:
+            return
+        if offset < self.log_start_offset:
+            raise OffsetOutOfRange(
+                f"{self.directory} begins at {self.log_start_offset}, it cannot be cut to {offset}")
+        try:
+            self.cut_segments(offset)
+            self.reload_producers()
+        except OSError as error:
+            self.fail(f"it could not be cut to offset {offset}: {error}")
+            raise StorageFailed(self.offline) from error
+
+    def cut_segments(self, offset):
+        """Remove segments from `offset` on, and the end of the one that contains it."""
+        cdef Segment segment
+        # From the end: whenever this stops, what is left is a whole log.
+        while len(self.segments) > 1 and self.segments[-1].base_offset >= offset:
+            segment = self.segments.pop()
+            if segment in self.unsynced:
+                self.unsynced.remove(segment)
+            self.remove_files(segment)
+        self.active = self.segments[-1]
+        self.active.truncate_to(offset)
+        self.log_end_offset = max(self.active.end_offset, self.active.base_offset)
+        TransactionIndex(self.disk, self.active.path(".txnindex")).truncate_to(self.log_end_offset)
+        self.epochs.truncate_from_end(self.log_end_offset)
+        self.latest_epoch = self.epochs.latest
+        self.lower_recovery_point(self.log_end_offset)
+
+    def lower_recovery_point(self, offset):
+        """What is written from here on is new, even if a flush that began earlier ends later."""
+        self.recovery_point = min(self.recovery_point, offset)
+        for task in self.flushes:
+            task.offset = min(task.offset, offset)
+
+    def reload_producers(self):
+        """The producers' state at the log's end, from the newest snapshot that holds."""
+        for offset in [at for at in self.snapshots if at > self.log_end_offset]:
+            del self.snapshots[offset]
+            self.disk.unlink(f"{self.directory}/{file_name(offset, '.snapshot')}")
+        self.producers = recovery.load_producers(
+            self.disk, self.directory, list(self.snapshots), self.segments)
+
+    def truncate_fully_and_start_at(self, offset):
+        """Throw everything away and begin anew, empty, at `offset`. Raises StorageFailed."""
+        if self.offline is not None:
+            raise StorageFailed(self.offline)
+        try:
+            while self.segments:
+                self.remove_files(self.segments.pop())
+            self.active = None
+            self.unsynced.clear()
+            self.log_start_offset = self.log_end_offset = offset
+            self.epochs.clear()
+            self.latest_epoch = self.epochs.latest
+            self.lower_recovery_point(offset)
+            self.recovery_point = offset
+            self.reload_producers()
+            # The file's name is what tells a restart where the log begins.
+            self.start_segment()
+        except OSError as error:
+            self.fail(f"it could not begin anew at {offset}: {error}")
+            raise StorageFailed(self.offline) from error
+
+    def delete_before(self, offset):
+        """Raise the log start offset; returns the segments that are wholly below it now."""
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            if offset < self.log_start_offset:
+                return []
+            raise OffsetOutOfRange(
+                f"{self.directory} ends at {self.log_end_offset}, below the new start {offset}")
+        self.log_start_offset = offset
+        self.epochs.truncate_from_start(offset)
+        return [segment for segment in self.segments[:-1] if segment.end_offset <= offset]
+
+    # Flush
+
+    def begin_flush(self):
+        """What to sync so that all that is appended by now is durable; None if nothing is."""
+        cdef Segment segment
+        if self.offline is not None:
+            raise StorageFailed(self.offline)
+        if (self.recovery_point >= self.log_end_offset and not self.unsynced
+                and not self.unsynced_directories and not self.epochs.changed):
+            return None
+        files = []
+        try:
+            for segment in self.segments[max(self.segment_number(self.recovery_point), 0):]:
+                if segment.size and segment not in self.unsynced:
+                    files += segment.files_to_sync()
+            for segment in self.unsynced:
+                files += segment.files_to_sync(sealed=True)
+        except OSError as error:
+            self.fail(f"its files could not be opened for a flush: {error}")
+            raise StorageFailed(self.offline) from error
+        has_directory = bool(self.segments)
+        task = FlushTask(
+            self.disk, self.log_end_offset, files, sorted(self.unsynced_directories),
+            f"{self.directory}/leader-epoch-checkpoint",
+            self.epochs.encode() if self.epochs.changed and has_directory else None)
+        self.unsynced.clear()
+        self.unsynced_directories.clear()
+        if has_directory:
+            self.epochs.changed = False
+        self.flushes.append(task)
+        return task
+
+    def end_flush(self, task):
+        """Move the recovery point after `task.run()`. Raises StorageFailed if that failed."""
+        self.flushes.remove(task)
+        if task.error is not None:
+            self.fail(f"a flush failed: {task.error}")
+        if self.offline is not None:
+            raise StorageFailed(self.offline)
+        self.recovery_point = max(self.recovery_point, task.offset)
+
+    def flush(self):
+        """Return once all that is appended by now is durable. Blocks. Raises StorageFailed."""
+        task = self.begin_flush()
+        if task is not None:
+            task.run()
+            self.end_flush(task)
+
+    # End
+
+    def close(self):
+        """Flush, write what makes the next start fast, and let go of all files."""
+        if self.offline is None and self.segments:
+            try:
+                self.active.seal()
+                self.unsynced.append(self.active)
+                if self.log_end_offset not in self.snapshots and self.active.size:
+                    self.write_snapshot()
+                self.flush()
+            except OSError as error:
+                self.fail(f"it could not be closed: {error}")
+                raise StorageFailed(self.offline) from error
+        for segment in self.segments:
+            segment.close()
+
+    def move_to(self, directory):
+        """Rename the log's directory, as a deletion does first. Raises OSError."""
+        for segment in self.segments:
+            segment.close()
+        if self.segments:
+            self.disk.rename(self.directory, directory)
+            self.disk.sync_directory(directory.rpartition("/")[0] or ".")
+        self.directory = directory
+        for segment in self.segments:
+            segment.directory = directory
+
+    def delete(self):
+        """Delete every file of the log, and its directory."""
+        for segment in self.segments:
+            segment.close()
+        self.segments.clear()
+        self.active = None
+        self.log_end_offset = self.log_start_offset
+        self.fail("it was deleted")
+        recovery.remove_directory(self.disk, self.directory)

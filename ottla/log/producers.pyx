@@ -1,0 +1,238 @@
+"""What a partition knows of its idempotent and transactional producers (KIP-98, KIP-360).
+
+For each producer the last five batches are kept. A batch that repeats one of them is answered as a
+success with its first offset; any other has to follow the newest. Offsets below the first open
+transaction are stable: a reader of committed records may see them.
+"""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.string cimport memmove
+
+from ottla.log.markers cimport Marker, read_marker
+from ottla.wire cimport batch as fields
+from ottla.wire.errors import ErrorCode, InvalidProducerEpoch, OutOfOrderSequence, ProtocolError
+
+cdef int32_t SEQUENCE_MAX = 0x7fffffff
+cdef int UNREPLICATED_MAX = 1000
+
+
+cdef inline int32_t sequence_after(int32_t sequence, int32_t steps) noexcept:
+    """Sequence numbers wrap from 2^31 - 1 to 0."""
+    return <int32_t>((<int64_t>sequence + steps) & SEQUENCE_MAX)
+
+
+cdef class ProducerState:
+    """One producer's last batches, the newest last."""
+
+    def __init__(self, producer_id, epoch=-1, coordinator_epoch=-1, last_timestamp=-1,
+                 transaction_start=-1):
+        self.producer_id, self.epoch, self.coordinator_epoch = producer_id, epoch, coordinator_epoch
+        self.last_timestamp, self.transaction_start = last_timestamp, transaction_start
+
+    cdef void push(self, int32_t last_sequence, int64_t last_offset, int32_t offset_delta,
+                   int64_t timestamp) noexcept:
+        if self.kept == WINDOW:
+            memmove(&self.last_sequences[0], &self.last_sequences[1], (WINDOW - 1) * 4)
+            memmove(&self.last_offsets[0], &self.last_offsets[1], (WINDOW - 1) * 8)
+            memmove(&self.offset_deltas[0], &self.offset_deltas[1], (WINDOW - 1) * 4)
+            memmove(&self.timestamps[0], &self.timestamps[1], (WINDOW - 1) * 8)
+            self.kept -= 1
+        self.last_sequences[self.kept] = last_sequence
+        self.last_offsets[self.kept] = last_offset
+        self.offset_deltas[self.kept] = offset_delta
+        self.timestamps[self.kept] = timestamp
+        self.kept += 1
+        self.last_timestamp = timestamp
+
+    def remember(self, last_sequence, last_offset, offset_delta, timestamp):
+        """Add a batch to the window, as a snapshot holds it."""
+        self.push(last_sequence, last_offset, offset_delta, timestamp)
+
+    @property
+    def last_sequence(self):
+        """The newest sequence number, -1 when no batch is known."""
+        return self.last_sequences[self.kept - 1] if self.kept else -1
+
+    @property
+    def last_offset(self):
+        """The newest batch's last offset, -1 when no batch is known."""
+        return self.last_offsets[self.kept - 1] if self.kept else -1
+
+    @property
+    def offset_delta(self):
+        """The newest batch's last offset less its first, 0 when no batch is known."""
+        return self.offset_deltas[self.kept - 1] if self.kept else 0
+
+
+cdef class Producers:
+    """The producers of one partition."""
+
+    def __init__(self):
+        self.states, self.open_transactions, self.unreplicated = {}, {}, []
+
+    def __len__(self):
+        return len(self.states)
+
+    cdef int64_t check(self, const uint8_t *batch) except -2:
+        """Judge a client's batch: its first offset if it is a repetition, -1 if it may be appended.
+
+        Raises OutOfOrderSequence, InvalidProducerEpoch, ProtocolError for a batch that may not.
+        """
+        cdef ProducerState state = self.states.get(fields.producer_id(batch))
+        cdef int32_t first = fields.base_sequence(batch)
+        cdef int32_t last
+        cdef int16_t epoch
+        cdef int at
+        if fields.attributes(batch) & fields.CONTROL:
+            return -1
+        if state is None:
+            return -1
+        epoch = fields.producer_epoch(batch)
+        if epoch < state.epoch:
+            raise InvalidProducerEpoch(
+                f"producer {state.producer_id} has epoch {state.epoch} by now, "
+                f"a batch with epoch {epoch} comes from an instance that is fenced")
+        if epoch != state.epoch:
+            # A new epoch begins at sequence 0, unless nothing is known of the old one.
+            if first != 0 and state.epoch != -1:
+                raise OutOfOrderSequence(
+                    f"producer {state.producer_id} begins epoch {epoch} with sequence {first}, "
+                    "not 0")
+            return self.check_transactional(batch, state)
+        last = sequence_after(first, fields.last_offset_delta(batch))
+        for at in range(state.kept - 1, -1, -1):
+            if (state.last_sequences[at] == last
+                    and sequence_after(first, state.offset_deltas[at]) == last):
+                return state.last_offsets[at] - state.offset_deltas[at]
+        if state.kept:
+            if first != sequence_after(state.last_sequences[state.kept - 1], 1):
+                raise OutOfOrderSequence(
+                    f"producer {state.producer_id} sent sequence {first} after "
+                    f"{state.last_sequences[state.kept - 1]}")
+        elif first != 0:
+            raise OutOfOrderSequence(
+                f"producer {state.producer_id} begins epoch {epoch} with sequence {first}, not 0")
+        return self.check_transactional(batch, state)
+
+    cdef int64_t check_transactional(self, const uint8_t *batch, ProducerState state) except -2:
+        if state.transaction_start >= 0 and not fields.attributes(batch) & fields.TRANSACTIONAL:
+            raise ProtocolError(
+                f"producer {state.producer_id} has an open transaction since offset "
+                f"{state.transaction_start}; a batch outside of it is not allowed",
+                ErrorCode.INVALID_TXN_STATE)
+        return -1
+
+    cdef tuple update(self, const uint8_t *batch, Py_ssize_t size):
+        """Note a batch that is in the log now, whoever checked it.
+
+        Returns (producer id, first offset, last offset, last stable offset) of a transaction that
+        it aborts, otherwise None.
+        """
+        cdef int64_t producer_id = fields.producer_id(batch)
+        cdef int32_t sequence = fields.base_sequence(batch)
+        cdef ProducerState state = self.states.get(producer_id)
+        if state is None:
+            state = ProducerState(producer_id)
+            self.states[producer_id] = state
+        if fields.attributes(batch) & fields.CONTROL:
+            return self.end_transaction(batch, size, state)
+        if fields.producer_epoch(batch) != state.epoch:
+            state.epoch, state.kept = fields.producer_epoch(batch), 0
+        state.push(sequence_after(sequence, fields.last_offset_delta(batch)),
+                   fields.last_offset(batch), fields.last_offset_delta(batch),
+                   fields.max_timestamp(batch))
+        if fields.attributes(batch) & fields.TRANSACTIONAL and state.transaction_start < 0:
+            state.transaction_start = fields.base_offset(batch)
+            self.open_transactions[producer_id] = state.transaction_start
+        return None
+
+    cdef tuple end_transaction(self, const uint8_t *batch, Py_ssize_t size, ProducerState state):
+        cdef Marker marker = read_marker(batch, size)
+        cdef int64_t first = state.transaction_start
+        cdef int64_t last = fields.last_offset(batch)
+        cdef int64_t stable
+        if not marker.valid:
+            return None
+        if fields.producer_epoch(batch) != state.epoch:
+            state.epoch, state.kept = fields.producer_epoch(batch), 0
+        state.coordinator_epoch = marker.coordinator_epoch
+        state.last_timestamp = fields.max_timestamp(batch)
+        if first < 0:
+            return None
+        state.transaction_start = -1
+        del self.open_transactions[state.producer_id]
+        if len(self.unreplicated) >= UNREPLICATED_MAX:
+            # Nobody asks for stable offsets here; one wide pair says the same, less precisely.
+            self.unreplicated = [(min(pair[0] for pair in self.unreplicated), last)]
+        self.unreplicated.append((first, last))
+        if marker.commits:
+            return None
+        # Transactions are kept in the order of their first offsets.
+        stable = next(iter(self.open_transactions.values()), last + 1)
+        return state.producer_id, first, last, stable
+
+    cdef int64_t first_unstable(self, int64_t high_watermark) except -2:
+        """The first offset of a transaction that is open or whose marker may yet be lost, or -1."""
+        cdef int64_t lowest = -1
+        if self.unreplicated:
+            self.unreplicated = [pair for pair in self.unreplicated if pair[1] >= high_watermark]
+            for pair in self.unreplicated:
+                if lowest < 0 or pair[0] < lowest:
+                    lowest = pair[0]
+        for first in self.open_transactions.values():
+            return first if lowest < 0 or first < lowest else lowest
+        return lowest
+
+    cdef int64_t first_open(self) except -2:
+        """The first offset of a transaction that is open, -1 if none is."""
+        for first in self.open_transactions.values():
+            return first
+        return -1
+
+    def check_marker(self, bytes batch):
+        """Judge a coordinator's transaction marker against the epochs that are known.
+
+        Raises InvalidProducerEpoch and ProtocolError(TRANSACTION_COORDINATOR_FENCED).
+        """
+        cdef const uint8_t *at = <const uint8_t *>batch
+        cdef Marker marker = read_marker(at, len(batch))
+        cdef ProducerState state = self.states.get(fields.producer_id(at))
+        if state is None or not marker.valid:
+            return
+        if fields.producer_epoch(at) < state.epoch:
+            raise InvalidProducerEpoch(
+                f"producer {state.producer_id} has epoch {state.epoch} by now, "
+                f"the marker is of epoch {fields.producer_epoch(at)}")
+        if marker.coordinator_epoch < state.coordinator_epoch:
+            raise ProtocolError(
+                f"the marker comes from coordinator epoch {marker.coordinator_epoch}, "
+                f"{state.coordinator_epoch} is known", ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+
+    def add(self, ProducerState state):
+        """Take a state from a snapshot; open transactions in the order of their first offsets."""
+        self.states[state.producer_id] = state
+        if state.transaction_start >= 0:
+            self.open_transactions[state.producer_id] = state.transaction_start
+
+    def replay(self, bytes batch):
+        """Note a batch that is in the log; what `update` returns."""
+        return self.update(<const uint8_t *>batch, len(batch))
+
+    def values(self):
+        """Every ProducerState."""
+        return list(self.states.values())
+
+    def get(self, producer_id):
+        """One producer's state, or None."""
+        return self.states.get(producer_id)
+
+    def remove_expired(self, now_ms, expiration_ms):
+        """Forget producers which wrote nothing for so long and have no open transaction."""
+        cdef ProducerState state
+        expired = [
+            state.producer_id for state in self.states.values()
+            if state.transaction_start < 0 and now_ms - state.last_timestamp >= expiration_ms
+        ]
+        for producer_id in expired:
+            del self.states[producer_id]
+        return len(expired)

@@ -1,0 +1,24 @@
+# Walks the batches of a log file, checking each length against the bytes that are there.
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from ottla.log.disk cimport File
+
+
+cdef class BatchScan:
+    cdef File file
+    cdef readonly int64_t position      # where the current batch begins
+    cdef readonly int64_t next_position # where the one behind it begins
+    cdef readonly int64_t end           # bytes of the file that are looked at
+    cdef readonly Py_ssize_t size       # of the current batch
+    cdef readonly str problem           # why the walk ended before `end`, None otherwise
+    cdef bint headers_only
+    cdef uint8_t *buffer
+    cdef Py_ssize_t room, buffered      # invariant: buffered <= room
+    cdef int64_t buffer_position        # where in the file the buffer's first byte is
+
+    cdef int grow(self, Py_ssize_t room) except -1
+    cdef const uint8_t *next(self) except? NULL
+    cdef const uint8_t *hold(self, Py_ssize_t size) except NULL
+
+cdef str problem_of(const uint8_t *batch, Py_ssize_t size, int64_t offset_min, int32_t epoch_min)

@@ -1,0 +1,18 @@
+"""Walks the record batches of a log file from a position; what it meets is never trusted."""
+
+from ottla.log.disk import File
+
+class BatchScan:
+    """The whole batches between two positions of a file."""
+
+    position: int
+    next_position: int
+    end: int
+    size: int
+    problem: str | None
+    def __init__(
+        self, file: File, position: int, end: int, chunk: int = 262144, headers_only: bool = False
+    ) -> None: ...
+    def batch(self) -> bytes | None: ...
+
+def find_valid_batch(file: File, position: int, end: int, offset_min: int) -> int | None: ...

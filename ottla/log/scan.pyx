@@ -1,0 +1,126 @@
+"""Walks the record batches of a log file from a position; what it meets is never trusted."""
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memmove
+
+from ottla.log.disk cimport File
+from ottla.wire cimport batch as fields
+from ottla.wire.checksum cimport crc32c
+
+
+cdef class BatchScan:
+    """The whole batches between two positions of a file.
+
+    Ends at the first bytes that can be no batch, and then says in `problem` why. `chunk` bytes are
+    read at a time; `headers_only` reads no records.
+    """
+
+    def __init__(self, File file, int64_t position, int64_t end, Py_ssize_t chunk=262144,
+                 bint headers_only=False):
+        self.file, self.end = file, end
+        self.position = self.next_position = self.buffer_position = position
+        self.headers_only = headers_only
+        self.grow(max(chunk, fields.HEADER_SIZE))
+
+    def __dealloc__(self):
+        free(self.buffer)
+
+    cdef int grow(self, Py_ssize_t room) except -1:
+        cdef uint8_t *grown = <uint8_t *>realloc(self.buffer, room)
+        if grown is NULL:
+            raise MemoryError(f"no {room} bytes for a batch of {self.file.path}")
+        self.buffer, self.room = grown, room
+        return 0
+
+    cdef const uint8_t *hold(self, Py_ssize_t size) except NULL:
+        """The bytes from `position` on, at least `size`; `position + size <= end` was checked."""
+        cdef Py_ssize_t start = self.position - self.buffer_position
+        cdef Py_ssize_t kept, wanted
+        if start >= 0 and start + size <= self.buffered:
+            return self.buffer + start
+        kept = self.buffered - start if 0 <= start < self.buffered else 0
+        if kept:
+            memmove(self.buffer, self.buffer + start, kept)
+        self.buffer_position, self.buffered = self.position, kept
+        if size > self.room:
+            self.grow(size)
+        wanted = min(<int64_t>self.room, self.end - self.position) - kept
+        self.buffered += self.file.read_at(self.buffer + kept, wanted, self.position + kept)
+        if self.buffered < size:
+            raise EOFError(f"{self.file.path} ended before {self.end} bytes, while it was read")
+        return self.buffer
+
+    cdef const uint8_t *next(self) except? NULL:
+        cdef int64_t left
+        cdef const uint8_t *batch
+        cdef int64_t size
+        self.position = self.next_position
+        left = self.end - self.position
+        if left == 0:
+            return NULL
+        if left < fields.HEADER_SIZE:
+            self.problem = f"{left} bytes are left, too few for the header of a batch"
+            return NULL
+        batch = self.hold(fields.HEADER_SIZE)
+        size = <int64_t>fields.total_size(batch)
+        if fields.magic(batch) != 2:
+            self.problem = f"magic is {fields.magic(batch)}, not 2"
+            return NULL
+        if size < fields.HEADER_SIZE:
+            self.problem = f"length is {size - fields.LOG_OVERHEAD}, too small for a batch"
+            return NULL
+        if size > left:
+            self.problem = f"the batch takes {size} bytes, {left} are left"
+            return NULL
+        if not self.headers_only:
+            batch = self.hold(size)
+        self.size = size
+        self.next_position = self.position + size
+        return batch
+
+    def batch(self):
+        """The next batch as bytes (only its header with `headers_only`), None at the end."""
+        cdef const uint8_t *at = self.next()
+        if at is NULL:
+            return None
+        return PyBytes_FromStringAndSize(
+            <const char *>at, fields.HEADER_SIZE if self.headers_only else self.size)
+
+
+cdef str problem_of(const uint8_t *batch, Py_ssize_t size, int64_t offset_min, int32_t epoch_min):
+    """What is wrong with a whole batch that has to follow these, None if nothing is."""
+    cdef int32_t delta = fields.last_offset_delta(batch)
+    cdef int32_t count = fields.record_count(batch)
+    if crc32c(batch + fields.ATTRIBUTES_AT, size - fields.ATTRIBUTES_AT) != fields.crc(batch):
+        return "the checksum does not fit the bytes"
+    if fields.base_offset(batch) < offset_min:
+        return f"base offset is {fields.base_offset(batch)}, {offset_min} or more is due"
+    # A cleaned batch keeps its last offset and may have lost records: delta may exceed the count.
+    if delta < 0 or count < 0 or count > <int64_t>delta + 1:
+        return f"{count} records and a last offset delta of {delta}"
+    if fields.leader_epoch(batch) < epoch_min:
+        return f"leader epoch is {fields.leader_epoch(batch)}, below {epoch_min} before it"
+    return None
+
+
+def find_valid_batch(file, int64_t position, int64_t end, int64_t offset_min):
+    """The position of a batch with a true checksum, at any byte from `position` on; None if none.
+
+    Tells damage in the middle of a file from a torn end. `end` is the file's size, and no batch
+    whose offset is below `offset_min` counts: the blocks may have had an earlier life.
+    """
+    cdef BatchScan scan = BatchScan(file, position, end)
+    cdef const uint8_t *batch
+    cdef int64_t size
+    while end - scan.position >= fields.HEADER_SIZE:
+        batch = scan.hold(fields.HEADER_SIZE)
+        size = fields.total_size(batch)
+        if (batch[fields.MAGIC_AT] == 2 and fields.HEADER_SIZE <= size <= end - scan.position
+                and fields.base_offset(batch) >= offset_min):
+            batch = scan.hold(size)
+            if problem_of(batch, size, offset_min, -1) is None:
+                return scan.position
+        scan.position += 1
+    return None

@@ -1,0 +1,38 @@
+# One data file of a partition with its two indexes. Offsets in it are base_offset and above.
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from ottla.log.disk cimport File
+from ottla.log.offset_index cimport OffsetIndex
+from ottla.log.open_files cimport Openable, OpenFiles
+from ottla.log.producers cimport Producers
+from ottla.log.time_index cimport TimeIndex
+
+
+cdef class Segment(Openable):
+    cdef object disk
+    cdef OpenFiles open_files
+    cdef public str directory
+    cdef readonly int64_t base_offset
+    cdef readonly int64_t end_offset        # behind the last batch; the next one's base
+    cdef readonly int64_t size              # bytes of whole batches in the file
+    cdef readonly int64_t created_ms
+    cdef readonly int64_t first_timestamp   # the first batch's highest, -1 without; rolls by it
+    cdef readonly int64_t max_timestamp     # -1 without
+    cdef readonly int64_t max_timestamp_offset  # last offset of the batch that has it
+    cdef bint times_known                   # the three above have been read from the files
+    cdef bint appendable                    # all files are open and the times are known
+    cdef int64_t since_index                # bytes since the last index entry
+    cdef public int64_t index_interval
+    cdef File file
+    cdef OffsetIndex index
+    cdef TimeIndex times
+
+    cdef File opened(self)
+    cdef int open_indexes(self) except -1
+    cdef int prepare_append(self) except -1
+    cdef int append(self, const uint8_t *batch, Py_ssize_t size) except -1
+    cdef int note(self, const uint8_t *batch, int64_t position, Py_ssize_t size) except -1
+    cdef int64_t position_for(self, int64_t offset, Py_ssize_t *batch_size) except -1
+    cdef int verify_entry(self, Py_ssize_t number) except -1
+    cdef int64_t scan_for(self, int64_t offset, int64_t position, Py_ssize_t *batch_size) except -1

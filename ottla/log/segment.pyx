@@ -1,0 +1,393 @@
+"""One data file of a partition with its offset index and its time index.
+
+Files are opened when something needs them, and may be closed at any time between two calls
+(`open_files`). The log file is the truth; an index that contradicts it is made anew.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from ottla.log.disk cimport File
+from ottla.log.index_file import IndexDamaged
+from ottla.log.offset_index cimport OffsetIndex
+from ottla.log.open_files cimport OpenFiles
+from ottla.log.producers cimport Producers
+from ottla.log.scan cimport BatchScan, problem_of
+from ottla.log.time_index cimport TimeIndex
+from ottla.wire cimport batch as fields
+
+cdef enum:
+    CHUNK = 4608                        # an index interval and a header: mostly one read will do
+
+cdef uint8_t[CHUNK] chunk               # only the thread of the loop reads segments
+
+
+def file_name(offset, suffix):
+    """A segment file's name: its base offset in twenty digits, and what it holds."""
+    return f"{offset:020d}{suffix}"
+
+
+cdef class Segment(Openable):
+    """The batches from `base_offset` on, up to the next segment's base."""
+
+    def __init__(self, disk, OpenFiles open_files, str directory, int64_t base_offset,
+                 int64_t size=0, int64_t end_offset=-1, int64_t created_ms=0,
+                 int64_t index_interval=4096):
+        self.disk, self.open_files, self.directory = disk, open_files, directory
+        self.base_offset, self.size, self.created_ms = base_offset, size, created_ms
+        self.end_offset = max(end_offset, base_offset)
+        self.index_interval = index_interval
+        self.first_timestamp = self.max_timestamp = self.max_timestamp_offset = -1
+        self.times_known = size == 0
+
+    def __repr__(self):
+        return f"Segment({self.base_offset}..{self.end_offset}, {self.size} bytes)"
+
+    def path(self, suffix):
+        """Where the file with this suffix lies: `.log`, `.index`, `.timeindex`, `.txnindex`."""
+        return f"{self.directory}/{self.base_offset:020d}{suffix}"
+
+    # Files
+
+    cdef File opened(self):
+        self.used = True
+        if self.file is None:
+            self.open_files.add(self)
+            self.file = self.disk.open(self.path(".log"), create=self.size == 0)
+        return self.file
+
+    cdef int open_indexes(self) except -1:
+        if self.index is not None:
+            return 0
+        self.opened()
+        # A whole segment has both files, one that is missing was lost; a new one has neither yet.
+        missing = self.size and not (
+            self.disk.exists(self.path(".index")) and self.disk.exists(self.path(".timeindex")))
+        index = OffsetIndex(self.disk, self.path(".index"), self.base_offset)
+        self.times = TimeIndex(self.disk, self.path(".timeindex"), self.base_offset)
+        self.index = index
+        if missing:
+            self.rebuild_indexes()
+        return 0
+
+    cdef int prepare_append(self) except -1:
+        """Open all files and learn the timestamps: what an append must not wait for each time."""
+        if self.size == 0 and self.index is None:
+            self.reset_indexes()
+        self.open_indexes()
+        self.load_times()
+        self.since_index = self.size
+        if self.index.count:
+            self.since_index -= self.index.position_of(self.index.count - 1)
+        self.appendable = True
+        return 0
+
+    cdef int close_files(self) except -1:
+        """Let go of the descriptors. Nobody else may hold half a page of index entries."""
+        if self.index is not None:
+            self.index.write()
+            self.times.write()
+        self.file = self.index = self.times = None
+        self.appendable = False
+        return 0
+
+    def close(self):
+        """Let go of the descriptors; a later use opens them again."""
+        if self.file is not None:
+            self.open_files.remove(self)
+            self.close_files()
+
+    def seal(self):
+        """Write the last index entries: the segment gets no more batches for now."""
+        if self.size == 0:
+            return
+        self.open_indexes()
+        self.load_times()
+        if self.max_timestamp >= 0:
+            self.times.append(self.max_timestamp, self.max_timestamp_offset)
+        self.index.write()
+        self.times.write()
+
+    def files_to_sync(self, sealed=False):
+        """The Files that have to reach the medium before the recovery point may pass them."""
+        files = [self.opened()]
+        if sealed:
+            self.open_indexes()
+            files += [self.index.file_to_sync(), self.times.file_to_sync()]
+        return files
+
+    def data_file(self):
+        """The File of the batches, opened."""
+        return self.opened()
+
+    def reserve(self, size):
+        """Ask the disk for the room of a whole segment."""
+        self.opened().reserve(size)
+
+    # Append
+
+    cdef int append(self, const uint8_t *batch, Py_ssize_t size) except -1:
+        """Write a whole batch at the end. After an OSError, `undo` has to follow."""
+        self.used = True
+        if not self.appendable:
+            self.prepare_append()
+        if self.since_index > self.index_interval:
+            # What may fail happens before the record is in.
+            self.index.make_room()
+            self.times.make_room()
+        self.file.write_at(batch, size, self.size)
+        self.note(batch, self.size, size)
+        self.size += size
+        return 0
+
+    cdef int note(self, const uint8_t *batch, int64_t position, Py_ssize_t size) except -1:
+        """Take a batch at `position` into the indexes and the times."""
+        cdef int64_t timestamp = fields.max_timestamp(batch)
+        cdef int64_t last_offset = fields.last_offset(batch)
+        if position == 0:
+            self.first_timestamp = timestamp
+        if timestamp > self.max_timestamp:
+            self.max_timestamp, self.max_timestamp_offset = timestamp, last_offset
+        if self.since_index > self.index_interval:
+            self.index.add(last_offset, position)
+            if self.max_timestamp >= 0:
+                self.times.add(self.max_timestamp, self.max_timestamp_offset)
+            self.since_index = 0
+        self.since_index += size
+        self.end_offset = last_offset + 1
+        return 0
+
+    def undo(self):
+        """Remove what a failed write left behind the last whole batch. Raises OSError."""
+        if self.file is not None:
+            self.file.truncate(self.size)
+
+    # Find
+
+    cdef int64_t position_for(self, int64_t offset, Py_ssize_t *batch_size) except -1:
+        """Where the first batch begins that ends at `offset` or later; `size` if there is none."""
+        cdef Py_ssize_t found
+        if offset >= self.end_offset:
+            batch_size[0] = 0
+            return self.size
+        if offset <= self.base_offset:
+            return self.scan_for(offset, 0, batch_size)
+        try:
+            self.open_indexes()
+            found = self.index.find(offset)
+            if found < 0:
+                return self.scan_for(offset, 0, batch_size)
+            self.verify_entry(found)
+            return self.scan_for(offset, self.index.position_of(found), batch_size)
+        except IndexDamaged:
+            self.rebuild_indexes()
+            found = self.index.find(offset)
+            return self.scan_for(
+                offset, self.index.position_of(found) if found >= 0 else 0, batch_size)
+
+    cdef int verify_entry(self, Py_ssize_t number) except -1:
+        """Raises IndexDamaged unless the batch at the entry's position ends with its offset."""
+        cdef int64_t position = self.index.position_of(number)
+        cdef uint8_t[fields.HEADER_SIZE] header
+        if not 0 <= position <= self.size - fields.HEADER_SIZE:
+            raise IndexDamaged(f"{self.index.path} points to {position}, behind the log's end")
+        self.opened().read_at(header, fields.HEADER_SIZE, position)
+        if fields.magic(header) != 2 or fields.last_offset(header) != self.index.offset_of(number):
+            raise IndexDamaged(f"{self.index.path}: no batch at {position} ends with that offset")
+        return 0
+
+    cdef int64_t scan_for(self, int64_t offset, int64_t position, Py_ssize_t *batch_size) except -1:
+        """Go from batch to batch; `position` is where one begins."""
+        cdef File file = self.opened()
+        cdef Py_ssize_t held = 0, at = 0
+        cdef int64_t size
+        while position + fields.HEADER_SIZE <= self.size:
+            if at + fields.HEADER_SIZE > held:
+                held = file.read_at(chunk, min(<int64_t>CHUNK, self.size - position), position)
+                at = 0
+                if held < fields.HEADER_SIZE:
+                    break
+            size = fields.total_size(chunk + at)
+            if size < fields.HEADER_SIZE or size > self.size - position:
+                raise SegmentDamaged(
+                    f"{file.path}: the batch at {position} says that it takes {size} bytes",
+                    position)
+            if fields.last_offset(chunk + at) >= offset:
+                batch_size[0] = size
+                return position
+            position += size
+            at += size
+        batch_size[0] = 0
+        return self.size
+
+    def position_of(self, offset):
+        """Where the first batch begins that ends at `offset` or later; `size` if there is none."""
+        cdef Py_ssize_t size
+        return self.position_for(offset, &size)
+
+    # Times
+
+    def load_times(self):
+        """Learn the first batch's and the highest timestamp from the files."""
+        cdef uint8_t[fields.HEADER_SIZE] header
+        if self.times_known:
+            return
+        self.open_indexes()
+        if self.times_known:
+            return
+        if self.opened().read_at(header, fields.HEADER_SIZE, 0) == fields.HEADER_SIZE:
+            self.first_timestamp = fields.max_timestamp(header)
+        last = self.times.last()
+        if last is not None:
+            self.max_timestamp, self.max_timestamp_offset = last
+        self.times_known = True
+
+    @property
+    def largest_timestamp(self):
+        """The highest timestamp, in ms; when the file was written, if no batch has one."""
+        self.load_times()
+        if self.max_timestamp >= 0:
+            return self.max_timestamp
+        return self.disk.modified_ms(self.path(".log")) if self.size else self.created_ms
+
+    def position_of_timestamp(self, timestamp):
+        """A position at or before the first batch with a record as new as `timestamp`."""
+        cdef Py_ssize_t size
+        self.open_indexes()
+        return self.position_for(self.times.lookup(timestamp), &size)
+
+    # Cut, rebuild
+
+    def truncate_to(self, offset):
+        """Remove the batch that contains `offset` and all behind it. Raises OSError."""
+        cdef Py_ssize_t size
+        cdef int64_t position = self.position_for(offset, &size)
+        if position == self.size:
+            return
+        self.open_indexes()
+        self.index.truncate_to(offset)
+        self.times.truncate_to(offset)
+        self.opened().truncate(position)
+        self.size = position
+        self.learn_end()
+        self.relearn_times()
+
+    def learn_end(self):
+        """Find the offset behind the last batch, by headers from the last index entry on.
+
+        Raises IndexDamaged or SegmentDamaged.
+        """
+        cdef BatchScan scan
+        cdef const uint8_t *batch
+        cdef int64_t end = self.base_offset, position = 0
+        self.end_offset = self.base_offset
+        if self.size == 0:
+            return
+        self.open_indexes()
+        if self.index.count:
+            self.verify_entry(self.index.count - 1)
+            position = self.index.position_of(self.index.count - 1)
+        scan = BatchScan(self.opened(), position, self.size, 4096, True)
+        while True:
+            batch = scan.next()
+            if batch is NULL:
+                break
+            end = fields.last_offset(batch) + 1
+        if scan.problem is not None:
+            raise SegmentDamaged(
+                f"{self.file.path} at {scan.position}: {scan.problem}", scan.position)
+        self.end_offset = end
+
+    def replay(self, Producers producers, int64_t from_offset):
+        """Tell `producers` the batches from `from_offset` on that have a producer."""
+        cdef Py_ssize_t size
+        cdef const uint8_t *batch
+        cdef BatchScan scan = BatchScan(
+            self.opened(), self.position_for(from_offset, &size), self.size)
+        while True:
+            batch = scan.next()
+            if batch is NULL:
+                return
+            if fields.producer_id(batch) >= 0 and fields.base_offset(batch) >= from_offset:
+                producers.update(batch, scan.size)
+
+    def relearn_times(self):
+        """The times after a cut: from the time index, and the batches behind its last entry."""
+        cdef BatchScan scan
+        cdef const uint8_t *batch
+        cdef Py_ssize_t size
+        last = self.times.last()
+        self.max_timestamp, self.max_timestamp_offset = last if last is not None else (-1, -1)
+        self.first_timestamp = -1
+        self.times_known = self.appendable = False
+        self.load_times()
+        position = self.position_for(self.max_timestamp_offset, &size)
+        scan = BatchScan(self.opened(), position, self.size, 4096, True)
+        while True:
+            batch = scan.next()
+            if batch is NULL:
+                return
+            if fields.max_timestamp(batch) > self.max_timestamp:
+                self.max_timestamp = fields.max_timestamp(batch)
+                self.max_timestamp_offset = fields.last_offset(batch)
+
+    def reset_indexes(self):
+        """Begin with empty indexes."""
+        self.opened()
+        if self.index is None:
+            self.index = OffsetIndex(self.disk, self.path(".index"), self.base_offset)
+            self.times = TimeIndex(self.disk, self.path(".timeindex"), self.base_offset)
+        self.index.cut(0)
+        self.times.cut(0)
+
+    def rebuild_indexes(self):
+        """Make both indexes anew from the log file. Raises SegmentDamaged."""
+        problem = self.rebuild(None, None, self.size)
+        if problem is not None:
+            raise SegmentDamaged(f"{self.path('.log')}: {problem[1]}", problem[0])
+        self.seal()
+
+    def rebuild(self, Producers producers, epochs, int64_t file_size, aborted=None):
+        """Check every batch, and learn from them the size, the times and both indexes.
+
+        `producers` and `epochs` get to know them too, unless None; `aborted` is called with what
+        `Producers.update` returns of each transaction that was aborted. Returns None, or (position,
+        what is wrong there): the segment ends at that position then.
+        """
+        cdef BatchScan scan = BatchScan(self.opened(), 0, file_size)
+        cdef const uint8_t *batch
+        cdef int32_t epoch = -1
+        cdef str problem = None
+        self.reset_indexes()
+        self.end_offset, self.since_index = self.base_offset, 0
+        self.first_timestamp = self.max_timestamp = self.max_timestamp_offset = -1
+        self.times_known, self.appendable = True, False
+        while True:
+            batch = scan.next()
+            if batch is NULL:
+                problem = scan.problem
+                break
+            problem = problem_of(batch, scan.size, self.end_offset, epoch)
+            if problem is not None:
+                break
+            if self.since_index > self.index_interval:
+                self.index.make_room()
+                self.times.make_room()
+            self.note(batch, scan.position, scan.size)
+            if fields.leader_epoch(batch) != epoch:
+                epoch = fields.leader_epoch(batch)
+                if epochs is not None:
+                    epochs.assign(epoch, fields.base_offset(batch))
+            if producers is not None and fields.producer_id(batch) >= 0:
+                ended = producers.update(batch, scan.size)
+                if ended is not None and aborted is not None:
+                    aborted(ended)
+        self.size = scan.position
+        return None if problem is None else (scan.position, problem)
+
+
+class SegmentDamaged(Exception):
+    """The batches of a log file contradict themselves; `position` is where."""
+
+    def __init__(self, message, position):
+        super().__init__(message)
+        self.position = position

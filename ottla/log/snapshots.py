@@ -1,0 +1,75 @@
+"""Producer snapshots: what a partition knew of its producers at an offset.
+
+The file `<offset>.snapshot` holds the state before that offset. Big-endian:
+
+    0         2          6         10
+    | version | crc-32c  | count   | entries, 46 bytes each ...      the checksum covers from 6 on
+      = 1
+
+    0             8       10              14            22             26          34
+    | producer id | epoch | last sequence | last offset | offset delta | timestamp | ...
+    34                  38                             46
+    | coordinator epoch | transaction's first offset   |             -1 where there is none
+"""
+
+import struct
+
+from ottla.log.producers import Producers, ProducerState
+from ottla.wire.checksum import crc32c_of
+
+HEADER = struct.Struct(">hIi")
+ENTRY = struct.Struct(">qhiqiqiq")
+
+
+def encode(producers: Producers) -> bytes:
+    """The snapshot file of these producers."""
+    states = producers.values()
+    body = struct.pack(">i", len(states)) + b"".join(
+        ENTRY.pack(
+            state.producer_id,
+            state.epoch,
+            state.last_sequence,
+            state.last_offset,
+            state.offset_delta,
+            state.last_timestamp,
+            state.coordinator_epoch,
+            state.transaction_start,
+        )
+        for state in states
+    )
+    return struct.pack(">hI", 1, crc32c_of(body)) + body
+
+
+def decode(data: bytes) -> Producers:
+    """Read a snapshot file. Raises ValueError if it is damaged; an older one may serve then."""
+    if len(data) < HEADER.size:
+        raise ValueError(f"a producer snapshot of {len(data)} bytes is too short")
+    version, crc, count = HEADER.unpack_from(data)
+    if version != 1:
+        raise ValueError(f"version {version} of a producer snapshot is unknown, 1 is")
+    if crc != crc32c_of(data[6:]):
+        raise ValueError("the producer snapshot's checksum does not fit its bytes")
+    if count < 0 or len(data) != HEADER.size + count * ENTRY.size:
+        raise ValueError(f"{count} producers in a snapshot of {len(data)} bytes")
+    states = [state_of(*fields) for fields in ENTRY.iter_unpack(data[HEADER.size :])]
+    producers = Producers()
+    for state in sorted(states, key=lambda state: state.transaction_start):
+        producers.add(state)
+    return producers
+
+
+def state_of(
+    producer_id: int,
+    epoch: int,
+    last_sequence: int,
+    last_offset: int,
+    offset_delta: int,
+    timestamp: int,
+    coordinator_epoch: int,
+    transaction_start: int,
+) -> ProducerState:
+    """One entry as a state with at most one batch in its window."""
+    state = ProducerState(producer_id, epoch, coordinator_epoch, timestamp, transaction_start)
+    if last_sequence >= 0:
+        state.remember(last_sequence, last_offset, offset_delta, timestamp)
+    return state

@@ -1,0 +1,6 @@
+"""Finds records by timestamp: the time index leads to a batch, its records are looked at."""
+
+from ottla.log.partition_log import PartitionLog
+
+def first_at(log: PartitionLog, timestamp: int) -> tuple[int, int, int] | None: ...
+def newest(log: PartitionLog) -> tuple[int, int, int] | None: ...

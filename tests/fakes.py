@@ -1,0 +1,20 @@
+"""Time that stands still until a test moves it."""
+
+from ottla.log.clock import Clock
+
+
+class FakeClock(Clock):
+    """A clock whose two times move together, and only by `advance`."""
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self.time_ms = now_ms
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+    def monotonic(self) -> float:
+        return self.time_ms / 1000
+
+    def advance(self, ms: int) -> None:
+        """Let time pass."""
+        self.time_ms += ms

@@ -1,0 +1,121 @@
+"""OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete and the expiry of offsets (KIP-211)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ottla.groups.classic import CONSUMER_PROTOCOL_TYPE, ClassicGroup, ClassicState
+from ottla.groups.offsets import Offsets
+from ottla.groups.records import CommittedOffset, OffsetKey, Record
+from ottla.groups.result import Result
+from ottla.groups.settings import GroupSettings
+from ottla.wire.errors import ErrorCode
+
+
+class OffsetToCommit(NamedTuple):
+    """One partition of an OffsetCommit."""
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+    topic_id: bytes = bytes(16)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """An OffsetCommit or, with a producer id, a TxnOffsetCommit.
+
+    `generation` is the member epoch where the member speaks KIP-848; -1 with an empty member id
+    is a client that manages its partitions itself.
+    """
+
+    group_id: str
+    offsets: Sequence[OffsetToCommit]
+    member_id: str = ""
+    instance_id: str | None = None
+    generation: int = -1
+    retention_ms: int = -1
+    version: int = 10
+    """The request's version: what an old one does not know is told in other words."""
+    transactional: bool = False
+
+
+def commit_records(
+    request: Commit, result: Result, settings: GroupSettings
+) -> list[ErrorCode]:
+    """Record every offset whose metadata is not too large; a code for each, in order."""
+    expire_ms = result.wall_ms + request.retention_ms if request.retention_ms >= 0 else -1
+    codes = []
+    for topic, partition, offset, leader_epoch, metadata, topic_id in request.offsets:
+        if len(metadata) > settings.offset_metadata_max_bytes:
+            codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+            continue
+        value = CommittedOffset(
+            offset, leader_epoch, metadata, result.wall_ms, expire_ms, topic_id
+        )
+        result.records.append(Record(OffsetKey(request.group_id, topic, partition), value))
+        codes.append(ErrorCode.NONE)
+    return codes
+
+
+class FetchedOffset(NamedTuple):
+    """One partition of an OffsetFetch; without a commit the value is None."""
+
+    topic: str
+    partition: int
+    value: CommittedOffset | None
+    code: ErrorCode = ErrorCode.NONE
+
+
+def fetch_offsets(
+    offsets: Offsets,
+    group_id: str,
+    wanted: Sequence[tuple[str, int]] | None,
+    require_stable: bool,
+) -> list[FetchedOffset]:
+    """The committed offsets of these partitions, or of all that have one.
+
+    With `require_stable` a partition that an open transaction holds is told apart (KIP-447).
+    """
+    committed = offsets.of_group(group_id)
+    indexes = list(committed) if wanted is None else wanted
+    if wanted is None and require_stable:
+        indexes = [*indexes, *(i for i in offsets.pending_of(group_id) if i not in committed)]
+    found = []
+    for topic, partition in indexes:
+        if require_stable and offsets.is_pending(group_id, topic, partition):
+            code = ErrorCode.UNSTABLE_OFFSET_COMMIT
+            found.append(FetchedOffset(topic, partition, None, code))
+        else:
+            found.append(FetchedOffset(topic, partition, committed.get((topic, partition))))
+    return found
+
+
+def expiry_base_ms(group: ClassicGroup, value: CommittedOffset) -> int | None:
+    """The Unix time from which the retention of an offset counts; None while it cannot expire.
+
+    An empty group's offsets expire together, from the moment when it became empty. A living
+    consumer group loses those of topics that it has stopped reading, from their last commit.
+    """
+    if group.protocol_type is None:
+        return value.commit_ms
+    if group.state is ClassicState.EMPTY:
+        return group.state_ms if group.state_ms >= 0 else value.commit_ms
+    if (
+        group.state is ClassicState.STABLE
+        and group.protocol_type == CONSUMER_PROTOCOL_TYPE
+        and group.subscribed_topics is not None
+    ):
+        return value.commit_ms
+    return None
+
+
+def has_expired(value: CommittedOffset, base_ms: int, wall_ms: int, retention_ms: int) -> bool:
+    """Whether an offset's time is over."""
+    if value.expire_ms >= 0:
+        return wall_ms >= value.expire_ms
+    return wall_ms - base_ms >= retention_ms

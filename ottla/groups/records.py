@@ -1,0 +1,202 @@
+"""What groups keep in `__consumer_offsets`: keys, and the value that each key last had.
+
+A record without a value forgets its key. Replaying all records of a partition in order gives the
+state of its groups, and after compaction still does. `record_codec` has the bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+TopicPartition = tuple[bytes, int]
+"""A topic's id and a partition's index."""
+
+
+class OffsetKey(NamedTuple):
+    """One partition's committed offset."""
+
+    group_id: str
+    topic: str
+    partition: int
+
+
+class GroupKey(NamedTuple):
+    """A classic group."""
+
+    group_id: str
+
+
+class ConsumerGroupKey(NamedTuple):
+    """A KIP-848 group: its epoch."""
+
+    group_id: str
+
+
+class ConsumerMemberKey(NamedTuple):
+    """What a KIP-848 member told about itself."""
+
+    group_id: str
+    member_id: str
+
+
+class TargetEpochKey(NamedTuple):
+    """The group epoch for which the target assignment was made."""
+
+    group_id: str
+
+
+class TargetMemberKey(NamedTuple):
+    """What a member is to own in the end."""
+
+    group_id: str
+    member_id: str
+
+
+class CurrentMemberKey(NamedTuple):
+    """What a member owns now."""
+
+    group_id: str
+    member_id: str
+
+
+class RegularExpressionKey(NamedTuple):
+    """The topics that a regular expression stands for."""
+
+    group_id: str
+    pattern: str
+
+
+Key = (
+    OffsetKey
+    | GroupKey
+    | ConsumerGroupKey
+    | ConsumerMemberKey
+    | TargetEpochKey
+    | TargetMemberKey
+    | CurrentMemberKey
+    | RegularExpressionKey
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """Where a group goes on reading a partition."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    commit_ms: int = 0
+    expire_ms: int = -1
+    """-1: by offsets.retention.minutes; else what an OffsetCommit below version 5 asked for."""
+    topic_id: bytes = bytes(16)
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicMemberValue:
+    """A member as it is when its group becomes stable."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupValue:
+    """A generation of a classic group."""
+
+    protocol_type: str
+    generation: int
+    protocol: str | None
+    leader: str | None
+    state_ms: int
+    """Unix time of the last change of state; offsets of an empty group expire from here."""
+    members: tuple[ClassicMemberValue, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupValue:
+    """The epoch grows with every change of members, subscriptions or topics."""
+
+    epoch: int
+    metadata_hash: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicProtocols:
+    """What a member that speaks the classic protocol to a KIP-848 group joined with."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerMemberValue:
+    """What a member told in its heartbeats."""
+
+    client_id: str
+    client_host: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    topics: frozenset[str] = frozenset()
+    pattern: str | None = None
+    rebalance_timeout_ms: int = -1
+    assignor: str | None = None
+    classic: ClassicProtocols | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TargetEpochValue:
+    """When which target assignment was made."""
+
+    epoch: int
+    assigned_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TargetMemberValue:
+    """The partitions that the assignor gave to a member."""
+
+    partitions: frozenset[TopicPartition] = frozenset()
+
+
+class MemberState:
+    """Where a member stands between what it owns and what it is to own; Kafka's numbers."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    UNRELEASED_PARTITIONS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentMemberValue:
+    """What a member owns, what it still has to give up, and the epochs that fence it."""
+
+    epoch: int
+    previous_epoch: int = -1
+    state: int = MemberState.STABLE
+    assigned: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Partitions with the member epoch at which each was assigned (KIP-1251)."""
+    revoking: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RegularExpressionValue:
+    """Topics that match, as of a version of the cluster's metadata and a time."""
+
+    topics: frozenset[str]
+    version: int
+    resolved_ms: int
+
+
+class Record(NamedTuple):
+    """A key with its new value, or with None: forget it."""
+
+    key: Key
+    value: Any

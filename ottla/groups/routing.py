@@ -1,0 +1,26 @@
+"""Which partition of `__consumer_offsets` or `__transaction_state` keeps a group or transactional id."""
+
+from __future__ import annotations
+
+OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTION_TOPIC = "__transaction_state"
+
+
+def java_hash(text: str) -> int:
+    """Java's String.hashCode: 31-adic over UTF-16 code units, wrapped to a signed 32-bit number."""
+    value = 0
+    if text.isascii():
+        for byte in text.encode():
+            value = (31 * value + byte) & 0xFFFFFFFF
+    else:
+        units = text.encode("utf-16-be", "surrogatepass")
+        for position in range(0, len(units), 2):
+            unit = units[position] << 8 | units[position + 1]
+            value = (31 * value + unit) & 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def partition_for(key: str, partitions: int) -> int:
+    """Kafka's `abs(hashCode) % partitions`, where abs of the smallest integer counts as 0."""
+    value = java_hash(key)
+    return 0 if value == -(1 << 31) else abs(value) % partitions

@@ -1,0 +1,36 @@
+"""The settings that the group coordinator reads; the broker fills them from server.properties."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """Kafka's own names with dots for underscores, and Kafka's defaults."""
+
+    group_initial_rebalance_delay_ms: int = 3_000
+    group_min_session_timeout_ms: int = 6_000
+    group_max_session_timeout_ms: int = 1_800_000
+    group_max_size: int = 2_147_483_647
+    group_new_member_join_timeout_ms: int = 300_000
+    """A new member has no id to send heartbeats with until its first join is answered."""
+    offset_metadata_max_bytes: int = 4_096
+    offsets_retention_minutes: int = 10_080
+    offsets_retention_check_interval_ms: int = 600_000
+    offsets_topic_num_partitions: int = 50
+    group_consumer_session_timeout_ms: int = 45_000
+    group_consumer_min_session_timeout_ms: int = 45_000
+    group_consumer_max_session_timeout_ms: int = 60_000
+    group_consumer_heartbeat_interval_ms: int = 5_000
+    group_consumer_min_heartbeat_interval_ms: int = 5_000
+    group_consumer_max_heartbeat_interval_ms: int = 15_000
+    group_consumer_max_size: int = 2_147_483_647
+    group_consumer_regex_refresh_interval_ms: int = 600_000
+    group_consumer_migration_policy: str = "bidirectional"
+    """Who may change a living group's protocol: disabled, upgrade, downgrade or bidirectional."""
+
+    @property
+    def offsets_retention_ms(self) -> int:
+        """How long offsets outlive their use (KIP-211)."""
+        return self.offsets_retention_minutes * 60_000

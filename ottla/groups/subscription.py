@@ -1,0 +1,136 @@
+"""The consumers' embedded protocol: what lies in JoinGroup's metadata and SyncGroup's assignment.
+
+Brokers treat both as opaque bytes, but read them where the protocol type is `consumer`: to know
+which topics a group reads (KIP-211, OffsetDelete), and to let classic and KIP-848 members share
+a group.
+
+    subscription   | version i16 | topics [string] | user data bytes?              v0
+                   | owned [topic string, partitions [i32]]                        v1+
+                   | generation i32 |  v2+   | rack string? |  v3+
+    assignment     | version i16 | partitions [topic string, [i32]] | user data bytes?
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What a consumer wants, and what it owned at which generation."""
+
+    topics: tuple[str, ...]
+    user_data: bytes | None = None
+    owned: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    generation: int = -1
+    rack_id: str | None = None
+
+
+class _Reader:
+    """Reads big-endian fields; struct.error or ValueError where the bytes end or lie."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.at = data, 0
+
+    def number(self, form: str) -> int:
+        value: int = struct.unpack_from(form, self.data, self.at)[0]
+        self.at += struct.calcsize(form)
+        return value
+
+    def take(self, length: int) -> bytes:
+        if length < 0 or length > len(self.data) - self.at:
+            raise ValueError(f"{length} bytes are announced, {len(self.data) - self.at} are left")
+        self.at += length
+        return self.data[self.at - length : self.at]
+
+    def string(self) -> str:
+        return self.take(self.number(">h")).decode()
+
+    def count(self, smallest: int) -> int:
+        count = self.number(">i")
+        if count * smallest > len(self.data) - self.at:
+            raise ValueError(f"{count} elements are announced in {len(self.data) - self.at} bytes")
+        return max(count, 0)
+
+    def nullable_bytes(self) -> bytes | None:
+        length = self.number(">i")
+        return None if length < 0 else self.take(length)
+
+    def partitions(self) -> dict[str, tuple[int, ...]]:
+        return {
+            self.string(): tuple(self.number(">i") for _ in range(self.count(4)))
+            for _ in range(self.count(6))
+        }
+
+
+def read_subscription(data: bytes) -> Subscription | None:
+    """A consumer's metadata, or None where the bytes are something else."""
+    reader = _Reader(data)
+    try:
+        version = reader.number(">h")
+        if version < 0:
+            return None
+        topics = tuple(reader.string() for _ in range(reader.count(2)))
+        user_data = reader.nullable_bytes()
+        owned = reader.partitions() if version >= 1 else {}
+        generation = reader.number(">i") if version >= 2 else -1
+        rack_id = None
+        if version >= 3:
+            length = reader.number(">h")
+            rack_id = None if length < 0 else reader.take(length).decode()
+        return Subscription(topics, user_data, owned, generation, rack_id)
+    except (struct.error, ValueError):
+        return None
+
+
+def topics_of(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
+    """All topics that are subscribed to, or None where one subscription cannot be read."""
+    topics: set[str] = set()
+    for data in subscriptions:
+        subscription = read_subscription(data)
+        if subscription is None:
+            return None
+        topics.update(subscription.topics)
+    return frozenset(topics)
+
+
+def read_assignment(data: bytes) -> dict[str, tuple[int, ...]]:
+    """Partitions by topic; empty where there is no assignment or the bytes are something else."""
+    reader = _Reader(data)
+    try:
+        return reader.partitions() if reader.number(">h") >= 0 else {}
+    except (struct.error, ValueError):
+        return {}
+
+
+def write_assignment(partitions: Mapping[str, Iterable[int]], version: int = 0) -> bytes:
+    """An assignment as the client's assignor would have written it, without user data."""
+    parts = [struct.pack(">hi", version, len(partitions))]
+    for topic in sorted(partitions):
+        name, indexes = topic.encode(), sorted(partitions[topic])
+        parts.append(struct.pack(f">h{len(name)}si{len(indexes)}i", len(name), name, len(indexes), *indexes))
+    parts.append(struct.pack(">i", -1))
+    return b"".join(parts)
+
+
+def write_subscription(subscription: Subscription, version: int) -> bytes:
+    """A consumer's metadata, as a client of that version sends it."""
+    parts = [struct.pack(">hi", version, len(subscription.topics))]
+    for topic in subscription.topics:
+        name = topic.encode()
+        parts.append(struct.pack(f">h{len(name)}s", len(name), name))
+    data = subscription.user_data
+    parts.append(struct.pack(">i", -1) if data is None else struct.pack(">i", len(data)) + data)
+    if version >= 1:
+        owned = write_assignment(subscription.owned)
+        parts.append(owned[2:-4])
+    if version >= 2:
+        parts.append(struct.pack(">i", subscription.generation))
+    if version >= 3:
+        rack = subscription.rack_id
+        parts.append(
+            struct.pack(">h", -1) if rack is None else struct.pack(">h", len(rack)) + rack.encode()
+        )
+    return b"".join(parts)

@@ -1,0 +1,45 @@
+"""Timers as a heap of names: which are due at a moment that the caller brings along."""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+
+from ottla.groups.result import TimerKey
+
+
+class Timers:
+    """Named deadlines. Moving or cancelling one leaves its old entry in the heap, to be skipped."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, TimerKey]] = []
+        self._at: dict[TimerKey, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    def set(self, key: TimerKey, at_ms: int | None) -> None:
+        """Set, move or (with None) cancel the timer of this name."""
+        if at_ms is None:
+            self._at.pop(key, None)
+        elif self._at.get(key) != at_ms:
+            self._at[key] = at_ms
+            heappush(self._heap, (at_ms, key))
+        if len(self._heap) > 64 + 2 * len(self._at):
+            self._heap = [(at, key) for key, at in self._at.items()]
+            heapify(self._heap)
+
+    def next_ms(self) -> int | None:
+        """When the earliest timer is due."""
+        heap, at = self._heap, self._at
+        while heap and at.get(heap[0][1]) != heap[0][0]:
+            heappop(heap)
+        return heap[0][0] if heap else None
+
+    def take_due(self, tick_ms: int) -> TimerKey | None:
+        """Take out the earliest timer if it is due by now."""
+        at_ms = self.next_ms()
+        if at_ms is None or at_ms > tick_ms:
+            return None
+        key = heappop(self._heap)[1]
+        del self._at[key]
+        return key

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 
 from ottla.groups import subscription
 from ottla.groups.errors import FencedInstance, UnknownMember
@@ -28,7 +28,7 @@ from ottla.groups.result import Answer
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
 
-class ClassicState(str, Enum):
+class ClassicState(StrEnum):
     """The names that DescribeGroups and ListGroups tell."""
 
     EMPTY = "Empty"

@@ -42,7 +42,7 @@ class UnreleasedInstance(ProtocolError):
 
 
 class FencedMemberEpoch(ProtocolError):
-    """The member's epoch is not one that it could have; it gives all up and joins again (KIP-848)."""
+    """The member cannot have this epoch; it gives all up and joins again (KIP-848)."""
 
     code = ErrorCode.FENCED_MEMBER_EPOCH
 

@@ -195,6 +195,13 @@ class RegularExpressionValue:
     resolved_ms: int
 
 
+class Marker(NamedTuple):
+    """The end of a producer's transaction, as it stands in the log among the records."""
+
+    producer_id: int
+    committed: bool
+
+
 class Record(NamedTuple):
     """A key with its new value, or with None: forget it."""
 

@@ -1,4 +1,4 @@
-"""What a state machine wants done: records to append, replies to send once they are committed, timers.
+"""What a state machine wants done: records to append, replies once they are committed, timers.
 
 The state machines of this folder never do anything themselves. A request comes in together with
 the way to answer it (`Answer`, a function that is called once); a JoinGroup keeps it until the

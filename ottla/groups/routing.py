@@ -1,4 +1,4 @@
-"""Which partition of `__consumer_offsets` or `__transaction_state` keeps a group or transactional id."""
+"""Which partition of an internal topic keeps a group or a transactional id."""
 
 from __future__ import annotations
 

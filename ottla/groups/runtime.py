@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from ottla.groups.errors import CoordinatorLoadInProgress, NotCoordinator
-from ottla.groups.records import Record
+from ottla.groups.records import Marker, Record
 from ottla.groups.result import Answer, Result, TimerKey
 from ottla.groups.routing import partition_for
 from ottla.groups.settings import GroupSettings
@@ -94,15 +94,14 @@ class Runtime:
         if partition not in self._live:
             self._loading.add(partition)
 
-    def load(self, partition: int, entries: Iterable[tuple[Record, int]]) -> None:
-        """Coordinate a partition's groups, given its records (with their producer id or -1)."""
+    def load(self, partition: int, entries: Iterable[tuple[Record | Marker, int]]) -> None:
+        """Coordinate a partition's groups, given its log (each record with its producer id or -1)."""
         shard = Shard(partition, self.settings, self._new_id)
-        for record, producer_id in entries:
-            shard.replay(record, producer_id)
-        self.adopt(shard)
-
-    def adopt(self, shard: Shard) -> None:
-        """Coordinate the groups of a shard whose records are all replayed."""
+        for entry, producer_id in entries:
+            if isinstance(entry, Marker):
+                shard.offsets.end_transaction(*entry)
+            else:
+                shard.replay(entry, producer_id)
         self._loading.discard(shard.partition)
         live = self._live[shard.partition] = _Live(shard)
         result = self._turn()
@@ -110,10 +109,6 @@ class Runtime:
         interval_ms = self.settings.offsets_retention_check_interval_ms
         result.set_timer(EXPIRE, "", after_ms=interval_ms)
         self._perform(live, result)
-
-    def new_shard(self, partition: int) -> Shard:
-        """An empty shard to replay a partition's records into, for `adopt`."""
-        return Shard(partition, self.settings, self._new_id)
 
     def unload(self, partition: int) -> None:
         """Another broker leads the partition now: everybody who waits is sent there."""

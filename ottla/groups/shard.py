@@ -1,4 +1,4 @@
-"""The groups that one partition of `__consumer_offsets` keeps: finds the group, asks its state machine.
+"""The groups of one partition of `__consumer_offsets`: finds the group, asks its state machine.
 
 Nothing here touches the log: methods put what they want into a `Result`, and `replay` takes in
 the records once `runtime` has appended them.
@@ -56,7 +56,7 @@ class Shard:
         return group
 
     def join(self, request: Join, answer: Answer, result: Result) -> None:
-        """JoinGroup. Raises what `classic_join.join` does, InvalidGroupId, InvalidSessionTimeout."""
+        """JoinGroup. Raises InvalidGroupId, InvalidSessionTimeout, and what `join` does."""
         settings = self.settings
         _need_group_id(request.group_id)
         smallest, largest = (

@@ -110,7 +110,8 @@ def write_assignment(partitions: Mapping[str, Iterable[int]], version: int = 0) 
     parts = [struct.pack(">hi", version, len(partitions))]
     for topic in sorted(partitions):
         name, indexes = topic.encode(), sorted(partitions[topic])
-        parts.append(struct.pack(f">h{len(name)}si{len(indexes)}i", len(name), name, len(indexes), *indexes))
+        parts.append(struct.pack(f">h{len(name)}si", len(name), name, len(indexes)))
+        parts.append(struct.pack(f">{len(indexes)}i", *indexes))
     parts.append(struct.pack(">i", -1))
     return b"".join(parts)
 

@@ -1,0 +1,213 @@
+"""Reads a scenario of classic groups: one step a line, what was asked `----` what came back.
+
+    join a                         ----  MEMBER_ID_REQUIRED a-1
+    join a id=a-1                  ----  waits
+    wait 3s                        ----  a: generation 1 range leader=a-1 members=a-1
+    sync a-1 gen=1 a-1=p0          ----  p0
+    commit a-1 gen=1 t-0=5         ----  t-0
+    crash                          ----
+
+Answers that come later stand at the step that brought them, with who had asked. `set` lines
+before the first step are settings; `protocols=x,y` of a join are in order of preference.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.groups import subscription
+from ottla.groups.classic_messages import Join, Joined, Leaving, NewMemberId, Sync, Synced
+from ottla.groups.offset_requests import Commit, OffsetToCommit
+from ottla.wire.errors import ErrorCode, ProtocolError
+from tests.groups.bench import Workbench
+
+UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def milliseconds(text: str) -> int:
+    number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
+    return int(number) * UNITS[text[len(number) :]]
+
+
+def told(reply: Any) -> str:
+    """A reply in words."""
+    if isinstance(reply, NewMemberId):
+        return f"MEMBER_ID_REQUIRED {reply.member_id}"
+    if isinstance(reply, ProtocolError):
+        return reply.code.name
+    if isinstance(reply, Joined):
+        words = [f"generation {reply.generation} {reply.protocol} leader={reply.leader}"]
+        if reply.members:
+            words.append("members=" + ",".join(member.member_id for member in reply.members))
+        if reply.skip_assignment:
+            words.append("skip-assignment")
+        return " ".join(words)
+    if isinstance(reply, Synced):
+        return reply.assignment.decode() or "nothing"
+    if isinstance(reply, list):
+        return " ".join(code.name for code in reply)
+    return ErrorCode(reply).name
+
+
+class Story:
+    """Plays the steps of one scenario and writes down what came of each."""
+
+    def __init__(self, settings: dict[str, int]) -> None:
+        self.bench = Workbench(**settings)
+        self.heard: list[str] = []
+
+    def play(self, step: str) -> str:
+        """One step; what was answered during it."""
+        self.heard = []
+        verb, *words = step.split()
+        names = [word for word in words if "=" not in word]
+        options = dict(word.split("=", 1) for word in words if "=" in word)
+        said = getattr(self, verb)(*names, **{"options": options})
+        return "; ".join(([said] if said else []) + self.heard)
+
+    def change(self, operation: Any, group: str, who: str) -> str:
+        """Ask; an answer within the step stands alone, a later one after the asker's name."""
+        box: list[str] = []
+        during = True
+
+        def answer(reply: Any) -> None:
+            if during:
+                box.append(told(reply))
+            else:
+                self.heard.append(f"{who}: {told(reply)}")
+
+        try:
+            self.bench.runtime.change(group, lambda s, r: operation(s, r, answer))
+        except ProtocolError as error:
+            box.append(told(error))
+        during = False
+        return box[0] if box else "waits"
+
+    def join(self, client: str, options: dict[str, str]) -> str:
+        protocols = [name for name in options.get("protocols", "range").split(",") if name]
+        topics = tuple(t for t in options.get("topics", "").split(",") if t)
+        data = subscription.write_subscription(subscription.Subscription(topics), 1)
+        group = options.get("group", "g")
+        request = Join(
+            group, options.get("id", ""), options.get("instance"), client, "/127.0.0.1",
+            milliseconds(options.get("session", "10s")),
+            milliseconds(options.get("rebalance", "60s")),
+            options.get("type", "consumer"),
+            tuple((name, data + options.get("data", "").encode()) for name in protocols),
+            options.get("version", "9") >= "4", options.get("version", "9") >= "9",
+        )
+        return self.change(lambda s, r, a: s.join(request, a, r), group, options.get("id", client))
+
+    def sync(self, member: str, options: dict[str, str]) -> str:
+        group, generation = options.pop("group", "g"), int(options.pop("gen"))
+        instance, protocol = options.pop("instance", None), options.pop("protocol", None)
+        assignments = tuple((who, what.encode()) for who, what in options.items())
+        request = Sync(group, generation, member, instance, None, protocol, assignments)
+        return self.change(lambda s, r, a: s.sync(request, a, r), group, member)
+
+    def heartbeat(self, member: str, options: dict[str, str]) -> str:
+        shard = self.bench.shard(options.get("group", "g"))
+        try:
+            return shard.heartbeat(
+                options.get("group", "g"), int(options["gen"]), member, options.get("instance"),
+                self.bench.runtime.tick_ms(),
+            ).name
+        except ProtocolError as error:
+            return told(error)
+
+    def leave(self, *members: str, options: dict[str, str]) -> str:
+        group = options.get("group", "g")
+        leaving = [Leaving(member) for member in members]
+        if "instance" in options:
+            leaving.append(Leaving("", options["instance"]))
+        return self.change(
+            lambda s, r, a: r.reply(a, s.leave(group, leaving, r)), group, "leave"
+        )
+
+    def commit(self, member: str = "", *, options: dict[str, str]) -> str:
+        group, generation = options.pop("group", "g"), int(options.pop("gen", "-1"))
+        instance, metadata = options.pop("instance", None), options.pop("metadata", "")
+        transactional = int(options.pop("producer", "-1"))
+        retention = options.pop("retention", None)
+        offsets = []
+        for index, offset in options.items():
+            topic, partition = index.rsplit("-", 1)
+            offsets.append(OffsetToCommit(topic, int(partition), int(offset), -1, metadata))
+        request = Commit(
+            group, offsets, member, instance, generation,
+            -1 if retention is None else milliseconds(retention),
+            transactional=transactional >= 0,
+        )
+        answers: list[str] = []
+        try:
+            self.bench.runtime.change(
+                group, lambda s, r: s.commit(request, r),
+                lambda reply: answers.append(told(reply)), transactional,
+            )
+        except ProtocolError as error:
+            return told(error)
+        return answers[0] if answers else "waits"
+
+    def end(self, outcome: str, options: dict[str, str]) -> str:
+        """The marker of a producer's transaction."""
+        group, producer_id = options.get("group", "g"), int(options["producer"])
+        self.bench.end_transaction(group, producer_id, outcome == "commit")
+        return ""
+
+    def fetch(self, *indexes: str, options: dict[str, str]) -> str:
+        group, stable = options.get("group", "g"), "stable" in options
+        wanted = [(i.rsplit("-", 1)[0], int(i.rsplit("-", 1)[1])) for i in indexes] or None
+        found = self.bench.shard(group).fetch_offsets(group, wanted, stable)
+        return " ".join(
+            f"{o.topic}-{o.partition}="
+            + (o.code.name if o.code else str(o.value.offset) if o.value else "none")
+            for o in sorted(found)
+        ) or "nothing"
+
+    def forget(self, *indexes: str, options: dict[str, str]) -> str:
+        group = options.get("group", "g")
+        wanted = [(i.rsplit("-", 1)[0], int(i.rsplit("-", 1)[1])) for i in indexes]
+        return self.change(
+            lambda s, r, a: r.reply(a, s.delete_offsets(group, wanted, r)), group, ""
+        )
+
+    def delete(self, group: str = "g", *, options: dict[str, str]) -> str:
+        return self.change(
+            lambda s, r, a: r.reply(a, s.delete_group(group, r) or 0), group, ""
+        )
+
+    def show(self, group: str = "g", *, options: dict[str, str]) -> str:
+        """A group as DescribeGroups tells it."""
+        known = self.bench.shard(group).groups.get(group)
+        if known is None:
+            return "no such group"
+        words = [known.state_name, f"generation {known.generation}"]
+        words += [f"{m.member_id}={m.assignment.decode()}" for m in known.members.values()]
+        return " ".join(words)
+
+    def wait(self, duration: str, options: dict[str, str]) -> str:
+        self.bench.wait(milliseconds(duration))
+        return ""
+
+    def crash(self, options: dict[str, str]) -> str:
+        self.bench.crash()
+        return ""
+
+
+def retell(text: str) -> str:
+    """Play a scenario's text; the same text with the outcomes that were seen."""
+    settings: dict[str, int] = {}
+    story: Story | None = None
+    lines = []
+    for line in text.splitlines():
+        step = line.partition(" ----")[0].strip()
+        if not step or step.startswith("#"):
+            lines.append(line.rstrip())
+        elif step.startswith("set "):
+            name, value = step[4:].split("=")
+            settings[name.replace(".", "_")] = int(value)
+            lines.append(line.rstrip())
+        else:
+            story = story or Story(settings)
+            lines.append(f"{step:<48} ----  {story.play(step)}".rstrip())
+    return "\n".join(lines) + "\n"

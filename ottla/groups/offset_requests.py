@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ottla.groups.classic import CONSUMER_PROTOCOL_TYPE, ClassicGroup, ClassicState
+from ottla.groups.consumer import ConsumerGroup
 from ottla.groups.offsets import Offsets
 from ottla.groups.records import CommittedOffset, OffsetKey, Record
 from ottla.groups.result import Result
@@ -95,13 +96,13 @@ def fetch_offsets(
     return found
 
 
-def expiry_base_ms(group: ClassicGroup, value: CommittedOffset) -> int | None:
+def expiry_base_ms(group: ClassicGroup | ConsumerGroup, value: CommittedOffset) -> int | None:
     """The Unix time from which the retention of an offset counts; None while it cannot expire.
 
     An empty group's offsets expire together, from the moment when it became empty. A living
     consumer group loses those of topics that it has stopped reading, from their last commit.
     """
-    if group.protocol_type is None:
+    if isinstance(group, ConsumerGroup) or group.protocol_type is None:
         return value.commit_ms
     if group.state is ClassicState.EMPTY:
         return group.state_ms if group.state_ms >= 0 else value.commit_ms

@@ -15,12 +15,13 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
+from ottla.groups.cluster import Cluster
 from ottla.groups.errors import CoordinatorLoadInProgress, NotCoordinator
 from ottla.groups.records import Marker, Record
 from ottla.groups.result import Answer, Result, TimerKey
 from ottla.groups.routing import partition_for
 from ottla.groups.settings import GroupSettings
-from ottla.groups.shard import Shard
+from ottla.groups.shard import NO_CLUSTER, Shard
 from ottla.groups.timers import Timers
 from ottla.wire.errors import ErrorCode, ProtocolError
 
@@ -69,12 +70,14 @@ class Runtime:
         append: Append,
         new_id: Callable[[], str],
         wake: Callable[[int], None] = lambda at_ms: None,
+        cluster: Cluster = NO_CLUSTER,
     ) -> None:
         self.settings = settings
         self._clock = clock
         self._append = append
         self._new_id = new_id
         self._wake = wake
+        self._cluster = cluster
         self._live: dict[int, _Live] = {}
         self._loading: set[int] = set()
         self._woken_for: int | None = None
@@ -95,8 +98,8 @@ class Runtime:
             self._loading.add(partition)
 
     def load(self, partition: int, entries: Iterable[tuple[Record | Marker, int]]) -> None:
-        """Coordinate a partition's groups, given its log (each record with its producer id or -1)."""
-        shard = Shard(partition, self.settings, self._new_id)
+        """Coordinate a partition's groups, given its log: records with producer ids (or -1)."""
+        shard = Shard(partition, self.settings, self._new_id, self._cluster)
         for entry, producer_id in entries:
             if isinstance(entry, Marker):
                 shard.offsets.end_transaction(*entry)
@@ -123,6 +126,17 @@ class Runtime:
         live.open_appends.clear()
         for answer in live.shard.waiting():
             answer(error)
+
+    @property
+    def cluster(self) -> Cluster:
+        """The newest view of the cluster."""
+        return self._cluster
+
+    @cluster.setter
+    def cluster(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        for live in self._live.values():
+            live.shard.cluster = cluster
 
     def shards(self) -> list[Shard]:
         """Every shard that is coordinated here."""

@@ -7,13 +7,26 @@ the records once `runtime` has appended them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from ottla.groups import classic_join, classic_rebalance, classic_session, offset_requests
+from ottla.groups import (
+    classic_join,
+    classic_rebalance,
+    classic_session,
+    consumer_heartbeat,
+    consumer_offsets,
+    offset_requests,
+)
 from ottla.groups.classic import ClassicGroup
 from ottla.groups.classic_messages import Join, Leaving, Sync
+from ottla.groups.cluster import Cluster, NoCluster
+from ottla.groups.consumer import LEFT_FOR_NOW, ConsumerGroup
+from ottla.groups.consumer_heartbeat import Beat, Beaten
+from ottla.groups.consumer_replay import replay_consumer
 from ottla.groups.errors import (
     GroupIdNotFound,
     IllegalGeneration,
+    InconsistentProtocol,
     InvalidGroupId,
     InvalidSessionTimeout,
     NonEmptyGroup,
@@ -21,25 +34,32 @@ from ottla.groups.errors import (
 )
 from ottla.groups.offset_requests import Commit, FetchedOffset
 from ottla.groups.offsets import Offsets
-from ottla.groups.records import GroupKey, OffsetKey, Record
+from ottla.groups.records import GroupKey, GroupValue, OffsetKey, Record
 from ottla.groups.result import Answer, Result, TimerKey
 from ottla.groups.settings import GroupSettings
 from ottla.wire.errors import ErrorCode
+
+NO_CLUSTER = NoCluster()
 
 
 class Shard:
     """One partition's groups and their offsets."""
 
     def __init__(
-        self, partition: int, settings: GroupSettings, new_id: Callable[[], str]
+        self,
+        partition: int,
+        settings: GroupSettings,
+        new_id: Callable[[], str],
+        cluster: Cluster = NO_CLUSTER,
     ) -> None:
         self.partition = partition
         self.settings = settings
         self.offsets = Offsets()
-        self.groups: dict[str, ClassicGroup] = {}
+        self.groups: dict[str, ClassicGroup | ConsumerGroup] = {}
+        self.cluster: Cluster = cluster
         self._new_id = new_id
 
-    def group(self, group_id: str) -> ClassicGroup:
+    def group(self, group_id: str) -> ClassicGroup | ConsumerGroup:
         """The group, of whatever type. Raises GroupIdNotFound."""
         group = self.groups.get(group_id)
         if group is None:
@@ -51,8 +71,8 @@ class Shard:
     def classic(self, group_id: str) -> ClassicGroup:
         """The living classic group. Raises UnknownMember: without a group, no member."""
         group = self.groups.get(group_id)
-        if group is None:
-            raise UnknownMember(f"there is no group {group_id!r}")
+        if not isinstance(group, ClassicGroup):
+            raise UnknownMember(f"there is no classic group {group_id!r}")
         return group
 
     def join(self, request: Join, answer: Answer, result: Result) -> None:
@@ -66,19 +86,21 @@ class Shard:
         if not smallest <= request.session_timeout_ms <= largest:
             raise InvalidSessionTimeout(f"session.timeout.ms may be {smallest} to {largest}")
         group = self.groups.get(request.group_id)
-        if group is None:
-            if request.member_id:
-                raise UnknownMember(f"there is no group {request.group_id!r}")
-            group = ClassicGroup(request.group_id)
-            group.state_ms = result.wall_ms
-            group_is_new = True
-        else:
-            group_is_new = False
+        if isinstance(group, ConsumerGroup) and not group.is_empty:
+            raise InconsistentProtocol(f"{request.group_id} speaks the consumer group protocol")
+        if isinstance(group, ClassicGroup):
+            classic_join.join(group, request, answer, result, settings, self._new_id)
+            return
+        if request.member_id:
+            raise UnknownMember(f"there is no group {request.group_id!r}")
+        former, group = group, ClassicGroup(request.group_id, state_ms=result.wall_ms)
         try:
             classic_join.join(group, request, answer, result, settings, self._new_id)
         finally:
-            if group_is_new and (group.members or group.pending_joins):
+            if group.members or group.pending_joins:
                 self.groups[request.group_id] = group
+                if former is not None:
+                    result.records[:0] = former.tombstones()
 
     def sync(self, request: Sync, answer: Answer, result: Result) -> None:
         """SyncGroup. Raises what `classic_session.sync` does, InvalidGroupId."""
@@ -98,6 +120,44 @@ class Shard:
         _need_group_id(group_id)
         return classic_session.leave(self.classic(group_id), leaving, result, self.settings)
 
+    # KIP-848 groups
+
+    def consumer(self, group_id: str) -> ConsumerGroup:
+        """The KIP-848 group. Raises GroupIdNotFound."""
+        group = self.groups.get(group_id)
+        if not isinstance(group, ConsumerGroup):
+            raise GroupIdNotFound(f"there is no consumer group {group_id!r}")
+        return group
+
+    def beat(self, request: Beat, result: Result) -> Beaten:
+        """ConsumerGroupHeartbeat. Raises what `check`, `heartbeat` and `leave` of
+        `consumer_heartbeat` do, GroupIdNotFound."""
+        consumer_heartbeat.check(request)
+        if request.member_epoch in (consumer_heartbeat.LEAVE, LEFT_FOR_NOW):
+            group = self.consumer(request.group_id)
+            return consumer_heartbeat.leave(group, request, result, self.cluster)
+        if request.member_epoch == consumer_heartbeat.JOIN:
+            group = self._joinable(request.group_id, result)
+            if not request.member_id:
+                request = replace(request, member_id=self._new_id())
+        else:
+            group = self.consumer(request.group_id)
+        return consumer_heartbeat.heartbeat(
+            group, request, result, self.settings, self.cluster
+        )
+
+    def _joinable(self, group_id: str, result: Result) -> ConsumerGroup:
+        """The KIP-848 group of this id, a new one where there is none."""
+        group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return group
+        if isinstance(group, ClassicGroup):
+            if not group.is_empty or group.pending_joins:
+                raise GroupIdNotFound(f"{group_id} is a classic group with members")
+            if group.protocol_type is not None:
+                result.records.extend(group.tombstones())
+        return ConsumerGroup(group_id)
+
     # Offsets
 
     def commit(self, request: Commit, result: Result) -> list[ErrorCode]:
@@ -111,6 +171,8 @@ class Shard:
             if request.generation >= 0:
                 error = GroupIdNotFound if request.version >= 9 else IllegalGeneration
                 raise error(f"there is no group {request.group_id!r}")
+        elif isinstance(group, ConsumerGroup):
+            consumer_offsets.check_commit(group, request, self.cluster)
         else:
             classic_session.check_commit(
                 group,
@@ -129,8 +191,13 @@ class Shard:
         group_id: str,
         wanted: Sequence[tuple[str, int]] | None,
         require_stable: bool,
+        member_id: str | None = None,
+        member_epoch: int = -1,
     ) -> list[FetchedOffset]:
-        """OffsetFetch of one group."""
+        """OffsetFetch of one group. Raises UnknownMember, StaleMemberEpoch."""
+        group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            consumer_offsets.check_fetch(group, member_id, member_epoch)
         return offset_requests.fetch_offsets(self.offsets, group_id, wanted, require_stable)
 
     def delete_offsets(
@@ -188,14 +255,22 @@ class Shard:
     def fire(self, key: TimerKey, result: Result) -> None:
         """A timer is due."""
         group = self.groups.get(key.group_id)
-        if group is None:
+        if isinstance(group, ConsumerGroup):
+            self._fire_consumer(group, key, result)
+        elif group is None:
             return
-        if key.kind == classic_rebalance.SESSION:
+        elif key.kind == classic_rebalance.SESSION:
             classic_rebalance.session_timer_fired(group, key.member_id, result, self.settings)
         elif key.kind == classic_rebalance.JOIN:
             classic_rebalance.join_timer_fired(group, result, self.settings)
         elif key.kind == classic_rebalance.SYNC:
             classic_rebalance.sync_timer_fired(group, result, self.settings)
+
+    def _fire_consumer(self, group: ConsumerGroup, key: TimerKey, result: Result) -> None:
+        if key.kind == consumer_heartbeat.SESSION:
+            consumer_heartbeat.session_timer_fired(group, key.member_id, result, self.cluster)
+        elif key.kind == consumer_heartbeat.REBALANCE:
+            consumer_heartbeat.rebalance_timer_fired(group, key.member_id, result, self.cluster)
 
     def replay(self, record: Record, producer_id: int = -1) -> None:
         """Take in one record, in the log's order. Nothing else changes what is durable."""
@@ -205,24 +280,37 @@ class Shard:
             if value is not None and key.group_id not in self.groups:
                 self.groups[key.group_id] = ClassicGroup(key.group_id)
         elif isinstance(key, GroupKey):
-            if value is None:
-                self.groups.pop(key.group_id, None)
-            else:
-                group = self.groups.get(key.group_id)
-                if group is None:
-                    group = self.groups[key.group_id] = ClassicGroup(key.group_id)
-                group.replay(value)
+            self._replay_classic(key.group_id, value)
+        else:
+            replay_consumer(self.groups, key, value)
+            if key.group_id not in self.groups and self.offsets.of_group(key.group_id):
+                self.groups[key.group_id] = ClassicGroup(key.group_id)
+
+    def _replay_classic(self, group_id: str, value: GroupValue | None) -> None:
+        group = self.groups.get(group_id)
+        if value is None:
+            if isinstance(group, ClassicGroup):
+                del self.groups[group_id]
+            return
+        if not isinstance(group, ClassicGroup):
+            group = self.groups[group_id] = ClassicGroup(group_id)
+        group.replay(value)
 
     def loaded(self, result: Result) -> None:
         """All records are read: every member's session begins."""
         for group in self.groups.values():
-            for member in group.members.values():
-                classic_rebalance.arm_session(group, member, result)
+            if isinstance(group, ConsumerGroup):
+                consumer_heartbeat.arm_all(group, result, self.settings, self.cluster)
+            else:
+                for member in group.members.values():
+                    classic_rebalance.arm_session(group, member, result)
 
     def waiting(self) -> list[Answer]:
         """Take out all answers that are still owed, when the groups move to another broker."""
         answers = []
         for group in self.groups.values():
+            if isinstance(group, ConsumerGroup):
+                continue
             for member in group.members.values():
                 answers += [a for a in (member.awaits_join, member.awaits_sync) if a is not None]
                 member.awaits_join = member.awaits_sync = None

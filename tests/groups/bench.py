@@ -1,10 +1,11 @@
-"""A coordinator on a workbench: the real runtime over a log in memory, with time that tests move."""
+"""A coordinator on a workbench: the real runtime over a log in memory, in time that tests move."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+from ottla.groups.cluster import Topic
 from ottla.groups.records import Marker, Record
 from ottla.groups.routing import partition_for
 from ottla.groups.runtime import Committed, Runtime
@@ -27,12 +28,43 @@ class FakeClock:
         return self.elapsed_ms / 1000
 
 
+class FakeCluster:
+    """Topics that tests make and change."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.topics: dict[str, Topic] = {}
+        self.settings: dict[str, int] = {}
+
+    def make(self, name: str, partitions: int) -> Topic:
+        self.version += 1
+        self.topics[name] = Topic(name, name.encode().ljust(16, b"."), partitions)
+        return self.topics[name]
+
+    def drop(self, name: str) -> None:
+        self.version += 1
+        del self.topics[name]
+
+    def topic(self, name: str) -> Topic | None:
+        return self.topics.get(name)
+
+    def topic_of_id(self, topic_id: bytes) -> Topic | None:
+        return next((t for t in self.topics.values() if t.topic_id == topic_id), None)
+
+    def topic_names(self) -> list[str]:
+        return list(self.topics)
+
+    def group_setting(self, group_id: str, name: str) -> int | None:
+        return self.settings.get(name)
+
+
 class Workbench:
     """Runs a coordinator; every record passes through its bytes. `crash` starts it from them."""
 
     def __init__(self, **settings: Any) -> None:
         self.settings = GroupSettings(**settings)
         self.clock = FakeClock()
+        self.cluster = FakeCluster()
         self.logs: dict[int, list[tuple[Record | Marker, int]]] = {}
         self.records: list[Record] = []
         self.uncommitted: list[Committed] = []
@@ -42,7 +74,9 @@ class Workbench:
         self.start()
 
     def start(self) -> None:
-        self.runtime = Runtime(self.settings, self.clock, self.append, self.new_id)
+        self.runtime = Runtime(
+            self.settings, self.clock, self.append, self.new_id, cluster=self.cluster
+        )
         for partition in range(self.settings.offsets_topic_num_partitions):
             self.runtime.load(partition, self.logs.get(partition, []))
 

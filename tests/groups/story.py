@@ -1,4 +1,4 @@
-"""Reads a scenario of classic groups: one step a line, what was asked `----` what came back.
+"""Reads a scenario of groups: one step a line, what was asked `----` what came back.
 
     join a                         ----  MEMBER_ID_REQUIRED a-1
     join a id=a-1                  ----  waits
@@ -13,11 +13,15 @@ before the first step are settings; `protocols=x,y` of a join are in order of pr
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ottla.groups import subscription
 from ottla.groups.classic_messages import Join, Joined, Leaving, NewMemberId, Sync, Synced
+from ottla.groups.consumer import ConsumerGroup
+from ottla.groups.consumer_heartbeat import Beat, Beaten
 from ottla.groups.offset_requests import Commit, OffsetToCommit
+from ottla.groups.records import TopicPartition
 from ottla.wire.errors import ErrorCode, ProtocolError
 from tests.groups.bench import Workbench
 
@@ -44,9 +48,19 @@ def told(reply: Any) -> str:
         return " ".join(words)
     if isinstance(reply, Synced):
         return reply.assignment.decode() or "nothing"
+    if isinstance(reply, Beaten):
+        words = [f"epoch {reply.member_epoch}"]
+        if reply.assignment is not None:
+            words.append(_named(reply.assignment))
+        return " ".join(words)
     if isinstance(reply, list):
         return " ".join(code.name for code in reply)
     return ErrorCode(reply).name
+
+
+def _named(partitions: Iterable[TopicPartition]) -> str:
+    names = sorted(f"{topic_id.rstrip(b'.').decode()}-{index}" for topic_id, index in partitions)
+    return "[" + ",".join(names) + "]"
 
 
 class Story:
@@ -181,9 +195,40 @@ class Story:
         known = self.bench.shard(group).groups.get(group)
         if known is None:
             return "no such group"
+        if isinstance(known, ConsumerGroup):
+            words = [known.state_name, f"epoch {known.epoch}"]
+            for other in known.members.values():
+                words.append(f"{other.member_id}@{other.epoch}={_named(other.current.assigned)}")
+                if other.current.revoking:
+                    words.append(f"revoking {_named(other.current.revoking)}")
+            return " ".join(words)
         words = [known.state_name, f"generation {known.generation}"]
         words += [f"{m.member_id}={m.assignment.decode()}" for m in known.members.values()]
         return " ".join(words)
+
+    def topic(self, name: str, options: dict[str, str]) -> str:
+        self.bench.cluster.make(name, int(options["partitions"]))
+        return ""
+
+    def beat(self, member: str, options: dict[str, str]) -> str:
+        """A ConsumerGroupHeartbeat: epoch=0 joins, -1 leaves, -2 leaves for the time being."""
+        group, epoch = options.get("group", "g"), int(options["epoch"])
+        joins = epoch == 0
+        topics = options.get("topics")
+        names = None if topics is None else frozenset(t for t in topics.split(",") if t)
+        owned = options.get("owned", "" if joins else None)
+        request = Beat(
+            group, member, epoch, options.get("instance"), None,
+            milliseconds(options.get("rebalance", "60s")) if joins or "full" in options else -1,
+            names, options.get("pattern"), options.get("assignor"),
+            None if owned is None else frozenset(self.partition(p) for p in owned.split(",") if p),
+            "client", "/127.0.0.1",
+        )
+        return self.change(lambda s, r, a: r.reply(a, s.beat(request, r)), group, member)
+
+    def partition(self, name: str) -> tuple[bytes, int]:
+        topic, index = name.rsplit("-", 1)
+        return topic.encode().ljust(16, b"."), int(index)
 
     def wait(self, duration: str, options: dict[str, str]) -> str:
         self.bench.wait(milliseconds(duration))

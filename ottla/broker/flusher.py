@@ -10,8 +10,9 @@ import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
 
-from ottla.log.partition_log import FlushTask
+from ottla.log.flush import FlushTask
 from ottla.replication.partition import Partition
+from ottla.wire.errors import StorageFailed
 
 log = logging.getLogger("ottla.flusher")
 
@@ -50,16 +51,17 @@ class Flusher:
         future.add_done_callback(lambda done: self._finish(tasks, done))
 
     def _finish(
-        self, tasks: list[tuple[Partition, FlushTask]], future: asyncio.Future[list[OSError | None]]
+        self, tasks: list[tuple[Partition, FlushTask]], future: asyncio.Future[None]
     ) -> None:
         self.running = False
-        for (partition, task), failure in zip(tasks, future.result(), strict=True):
-            if failure is not None:
-                log.error("flush of %r failed, its log is offline: %s", partition, failure)
-                partition.log.fail(failure)
+        future.result()
+        for partition, task in tasks:
+            try:
+                partition.log.end_flush(task)
+            except StorageFailed as failure:
+                log.error("flush of %r failed, it is offline until a restart: %s", partition, failure)
                 partition.close()
                 continue
-            partition.log.end_flush(task)
             self._done(partition, partition.log.recovery_point)
         if self.waiting and not self.scheduled:
             self.scheduled = True
@@ -74,13 +76,7 @@ class Flusher:
         self.thread.shutdown(wait=True)
 
 
-def _sync(tasks: list[FlushTask]) -> list[OSError | None]:
-    """Runs in the flush thread: nothing but kernel calls."""
-    results: list[OSError | None] = []
+def _sync(tasks: list[FlushTask]) -> None:
+    """Runs in the flush thread: nothing but kernel calls. A task keeps its own failure."""
     for task in tasks:
-        try:
-            task.run()
-            results.append(None)
-        except OSError as failure:
-            results.append(failure)
-    return results
+        task.run()

@@ -95,4 +95,4 @@ class Replicas:
             config = self.log_config(new, name)
             for partition in self.by_name[name]:
                 if partition is not None:
-                    partition.log.config = config
+                    partition.log.configure(config)

@@ -21,13 +21,15 @@ from ottla.replication.metadata import (
     TopicCreated,
 )
 from ottla.replication.records import decode_record, encode_record
-from ottla.wire.records import Record, build_batch, read_records
+from ottla.wire.batch import batches
+from ottla.wire.records import Record, build_batch
 
 TOPIC = "__ottla_metadata"
 SNAPSHOT = b'["Snapshot"]'
 SNAPSHOT_AFTER_RECORDS = 20_000
 """Records behind the last snapshot that are always tolerated."""
 READ_SIZE = 1 << 20
+METADATA_SIZE_MAX = 1 << 30
 
 
 class StandaloneStore:
@@ -55,10 +57,9 @@ class StandaloneStore:
         offset = self.log.log_start_offset
         while offset < self.log.log_end_offset:
             data = self.log.read_bytes(offset, READ_SIZE)
-            for batch in whole_batches(data):
-                records = read_records(batch)
-                offset = records[-1].offset + 1
-                yield [record.value or b"" for record in records]
+            for batch in batches(data):
+                offset = batch.next_offset
+                yield [record.value or b"" for record in batch.records(METADATA_SIZE_MAX)]
 
     def append(self, records: Sequence[MetadataRecord], image: MetadataImage) -> None:
         """Write one batch and sync it; now and then a snapshot takes its place."""
@@ -83,17 +84,6 @@ class StandaloneStore:
 
     def close(self) -> None:
         """Nothing is held open: the storage closes the log."""
-
-
-def whole_batches(data: bytes) -> Iterator[bytes]:
-    """Cut a read into its whole batches; the rest is read again."""
-    at = 0
-    while len(data) - at >= 12:
-        size = 12 + int.from_bytes(data[at + 8 : at + 12], "big")
-        if size > len(data) - at:
-            return
-        yield data[at : at + size]
-        at += size
 
 
 def snapshot_records(image: MetadataImage) -> Iterator[MetadataRecord]:

@@ -72,9 +72,9 @@ class WireClient:
     def send(self, request: Any, version: int) -> tuple[int, int, int]:
         """Send a message; the result is for `answer`."""
         self.correlation_id += 1
-        header = RequestHeader(request.api_key, version, self.correlation_id, CLIENT_ID)
+        header = RequestHeader(request.API_KEY, version, self.correlation_id, CLIENT_ID)
         self.send_frame(header.encode() + request.encode(version))
-        return request.api_key, version, self.correlation_id
+        return request.API_KEY, version, self.correlation_id
 
     def answer(self, sent: tuple[int, int, int]) -> Any:
         """The decoded response to what `send` sent; it must be the next frame."""

@@ -1,0 +1,56 @@
+# One client; see connection.pyx for how its frames flow.
+
+from libc.stdint cimport int16_t, int32_t, uint8_t
+
+from ottla.broker.api.fetch cimport Fetch, Fetching
+from ottla.broker.api.produce cimport Producing
+from ottla.broker.reply cimport Reply
+from ottla.broker.transport cimport Transport
+from ottla.broker.waiting cimport PendingReply, Wait
+from ottla.wire.codec cimport Cursor
+
+
+cdef class Connection:
+    cdef object loop, listener, broker
+    cdef readonly str host              # the peer's address
+    cdef readonly bint closed
+    cdef readonly double active_at      # loop time of the last bytes received
+    cdef Transport transport
+    cdef Producing producing
+    cdef Fetching fetching
+
+    # Received bytes, not handled yet, are inbox[begin:filled]; room is what is allocated.
+    cdef uint8_t *inbox
+    cdef Py_ssize_t begin, filled, room
+    cdef Py_ssize_t frame_size_max
+
+    cdef Reply out                      # replies that may be sent, in order
+    cdef bint paused                    # the inbox is full; nothing is read until a frame is handled
+    cdef bint writing                   # the socket took no more; nothing is read until it does
+    cdef object promised                # deque of PendingReply, behind `out` in order
+    cdef object promise_timer
+    cdef bint scheduled                 # go_on is due in the next turn of the loop
+
+    # What holds the frames behind it: a handler's task, or a fetch that waits.
+    cdef object task
+    cdef Fetch fetch
+    cdef Wait wait
+    cdef int32_t correlation_id         # of that request
+
+    cdef int receive(self) except -1
+    cdef int grow(self) except -1
+    cdef bint has_frame(self) except -1
+    cdef bint may_handle(self) except -1
+    cdef int handle_frames(self) except -1
+    cdef int handle(self, uint8_t *frame, Py_ssize_t size) except -1
+    cdef int handle_produce(self, Cursor request, int version, int32_t correlation_id) except -1
+    cdef int handle_fetch(self, Cursor request, int version, int32_t correlation_id) except -1
+    cdef int handle_other(self, Cursor request, object header) except -1
+    cdef bint try_fetch(self, bint final) except -1
+    cdef int write_response(self, int16_t key, int version, int32_t correlation_id, bytes body) except -1
+    cdef int release_promised(self) except -1
+    cdef int watch_promised(self) except -1
+    cdef int flush(self) except -1
+    cdef int wait_for_room(self) except -1
+    cdef int compact(self) except -1
+    cdef int schedule(self) except -1

@@ -1,0 +1,433 @@
+# cython: boundscheck=False, wraparound=False
+"""One client: frames in, replies out in the order of their requests, and back-pressure.
+
+The loop only says when the socket is ready; the connection does its own receiving and sending. Whatever a
+request needs happens in its turn, except for three things that are finished later:
+
+- a produce whose acknowledgement is still promised (acks=all): further produces are appended meanwhile,
+  their replies queue behind it;
+- a fetch that waits for bytes, and a handler that is a coroutine: the frames behind them wait.
+
+While the socket does not take the replies, nothing more is read: this bounds what a client can make us hold.
+"""
+
+from libc.stdint cimport int16_t, int32_t, uint8_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memmove
+
+from ottla.broker.api.fetch cimport Fetch, Fetching
+from ottla.broker.api.produce cimport Producing
+from ottla.broker.reply cimport FileRange, Reply
+from ottla.broker.transport cimport Transport
+from ottla.broker.waiting cimport PendingReply, Wait
+from ottla.wire.byteorder cimport load_int16, load_int32, store_int32
+from ottla.wire.codec cimport Cursor, Writer
+from ottla.wire.headers cimport RequestHeader, read_request_header, write_response_header
+
+import asyncio
+import logging
+from collections import deque
+
+from ottla.broker.context import RequestContext
+from ottla.broker.dispatch import HANDLERS, serve
+from ottla.wire.errors import MalformedMessage
+
+log = logging.getLogger("ottla.connection")
+
+cdef enum:
+    PRODUCE = 0
+    FETCH = 1
+    INBOX_SIZE = 4096           # grows with what arrives, never with what a length announces
+    INBOX_SIZE_HELD = 1 << 16   # received behind a frame that waits; more stays in the socket
+    OUT_SIZE_MAX = 1 << 20      # unsent replies above this stop the handling of frames
+    PROMISED_MAX = 1000         # produces in flight on one connection; clients keep at most a handful
+    SEND_SIZE_PER_TURN = 4 << 20    # then the other connections have their turn
+
+cdef int16_t FETCH_FLEXIBLE = 12
+cdef int16_t PRODUCE_FLEXIBLE = 9
+
+
+cdef class Connection:
+    def __init__(self, loop, listener, sock, str host):
+        self.loop, self.listener, self.host = loop, listener, host
+        self.broker = listener.broker
+        self.producing, self.fetching = listener.producing, listener.fetching
+        self.frame_size_max = listener.frame_size_max
+        self.transport = Transport(sock)
+        self.out = Reply()
+        self.promised = deque()
+        self.active_at = loop.time()
+        loop.add_reader(self.transport.fd, self.readable)
+
+    def __dealloc__(self):
+        free(self.inbox)
+
+    def __repr__(self):
+        return f"connection from {self.host}"
+
+    # -- the loop's calls ------------------------------------------------------------------------
+
+    def readable(self):
+        """The socket has bytes, or its end."""
+        try:
+            self.receive()
+        except OSError:
+            self.close()
+
+    def writable(self):
+        """The socket takes bytes again."""
+        self.go_on()
+
+    def go_on(self):
+        """Handle whole frames and send their replies, as far as both go."""
+        self.scheduled = False
+        if self.closed:
+            return
+        try:
+            while True:
+                self.release_promised()
+                self.handle_frames()
+                self.flush()
+                if self.closed or self.writing or not self.may_handle():
+                    break
+            self.compact()
+        except MalformedMessage as error:
+            self.refuse(error)
+        except OSError:
+            self.close()
+        except Exception:
+            log.exception("%r is closed by a failure of the broker", self)
+            self.close()
+
+    cdef int schedule(self) except -1:
+        if not self.scheduled and not self.closed:
+            self.scheduled = True
+            self.loop.call_soon(self.go_on)
+        return 0
+
+    # -- receiving -------------------------------------------------------------------------------
+
+    cdef int receive(self) except -1:
+        cdef Py_ssize_t got
+        if self.filled - self.begin >= INBOX_SIZE_HELD and self.has_frame():
+            self.pause()
+            return 0
+        if self.filled == self.room:
+            self.grow()
+        got = self.transport.receive(self.inbox + self.filled, self.room - self.filled)
+        if got == 0:
+            self.close()
+            return 0
+        if got < 0:
+            return 0
+        self.filled += got
+        self.active_at = self.loop.time()
+        if not self.scheduled:
+            self.go_on()
+        return 0
+
+    cdef int grow(self) except -1:
+        """Make the inbox twice as large: memory follows the bytes received, not the length announced."""
+        cdef Py_ssize_t wanted = max(2 * self.room, INBOX_SIZE)
+        cdef uint8_t *grown = <uint8_t *>realloc(self.inbox, wanted)
+        if grown is NULL:
+            raise MemoryError(f"no {wanted} bytes to receive into")
+        self.inbox, self.room = grown, wanted
+        return 0
+
+    def pause(self):
+        """Whole frames wait here already: stop receiving until some of them are handled."""
+        self.loop.remove_reader(self.transport.fd)
+        self.paused = True
+
+    cdef int compact(self) except -1:
+        """Move what is left to the front, and receive again where that was stopped."""
+        if self.closed:
+            return 0
+        if self.begin > 0:
+            self.filled -= self.begin
+            if self.filled > 0:
+                memmove(self.inbox, self.inbox + self.begin, self.filled)
+            self.begin = 0
+        if self.paused and not self.writing and not self.has_frame():
+            self.paused = False
+            self.loop.add_reader(self.transport.fd, self.readable)
+        return 0
+
+    def trim(self):
+        """Give the memory of an idle connection back."""
+        if self.filled == 0 and self.room > INBOX_SIZE:
+            free(self.inbox)
+            self.inbox, self.room = NULL, 0
+
+    # -- handling --------------------------------------------------------------------------------
+
+    cdef bint has_frame(self) except -1:
+        """Whether the inbox begins with a whole frame; refuses a length that no frame may have."""
+        cdef Py_ssize_t size
+        if self.filled - self.begin < 4:
+            return False
+        size = load_int32(self.inbox + self.begin)
+        if size <= 0 or size > self.frame_size_max:
+            raise MalformedMessage(f"a frame of {size} bytes, 1 to {self.frame_size_max} are allowed")
+        return self.filled - self.begin - 4 >= size
+
+    cdef bint may_handle(self) except -1:
+        """Whether a whole frame is there and nothing holds it up."""
+        if self.task is not None or self.wait is not None or not self.has_frame():
+            return False
+        if self.promised:
+            return len(self.promised) < PROMISED_MAX and (
+                load_int16(self.inbox + self.begin + 4) == PRODUCE)
+        return True
+
+    cdef int handle_frames(self) except -1:
+        cdef Py_ssize_t size, start
+        while not self.closed and self.out.unsent() + self.out.file_bytes < OUT_SIZE_MAX:
+            if self.writing or not self.may_handle():
+                return 0
+            size = load_int32(self.inbox + self.begin)
+            start = self.begin + 4
+            self.begin += 4 + size
+            self.handle(self.inbox + start, size)
+        return 0
+
+    cdef int handle(self, uint8_t *frame, Py_ssize_t size) except -1:
+        cdef Cursor request = Cursor.__new__(Cursor)
+        cdef RequestHeader header
+        request.at, request.end = frame, frame + size
+        header = read_request_header(request)
+        if header.api_key == PRODUCE and 3 <= header.version <= 13:
+            return self.handle_produce(request, header.version, header.correlation_id)
+        if header.api_key == FETCH and 4 <= header.version <= 18:
+            return self.handle_fetch(request, header.version, header.correlation_id)
+        return self.handle_other(request, header)
+
+    cdef int handle_produce(self, Cursor request, int version, int32_t correlation_id) except -1:
+        cdef const uint8_t *body = request.at
+        cdef int acks = self.producing.check(request, version)
+        cdef bint apart = acks == -1 or acks == 0 or len(self.promised) > 0
+        cdef Writer reply = Writer() if apart else self.out
+        cdef Py_ssize_t start = reply.size
+        cdef PendingReply pending
+        request.at = body
+        reply.write_int32(0)
+        write_response_header(reply, PRODUCE, version, correlation_id)
+        pending = self.producing.serve(
+            request, reply, version, self.promise_kept, self.loop.time() if acks == -1 else 0)
+        if acks == 0:
+            if self.producing.failed:
+                raise MalformedMessage("a produce with acks=0 failed; closing is the only answer to it")
+            return 0
+        store_int32(reply.data + start, <int32_t>(reply.size - start - 4))
+        if pending is None and apart and not self.promised:
+            self.out.write_raw(reply.data, reply.size)
+        elif apart:
+            if pending is None:
+                pending = PendingReply(reply, None, 0)
+            self.promised.append(pending)
+            self.watch_promised()
+        return 0
+
+    cdef int handle_fetch(self, Cursor request, int version, int32_t correlation_id) except -1:
+        self.fetch = self.fetching.read(request, version)
+        self.correlation_id = correlation_id
+        self.fetching.begin(self.fetch, self.loop.time())
+        if not self.try_fetch(False):
+            self.wait = Wait(self.loop, self.resume_fetch)
+            self.fetching.watch(self.fetch, self.wait)
+            self.wait.start(self.fetch.wait_ms_max * 0.001)
+        return 0
+
+    cdef bint try_fetch(self, bint final) except -1:
+        """Answer the fetch in hand if its reply is due."""
+        cdef Py_ssize_t start = self.out.size
+        cdef Py_ssize_t ranges = len(self.out.ranges)
+        cdef Py_ssize_t file_bytes = self.out.file_bytes
+        if not self.fetching.look(self.fetch, final):
+            return False
+        try:
+            self.out.write_int32(0)
+            write_response_header(self.out, FETCH, self.fetch.version, self.correlation_id)
+            self.fetching.write(self.fetch, self.out)
+        except BaseException:
+            self.out.cut(start, ranges)
+            raise
+        store_int32(
+            self.out.data + start,
+            <int32_t>(self.out.size - start - 4 + self.out.file_bytes - file_bytes))
+        self.fetch = None
+        return True
+
+    def resume_fetch(self, Wait wait not None):
+        """Something that the waiting fetch reads has moved, or its time is up."""
+        cdef Fetch fetch = self.fetch
+        if self.closed or self.wait is not wait:
+            return
+        try:
+            if not self.try_fetch(wait.over):
+                return
+            self.fetching.unwatch(fetch, wait)
+            wait.stop()
+            self.wait = None
+        except Exception:
+            log.exception("%r is closed by a failure of the broker", self)
+            self.close()
+        self.go_on()
+
+    cdef int handle_other(self, Cursor request, object header) except -1:
+        cdef RequestHeader head = <RequestHeader>header
+        context = RequestContext(
+            self.broker, head.api_key, head.version, head.client_id, self.host,
+            self.listener.name)
+        body = serve(context, request.rest())
+        if isinstance(body, bytes):
+            self.write_response(head.api_key, head.version, head.correlation_id, body)
+            return 0
+        self.task = asyncio.ensure_future(body, loop=self.loop)
+        self.task.add_done_callback(
+            lambda task: self.task_done(task, head.api_key, head.version, head.correlation_id))
+        return 0
+
+    def task_done(self, task, int key, int version, int correlation_id):
+        """A coroutine handler ended: send its reply and go on with the frames behind it."""
+        self.task = None
+        if self.closed or task.cancelled():
+            return
+        error = task.exception()
+        if error is None:
+            self.write_response(key, version, correlation_id, task.result())
+            self.go_on()
+        elif isinstance(error, MalformedMessage):
+            self.refuse(error)
+        else:
+            log.error("%r is closed by a failure of the broker", self, exc_info=error)
+            self.close()
+
+    cdef int write_response(
+        self, int16_t key, int version, int32_t correlation_id, bytes body
+    ) except -1:
+        cdef Py_ssize_t start = self.out.size
+        self.out.write_int32(0)
+        write_response_header(self.out, key, version, correlation_id)
+        self.out.write_raw(<const char *>body, len(body))
+        store_int32(self.out.data + start, <int32_t>(self.out.size - start - 4))
+        return 0
+
+    # -- promised replies ------------------------------------------------------------------------
+
+    def promise_kept(self):
+        """The last promise of some queued reply was kept."""
+        self.schedule()
+
+    cdef int release_promised(self) except -1:
+        """Move the replies at the head of the queue that are whole behind those to be sent."""
+        cdef PendingReply head
+        while self.promised:
+            head = <PendingReply>self.promised[0]
+            if head.open_promises > 0:
+                return 0
+            self.promised.popleft()
+            self.out.write_raw(head.frame.data, head.frame.size)
+        return 0
+
+    cdef int watch_promised(self) except -1:
+        """Have one timer for the whole queue: replies behind the head become due later than it."""
+        if self.promise_timer is None:
+            self.promise_timer = self.loop.call_at(
+                max((<PendingReply>self.promised[0]).deadline, self.loop.time() + 0.01),
+                self.promises_due)
+        return 0
+
+    def promises_due(self):
+        """Tell the clients whose time is up; look again when the next one's may be."""
+        cdef PendingReply reply
+        self.promise_timer = None
+        if self.closed:
+            return
+        now = self.loop.time()
+        for item in self.promised:
+            reply = <PendingReply>item
+            if reply.open_promises > 0 and reply.deadline <= now:
+                reply.expire()
+        self.release_promised()
+        if self.promised:
+            self.watch_promised()
+
+    # -- sending ---------------------------------------------------------------------------------
+
+    cdef int flush(self) except -1:
+        """Send what the socket takes; wait for room where it does not take all."""
+        cdef Reply out = self.out
+        cdef FileRange piece
+        cdef Py_ssize_t sent, upto, budget = SEND_SIZE_PER_TURN
+        while not self.closed and (out.sent < out.size or out.ranges):
+            piece = <FileRange>out.ranges[0] if out.ranges else None
+            if piece is not None and piece.after == out.sent:
+                sent = self.transport.send_file(
+                    piece.file.fd, piece.position, min(piece.left, budget))
+                if sent > 0:
+                    piece.position += sent
+                    piece.left -= sent
+                    if piece.left == 0:
+                        del out.ranges[0]
+            else:
+                upto = out.size if piece is None else piece.after
+                sent = self.transport.send(out.data + out.sent, upto - out.sent, piece is not None)
+                if sent > 0:
+                    out.sent += sent
+            budget -= max(sent, 0)
+            if sent < 0 or budget <= 0:
+                return self.wait_for_room()
+        if self.closed:
+            return 0
+        out.clear()
+        if self.writing:
+            self.writing = False
+            self.loop.remove_writer(self.transport.fd)
+            if not self.paused:
+                self.loop.add_reader(self.transport.fd, self.readable)
+        return 0
+
+    cdef int wait_for_room(self) except -1:
+        if not self.writing:
+            self.writing = True
+            if not self.paused:
+                self.loop.remove_reader(self.transport.fd)
+            self.loop.add_writer(self.transport.fd, self.writable)
+        return 0
+
+    # -- ending ----------------------------------------------------------------------------------
+
+    def refuse(self, error):
+        """Close on bytes that are no request, with one line in the log that says why."""
+        self.listener.refused(self, error)
+        self.close()
+
+    def close(self):
+        """End the connection; everything that it waits for lets go of it."""
+        if self.closed:
+            return
+        self.closed = True
+        self.loop.remove_reader(self.transport.fd)
+        self.loop.remove_writer(self.transport.fd)
+        if self.wait is not None:
+            self.fetching.unwatch(self.fetch, self.wait)
+            self.wait.stop()
+            self.wait = None
+        if self.task is not None:
+            self.task.cancel()
+        if self.promise_timer is not None:
+            self.promise_timer.cancel()
+        self.promised.clear()
+        self.out.ranges.clear()
+        self.transport.close()
+        self.listener.closed(self)
+
+    def stalled_since(self):
+        """Loop time since when a frame has been half received; None if there is no such frame."""
+        return self.active_at if self.filled > self.begin and not self.held() else None
+
+    def held(self):
+        """Whether frames wait here because of us, not of the client."""
+        return self.task is not None or self.wait is not None or self.writing or len(self.promised) > 0

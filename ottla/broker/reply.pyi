@@ -1,0 +1,6 @@
+class FileRange:
+    @property
+    def after(self) -> int: ...
+
+class Reply:
+    def __init__(self) -> None: ...

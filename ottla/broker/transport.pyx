@@ -1,0 +1,57 @@
+"""The three things that a connection does with its socket: receive, send, send a range of a file.
+
+Each returns how many bytes it moved, 0 at the end of the stream for receive, -1 where the socket
+is not ready, and raises OSError for everything else.
+"""
+
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport int64_t, uint8_t
+
+import os
+
+
+cdef extern from "<sys/types.h>" nogil:
+    ctypedef Py_ssize_t ssize_t
+    ctypedef int64_t off_t
+
+cdef extern from "<sys/socket.h>" nogil:
+    enum:
+        MSG_NOSIGNAL
+        MSG_MORE
+    ssize_t recv(int fd, void *into, size_t size, int flags)
+    ssize_t c_send "send"(int fd, const void *data, size_t size, int flags)
+
+cdef extern from "<sys/sendfile.h>" nogil:
+    ssize_t sendfile(int to, int source, off_t *position, size_t size)
+
+
+cdef class Transport:
+    """A plain TCP socket, non-blocking."""
+
+    def __init__(self, sock):
+        self.sock = sock
+        self.fd = sock.fileno()
+
+    cdef Py_ssize_t receive(self, uint8_t *into, Py_ssize_t size) except? -1:
+        return self.moved(recv(self.fd, into, size, 0))
+
+    cdef Py_ssize_t send(self, const uint8_t *data, Py_ssize_t size, bint more) except? -1:
+        return self.moved(c_send(self.fd, data, size, MSG_NOSIGNAL | (MSG_MORE if more else 0)))
+
+    cdef Py_ssize_t send_file(self, int fd, int64_t position, Py_ssize_t size) except? -1:
+        cdef off_t at = position
+        cdef Py_ssize_t sent = self.moved(sendfile(self.fd, fd, &at, size))
+        if sent == 0 and size > 0:
+            raise OSError(f"a segment ends before the {size} bytes at {position} that were promised")
+        return sent
+
+    cdef Py_ssize_t moved(self, Py_ssize_t result) except? -1:
+        if result >= 0:
+            return result
+        if errno == EAGAIN or errno == EINTR:
+            return -1
+        raise OSError(errno, os.strerror(errno))
+
+    def close(self):
+        """Close the socket; what the peer has not received is lost."""
+        self.sock.close()

@@ -1,0 +1,35 @@
+# Requests that cannot be answered yet. A PendingReply is a finished reply with promises still open (acks=all);
+# a Wait is a request that runs again when something moved, or when its time is up (long poll).
+
+from libc.stdint cimport int16_t, int64_t
+
+from ottla.replication.partition cimport Partition, Promise, Watcher
+from ottla.wire.codec cimport Writer
+
+
+cdef class PendingReply:
+    cdef Writer frame                   # the whole reply with its length, ready but for error codes
+    cdef int open_promises
+    cdef list promises                  # of AckPromise; None once all are kept
+    cdef double deadline                # loop time
+    cdef object notify                  # called with no arguments when the last promise is kept
+
+    cdef int promise(self, Partition partition, int64_t required, Py_ssize_t error_at) except -1
+    cdef int promise_ended(self) except -1
+    cdef int expire(self) except -1
+
+
+cdef class AckPromise(Promise):
+    cdef PendingReply reply
+    cdef Partition partition
+    cdef Py_ssize_t error_at            # where the reply holds this partition's error code
+
+
+cdef class Wait(Watcher):
+    cdef readonly bint over             # the time is up, or nothing is left to wait for
+    cdef bint scheduled
+    cdef object loop, timer, resume
+
+    cdef int start(self, double seconds) except -1
+    cdef int stop(self) except -1
+    cdef int wake(self) except -1

@@ -1,0 +1,99 @@
+# cython: boundscheck=False, wraparound=False
+"""Requests that cannot be answered yet, and what ends their waiting."""
+
+from libc.stdint cimport int16_t, int64_t
+
+from ottla.replication.partition cimport Partition, Promise, Watcher
+from ottla.wire.byteorder cimport store_int16
+from ottla.wire.codec cimport Writer
+
+from ottla.wire.errors import ErrorCode
+
+cdef int16_t REQUEST_TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT
+cdef int16_t NOT_LEADER_OR_FOLLOWER = ErrorCode.NOT_LEADER_OR_FOLLOWER
+cdef int16_t STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
+
+
+cdef class PendingReply:
+    """A produce's reply that is written already but may not be sent before its batches are safe."""
+
+    def __init__(self, Writer frame, notify, double deadline):
+        self.frame, self.notify, self.deadline = frame, notify, deadline
+        self.promises = []
+
+    cdef int promise(self, Partition partition, int64_t required, Py_ssize_t error_at) except -1:
+        """Hold the reply until the partition's high watermark reaches `required`."""
+        cdef AckPromise promise = AckPromise.__new__(AckPromise)
+        promise.required = required
+        promise.reply, promise.partition, promise.error_at = self, partition, error_at
+        self.open_promises += 1
+        self.promises.append(promise)
+        partition.promise(promise)
+        return 0
+
+    cdef int promise_ended(self) except -1:
+        self.open_promises -= 1
+        if self.open_promises == 0:
+            self.promises = None
+            self.notify()
+        return 0
+
+    cdef int expire(self) except -1:
+        """The time is up: what is not safe by now is told as timed out, though it may become safe later."""
+        cdef AckPromise promise
+        if self.promises is None:
+            return 0
+        for item in self.promises:
+            promise = <AckPromise>item
+            if promise.partition.high_watermark < promise.required:
+                store_int16(self.frame.data + promise.error_at, REQUEST_TIMED_OUT)
+                promise.partition.break_promise(promise)
+        self.open_promises = 1
+        return self.promise_ended()
+
+
+cdef class AckPromise(Promise):
+    cdef int kept(self, Partition partition) except -1:
+        if partition.high_watermark < self.required:    # given up: the leader or its disk is gone
+            store_int16(
+                self.reply.frame.data + self.error_at,
+                STORAGE_ERROR if partition.log.offline is not None else NOT_LEADER_OR_FOLLOWER)
+        return self.reply.promise_ended()
+
+
+cdef class Wait(Watcher):
+    """A request that holds its connection until `resume` is called, once, from the loop."""
+
+    def __init__(self, loop, resume):
+        self.loop, self.resume = loop, resume
+
+    cdef int start(self, double seconds) except -1:
+        self.timer = self.loop.call_later(seconds, self.time_up)
+        return 0
+
+    cdef int moved(self, Partition partition) except -1:
+        return self.wake()
+
+    cdef int wake(self) except -1:
+        # One append may move many partitions of one fetch: it runs again once, after all of them.
+        if not self.scheduled and not self.over:
+            self.scheduled = True
+            self.loop.call_soon(self.run)
+        return 0
+
+    def time_up(self):
+        if not self.over:
+            self.over = True
+            self.resume(self)
+
+    def run(self):
+        self.scheduled = False
+        if not self.over:
+            self.resume(self)
+
+    cdef int stop(self) except -1:
+        self.over = True
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        return 0

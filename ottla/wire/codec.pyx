@@ -6,7 +6,7 @@ raises MalformedMessage. Reference: Kafka protocol guide, "Protocol Primitive Ty
 compact forms and tagged fields.
 """
 
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
@@ -24,7 +24,10 @@ cdef class Cursor:
     def __init__(self, data=b""):
         cdef const uint8_t[::1] view
         self.owner = data
-        if len(data):
+        if type(data) is bytes:         # the usual case, without the cost of a view
+            self.at = <const uint8_t *>PyBytes_AS_STRING(data)
+            self.end = self.at + PyBytes_GET_SIZE(data)
+        elif len(data):
             view = data
             self.at = &view[0]
             self.end = self.at + view.shape[0]

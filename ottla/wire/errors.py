@@ -194,6 +194,14 @@ class MalformedMessage(ValueError):
     """Bytes that are no message of the protocol; the connection that sent them is closed."""
 
 
+class UnencodableMessage(ValueError):
+    """A value that its field cannot hold: null where it may not be, too long, out of range."""
+
+
+class NotInThisVersion(UnencodableMessage):
+    """A field that matters is set, and the version that is written has no place for it."""
+
+
 class ProtocolError(Exception):
     """What a client is told: a code, and a message that says what was wrong, where, what to do."""
 

@@ -1,0 +1,25 @@
+# What stands before the body of a request and of a response.
+#
+#   request    | int16 api_key | int16 version | int32 correlation_id |          version 0, ControlledShutdown 0 only
+#              | ... | int16-length string client_id, or null |                  version 1
+#              | ... | client_id | tagged fields |                               version 2, flexible requests
+#   response   | int32 correlation_id |                                          version 0
+#              | int32 correlation_id | tagged fields |                          version 1, flexible responses
+
+from libc.stdint cimport int16_t, int32_t
+
+from ottla.wire.codec cimport Cursor, Writer
+
+
+cdef class RequestHeader:
+    cdef readonly int16_t api_key
+    cdef readonly int16_t version
+    cdef readonly int32_t correlation_id
+    cdef readonly str client_id         # None for null
+
+    cdef int write(self, Writer writer) except -1
+
+
+cdef RequestHeader read_request_header(Cursor cursor)
+cdef bint is_flexible(int api_key, int version) noexcept
+cdef int write_response_header(Writer writer, int api_key, int version, int32_t correlation_id) except -1

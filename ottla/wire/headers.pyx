@@ -1,0 +1,99 @@
+"""Headers of requests and responses; reference: Kafka protocol guide, "Headers"; KIP-482, KIP-511.
+
+Which header a message has follows from its API and version. Two exceptions: the client id keeps its 2-byte
+length in flexible headers, because a broker has to read it before it knows whether it knows the version;
+and an ApiVersions response always has header 0, because a client reads it before it knows anything.
+"""
+
+from ottla.wire.apis import APIS
+
+cdef enum:
+    KEYS = 128
+    CONTROLLED_SHUTDOWN = 7
+    API_VERSIONS = 18
+
+cdef int16_t flexible_from[KEYS]        # first flexible version by API key
+
+for key in range(KEYS):
+    flexible_from[key] = 0x7fff
+for key, api in APIS.items():
+    if api.flexible_from is not None:
+        flexible_from[key] = api.flexible_from
+
+
+cdef class RequestHeader:
+    """Who asks what. `client_id` is None for null; bytes that are no UTF-8 are kept by surrogateescape."""
+
+    def __init__(self, int16_t api_key, int16_t version, int32_t correlation_id, str client_id=None):
+        self.api_key, self.version = api_key, version
+        self.correlation_id, self.client_id = correlation_id, client_id
+
+    @staticmethod
+    def decode(data):
+        """The header at the start of a frame and how many bytes it takes; MalformedMessage if none."""
+        cdef Cursor cursor = Cursor(data)
+        cdef Py_ssize_t size = cursor.left()
+        header = read_request_header(cursor)
+        return header, size - cursor.left()
+
+    def encode(self):
+        """The bytes of this header, as a client sends them."""
+        cdef Writer writer = Writer()
+        self.write(writer)
+        return writer.getvalue()
+
+    cdef int write(self, Writer writer) except -1:
+        writer.write_int16(self.api_key)
+        writer.write_int16(self.version)
+        writer.write_int32(self.correlation_id)
+        if self.api_key != CONTROLLED_SHUTDOWN or self.version > 0:
+            writer.write_string(self.client_id, False)
+            writer.write_no_tags(is_flexible(self.api_key, self.version))
+        return 0
+
+    def __repr__(self):
+        return (
+            f"RequestHeader(api_key={self.api_key}, version={self.version}, "
+            f"correlation_id={self.correlation_id}, client_id={self.client_id!r})"
+        )
+
+
+cdef RequestHeader read_request_header(Cursor cursor):
+    """The header at the cursor, which then stands at the body. A key that is unknown is read too."""
+    cdef RequestHeader header = RequestHeader.__new__(RequestHeader)
+    header.api_key = cursor.read_int16()
+    header.version = cursor.read_int16()
+    header.correlation_id = cursor.read_int32()
+    if header.api_key != CONTROLLED_SHUTDOWN or header.version > 0:
+        header.client_id = cursor.read_string(False)
+        if is_flexible(header.api_key, header.version):
+            cursor.skip_tags()
+    return header
+
+
+cdef bint is_flexible(int api_key, int version) noexcept:
+    """Whether messages of this version have compact lengths and tagged fields."""
+    return 0 <= api_key < KEYS and version >= flexible_from[api_key]
+
+
+cdef int write_response_header(Writer writer, int api_key, int version, int32_t correlation_id) except -1:
+    """The header of a response to a request of this API and version."""
+    writer.write_int32(correlation_id)
+    return writer.write_no_tags(api_key != API_VERSIONS and is_flexible(api_key, version))
+
+
+def encode_response_header(int api_key, int version, int32_t correlation_id):
+    """The bytes before the body of a response."""
+    cdef Writer writer = Writer()
+    write_response_header(writer, api_key, version, correlation_id)
+    return writer.getvalue()
+
+
+def response_header_size(int api_key, int version, data):
+    """How many bytes the header of a response takes at the start of `data`, tagged fields included."""
+    cdef Cursor cursor = Cursor(data)
+    cdef Py_ssize_t size = cursor.left()
+    cursor.read_int32()
+    if api_key != API_VERSIONS and is_flexible(api_key, version):
+        cursor.skip_tags()
+    return size - cursor.left()

@@ -1,0 +1,56 @@
+# Messages and their walkers. A Struct is one object with a slot for each field. A Plan is what one version of a
+# struct puts on the wire, as a flat array of operations that point at those slots.
+
+from cpython.object cimport PyObject
+
+from ottla.wire.codec cimport Cursor, Writer
+
+
+cdef struct Op:
+    int code                            # type of the value
+    int element                         # type of an array's elements
+    bint nullable
+    bint ignorable
+    int tag
+    Py_ssize_t offset                   # of the slot inside the object
+    Py_ssize_t element_size_min         # bytes of an array's smallest element, at least 1
+    PyObject *plan                      # Plan of the struct or of the array's structs
+    PyObject *default
+    PyObject *name                      # "MetadataRequest.Topic.name", for errors
+
+
+cdef class Plan:
+    cdef type struct_class
+    cdef bint flexible
+    cdef Py_ssize_t size_min            # bytes of the smallest value
+    cdef Op *ops                        # plain fields in order, then tagged ones by tag, then absent ones
+    cdef int plain, tagged, absent      # how many of each
+    cdef list kept                      # owns what the ops point at
+
+    cdef int prepare(self, Op *op, Layout layout, int place, f, int version, bint present) except -1
+    cdef Py_ssize_t element_size(self, Op *op) except -1
+    cdef Py_ssize_t size_min_of(self, Op *op) except -1
+
+
+cdef class Layout:
+    cdef readonly type struct_class
+    cdef readonly object section        # schema_parser.Section
+    cdef readonly list fields           # schema_parser.Field, in the order of the slots
+    cdef readonly dict classes          # field name: class of its structs
+    cdef list plans                     # Plan by version, None until it is used
+    cdef tuple names, defaults
+    cdef Py_ssize_t *offsets
+
+    cdef Plan plan(self, int version)
+    cdef int fill(self, object struct, dict values) except -1
+
+
+cdef class Struct:
+    pass
+
+
+cdef class Message(Struct):
+    cdef int encode_into(self, Writer writer, int version) except -1
+
+
+cdef object decode_from(type message_class, Cursor cursor, int version)

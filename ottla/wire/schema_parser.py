@@ -1,0 +1,360 @@
+"""Schema text to a tree of fields: what a message of Kafka's protocol holds, in which versions.
+
+A file declares one API (`request`, `response`), one record of an internal topic (`key`, `value`) or one
+free-standing struct (`data`). The first line names it; a section's own line may set its own versions:
+
+    list_offsets   key 2   versions 0-11   flexible 6+   listeners broker
+    offset_commit   record 1   topic __consumer_offsets
+    end_txn_marker   data   versions 0   flexible none
+
+A field is one line, `name type versions marks`, nested fields are indented below it:
+
+    name string?     a type with ? is nullable wherever the field exists; ?2+ only in these versions
+    name[]           an array of structs; `struct` is a single one; `int32[]` an array of integers
+    name 3+          versions that have the field; without them, all versions of what encloses it
+    =-1  =null       the default where it is not zero, empty or false
+    @0               tag number: a tagged field (KIP-482)
+    ~                ignorable: dropped in silence when written to a version without the field
+
+A line with one CamelCase name opens a struct that several fields of the section share; they name it as
+their type.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SCHEMA_FOLDER = Path(__file__).parent / "schema"
+PRIMITIVES = frozenset(
+    "bool int8 int16 uint16 int32 uint32 int64 float64 string bytes records uuid".split()
+)
+SECTIONS = {"key": ("request", "response"), "record": ("key", "value"), "data": ("data",)}
+DEPTH_MAX = 12
+"""Levels of nesting that a schema may have; decoding recurses no deeper than this."""
+
+EMPTY = object()
+"""The default of a struct: one with the defaults of all its fields."""
+
+
+class SchemaError(ValueError):
+    """A schema text that makes no sense; the message tells file and line."""
+
+
+@dataclass
+class Field:
+    """One field of a struct. `versions` and `nullable` are ranges of message versions, maybe empty."""
+
+    name: str
+    type: str
+    """A primitive's name, "struct", or the name of a shared struct."""
+    array: bool
+    versions: range
+    nullable: range
+    default: object = None
+    """None for null, [] for an empty array, EMPTY for a struct of defaults, else the value."""
+    tag: int | None = None
+    ignorable: bool = False
+    fields: list["Field"] = field(default_factory=list)
+
+    @property
+    def is_struct(self) -> bool:
+        """Whether the values (or elements) are structs."""
+        return self.type not in PRIMITIVES
+
+    @property
+    def class_name(self) -> str:
+        """The struct's class: the shared struct's name, or the field's in CamelCase and singular."""
+        if self.type != "struct":
+            return self.type
+        return camel_case(singular(self.name) if self.array else self.name)
+
+
+@dataclass
+class Section:
+    """A message: the request or response of an API, the key or value of a record, or plain data."""
+
+    class_name: str
+    kind: str
+    versions: range
+    flexible_from: int | None
+    """First version with compact lengths and tagged fields; None where there is none."""
+    fields: list[Field] = field(default_factory=list)
+    shared: dict[str, list[Field]] = field(default_factory=dict)
+
+
+@dataclass
+class Schema:
+    """One schema file."""
+
+    name: str
+    kind: str
+    """"key" for an API, "record" for an internal topic's record, "data" for a struct."""
+    key: int | None
+    """The API key, or the record's type."""
+    versions: range
+    flexible_from: int | None
+    listeners: tuple[str, ...]
+    topic: str
+    sections: dict[str, Section] = field(default_factory=dict)
+
+
+def camel_case(name: str) -> str:
+    """`list_offsets` as `ListOffsets`."""
+    return "".join(word[:1].upper() + word[1:] for word in name.split("_"))
+
+
+def snake_case(name: str) -> str:
+    """`ListOffsets` as `list_offsets`."""
+    return "".join(
+        "_" + c.lower() if c.isupper() and i else c.lower() for i, c in enumerate(name)
+    )
+
+
+def singular(name: str) -> str:
+    """`topics` as `topic`, `entries` as `entry`, `batches` as `batch`; `status` stays."""
+    for ending, instead in (("ies", "y"), ("sses", "ss"), ("uses", "us"), ("ches", "ch")):
+        if name.endswith(ending):
+            return name.removesuffix(ending) + instead
+    if name.endswith("s") and not name.endswith(("ss", "us", "is")):
+        return name[:-1]
+    return name
+
+
+def parse_versions(text: str, within: range) -> range:
+    """`3`, `3-5`, `3+` or `none` as a range inside the enclosing versions; ValueError otherwise."""
+    if text == "none":
+        return range(0)
+    if text.endswith("+"):
+        first, last = int(text[:-1]), within.stop - 1
+    else:
+        first_text, _, last_text = text.partition("-")
+        first, last = int(first_text), int(last_text or first_text)
+    if not within.start <= first <= last < within.stop:
+        raise ValueError(f"versions {text} are not inside {format_versions(within)}")
+    return range(first, last + 1)
+
+
+def format_versions(versions: range) -> str:
+    """The range as in the schema text: `3` or `3-5`, `none` where empty."""
+    if not versions:
+        return "none"
+    last = versions.stop - 1
+    return str(last) if len(versions) == 1 else f"{versions.start}-{last}"
+
+
+def parse_first_line(line: str) -> Schema:
+    """The name, key, versions and listeners of a file, without reading the rest of it."""
+    words = line.split()
+    name, marks = words[0], words[1:]
+    values: dict[str, list[str]] = {}
+    for word in marks:
+        if word in ("key", "record", "data", "versions", "flexible", "listeners", "topic"):
+            last = values.setdefault(word, [])
+        elif values:
+            last.append(word)
+        else:
+            raise ValueError(f"{word!r} is no mark of a first line")
+    kind = next((kind for kind in SECTIONS if kind in values), None)
+    if kind is None:
+        raise ValueError("the first line needs key N, record N or data")
+    key = int(values[kind][0]) if values[kind] else None
+    versions, flexible_from = version_marks(values, range(0), None)
+    topic = "".join(values.get("topic", []))
+    listeners = tuple(values.get("listeners", []))
+    return Schema(name, kind, key, versions, flexible_from, listeners, topic)
+
+
+def version_marks(
+    values: dict[str, list[str]], versions: range, flexible_from: int | None
+) -> tuple[range, int | None]:
+    """`versions` and `flexible` of a first line or of a section's line."""
+    if "versions" in values:
+        versions = parse_versions(values["versions"][0], range(1 << 15))
+    if "flexible" in values:
+        flexible = parse_versions(values["flexible"][0], versions)
+        flexible_from = flexible.start if flexible else None
+    return versions, flexible_from
+
+
+def parse_schema(text: str, file_name: str) -> Schema:
+    """The whole tree of a schema text; SchemaError names file and line of what is wrong."""
+    lines = Lines(text)
+    try:
+        schema = parse_first_line(" ".join(lines.take()))
+        for kind in SECTIONS[schema.kind]:
+            section = parse_section_line(kind, lines.take(), schema)
+            schema.sections[kind] = section
+            section.fields = parse_fields(lines, 1, section.versions)
+            while lines.depth == 1:
+                name = parse_shared_line(lines.take())
+                section.shared[name] = parse_fields(lines, 2, section.versions)
+            check_types(section)
+        if lines.depth >= 0:
+            raise ValueError(f"{lines.take()[0]!r} where the file has to end, or too much indented")
+    except (ValueError, KeyError, IndexError) as error:
+        raise SchemaError(f"{file_name}, line {lines.number}: {error}") from error
+    return schema
+
+
+class Lines:
+    """The lines of a schema text that mean something, in order; comments and empty lines do not."""
+
+    def __init__(self, text: str) -> None:
+        self.number = 0
+        """Of the line taken last."""
+        self.depth = -1
+        """Indentation of the next line, in steps of two spaces; -1 behind the last line."""
+        self._numbered = enumerate(text.split("\n"), 1)
+        self._find_next()
+
+    def _find_next(self) -> None:
+        self.depth = -1
+        for self._next_number, line in self._numbered:
+            words = line.partition("#")[0].split()
+            if words:
+                self._words = words
+                self.depth, odd = divmod(len(line) - len(line.lstrip(" ")), 2)
+                if odd:
+                    self.depth = DEPTH_MAX + 1
+                return
+
+    def opens_shared_struct(self) -> bool:
+        """Whether the next line is a shared struct's name."""
+        return self._words[0][0].isupper()
+
+    def take(self) -> list[str]:
+        """The words of the next line."""
+        if self.depth < 0:
+            raise ValueError("the file ends too early")
+        self.number = self._next_number
+        if self.depth > DEPTH_MAX:
+            raise ValueError(f"indent by two spaces, up to {DEPTH_MAX} levels")
+        words = self._words
+        self._find_next()
+        return words
+
+
+def parse_section_line(kind: str, words: list[str], schema: Schema) -> Section:
+    """`request`, or `value   versions 0-4   flexible 4+`."""
+    if words[0] != kind:
+        raise ValueError(f"{words[0]!r} where section {kind!r} has to begin")
+    marks = dict(zip(words[1::2], ([mark] for mark in words[2::2]), strict=True))
+    versions, flexible_from = version_marks(marks, schema.versions, schema.flexible_from)
+    name = camel_case(schema.name) + ("" if kind == "data" else kind.capitalize())
+    return Section(name, kind, versions, flexible_from)
+
+
+def parse_shared_line(words: list[str]) -> str:
+    """The name of a shared struct, alone on its line."""
+    if len(words) != 1 or not words[0][0].isupper():
+        raise ValueError(f"{' '.join(words)!r} where a field or a shared struct has to stand")
+    return words[0]
+
+
+def parse_fields(lines: Lines, depth: int, within: range) -> list[Field]:
+    """The fields at one depth, with what is nested in them, up to a line that is none."""
+    fields: list[Field] = []
+    while lines.depth == depth and not lines.opens_shared_struct():
+        field = parse_field(lines.take(), within)
+        if any(field.name == other.name for other in fields):
+            raise ValueError(f"field {field.name} twice in one struct")
+        if field.type == "struct":
+            field.fields = parse_fields(lines, depth + 1, field.versions)
+            if not field.fields:
+                raise ValueError(f"struct {field.name} has no fields")
+        fields.append(field)
+    return fields
+
+
+def parse_field(words: list[str], within: range) -> Field:
+    """One line of a field, without the lines nested in it."""
+    name, *marks = words
+    kind, array, nullable_mark = "struct", name.endswith(("[]", "[]?")), name.endswith("?")
+    if array:
+        name = name.removesuffix("?").removesuffix("[]")
+    elif not marks or not marks[0][0].isalpha():
+        raise ValueError(f"field {name} needs a type")
+    else:
+        kind = marks.pop(0)
+        nullable_mark = kind.endswith("?")
+        kind = kind.removesuffix("?")
+        array = kind.endswith("[]")
+        kind = kind.removesuffix("[]")
+    if not name.replace("_", "").isalnum() or not name.islower():
+        raise ValueError(f"{name!r} is no field name")
+    versions = within
+    if marks and marks[0][0].isdigit():
+        versions = parse_versions(marks.pop(0), within)
+    field = Field(name, kind, array, versions, versions if nullable_mark else range(0))
+    default = None
+    for mark in marks:
+        if mark.startswith("?"):
+            field.nullable = parse_versions(mark[1:], versions)
+        elif mark.startswith("="):
+            default = mark[1:]
+        elif mark.startswith("@"):
+            field.tag = int(mark[1:])
+        elif mark == "~":
+            field.ignorable = True
+        else:
+            raise ValueError(f"{mark!r} is no mark of a field")
+    field.default = parse_default(default, field)
+    return field
+
+
+def parse_default(text: str | None, field: Field) -> object:
+    """The value of `=text`, or the one that a field of this type has without it."""
+    if text == "null":
+        if not field.nullable:
+            raise ValueError(f"field {field.name} has default null but is not nullable")
+        return None
+    if field.type == "records" and field.nullable and text is None:
+        return None
+    if field.array or field.is_struct:
+        if text is not None:
+            raise ValueError(f"field {field.name} can have no default but null")
+        return [] if field.array else EMPTY
+    if field.type == "bool":
+        return {"true": True, "false": False}[text or "false"]
+    if field.type == "string":
+        return text or ""
+    if field.type in ("bytes", "records", "uuid"):
+        if text is not None:
+            raise ValueError(f"field {field.name} can have no default but null")
+        return bytes(16) if field.type == "uuid" else b""
+    return float(text or 0) if field.type == "float64" else int(text or 0)
+
+
+def check_types(section: Section) -> None:
+    """Every type is a primitive or a struct of this section, tags only where there are any."""
+
+    def check(fields: list[Field]) -> None:
+        for field in fields:
+            if field.is_struct and field.type != "struct" and field.type not in section.shared:
+                raise ValueError(f"field {field.name} has the unknown type {field.type}")
+            flexible = section.flexible_from
+            if field.tag is not None and (flexible is None or field.versions.start < flexible):
+                raise ValueError(f"field {field.name} is tagged in versions that are not flexible")
+            check(field.fields)
+
+    check(section.fields)
+    names = list(section.shared)
+    for place, (name, fields) in enumerate(section.shared.items()):
+        check(fields)
+        # A struct may use only structs declared above it, so that none can hold itself.
+        for later in names[place:]:
+            if any(field.type == later for field in walk(fields)):
+                raise ValueError(f"shared struct {name} uses {later}, which is not above it")
+
+
+def walk(fields: list[Field]) -> Iterator[Field]:
+    """All fields of a tree, each before what is nested in it."""
+    for field in fields:
+        yield field
+        yield from walk(field.fields)
+
+
+def load_schema(name: str) -> Schema:
+    """The schema of a file below `schema/`, as `metadata` or `records/offset_commit`."""
+    path = SCHEMA_FOLDER / f"{name}.txt"
+    return parse_schema(path.read_text(encoding="ascii"), path.name)

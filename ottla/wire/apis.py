@@ -1,11 +1,12 @@
 """The APIs of the protocol: keys, versions, listeners, and the classes of their messages.
 
-All but the names in `ApiKey` comes from the first lines of `schema/*.txt`; reading those of all files takes
-two milliseconds, the rest of a file is read when its messages are asked for.
+All but the names in `ApiKey` comes from the first lines of `schema/*.txt`; reading those of all
+files takes two milliseconds, the rest of a file is read when its messages are asked for.
 """
 
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 
 from ottla.wire import messages
 from ottla.wire.schema_parser import SCHEMA_FOLDER, camel_case, parse_first_line
@@ -104,7 +105,7 @@ class ApiKey(IntEnum):
 
 @dataclass(frozen=True)
 class Api:
-    """One API. `versions` are those of Apache Kafka 4.4 that are stable, widened to the lowest of 3.9."""
+    """One API. `versions`: what is stable in Apache Kafka 4.4, widened to the lowest of 3.9."""
 
     key: ApiKey
     name: str
@@ -112,22 +113,22 @@ class Api:
     flexible_from: int | None
     """First version with compact lengths and tagged fields; None where there is none."""
     listeners: frozenset[str]
-    """"broker" where clients may send it, "controller" where brokers and tools ask the controller."""
+    """`broker` where clients may send it, `controller` where brokers ask the controller."""
 
-    @property
+    @cached_property
     def request(self) -> type[messages.Message]:
         """The class of its requests."""
         message: type[messages.Message] = getattr(messages, f"{self.name}Request")
         return message
 
-    @property
+    @cached_property
     def response(self) -> type[messages.Message]:
         """The class of its responses."""
         message: type[messages.Message] = getattr(messages, f"{self.name}Response")
         return message
 
 
-def read_apis() -> dict[ApiKey, Api]:
+def read_apis() -> dict[int, Api]:
     """The APIs by key, in the order of their keys."""
     apis = []
     for path in SCHEMA_FOLDER.glob("*.txt"):

@@ -1,9 +1,9 @@
 # cython: boundscheck=False, wraparound=False
-"""Cursor and Writer: the primitive types of Kafka's protocol, read with checks and written with room.
+"""Cursor and Writer: the primitive types of Kafka's protocol, read with checks, written with room.
 
-Every length is checked against the bytes that are left before anything is allocated; what does not fit
-raises MalformedMessage. Reference: Kafka protocol guide, "Protocol Primitive Types"; KIP-482 for the
-compact forms and tagged fields.
+Every length is checked against the bytes that are left before anything is allocated; what does
+not fit raises MalformedMessage. Reference: Kafka protocol guide, "Protocol Primitive Types"; KIP-482
+for the compact forms and tagged fields.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -116,11 +116,12 @@ cdef class Cursor:
         cdef Py_ssize_t count
         count = <Py_ssize_t>self.read_unsigned_varint() - 1 if compact else self.read_int32()
         if count < -1 or count * element_size_min > self.end - self.at:
-            raise MalformedMessage(f"array of {count} elements, {self.end - self.at} bytes are left")
+            left = self.end - self.at
+            raise MalformedMessage(f"array of {count} elements, {left} bytes are left")
         return count
 
     cdef str read_string(self, bint compact):
-        # surrogateescape: bytes that are no UTF-8 survive a round trip, and no valid name contains them.
+        # surrogateescape: bytes that are no UTF-8 survive a round trip; no valid name has them.
         cdef Py_ssize_t size = self.read_string_length(compact)
         if size < 0:
             return None

@@ -1,10 +1,12 @@
 # What stands before the body of a request and of a response.
 #
-#   request    | int16 api_key | int16 version | int32 correlation_id |          version 0, ControlledShutdown 0 only
-#              | ... | int16-length string client_id, or null |                  version 1
-#              | ... | client_id | tagged fields |                               version 2, flexible requests
-#   response   | int32 correlation_id |                                          version 0
-#              | int32 correlation_id | tagged fields |                          version 1, flexible responses
+#   request   0   | int16 api_key | int16 version | int32 correlation_id |
+#             1   | ... | string client_id, or null, with an int16 for its length |
+#             2   | ... | client_id | tagged fields |
+#   response  0   | int32 correlation_id |
+#             1   | int32 correlation_id | tagged fields |
+#
+# Request header 0 was ControlledShutdown 0 only; request 2 and response 1 go with flexible bodies.
 
 from libc.stdint cimport int16_t, int32_t
 
@@ -22,4 +24,6 @@ cdef class RequestHeader:
 
 cdef RequestHeader read_request_header(Cursor cursor)
 cdef bint is_flexible(int api_key, int version) noexcept
-cdef int write_response_header(Writer writer, int api_key, int version, int32_t correlation_id) except -1
+cdef int write_response_header(
+    Writer writer, int api_key, int version, int32_t correlation_id
+) except -1

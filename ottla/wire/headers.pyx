@@ -1,8 +1,8 @@
 """Headers of requests and responses; reference: Kafka protocol guide, "Headers"; KIP-482, KIP-511.
 
-Which header a message has follows from its API and version. Two exceptions: the client id keeps its 2-byte
-length in flexible headers, because a broker has to read it before it knows whether it knows the version;
-and an ApiVersions response always has header 0, because a client reads it before it knows anything.
+Which header a message has follows from its API and version. Two exceptions: the client id keeps
+its 2-byte length in flexible headers, because a broker has to read it before it knows whether it
+knows the version; and an ApiVersions response always has header 0, because a client reads it before it knows anything.
 """
 
 from ottla.wire.apis import APIS
@@ -22,15 +22,20 @@ for key, api in APIS.items():
 
 
 cdef class RequestHeader:
-    """Who asks what. `client_id` is None for null; bytes that are no UTF-8 are kept by surrogateescape."""
+    """Who asks what. `client_id` may be None; bytes that are no UTF-8 are in it as surrogates."""
 
-    def __init__(self, int16_t api_key, int16_t version, int32_t correlation_id, str client_id=None):
+    def __init__(
+        self, int16_t api_key, int16_t version, int32_t correlation_id, str client_id=None
+    ):
         self.api_key, self.version = api_key, version
         self.correlation_id, self.client_id = correlation_id, client_id
 
     @staticmethod
     def decode(data):
-        """The header at the start of a frame and how many bytes it takes; MalformedMessage if none."""
+        """The header at the start of a frame, and how many bytes it takes.
+
+        MalformedMessage where there is none.
+        """
         cdef Cursor cursor = Cursor(data)
         cdef Py_ssize_t size = cursor.left()
         header = read_request_header(cursor)
@@ -59,7 +64,7 @@ cdef class RequestHeader:
 
 
 cdef RequestHeader read_request_header(Cursor cursor):
-    """The header at the cursor, which then stands at the body. A key that is unknown is read too."""
+    """The header at the cursor, which then stands at the body; also where the key is unknown."""
     cdef RequestHeader header = RequestHeader.__new__(RequestHeader)
     header.api_key = cursor.read_int16()
     header.version = cursor.read_int16()
@@ -76,7 +81,9 @@ cdef bint is_flexible(int api_key, int version) noexcept:
     return 0 <= api_key < KEYS and version >= flexible_from[api_key]
 
 
-cdef int write_response_header(Writer writer, int api_key, int version, int32_t correlation_id) except -1:
+cdef int write_response_header(
+    Writer writer, int api_key, int version, int32_t correlation_id
+) except -1:
     """The header of a response to a request of this API and version."""
     writer.write_int32(correlation_id)
     return writer.write_no_tags(api_key != API_VERSIONS and is_flexible(api_key, version))
@@ -90,7 +97,7 @@ def encode_response_header(int api_key, int version, int32_t correlation_id):
 
 
 def response_header_size(int api_key, int version, data):
-    """How many bytes the header of a response takes at the start of `data`, tagged fields included."""
+    """How many bytes the header of a response takes at the start of `data`."""
     cdef Cursor cursor = Cursor(data)
     cdef Py_ssize_t size = cursor.left()
     cursor.read_int32()

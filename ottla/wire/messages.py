@@ -2,10 +2,11 @@
 
     from ottla.wire.messages import MetadataRequest, MetadataResponse
 
-reads `schema/metadata.txt` and nothing else. An API has a class for its request and its response, a record
-of an internal topic for its key and its value (`OffsetCommitKey`, `OffsetCommitValue`), other structs one
-(`ConsumerProtocolSubscription`). Structs inside are attributes named in the singular:
-`MetadataResponse.Topic.Partition`. What editors and mypy know of all this is `messages.pyi`, generated.
+reads `schema/metadata.txt` and nothing else. An API has a class for its request and its response, a
+record of an internal topic for its key and its value (`OffsetCommitKey`, `OffsetCommitValue`),
+other structs have one (`ConsumerProtocolSubscription`). Structs inside are attributes named in the
+singular: `MetadataResponse.Topic.Partition`; one that several fields share is an attribute of the
+message. What editors and mypy know of all this is `messages.pyi`, generated.
 """
 
 from ottla.wire.plan import Layout, Message, Struct
@@ -13,7 +14,6 @@ from ottla.wire.schema_parser import (
     SCHEMA_FOLDER,
     Field,
     Section,
-    camel_case,
     load_schema,
     snake_case,
 )
@@ -57,7 +57,7 @@ def message_class(key: int | None, section: Section) -> type[Message]:
     made = struct_class(section.class_name, Message, section.fields, section, shared)
     for name, made_shared in shared.items():
         setattr(made, name, made_shared)
-    made.API_KEY = key
+    made.API_KEY = -1 if key is None else key
     made.KIND = section.kind
     made.VERSIONS = section.versions
     made.FLEXIBLE_FROM = section.flexible_from

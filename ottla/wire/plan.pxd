@@ -1,5 +1,5 @@
-# Messages and their walkers. A Struct is one object with a slot for each field. A Plan is what one version of a
-# struct puts on the wire, as a flat array of operations that point at those slots.
+# Messages and their walkers. A Struct is one object with a slot for each field. A Plan is what one
+# version of a struct puts on the wire, as a flat array of operations that point at those slots.
 
 from cpython.object cimport PyObject
 
@@ -23,7 +23,7 @@ cdef class Plan:
     cdef type struct_class
     cdef bint flexible
     cdef Py_ssize_t size_min            # bytes of the smallest value
-    cdef Op *ops                        # plain fields in order, then tagged ones by tag, then absent ones
+    cdef Op *ops                        # plain fields in order, tagged ones by tag, absent ones
     cdef int plain, tagged, absent      # how many of each
     cdef list kept                      # owns what the ops point at
 

@@ -1,10 +1,11 @@
 # cython: boundscheck=False, wraparound=False
 """The interpreter between messages and bytes: it walks one version's plan in both directions.
 
-A message class has an ordinary Python slot for each field, so that handlers read and write attributes at
-full speed; the plan knows the offset of each slot and moves values straight between it and the buffer.
-Null is None, a uuid 16 bytes, `bytes` and `records` are bytes, an array is a list. Lengths and counts from
-outside are checked before anything is allocated, and schemas do not recurse, so depth is bounded too.
+A message class has an ordinary Python slot for each field, so that handlers read and write
+attributes at full speed; the plan knows the offset of each slot and moves values straight between
+it and the buffer. Null is None, a uuid 16 bytes, `bytes` and `records` are bytes, an array is a
+list. Lengths and counts from outside are checked before anything is allocated; schemas do not
+recurse, so depth is bounded too.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -13,20 +14,27 @@ from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE, PyList_New, PyList_S
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
-from libc.stdint cimport INT16_MAX, INT16_MIN, INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport (
+    INT16_MAX, INT16_MIN, INT32_MAX, INT32_MIN, int32_t, int64_t, uint8_t, uint32_t,
+)
 from libc.string cimport memcpy, memmove
 
 from ottla.wire.byteorder cimport (
     load_int16, load_int32, load_int64, store_int16, store_int32, store_int64,
 )
 
-from ottla.wire.errors import MalformedMessage, NotInThisVersion, UnencodableMessage, UnsupportedVersion
+from ottla.wire.errors import (
+    MalformedMessage,
+    NotInThisVersion,
+    UnencodableMessage,
+    UnsupportedVersion,
+)
 from ottla.wire.schema_parser import EMPTY, format_versions
 
 cdef extern from *:
     """
     #include <structmember.h>
-    /* Where the slot behind a descriptor is inside its objects; -1 if it is not one of __slots__. */
+    /* Where the slot behind a descriptor is in its objects; -1 if it is none of __slots__. */
     static Py_ssize_t ottla_slot_offset(PyObject *descriptor) {
         if (!Py_IS_TYPE(descriptor, &PyMemberDescr_Type)) return -1;
         return ((PyMemberDescrObject *)descriptor)->d_member->offset;
@@ -39,7 +47,8 @@ cdef enum:
 
 CODES = {
     "bool": BOOL, "int8": INT8, "int16": INT16, "uint16": UINT16, "int32": INT32, "uint32": UINT32,
-    "int64": INT64, "float64": FLOAT64, "string": STRING, "bytes": BYTES, "records": BYTES, "uuid": UUID,
+    "int64": INT64, "float64": FLOAT64, "string": STRING, "bytes": BYTES, "records": BYTES,
+    "uuid": UUID,
 }
 SIZES = {
     BOOL: 1, INT8: 1, INT16: 2, UINT16: 2, INT32: 4, UINT32: 4, INT64: 8, FLOAT64: 8, UUID: 16,
@@ -110,7 +119,7 @@ cdef object null(Op *op):
 
 
 cdef bint is_null_struct(Cursor cursor, Op *op) except -1:
-    # One signed byte says whether a nullable struct follows: -1 for null. A tagged one has 0 instead.
+    # One byte says whether a nullable struct follows: -1 for null, but 0 where it is tagged.
     if op.tag >= 0:
         return cursor.read_unsigned_varint() == 0
     return cursor.read_int8() < 0
@@ -126,7 +135,7 @@ cdef object read_array(Cursor cursor, Op *op, bint compact):
         if not op.nullable:
             raise MalformedMessage("null where the protocol forbids it")
         return None
-    values = PyList_New(count)          # its size is bounded: read_count compared it with the bytes left
+    values = PyList_New(count)          # bounded: read_count compared it with the bytes left
     for i in range(count):
         if element == STRUCT:
             value = read_struct(cursor, <Plan>op.plan)
@@ -177,7 +186,7 @@ cdef inline object default_of(Op *op):
 
 
 cdef int read_tags(Cursor cursor, Plan plan, object struct) except -1:
-    """Tagged fields that this version knows go to their slots, others are stepped over (KIP-482)."""
+    """Tagged fields of this version go to their slots, others are stepped over (KIP-482)."""
     global walking
     cdef uint32_t left, tag
     cdef Py_ssize_t size
@@ -204,7 +213,7 @@ cdef int read_tags(Cursor cursor, Plan plan, object struct) except -1:
                 finally:
                     cursor.end = end_of_all
                 if cursor.at != end:
-                    raise MalformedMessage(f"tagged field of {size} bytes, its value ends elsewhere")
+                    raise MalformedMessage(f"tagged field of {size} bytes ends elsewhere")
     return 0
 
 
@@ -288,7 +297,7 @@ cdef int write_array(Writer writer, Op *op, object value, bint compact) except -
 
 
 cdef list array_list(object value):
-    """A tuple, set or other iterable as a list; text and bytes are no arrays, though they could be walked."""
+    """A tuple or other iterable as a list; text and bytes are no arrays, though iterable."""
     if isinstance(value, (str, bytes, bytearray, memoryview, dict)):
         raise UnencodableMessage(f"an array is a list, not {type(value).__name__}")
     return list(value)
@@ -306,7 +315,8 @@ cdef int write_struct(Writer writer, Plan plan, object struct) except -1:
     cdef Op *op = plan.ops
     cdef Op *end = op + plan.plain
     if not isinstance(struct, plan.struct_class):
-        raise UnencodableMessage(f"a {plan.struct_class.__qualname__} has to stand here, not {struct!r}")
+        name = plan.struct_class.__qualname__
+        raise UnencodableMessage(f"a {name} has to stand here, not {struct!r}")
     while op < end:
         walking = op
         write_value(writer, op.code, op, get(struct, op), plan.flexible)
@@ -353,7 +363,7 @@ cdef int write_tags(Writer writer, Op *first, Op *end, object struct) except -1:
         writer.write_unsigned_varint(op.tag)
         start = writer.size
         write_value(writer, op.code, op, value, True)
-        # The size stands before the value but is known after it: write it behind, then swap the two.
+        # The size stands before the value but is known after it: write it behind, then swap.
         size = writer.size - start
         writer.write_unsigned_varint(size)
         swap(writer.data + start, size, writer.size - start - size)
@@ -398,7 +408,9 @@ cdef class Plan:
     def __dealloc__(self):
         PyMem_Free(self.ops)
 
-    cdef int prepare(self, Op *op, Layout layout, int place, f, int version, bint present) except -1:
+    cdef int prepare(
+        self, Op *op, Layout layout, int place, f, int version, bint present
+    ) except -1:
         cdef object name = f"{layout.struct_class.__qualname__}.{f.name}"
         cdef object default = layout.defaults[place]
         cdef object inner = None
@@ -412,7 +424,7 @@ cdef class Plan:
         op.plan, op.default, op.name = <PyObject *>inner, <PyObject *>default, <PyObject *>name
         self.kept += [inner, default, name]
         if op.code == ARRAY and present:
-            # Elements without a byte would let a few bytes claim any number of them: count one at least.
+            # Elements without a byte would let few bytes claim any number of them: count one.
             op.element_size_min = max(1, self.element_size(op))
         return 0
 
@@ -458,9 +470,9 @@ cdef class Layout:
 
     cdef Plan plan(self, int version):
         if version not in self.section.versions:
+            versions = format_versions(self.section.versions)
             raise UnsupportedVersion(
-                f"{self.section.class_name} exists in versions {format_versions(self.section.versions)}, "
-                f"not in {version}"
+                f"{self.section.class_name} exists in versions {versions}, not in {version}"
             )
         if self.plans[version] is None:
             self.plans[version] = Plan(self, version)
@@ -535,7 +547,7 @@ cdef str short_repr(value):
 
 
 cdef class Message(Struct):
-    """A whole request, response, record key or value: a struct that goes to bytes and comes from them."""
+    """A whole request, response, record key or value, which goes to bytes and comes from them."""
 
     cdef int encode_into(self, Writer writer, int version) except -1:
         """Append this message; on an error the writer is as it was before."""
@@ -562,7 +574,10 @@ cdef class Message(Struct):
 
     @classmethod
     def decode(cls, data, int version):
-        """The message in `data`; bytes behind its end are ignored. MalformedMessage where it is none."""
+        """The message in `data`; bytes behind its end are ignored.
+
+        MalformedMessage where it is none. UnsupportedVersion: no such version.
+        """
         return decode_from(cls, Cursor(data), version)
 
 

@@ -1,7 +1,8 @@
 """Schema text to a tree of fields: what a message of Kafka's protocol holds, in which versions.
 
-A file declares one API (`request`, `response`), one record of an internal topic (`key`, `value`) or one
-free-standing struct (`data`). The first line names it; a section's own line may set its own versions:
+A file declares one API (`request`, `response`), one record of an internal topic (`key`, `value`)
+or one free-standing struct (`data`). The first line names it; a section's line may set its own
+versions:
 
     list_offsets   key 2   versions 0-11   flexible 6+   listeners broker
     offset_commit   record 1   topic __consumer_offsets
@@ -16,18 +17,18 @@ A field is one line, `name type versions marks`, nested fields are indented belo
     @0               tag number: a tagged field (KIP-482)
     ~                ignorable: dropped in silence when written to a version without the field
 
-A line with one CamelCase name opens a struct that several fields of the section share; they name it as
-their type.
+A line with one CamelCase name opens a struct that several fields of the section share; they name it
+as their type.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from pathlib import Path
 
 SCHEMA_FOLDER = Path(__file__).parent / "schema"
-PRIMITIVES = frozenset(
-    "bool int8 int16 uint16 int32 uint32 int64 float64 string bytes records uuid".split()
-)
+INTEGERS = ("int8", "int16", "uint16", "int32", "uint32", "int64")
+PRIMITIVES = frozenset((*INTEGERS, "bool", "float64", "string", "bytes", "records", "uuid"))
 SECTIONS = {"key": ("request", "response"), "record": ("key", "value"), "data": ("data",)}
 DEPTH_MAX = 12
 """Levels of nesting that a schema may have; decoding recurses no deeper than this."""
@@ -42,7 +43,7 @@ class SchemaError(ValueError):
 
 @dataclass
 class Field:
-    """One field of a struct. `versions` and `nullable` are ranges of message versions, maybe empty."""
+    """One field of a struct; `nullable` are the versions in which it may be null."""
 
     name: str
     type: str
@@ -54,7 +55,7 @@ class Field:
     """None for null, [] for an empty array, EMPTY for a struct of defaults, else the value."""
     tag: int | None = None
     ignorable: bool = False
-    fields: list["Field"] = field(default_factory=list)
+    fields: list["Field"] = dataclass_field(default_factory=list)
 
     @property
     def is_struct(self) -> bool:
@@ -63,7 +64,7 @@ class Field:
 
     @property
     def class_name(self) -> str:
-        """The struct's class: the shared struct's name, or the field's in CamelCase and singular."""
+        """Of the structs: the shared struct's name, or the field's, CamelCase and singular."""
         if self.type != "struct":
             return self.type
         return camel_case(singular(self.name) if self.array else self.name)
@@ -78,8 +79,8 @@ class Section:
     versions: range
     flexible_from: int | None
     """First version with compact lengths and tagged fields; None where there is none."""
-    fields: list[Field] = field(default_factory=list)
-    shared: dict[str, list[Field]] = field(default_factory=dict)
+    fields: list[Field] = dataclass_field(default_factory=list)
+    shared: dict[str, list[Field]] = dataclass_field(default_factory=dict)
 
 
 @dataclass
@@ -95,7 +96,7 @@ class Schema:
     flexible_from: int | None
     listeners: tuple[str, ...]
     topic: str
-    sections: dict[str, Section] = field(default_factory=dict)
+    sections: dict[str, Section] = dataclass_field(default_factory=dict)
 
 
 def camel_case(name: str) -> str:
@@ -209,10 +210,10 @@ class Lines:
 
     def _find_next(self) -> None:
         self.depth = -1
-        for self._next_number, line in self._numbered:
+        for number, line in self._numbered:
             words = line.partition("#")[0].split()
             if words:
-                self._words = words
+                self._next_number, self._words = number, words
                 self.depth, odd = divmod(len(line) - len(line.lstrip(" ")), 2)
                 if odd:
                     self.depth = DEPTH_MAX + 1

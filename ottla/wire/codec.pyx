@@ -2,8 +2,8 @@
 """Cursor and Writer: the primitive types of Kafka's protocol, read with checks, written with room.
 
 Every length is checked against the bytes that are left before anything is allocated; what does
-not fit raises MalformedMessage. Reference: Kafka protocol guide, "Protocol Primitive Types"; KIP-482
-for the compact forms and tagged fields.
+not fit raises MalformedMessage. Reference: Kafka protocol guide, "Protocol Primitive Types";
+KIP-482 for the compact forms and tagged fields.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE

@@ -1,8 +1,9 @@
 """Headers of requests and responses; reference: Kafka protocol guide, "Headers"; KIP-482, KIP-511.
 
-Which header a message has follows from its API and version. Two exceptions: the client id keeps
-its 2-byte length in flexible headers, because a broker has to read it before it knows whether it
-knows the version; and an ApiVersions response always has header 0, because a client reads it before it knows anything.
+Which header a message has follows from its API and version. Two exceptions. The client id keeps its
+2-byte length in flexible headers, because a broker has to read it before it knows whether it
+knows the version; and an ApiVersions response always has header 0,
+because a client reads it before it knows anything.
 """
 
 from ottla.wire.apis import APIS

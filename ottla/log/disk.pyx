@@ -4,6 +4,7 @@ Everything above takes a Disk as an argument, so that a test can hand in one tha
 refuses writes.
 """
 
+import base64
 import errno as errors
 import fcntl
 import os
@@ -32,6 +33,15 @@ cdef extern from *:
     static int ottla_sync(int fd) { return fdatasync(fd); }
     #endif
 
+    static int ottla_sync_file_system(int fd) {
+    #if defined(__linux__)
+        return syscall(SYS_syncfs, fd);
+    #else
+        (void)fd; sync();
+        return 0;
+    #endif
+    }
+
     /* Reserves space behind the end without changing the size, so that a scan never meets zeros. */
     static int ottla_reserve(int fd, long long size) {
     #if defined(__linux__)
@@ -43,6 +53,7 @@ cdef extern from *:
     }
     """
     int ottla_sync(int fd) nogil
+    int ottla_sync_file_system(int fd) nogil
     int ottla_reserve(int fd, long long size) nogil
 
 
@@ -220,11 +231,39 @@ class Disk:
         self.rename(temporary, path)
         self.sync_directory(os.path.dirname(path))
 
+    def write_and_rename(self, path, data):
+        """Replace a file; a crash before the next sync may leave it empty or damaged."""
+        temporary = path + ".tmp"
+        file = self.open(temporary, create=True)
+        file.truncate(0)
+        file.pwrite(data, 0)
+        file.close()
+        self.rename(temporary, path)
+
+    def sync_file_system(self, path):
+        """Return once everything written to the file system of `path` is on the medium."""
+        cdef int failed, code = 0, fd
+        directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = directory
+        try:
+            with nogil:
+                failed = ottla_sync_file_system(fd)
+                if failed:
+                    code = errno
+            if failed:
+                raise OSError(code, os.strerror(code), path)
+        finally:
+            os.close(directory)
+
     def lock(self, path):
         """Hold `path` against other processes until the File closes. Raises BlockingIOError."""
         file = self.open(path, create=True)
         fcntl.flock(file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return file
+
+    def new_id(self):
+        """A random id of 22 characters, as Kafka writes its uuids."""
+        return base64.urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()
 
     def free_bytes(self, path):
         """Room left for this process on the file system of `path`, and its whole size."""

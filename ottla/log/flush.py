@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from ottla.log.disk import Disk, File
 
+FILES_ONE_BY_ONE_MAX = 20
+
 
 @dataclass(slots=True)
 class FlushTask:
@@ -33,3 +35,21 @@ class FlushTask:
                 self.disk.sync_directory(directory)
         except OSError as error:
             self.error = error
+
+
+def run_all(disk: Disk, directory: str, tasks: list[FlushTask]) -> None:
+    """Run many tasks of one file system; a single `syncfs` where that is less than file by file."""
+    if sum(len(task.files) for task in tasks) <= FILES_ONE_BY_ONE_MAX:
+        for task in tasks:
+            task.run()
+        return
+    error = None
+    try:
+        for task in tasks:
+            if task.epochs is not None:
+                disk.write_and_rename(task.epochs_path, task.epochs)
+        disk.sync_file_system(directory)
+    except OSError as failure:
+        error = failure
+    for task in tasks:
+        task.error = error

@@ -30,6 +30,7 @@ cdef class PartitionLog:
     cdef readonly int32_t latest_epoch          # -1 without
     cdef readonly bint duplicate                # whether the last append was a repetition
     cdef readonly str offline                   # why it takes no writes, None while it does
+    cdef public object on_failure               # called with the reason once the log goes offline
     cdef readonly object damage                 # what recovery found, None if nothing
     cdef readonly list segments                 # of Segment, ascending
     cdef readonly object epochs
@@ -37,6 +38,7 @@ cdef class PartitionLog:
     cdef Segment active                         # the last of segments, None in an empty log
     cdef int64_t segment_bytes, segment_ms, offset_span_max
     cdef Py_ssize_t index_entries_max
+    cdef bint changed                           # since the last seal
     cdef list unsynced                          # sealed segments not yet on the medium
     cdef set unsynced_directories
     cdef list flushes                           # that are under way

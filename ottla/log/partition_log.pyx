@@ -10,7 +10,7 @@ from zlib import crc32
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from ottla.log import recovery, snapshots, time_search
+from ottla.log import cutting, recovery, snapshots, time_search
 from ottla.log.config import LogConfig
 from ottla.log.disk cimport File
 from ottla.log.flush import FlushTask
@@ -25,8 +25,6 @@ from ottla.wire.errors import (
 )
 
 cdef int64_t OFFSET_MAX = 0x7fffffffffffffff
-SNAPSHOTS_KEPT = 2
-SEGMENT_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 
 
 cdef class LogSlice:
@@ -53,6 +51,10 @@ cdef class PartitionLog:
         self.latest_epoch = self.epochs.latest
         self.active = self.segments[-1] if self.segments else None
         self.unsynced, self.unsynced_directories, self.flushes = [], set(), []
+        if self.damage is not None and self.damage.permanent:
+            self.offline = str(self.damage)
+        # What recovery made anew is not on the medium yet.
+        self.changed = self.recovery_point < self.log_end_offset
         self.configure(config)
 
     @staticmethod
@@ -136,6 +138,7 @@ cdef class PartitionLog:
         except OSError as error:
             self.take_back(error)
         self.log_end_offset = last_offset + 1
+        self.changed = True
         if fields.producer_id(batch) >= 0:
             aborted = self.producers.update(batch, size)
             if aborted is not None:
@@ -175,6 +178,8 @@ cdef class PartitionLog:
         """Take the log offline for good: reads go on, nothing is written until a restart."""
         if self.offline is None:
             self.offline = f"{self.directory} is offline: {reason}"
+            if self.on_failure is not None:
+                self.on_failure(reason)
 
     def note_aborted(self, aborted):
         """Write an aborted transaction to the index of the segment that has its marker."""
@@ -240,11 +245,11 @@ cdef class PartitionLog:
             segment.reserve(self.segment_bytes)
         if self.active is not None and not self.active.size:
             # Nothing was written at the old base, and the new segment takes over.
-            self.remove_files(self.segments.pop())
+            cutting.remove_files(self, self.segments.pop())
         elif self.active is not None:
             self.unsynced.append(self.active)
         self.segments.append(segment)
-        self.active = segment
+        self.active, self.changed = segment, True
         self.unsynced_directories.add(self.directory)
 
     def make_directory(self):
@@ -254,24 +259,6 @@ cdef class PartitionLog:
         if self.topic_id is not None:
             self.disk.write_atomically(
                 f"{self.directory}/partition.metadata", recovery.partition_metadata(self.topic_id))
-
-    def remove_files(self, Segment segment):
-        """Delete a segment's files. Whoever holds its File may read on."""
-        segment.close()
-        for suffix in SEGMENT_SUFFIXES:
-            self.disk.unlink(segment.path(suffix))
-        self.unsynced_directories.add(self.directory)
-
-    def remove_segment(self, Segment segment):
-        """Delete a segment that lies wholly below the log start offset."""
-        assert segment is not self.active and segment.end_offset <= self.log_start_offset
-        self.segments.remove(segment)
-        self.remove_files(segment)
-        if segment in self.unsynced:
-            self.unsynced.remove(segment)
-        for offset in [at for at in self.snapshots if at <= segment.base_offset]:
-            del self.snapshots[offset]
-            self.disk.unlink(f"{self.directory}/{file_name(offset, '.snapshot')}")
 
     @property
     def size_bytes(self):
@@ -426,69 +413,26 @@ cdef class PartitionLog:
 
         Raises StorageFailed, and the log is offline then.
         """
-        if offset >= self.log_end_offset:
-            return
-        if offset < self.log_start_offset:
-            raise OffsetOutOfRange(
-                f"{self.directory} begins at {self.log_start_offset}, it cannot be cut to {offset}")
-        try:
-            self.cut_segments(offset)
-            self.reload_producers()
-        except OSError as error:
-            self.fail(f"it could not be cut to offset {offset}: {error}")
-            raise StorageFailed(self.offline) from error
-
-    def cut_segments(self, offset):
-        """Remove segments from `offset` on, and the end of the one that contains it."""
-        cdef Segment segment
-        # From the end: whenever this stops, what is left is a whole log.
-        while len(self.segments) > 1 and self.segments[-1].base_offset >= offset:
-            segment = self.segments.pop()
-            if segment in self.unsynced:
-                self.unsynced.remove(segment)
-            self.remove_files(segment)
-        self.active = self.segments[-1]
-        self.active.truncate_to(offset)
-        self.log_end_offset = max(self.active.end_offset, self.active.base_offset)
-        TransactionIndex(self.disk, self.active.path(".txnindex")).truncate_to(self.log_end_offset)
-        self.epochs.truncate_from_end(self.log_end_offset)
-        self.latest_epoch = self.epochs.latest
-        self.lower_recovery_point(self.log_end_offset)
-
-    def lower_recovery_point(self, offset):
-        """What is written from here on is new, even if a flush that began earlier ends later."""
-        self.recovery_point = min(self.recovery_point, offset)
-        for task in self.flushes:
-            task.offset = min(task.offset, offset)
-
-    def reload_producers(self):
-        """The producers' state at the log's end, from the newest snapshot that holds."""
-        for offset in [at for at in self.snapshots if at > self.log_end_offset]:
-            del self.snapshots[offset]
-            self.disk.unlink(f"{self.directory}/{file_name(offset, '.snapshot')}")
-        self.producers = recovery.load_producers(
-            self.disk, self.directory, list(self.snapshots), self.segments)
+        cutting.truncate(self, offset)
 
     def truncate_fully_and_start_at(self, offset):
         """Throw everything away and begin anew, empty, at `offset`. Raises StorageFailed."""
-        if self.offline is not None:
-            raise StorageFailed(self.offline)
-        try:
-            while self.segments:
-                self.remove_files(self.segments.pop())
-            self.active = None
-            self.unsynced.clear()
-            self.log_start_offset = self.log_end_offset = offset
-            self.epochs.clear()
-            self.latest_epoch = self.epochs.latest
-            self.lower_recovery_point(offset)
-            self.recovery_point = offset
-            self.reload_producers()
-            # The file's name is what tells a restart where the log begins.
-            self.start_segment()
-        except OSError as error:
-            self.fail(f"it could not begin anew at {offset}: {error}")
-            raise StorageFailed(self.offline) from error
+        cutting.start_anew(self, offset)
+
+    def remove_segment(self, segment):
+        """Take away a segment below the log start; paths for any thread to unlink, later."""
+        return cutting.remove_segment(self, segment)
+
+    def remove_below_start(self):
+        """Take away every segment below the log start; paths for any thread to unlink, later."""
+        return cutting.remove_below_start(self)
+
+    def apply_retention(self, high_watermark):
+        """Take away what time, size and the log start say; paths for any thread to unlink, later.
+
+        Raises StorageFailed.
+        """
+        return cutting.apply_retention(self, high_watermark)
 
     def delete_before(self, offset):
         """Raise the log start offset; returns the segments that are wholly below it now."""
@@ -551,20 +495,35 @@ cdef class PartitionLog:
 
     # End
 
-    def close(self):
-        """Flush, write what makes the next start fast, and let go of all files."""
-        if self.offline is None and self.segments:
-            try:
-                self.active.seal()
+    def seal(self):
+        """Write what makes the next start fast, if anything changed. Raises StorageFailed."""
+        if self.offline is not None:
+            raise StorageFailed(self.offline)
+        if not self.segments or not self.changed:
+            return
+        try:
+            self.active.seal()
+            if self.active.size and self.active not in self.unsynced:
                 self.unsynced.append(self.active)
-                if self.log_end_offset not in self.snapshots and self.active.size:
-                    self.write_snapshot()
+            if self.log_end_offset not in self.snapshots:
+                self.write_snapshot()
+        except OSError as error:
+            self.fail(f"it could not be closed: {error}")
+            raise StorageFailed(self.offline) from error
+        self.changed = False
+
+    def close(self):
+        """Flush, write what makes the next start fast, and let go of all files.
+
+        Raises StorageFailed.
+        """
+        try:
+            if self.offline is None:
+                self.seal()
                 self.flush()
-            except OSError as error:
-                self.fail(f"it could not be closed: {error}")
-                raise StorageFailed(self.offline) from error
-        for segment in self.segments:
-            segment.close()
+        finally:
+            for segment in self.segments:
+                segment.close()
 
     def move_to(self, directory):
         """Rename the log's directory, as a deletion does first. Raises OSError."""

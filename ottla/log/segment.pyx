@@ -96,6 +96,12 @@ cdef class Segment(Openable):
             self.open_files.remove(self)
             self.close_files()
 
+    def forget(self):
+        """Let go of the descriptors of files that are about to be removed: nothing is written."""
+        self.open_files.remove(self)
+        self.file = self.index = self.times = None
+        self.appendable = False
+
     def seal(self):
         """Write the last index entries: the segment gets no more batches for now."""
         if self.size == 0:

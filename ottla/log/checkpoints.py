@@ -1,0 +1,64 @@
+"""The small text files of a log directory, in Kafka's formats, each written whole or not at all.
+
+An offset checkpoint: version, number of entries, then a partition and its offset a line.
+
+    0
+    2
+    events 0 1312
+    events 1 977
+"""
+
+from collections.abc import Mapping
+
+from ottla.log.disk import Disk
+
+Partition = tuple[str, int]
+"""A topic's name and a partition's number."""
+
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_STARTS = "log-start-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+
+
+def encode_offsets(offsets: Mapping[Partition, int]) -> bytes:
+    """An offset checkpoint's text."""
+    lines = ["0", str(len(offsets))]
+    lines += [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def decode_offsets(data: bytes) -> dict[Partition, int]:
+    """Read an offset checkpoint's text. Raises ValueError."""
+    lines = data.decode().split("\n")
+    if lines[0] != "0":
+        raise ValueError(f"version {lines[0]!r} of an offset checkpoint is unknown, 0 is")
+    if len(lines) < 2:
+        raise ValueError("an offset checkpoint ends before its number of entries")
+    count = int(lines[1])
+    entries = [line.split(" ") for line in lines[2 : 2 + count]]
+    if len(entries) != count or any(len(entry) != 3 for entry in entries):
+        raise ValueError(f"an offset checkpoint announces {count} entries, and has others")
+    return {(topic, int(partition)): int(offset) for topic, partition, offset in entries}
+
+
+def read_offsets(disk: Disk, path: str) -> dict[Partition, int]:
+    """An offset checkpoint's entries; none where it is missing or damaged.
+
+    Without an entry a log is recovered from its beginning, which is slow and right.
+    """
+    try:
+        return decode_offsets(disk.read_bytes(path))
+    except (FileNotFoundError, ValueError):
+        return {}
+
+
+def encode_properties(properties: Mapping[str, str]) -> bytes:
+    """The text of a Java properties file."""
+    return "".join(f"{key}={value}\n" for key, value in properties.items()).encode()
+
+
+def decode_properties(data: bytes) -> dict[str, str]:
+    """The entries of a Java properties file without escapes, as `meta.properties` is one."""
+    lines = [line.strip() for line in data.decode().splitlines()]
+    pairs = [line.partition("=") for line in lines if line and line[0] not in "#!"]
+    return {key.strip(): value.strip() for key, _, value in pairs}

@@ -1,0 +1,144 @@
+"""Everything that makes a log shorter: truncation at its end, removal of segments at its start."""
+
+from libc.stdint cimport int64_t
+
+from ottla.log import recovery, retention
+from ottla.log.partition_log cimport PartitionLog
+from ottla.log.segment cimport Segment
+from ottla.log.segment import file_name
+from ottla.log.transaction_index import TransactionIndex
+from ottla.wire.errors import OffsetOutOfRange, StorageFailed
+
+SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
+
+
+def truncate(PartitionLog log, int64_t offset):
+    """Remove the batch that contains `offset` and all behind it."""
+    if log.offline is not None:
+        raise StorageFailed(log.offline)
+    if offset >= log.log_end_offset:
+        return
+    if offset < log.log_start_offset:
+        raise OffsetOutOfRange(
+            f"{log.directory} begins at {log.log_start_offset}, it cannot be cut to {offset}")
+    try:
+        cut_segments(log, offset)
+        reload_producers(log)
+    except OSError as error:
+        log.fail(f"it could not be cut to offset {offset}: {error}")
+        raise StorageFailed(log.offline) from error
+
+
+cdef cut_segments(PartitionLog log, int64_t offset):
+    """Remove segments from `offset` on, and the end of the one that contains it."""
+    cdef Segment segment
+    # From the end: whenever this stops, what is left is a whole log.
+    while len(log.segments) > 1 and log.segments[-1].base_offset >= offset:
+        segment = log.segments.pop()
+        if segment in log.unsynced:
+            log.unsynced.remove(segment)
+        remove_files(log, segment)
+    log.active = log.segments[-1]
+    log.active.truncate_to(offset)
+    log.log_end_offset = log.active.end_offset
+    TransactionIndex(log.disk, log.active.path(".txnindex")).truncate_to(log.log_end_offset)
+    log.epochs.truncate_from_end(log.log_end_offset)
+    log.latest_epoch = log.epochs.latest
+    lower_recovery_point(log, log.log_end_offset)
+    log.changed = True
+
+
+cdef lower_recovery_point(PartitionLog log, int64_t offset):
+    """What is written from here on is new, even if a flush that began earlier ends later."""
+    log.recovery_point = min(log.recovery_point, offset)
+    for task in log.flushes:
+        task.offset = min(task.offset, offset)
+
+
+cdef reload_producers(PartitionLog log):
+    """The producers' state at the log's end, from the newest snapshot that holds."""
+    for offset in [at for at in log.snapshots if at > log.log_end_offset]:
+        del log.snapshots[offset]
+        log.disk.unlink(f"{log.directory}/{file_name(offset, '.snapshot')}")
+    log.producers = recovery.load_producers(
+        log.disk, log.directory, list(log.snapshots), log.segments)
+
+
+def start_anew(PartitionLog log, int64_t offset):
+    """Throw everything away and begin anew, empty, at `offset`."""
+    if log.offline is not None:
+        raise StorageFailed(log.offline)
+    try:
+        while log.segments:
+            remove_files(log, log.segments.pop())
+        log.active = None
+        log.unsynced.clear()
+        log.log_start_offset = log.log_end_offset = offset
+        log.epochs.clear()
+        log.latest_epoch = log.epochs.latest
+        lower_recovery_point(log, offset)
+        log.recovery_point = offset
+        for known in list(log.snapshots):
+            del log.snapshots[known]
+            log.disk.unlink(f"{log.directory}/{file_name(known, '.snapshot')}")
+        reload_producers(log)
+        # The file's name is what tells a restart where the log begins.
+        log.start_segment()
+    except OSError as error:
+        log.fail(f"it could not begin anew at {offset}: {error}")
+        raise StorageFailed(log.offline) from error
+
+
+def remove_files(PartitionLog log, Segment segment):
+    """Delete a segment's files at once. Whoever holds its File may read on."""
+    segment.forget()
+    for suffix in SUFFIXES:
+        log.disk.unlink(segment.path(suffix))
+    log.unsynced_directories.add(log.directory)
+
+
+def remove_segment(PartitionLog log, Segment segment):
+    """Take away a segment that lies wholly below the log start offset.
+
+    Its files are renamed to `.deleted`; returns their paths, which any thread may unlink after
+    file.delete.delay.ms. Whoever holds a File reads on. Raises OSError.
+    """
+    assert segment is not log.active and segment.end_offset <= log.log_start_offset
+    paths = []
+    segment.forget()
+    for suffix in SUFFIXES:
+        path = segment.path(suffix)
+        if log.disk.exists(path):
+            log.disk.rename(path, path + ".deleted")
+            paths.append(path + ".deleted")
+    log.segments.remove(segment)
+    if segment in log.unsynced:
+        log.unsynced.remove(segment)
+    for offset in [at for at in log.snapshots if at <= segment.base_offset]:
+        del log.snapshots[offset]
+        paths.append(f"{log.directory}/{file_name(offset, '.snapshot')}")
+    log.unsynced_directories.add(log.directory)
+    return paths
+
+
+def remove_below_start(PartitionLog log):
+    """Take away every segment that lies wholly below the log start; paths to unlink."""
+    paths = []
+    try:
+        while len(log.segments) > 1 and log.segments[0].end_offset <= log.log_start_offset:
+            paths += remove_segment(log, log.segments[0])
+    except OSError as error:
+        raise StorageFailed(f"{log.directory}: {error}") from error
+    return paths
+
+
+def apply_retention(PartitionLog log, int64_t high_watermark):
+    """Take away what time, size and the log start say; paths to unlink."""
+    cdef Py_ssize_t count = retention.segments_due(
+        log.segments, log.config, log.clock.now_ms(), log.log_start_offset, high_watermark)
+    if not count or log.offline is not None:
+        return []
+    if count == len(log.segments):
+        log.roll()
+    log.delete_before(max(log.log_start_offset, log.segments[count - 1].end_offset))
+    return remove_below_start(log)

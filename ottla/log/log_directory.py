@@ -1,0 +1,129 @@
+"""One of the directories in `log.dirs`: whose it is, how it was closed, what is in it."""
+
+from base64 import urlsafe_b64decode
+
+from ottla.log import checkpoints
+from ottla.log.checkpoints import Partition
+from ottla.log.disk import Disk, File
+
+CLEAN_MARKER = ".kafka_cleanshutdown"
+META = "meta.properties"
+
+
+class StorageRefused(Exception):
+    """The storage must not be used: it is locked, or belongs to another broker or cluster."""
+
+
+class LogDirectory:
+    """A directory that this process holds the lock of.
+
+    `clean` says whether the last stop was clean. The marker of that is gone from the disk once the
+    directory is open, so that a crash from now on is known as one.
+    """
+
+    __slots__ = (
+        "clean",
+        "cluster_id",
+        "directory_id",
+        "disk",
+        "high_watermarks",
+        "lock",
+        "log_starts",
+        "offline",
+        "partitions",
+        "path",
+        "recovery_points",
+    )
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self.disk, self.path = disk, path.rstrip("/") or "/"
+        self.offline: str | None = None
+        disk.makedirs(self.path)
+        self.lock = self.take_lock()
+        self.cluster_id, self.directory_id = "", ""
+        self.clean = disk.exists(self.file(CLEAN_MARKER))
+        self.recovery_points = self.offsets(checkpoints.RECOVERY_POINTS)
+        self.log_starts = self.offsets(checkpoints.LOG_STARTS)
+        self.high_watermarks = self.offsets(checkpoints.HIGH_WATERMARKS)
+        self.partitions = self.find_partitions()
+
+    def file(self, name: str) -> str:
+        """The path of a file in this directory."""
+        return f"{self.path}/{name}"
+
+    def offsets(self, name: str) -> dict[Partition, int]:
+        return checkpoints.read_offsets(self.disk, self.file(name))
+
+    def take_lock(self) -> File:
+        try:
+            return self.disk.lock(self.file(".lock"))
+        except BlockingIOError as error:
+            raise StorageRefused(
+                f"{self.path} is in use by another process, which holds {self.file('.lock')}. "
+                "Stop that one, or set log.dirs to another directory."
+            ) from error
+
+    def identify(self, node_id: int, cluster_id: str | None) -> None:
+        """Check in `meta.properties` whose directory this is; write that file where it is missing.
+
+        Raises StorageRefused if it is another node's or cluster's.
+        """
+        try:
+            known = checkpoints.decode_properties(self.disk.read_bytes(self.file(META)))
+        except FileNotFoundError:
+            known = {}
+        self.expect(known, "node.id", str(node_id))
+        if cluster_id is not None:
+            self.expect(known, "cluster.id", cluster_id)
+        self.cluster_id = known.get("cluster.id") or cluster_id or self.disk.new_id()
+        self.directory_id = known.get("directory.id") or self.disk.new_id()
+        properties = {
+            "version": "1",
+            "cluster.id": self.cluster_id,
+            "node.id": str(node_id),
+            "directory.id": self.directory_id,
+        }
+        if known != properties:
+            data = checkpoints.encode_properties(properties)
+            self.disk.write_atomically(self.file(META), data)
+
+    def expect(self, known: dict[str, str], key: str, value: str) -> None:
+        found = known.get(key, known.get("broker.id") if key == "node.id" else None)
+        if found is not None and found != value:
+            raise StorageRefused(
+                f"{self.file(META)} says {key}={found}, this broker has {key}={value}. "
+                "Correct the setting, or set log.dirs to this broker's own directory."
+            )
+
+    def remove_marker(self) -> None:
+        """From here on only a clean stop makes the next start a fast one."""
+        if self.clean:
+            self.disk.unlink(self.file(CLEAN_MARKER))
+            self.disk.sync_directory(self.path)
+
+    def find_partitions(self) -> dict[Partition, str]:
+        """The partitions that have a directory here, and those directories' names."""
+        found = {}
+        for name in self.disk.listdir(self.path):
+            topic, dash, number = name.rpartition("-")
+            if dash and topic and number.isdecimal() and self.disk.is_directory(self.file(name)):
+                found[topic, int(number)] = name
+        return found
+
+    def deleted(self) -> list[str]:
+        """Directories whose deletion was begun and not finished."""
+        return [
+            self.file(name) for name in self.disk.listdir(self.path) if name.endswith("-delete")
+        ]
+
+    def topic_id(self, partition: Partition) -> bytes | None:
+        """The topic id that a partition's directory says it belongs to."""
+        path = self.file(f"{self.partitions[partition]}/partition.metadata")
+        try:
+            for line in self.disk.read_bytes(path).decode().splitlines():
+                key, _, value = line.partition(":")
+                if key == "topic_id":
+                    return urlsafe_b64decode(value.strip() + "==")
+        except (FileNotFoundError, ValueError):
+            pass
+        return None

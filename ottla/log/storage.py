@@ -1,0 +1,307 @@
+"""All logs of a broker, in all its log directories.
+
+A log is opened when `get_or_create` asks for it. What the directories know of it, from checkpoints
+and the clean-shutdown marker, is read once at the start.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ottla.log import checkpoints, recovery
+from ottla.log.checkpoints import Partition
+from ottla.log.clock import Clock
+from ottla.log.config import LogConfig
+from ottla.log.disk import Disk
+from ottla.log.flush import run_all
+from ottla.log.log_directory import CLEAN_MARKER, LogDirectory, StorageRefused
+from ottla.log.open_files import OpenFiles
+from ottla.log.partition_log import PartitionLog
+from ottla.wire.errors import StorageFailed
+
+
+@dataclass(slots=True)
+class CheckpointTask:
+    """Checkpoint files to be written, which any thread may do."""
+
+    disk: Disk
+    files: list[tuple[str, bytes]] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Write them. Raises OSError."""
+        for path, data in self.files:
+            self.disk.write_atomically(path, data)
+
+
+class Storage:
+    """The logs by partition, and the directories that they are in."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        directories: list[LogDirectory],
+        open_segments_max: int,
+        on_failure: Callable[[str, str], None],
+    ) -> None:
+        self.disk, self.clock = disk, clock
+        self.directories = directories
+        self.logs: dict[Partition, PartitionLog] = {}
+        self.open_files = OpenFiles(open_segments_max)
+        self.on_failure = on_failure
+        self.deletions: list[tuple[int, str]] = []
+        self.homes: dict[Partition, LogDirectory] = {}
+        self.renamed = 0
+        for directory in directories:
+            for partition in directory.partitions:
+                if partition in self.homes:
+                    raise StorageRefused(
+                        f"partition {partition[0]}-{partition[1]} is in {directory.path} and in "
+                        f"{self.homes[partition].path}. Move one of them away: only you can know "
+                        "which is the right one."
+                    )
+                self.homes[partition] = directory
+            self.deletions += [(0, path) for path in directory.deleted()]
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        clock: Clock,
+        directories: Sequence[str],
+        *,
+        node_id: int = 0,
+        cluster_id: str | None = None,
+        open_segments_max: int = 300,
+        on_failure: Callable[[str, str], None] = lambda path, reason: None,
+    ) -> "Storage":
+        """Lock and check every directory; those that have no ids yet get them.
+
+        `on_failure(directory, reason)` is told when a directory goes offline.
+        Raises StorageRefused.
+        """
+        if not directories:
+            raise StorageRefused("log.dirs names no directory")
+        opened: list[LogDirectory] = []
+        for path in directories:
+            directory = LogDirectory(disk, path)
+            directory.identify(node_id, cluster_id)
+            cluster_id = directory.cluster_id
+            opened.append(directory)
+        # Only when all of them are ours may anything in them change.
+        for directory in opened:
+            directory.remove_marker()
+        return cls(disk, clock, opened, open_segments_max, on_failure)
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster that the directories belong to."""
+        return self.directories[0].cluster_id
+
+    @property
+    def high_watermarks(self) -> dict[Partition, int]:
+        """High watermarks as the last run wrote them."""
+        found: dict[Partition, int] = {}
+        for directory in self.directories:
+            found |= directory.high_watermarks
+        return found
+
+    def get(self, topic: str, partition: int) -> PartitionLog | None:
+        """A log that is open, or None."""
+        return self.logs.get((topic, partition))
+
+    def get_or_create(
+        self, topic: str, partition: int, topic_id: bytes | None, config: LogConfig
+    ) -> PartitionLog:
+        """The log of a partition, opened and if need be recovered; its files come with a record.
+
+        A directory of the same name that belongs to another topic id is put aside first.
+        Raises StorageFailed where no directory is online, or the disk refuses.
+        """
+        key = topic, partition
+        log = self.logs.get(key)
+        if log is not None:
+            return log
+        try:
+            log = self.open_log(key, topic_id, config)
+        except OSError as error:
+            raise StorageFailed(f"{topic}-{partition} could not be opened: {error}") from error
+        self.logs[key] = log
+        return log
+
+    def open_log(self, key: Partition, topic_id: bytes | None, config: LogConfig) -> PartitionLog:
+        home = self.homes.get(key)
+        if home is not None and topic_id is not None and home.topic_id(key) not in (None, topic_id):
+            self.put_aside(key, home)
+            home = None
+        if home is None:
+            home = self.choose_directory()
+            self.homes[key] = home
+        if home.offline is not None:
+            raise StorageFailed(home.offline)
+        log = PartitionLog.open(
+            self.disk,
+            self.clock,
+            home.file(f"{key[0]}-{key[1]}"),
+            config,
+            open_files=self.open_files,
+            topic_id=topic_id,
+            recovery_point=home.recovery_points.get(key, 0),
+            log_start_offset=home.log_starts.get(key, 0),
+            clean=home.clean,
+        )
+        log.on_failure = lambda reason: self.fail(home, reason)
+        home.partitions[key] = f"{key[0]}-{key[1]}"
+        return log
+
+    def choose_directory(self) -> LogDirectory:
+        """The online directory with the fewest partitions."""
+        online = [directory for directory in self.directories if directory.offline is None]
+        if not online:
+            raise StorageFailed("every log directory is offline; each one's reason is logged")
+        return min(online, key=lambda directory: len(directory.partitions))
+
+    def put_aside(self, key: Partition, home: LogDirectory) -> None:
+        """Rename a directory that belongs to an older topic of this name; nothing is deleted."""
+        name = f"{key[0]}-{key[1]}"
+        self.disk.rename(home.file(name), home.file(self.unique_name(name, "stray")))
+        self.disk.sync_directory(home.path)
+        self.forget(key)
+
+    def unique_name(self, name: str, suffix: str) -> str:
+        self.renamed += 1
+        unique = f"{self.clock.now_ms():016x}{self.renamed:016x}"
+        # A file name has at most 255 bytes; a topic name may have 249.
+        return f"{name[: 255 - len(unique) - len(suffix) - 2]}.{unique}-{suffix}"
+
+    def forget(self, key: Partition) -> None:
+        home = self.homes.pop(key, None)
+        if home is not None:
+            for known in (
+                home.partitions,
+                home.recovery_points,
+                home.log_starts,
+                home.high_watermarks,
+            ):
+                known.pop(key, None)
+
+    def delete(self, topic: str, partition: int) -> None:
+        """Take a log away: its directory is renamed now, and its files go when they are due.
+
+        Raises StorageFailed.
+        """
+        key = topic, partition
+        home = self.homes.get(key)
+        log = self.logs.pop(key, None)
+        if home is None:
+            return
+        name = f"{topic}-{partition}"
+        target = home.file(self.unique_name(name, "delete"))
+        delay_ms = LogConfig().file_delete_delay_ms
+        try:
+            if log is not None:
+                delay_ms = log.config.file_delete_delay_ms
+                log.on_failure = None
+                log.move_to(target)
+                log.fail("its topic was deleted")
+            elif self.disk.exists(home.file(name)):
+                self.disk.rename(home.file(name), target)
+                self.disk.sync_directory(home.path)
+        except OSError as error:
+            self.fail(home, f"{name} could not be renamed for its deletion: {error}")
+            raise StorageFailed(str(home.offline)) from error
+        self.forget(key)
+        self.deletions.append((self.clock.now_ms() + delay_ms, target))
+
+    def due_deletions(self) -> list[str]:
+        """Directories to delete now, by `recovery.remove_directory` in any thread; told once."""
+        now_ms = self.clock.now_ms()
+        due = [path for at, path in self.deletions if at <= now_ms]
+        self.deletions = [entry for entry in self.deletions if entry[0] > now_ms]
+        return due
+
+    def remove_deleted(self) -> None:
+        """Delete what is due. Blocks; raises OSError."""
+        for path in self.due_deletions():
+            recovery.remove_directory(self.disk, path)
+
+    def unclaimed(self) -> list[Partition]:
+        """Partitions that have a directory, and that nobody asked for."""
+        return [key for key in self.homes if key not in self.logs]
+
+    def fail(self, directory: LogDirectory, reason: str) -> None:
+        """Take a directory offline with all its logs, for good: only a restart brings it back."""
+        if directory.offline is not None:
+            return
+        directory.offline = f"log directory {directory.path} is offline: {reason}"
+        for key, log in self.logs.items():
+            if self.homes[key] is directory:
+                log.fail(directory.offline)
+        self.on_failure(directory.path, reason)
+
+    def begin_checkpoint(
+        self, high_watermarks: Iterable[tuple[Partition, int]] = ()
+    ) -> CheckpointTask:
+        """The checkpoint files as they have to be now. `run` the result, in any thread."""
+        task = CheckpointTask(self.disk)
+        by_directory: dict[str, dict[Partition, int]] = {}
+        for key, offset in high_watermarks:
+            if key in self.homes:
+                by_directory.setdefault(self.homes[key].path, {})[key] = offset
+        for directory in self.directories:
+            if directory.offline is not None:
+                continue
+            recovery_points, starts = dict(directory.recovery_points), dict(directory.log_starts)
+            for key, log in self.logs.items():
+                if self.homes[key] is directory and log.segments:
+                    recovery_points[key] = log.recovery_point
+                    starts[key] = log.log_start_offset
+            files = [
+                (checkpoints.RECOVERY_POINTS, recovery_points),
+                (checkpoints.LOG_STARTS, starts),
+            ]
+            if directory.path in by_directory:
+                directory.high_watermarks |= by_directory[directory.path]
+                files.append((checkpoints.HIGH_WATERMARKS, directory.high_watermarks))
+            for name, offsets in files:
+                task.files.append((directory.file(name), checkpoints.encode_offsets(offsets)))
+        return task
+
+    def close(self, high_watermarks: Iterable[tuple[Partition, int]] = ()) -> None:
+        """Flush and close every log, and note that this was a clean stop. Blocks."""
+        self.flush_everything()
+        failed = set()
+        for key, log in self.logs.items():
+            try:
+                log.close()
+            except StorageFailed as error:
+                self.fail(self.homes[key], str(error))
+            if log.damage is not None and log.damage.permanent:
+                failed.add(self.homes[key].path)
+        self.begin_checkpoint(high_watermarks).run()
+        for directory in self.directories:
+            if directory.offline is None and directory.path not in failed:
+                self.disk.write_atomically(
+                    directory.file(CLEAN_MARKER), b'{"version":0,"brokerEpoch":-1}'
+                )
+            directory.lock.close()
+        self.logs.clear()
+
+    def flush_everything(self) -> None:
+        """Make every log durable with few calls, however many files that are."""
+        for directory in self.directories:
+            logs = [log for key, log in self.logs.items() if self.homes[key] is directory]
+            tasks = []
+            for log in logs:
+                try:
+                    log.seal()
+                    task = log.begin_flush()
+                except StorageFailed:
+                    continue
+                if task is not None:
+                    tasks.append((log, task))
+            run_all(self.disk, directory.path, [task for _, task in tasks])
+            for log, task in tasks:
+                try:
+                    log.end_flush(task)
+                except StorageFailed:
+                    continue

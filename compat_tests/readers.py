@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import subprocess
 
-from compat_tests.flights import by_partition, line
+from compat_tests.flights import Lines, by_partition, line
 from compat_tests.requirements import java_client, program
-
-Lines = dict[int, list[bytes]]
 
 
 def output_of(command: list[str], seconds: float = 120) -> bytes:

@@ -1,0 +1,83 @@
+"""Kafka's own command-line tools, from the jars of benchmarks/peers."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from compat_tests.brokers import Broker
+from compat_tests.requirements import PEER_DIR, java, missing
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def kafka_tool(broker: Broker, name: str, *arguments: str) -> str:
+    """What a tool of 4.3.1 prints; `{}` in an argument is the bootstrap address."""
+    java()
+    environment = os.environ | {"BS": broker.bootstrap}
+    if subprocess.run([PEER_DIR / "setup.sh"], capture_output=True).returncode != 0:
+        missing("Kafka's own tools are not there")
+    done = subprocess.run(
+        [PEER_DIR / "tool.sh", name, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_kafka_topics_creates_describes_and_deletes(broker: Broker) -> None:
+    topic = f"tool-topics-{os.getpid()}"
+    at = ("--bootstrap-server", "{}")
+    named = (*at, "--topic", topic)
+    kafka_tool(
+        broker, "topics", *named, "--create", "--partitions", "4", "--config", "retention.ms=5000"
+    )
+    described = kafka_tool(broker, "topics", *named, "--describe")
+    assert re.search(rf"Topic: {topic}\s.*PartitionCount: 4\s+ReplicationFactor: 1", described)
+    assert "retention.ms=5000" in described
+    kafka_tool(broker, "topics", *named, "--alter", "--partitions", "6")
+    assert f"{topic}" in kafka_tool(broker, "topics", *at, "--list").split()
+    kafka_tool(broker, "topics", *named, "--delete")
+    assert f"{topic}" not in kafka_tool(broker, "topics", *at, "--list").split()
+
+
+def test_kafka_configs_alters_a_topic(broker: Broker, new_topic: Callable[..., str]) -> None:
+    entity = (
+        "--bootstrap-server",
+        "{}",
+        "--entity-type",
+        "topics",
+        "--entity-name",
+        new_topic("tool-configs"),
+    )
+    kafka_tool(broker, "configs", *entity, "--alter", "--add-config", "max.message.bytes=2000000")
+    described = kafka_tool(broker, "configs", *entity, "--describe")
+    assert "max.message.bytes=2000000" in described
+    kafka_tool(broker, "configs", *entity, "--alter", "--delete-config", "max.message.bytes")
+    assert "max.message.bytes=2000000" not in kafka_tool(broker, "configs", *entity, "--describe")
+
+
+def test_kafka_producer_perf_sends_all_its_records(
+    broker: Broker, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic("tool-perf", partitions=4)
+    printed = kafka_tool(
+        broker, "producer-perf", "--topic", topic, "--num-records", "50000", "--record-size", "500",
+        "--throughput", "-1", "--bootstrap-server", "{}",
+    )  # fmt: skip
+    assert "50000 records sent" in printed
+    offsets = kafka_tool(broker, "get-offsets", "--bootstrap-server", "{}", "--topic", topic)
+    assert sum(int(row.split(":")[2]) for row in offsets.split()) == 50_000
+
+
+def test_kafka_api_versions_knows_every_api(broker: Broker) -> None:
+    printed = kafka_tool(broker, "api-versions", "--bootstrap-server", "{}")
+    assert re.search(r"Produce\(0\): 0 to 13", printed)
+    assert re.search(r"ApiVersions\(18\): 0 to \d", printed)

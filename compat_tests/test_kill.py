@@ -1,0 +1,134 @@
+"""kill -9 under load, ten times: nothing acknowledged is lost, nothing is served twice."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from compat_tests import readers
+from compat_tests.brokers import Broker
+from compat_tests.flights import Lines
+
+TOPIC = "survivors"
+KILLS = 10
+RECORDS_A_ROUND = 20_000
+
+
+class Load:
+    """An idempotent producer with acks=all in a thread, and what it was told.
+
+    It sends what it is allowed to, at full speed, through every restart of the broker.
+    """
+
+    def __init__(self, bootstrap: str) -> None:
+        self.acknowledged: dict[bytes, tuple[int, int]] = {}
+        self.refused: list[str] = []
+        self._more = threading.Condition()
+        self._allowed = 0
+        self._stopping = False
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "compression.type": "lz4",
+                "message.timeout.ms": 120_000,
+                "reconnect.backoff.max.ms": 200,
+                "queue.buffering.max.messages": 20_000,
+            }
+        )
+        self._thread = threading.Thread(target=self._run, name="load")
+        self._thread.start()
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        with self._more:
+            if error is not None:
+                self.refused.append(str(error))
+            else:
+                where = (message.partition(), message.offset())
+                self.acknowledged[message.value()] = where
+            self._more.notify_all()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stopping:
+            if number == self._allowed:
+                self._producer.poll(0.01)
+                continue
+            try:
+                value = b"value-%09d" % number
+                self._producer.produce(
+                    TOPIC, value, partition=number % 3, on_delivery=self._delivered
+                )
+                number += 1
+            except BufferError:
+                self._producer.poll(0.01)
+        self._producer.flush(120)
+
+    def allow(self, records: int) -> None:
+        """Send that many records more."""
+        self._allowed += records
+
+    def wait_until(self, wanted: int) -> None:
+        """Until that many records are acknowledged."""
+        with self._more:
+            done = self._more.wait_for(lambda: self.refused or len(self.acknowledged) >= wanted, 60)
+        assert not self.refused, self.refused[0]
+        assert done, f"only {len(self.acknowledged)} of {wanted} records acknowledged within 60 s"
+
+    def snapshot(self) -> dict[bytes, tuple[int, int]]:
+        """What is acknowledged at this moment."""
+        with self._more:
+            return dict(self.acknowledged)
+
+    def stop(self) -> None:
+        """Send no more and wait for every answer."""
+        self._stopping = True
+        self._thread.join()
+
+
+def check(read: Lines, acknowledged: dict[bytes, tuple[int, int]]) -> int:
+    """Every acknowledged value is where it was said to be, and every value is there once."""
+    served: dict[bytes, tuple[int, int]] = {}
+    for partition, lines in read.items():
+        for number, text in enumerate(lines):
+            offset, value = int(text.split(b"\t", 2)[1]), text.rpartition(b"\t")[2]
+            assert offset == number, f"partition {partition}: offset {offset} after {number - 1}"
+            assert value not in served, f"{value!r} at {served[value]} and at {(partition, offset)}"
+            served[value] = (partition, offset)
+    for value, where in acknowledged.items():
+        assert value in served, f"{value!r}, acknowledged at {where}, is lost"
+        assert served[value] == where, f"{value!r}, acknowledged at {where}, is at {served[value]}"
+    return len(served)
+
+
+@pytest.mark.timeout(600)
+def test_ten_kills_lose_nothing_and_double_nothing(
+    new_broker: Callable[..., Broker], directory: Path
+) -> None:
+    broker = new_broker()
+    broker.start()
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(TOPIC, 3, 1)])[TOPIC].result(30)
+    load = Load(broker.bootstrap)
+    try:
+        for kill in range(KILLS):
+            load.allow(RECORDS_A_ROUND)
+            # In the middle of the round, each time at another place.
+            load.wait_until(RECORDS_A_ROUND * kill + RECORDS_A_ROUND * (kill + 1) // (KILLS + 2))
+            broker.kill()
+            before = load.snapshot()
+            broker.start()
+            # Read beside the load: whatever was acknowledged before the kill is there again.
+            check(readers.read_with_kcat(broker.bootstrap, TOPIC), before)
+        load.wait_until(RECORDS_A_ROUND * KILLS)
+    finally:
+        load.stop()
+    assert not load.refused
+    read = readers.read_with_kcat(broker.bootstrap, TOPIC)
+    assert check(read, load.snapshot()) == RECORDS_A_ROUND * KILLS
+    broker.stop()

@@ -1,0 +1,289 @@
+"""Metadata (key 3), DescribeCluster (60), DescribeTopicPartitions (75): who is there and who leads what.
+
+A client learns every broker at the endpoint of the listener that it came through itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ottla.broker.context import RequestContext
+from ottla.broker.dispatch import handles
+from ottla.broker.topic_creation import create_missing, is_internal
+from ottla.replication.metadata import Endpoint, MetadataImage, PartitionState, TopicImage
+from ottla.replication.topic_names import require_legal_name
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import (
+    ErrorCode,
+    InvalidRequest,
+    InvalidTopic,
+    MalformedMessage,
+    ProtocolError,
+)
+from ottla.wire.messages import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+
+NO_ID = bytes(16)
+NOT_ASKED = -(2**31)
+TOPIC_OPERATIONS = sum(1 << n for n in (3, 4, 5, 6, 7, 8, 10, 11))
+CLUSTER_OPERATIONS = sum(1 << n for n in (5, 7, 8, 9, 10, 11, 12))
+"""Bits of what a client may do (KIP-430), by the numbers of Kafka's AclOperation."""
+BROKER_ENDPOINTS = 1
+PARTITIONS_PER_ANSWER_MAX = 2000
+
+
+@handles(ApiKey.METADATA, versions=range(0, 14))
+async def metadata(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+    """Tell the brokers and the topics asked for, creating those that are missing if both sides want it."""
+    topics = request.topics
+    try:
+        _require_sense(request, context.version)
+    except ProtocolError as error:
+        return _refused(request, error)
+    if topics is None or (context.version == 0 and not topics):
+        image = context.broker.image
+        answers = [_known_topic(topic, request, context) for topic in image.topics.values()]
+        return _metadata_response(request, context, image, answers)
+    ids = {topic.topic_id for topic in topics if topic.topic_id != NO_ID}
+    if ids:
+        # A request that gives ids is about these alone, as in Kafka.
+        image = context.broker.image
+        answers = [_topic_by_id(topic_id, image, request, context) for topic_id in ids]
+        return _metadata_response(request, context, image, answers)
+    names = dict.fromkeys(topic.name or "" for topic in topics)
+    may_create = request.allow_auto_topic_creation and context.broker.config.auto_create_topics_enable
+    if may_create and any(name not in context.broker.image.topics for name in names):
+        await create_missing(context.broker, names)
+    image = context.broker.image
+    answers = [_topic_by_name(name, image, request, context) for name in names]
+    return _metadata_response(request, context, image, answers)
+
+
+def _require_sense(request: MetadataRequest, version: int) -> None:
+    if version >= 12:
+        return
+    for topic in request.topics or ():
+        if topic.topic_id != NO_ID:
+            raise InvalidRequest(f"version {version} of Metadata does not look topics up by id")
+        if topic.name is None:
+            raise InvalidRequest(f"version {version} of Metadata asks for topics by name")
+
+
+def _refused(request: MetadataRequest, error: ProtocolError) -> MetadataResponse:
+    """Below version 13 an error of the whole request is told in each topic."""
+    return MetadataResponse(
+        topics=[
+            MetadataResponse.Topic(
+                error_code=int(error.code), name=topic.name or "", topic_id=topic.topic_id
+            )
+            for topic in request.topics or ()
+        ],
+        error_code=int(error.code),
+    )
+
+
+def _metadata_response(
+    request: MetadataRequest,
+    context: RequestContext,
+    image: MetadataImage,
+    topics: list[MetadataResponse.Topic],
+) -> MetadataResponse:
+    return MetadataResponse(
+        brokers=[
+            MetadataResponse.Broker(
+                node_id=node_id, host=endpoint.host, port=endpoint.port, rack=rack
+            )
+            for node_id, endpoint, rack in _reachable(image, context.listener)
+        ],
+        cluster_id=image.cluster_id,
+        controller_id=_controller_id(image),
+        topics=topics,
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    )
+
+
+def _reachable(
+    image: MetadataImage, listener: str
+) -> Iterator[tuple[int, Endpoint, str | None]]:
+    for node_id, broker in sorted(image.brokers.items()):
+        endpoint = broker.endpoint(listener)
+        if endpoint is not None:
+            yield node_id, endpoint, broker.rack
+
+
+def _controller_id(image: MetadataImage) -> int:
+    """Any broker takes what is meant for the controller; a client wants one that is there."""
+    if image.controller_id in image.brokers:
+        return image.controller_id
+    return min(image.brokers, default=-1)
+
+
+def _topic_by_id(
+    topic_id: bytes, image: MetadataImage, request: MetadataRequest, context: RequestContext
+) -> MetadataResponse.Topic:
+    topic = image.topic_by_id(topic_id)
+    if topic is not None:
+        return _known_topic(topic, request, context)
+    return MetadataResponse.Topic(
+        error_code=int(ErrorCode.UNKNOWN_TOPIC_ID), name=None, topic_id=topic_id
+    )
+
+
+def _topic_by_name(
+    name: str, image: MetadataImage, request: MetadataRequest, context: RequestContext
+) -> MetadataResponse.Topic:
+    topic = image.topics.get(name)
+    if topic is not None:
+        return _known_topic(topic, request, context)
+    return MetadataResponse.Topic(
+        error_code=int(_why_unknown(name)), name=name, is_internal=is_internal(name)
+    )
+
+
+def _why_unknown(name: str) -> ErrorCode:
+    try:
+        require_legal_name(name)
+    except InvalidTopic as error:
+        return error.code
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _known_topic(
+    topic: TopicImage, request: MetadataRequest, context: RequestContext
+) -> MetadataResponse.Topic:
+    image, listener = context.broker.image, context.listener
+    partition_class = MetadataResponse.Topic.Partition
+    reachable = {node_id for node_id, _, _ in _reachable(image, listener)}
+    return MetadataResponse.Topic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=is_internal(topic.name),
+        partitions=[
+            partition_class(
+                error_code=_leader_error(state, image, reachable, context.version),
+                partition_index=index,
+                leader_id=state.leader if state.leader in reachable else -1,
+                leader_epoch=state.leader_epoch,
+                replica_nodes=list(state.replicas),
+                isr_nodes=list(state.isr),
+                offline_replicas=[n for n in state.replicas if n not in reachable],
+            )
+            for index, state in enumerate(topic.partitions)
+        ],
+        topic_authorized_operations=(
+            TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+        ),
+    )
+
+
+def _leader_error(
+    state: PartitionState, image: MetadataImage, reachable: Iterable[int], version: int
+) -> int:
+    if state.leader in reachable:
+        return 0
+    if state.leader in image.brokers and version >= 6:
+        return int(ErrorCode.LISTENER_NOT_FOUND)
+    return int(ErrorCode.LEADER_NOT_AVAILABLE)
+
+
+@handles(ApiKey.DESCRIBE_CLUSTER, versions=range(0, 3))
+def describe_cluster(
+    request: DescribeClusterRequest, context: RequestContext
+) -> DescribeClusterResponse:
+    """Tell the brokers alone (KIP-700)."""
+    if request.endpoint_type != BROKER_ENDPOINTS:
+        known = request.endpoint_type == 2
+        raise ProtocolError(
+            "this is a broker: ask it for brokers, endpoint type 1",
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+        )
+    image = context.broker.image
+    return DescribeClusterResponse(
+        cluster_id=image.cluster_id,
+        controller_id=_controller_id(image),
+        brokers=[
+            DescribeClusterResponse.Broker(
+                broker_id=node_id, host=endpoint.host, port=endpoint.port, rack=rack
+            )
+            for node_id, endpoint, rack in _reachable(image, context.listener)
+        ],
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    )
+
+
+@handles(ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions=range(0, 1))
+def describe_topic_partitions(
+    request: DescribeTopicPartitionsRequest, context: RequestContext
+) -> DescribeTopicPartitionsResponse:
+    """Tell topics in the order of their names, page by page (KIP-966)."""
+    image = context.broker.image
+    names = {topic.name for topic in request.topics} or image.topics.keys()
+    first = 0
+    if request.cursor is not None:
+        first = request.cursor.partition_index
+        if first < 0:
+            raise MalformedMessage(f"DescribeTopicPartitions: cursor at partition {first}")
+        names = {name for name in names if name >= request.cursor.topic_name}
+    limit = min(max(request.response_partition_limit, 1), PARTITIONS_PER_ANSWER_MAX)
+    response = DescribeTopicPartitionsResponse()
+    for name in sorted(names):
+        topic = image.topics.get(name)
+        start = first if request.cursor and name == request.cursor.topic_name else 0
+        if topic is None:
+            response.topics.append(
+                DescribeTopicPartitionsResponse.Topic(
+                    error_code=int(_why_unknown(name)), name=name, is_internal=is_internal(name)
+                )
+            )
+            continue
+        if limit == 0:
+            response.next_cursor = _cursor(name, start)
+            break
+        end = min(start + limit, len(topic.partitions))
+        response.topics.append(_described(topic, range(start, end), context))
+        limit -= max(end - start, 0)
+        if end < len(topic.partitions):
+            response.next_cursor = _cursor(name, end)
+            break
+    return response
+
+
+def _cursor(name: str, index: int) -> DescribeTopicPartitionsResponse.NextCursor:
+    return DescribeTopicPartitionsResponse.NextCursor(topic_name=name, partition_index=index)
+
+
+def _described(
+    topic: TopicImage, indexes: range, context: RequestContext
+) -> DescribeTopicPartitionsResponse.Topic:
+    image = context.broker.image
+    reachable = {node_id for node_id, _, _ in _reachable(image, context.listener)}
+    return DescribeTopicPartitionsResponse.Topic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=is_internal(topic.name),
+        partitions=[
+            DescribeTopicPartitionsResponse.Topic.Partition(
+                error_code=_leader_error(state, image, reachable, 12),
+                partition_index=index,
+                leader_id=state.leader if state.leader in reachable else -1,
+                leader_epoch=state.leader_epoch,
+                replica_nodes=list(state.replicas),
+                isr_nodes=list(state.isr),
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+                offline_replicas=[n for n in state.replicas if n not in reachable],
+            )
+            for index, state in ((n, topic.partitions[n]) for n in indexes)
+        ],
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )

@@ -1,0 +1,138 @@
+"""CreateTopics (key 19), DeleteTopics (20), CreatePartitions (37)."""
+
+from __future__ import annotations
+
+from ottla.broker.api.configs import topic_entries
+from ottla.broker.context import RequestContext
+from ottla.broker.dispatch import handles
+from ottla.broker.topic_creation import new_topic_id, topic_defaults
+from ottla.replication.controller_topics import (
+    NO_ID,
+    MorePartitions,
+    NewTopic,
+    TopicAnswer,
+    create_partitions,
+    create_topics,
+    delete_topics,
+)
+from ottla.replication.metadata import Decision, MetadataImage
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ErrorCode, InvalidRequest, ProtocolError
+from ottla.wire.messages import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+
+
+@handles(ApiKey.CREATE_TOPICS, versions=range(0, 8))
+async def create_topics_api(
+    request: CreateTopicsRequest, context: RequestContext
+) -> CreateTopicsResponse:
+    """Create topics; answered when they can be used."""
+    broker = context.broker
+    wanted = [
+        NewTopic(
+            topic.name,
+            topic.num_partitions,
+            topic.replication_factor,
+            [(each.partition_index, tuple(each.broker_ids)) for each in topic.assignments],
+            [(config.name, config.value) for config in topic.configs],
+        )
+        for topic in request.topics
+    ]
+
+    def create(image: MetadataImage) -> Decision[list[TopicAnswer]]:
+        defaults = topic_defaults(broker, image)
+        return create_topics(image, wanted, defaults, new_topic_id, request.validate_only)
+
+    answers = await broker.metadata_log.decide(create)
+    return CreateTopicsResponse(
+        topics=[_created(answer, request.validate_only, context) for answer in answers]
+    )
+
+
+def _created(
+    answer: TopicAnswer, validate_only: bool, context: RequestContext
+) -> CreateTopicsResponse.Topic:
+    if answer.error is not None:
+        return CreateTopicsResponse.Topic(
+            name=answer.name,
+            error_code=int(answer.error.code),
+            error_message=answer.error.message or None,
+            configs=[],
+        )
+    return CreateTopicsResponse.Topic(
+        name=answer.name,
+        topic_id=NO_ID if validate_only else answer.topic_id,
+        error_code=0,
+        error_message=None,
+        num_partitions=len(answer.partitions),
+        replication_factor=len(answer.partitions[0].replicas),
+        configs=topic_entries(answer.configs, context) if context.version >= 5 else [],
+    )
+
+
+@handles(ApiKey.DELETE_TOPICS, versions=range(0, 7))
+async def delete_topics_api(
+    request: DeleteTopicsRequest, context: RequestContext
+) -> DeleteTopicsResponse:
+    """Delete topics by name, or by id from version 6 on."""
+    if context.version < 6:
+        wanted = [(name, NO_ID) for name in request.topic_names]
+    else:
+        wanted = [(topic.name, topic.topic_id) for topic in request.topics]
+    if not context.broker.config.delete_topic_enable:
+        answers = [TopicAnswer(name, _disabled(context.version), i) for name, i in wanted]
+    else:
+        answers = await context.broker.metadata_log.decide(delete_topics, wanted)
+    return DeleteTopicsResponse(
+        responses=[
+            DeleteTopicsResponse.Response(
+                name=answer.name,
+                topic_id=answer.topic_id,
+                error_code=0 if answer.error is None else int(answer.error.code),
+                error_message=None if answer.error is None else answer.error.message,
+            )
+            for answer in answers
+        ]
+    )
+
+
+def _disabled(version: int) -> ProtocolError:
+    if version < 3:
+        return InvalidRequest("Topic deletion is disabled.")
+    return ProtocolError("Topic deletion is disabled.", ErrorCode.TOPIC_DELETION_DISABLED)
+
+
+@handles(ApiKey.CREATE_PARTITIONS, versions=range(0, 4))
+async def create_partitions_api(
+    request: CreatePartitionsRequest, context: RequestContext
+) -> CreatePartitionsResponse:
+    """Add partitions to topics; answered when they can be used."""
+    wanted = [
+        MorePartitions(
+            topic.name,
+            topic.count,
+            None
+            if topic.assignments is None
+            else [tuple(each.broker_ids) for each in topic.assignments],
+        )
+        for topic in request.topics
+    ]
+    answers = await context.broker.metadata_log.decide(
+        create_partitions, wanted, request.validate_only
+    )
+    return CreatePartitionsResponse(
+        results=[
+            CreatePartitionsResponse.Result(
+                name=answer.name or "",
+                error_code=0 if answer.error is None else int(answer.error.code),
+                error_message=None if answer.error is None else answer.error.message,
+            )
+            for answer in answers
+        ]
+    )

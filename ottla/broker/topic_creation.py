@@ -1,0 +1,141 @@
+"""Topics that come into being because somebody uses them: automatic ones, and the broker's own."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Collection, Sequence
+
+from ottla.broker.config import SettingsError
+from ottla.broker.context import BrokerContext
+from ottla.log.topic_config import validate_topic_configs
+from ottla.replication.controller_topics import (
+    NewTopic,
+    TopicAlreadyExists,
+    TopicAnswer,
+    TopicDefaults,
+    create_topics,
+)
+from ottla.replication.metadata import Decision, MetadataImage
+from ottla.replication.topic_names import (
+    OFFSETS_TOPIC,
+    SHARE_STATE_TOPIC,
+    TRANSACTIONS_TOPIC,
+    is_legal_name,
+)
+from ottla.wire.errors import InvalidConfig
+
+log = logging.getLogger("ottla.topics")
+
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_STATE_TOPIC})
+
+_told_factors: set[int] = set()
+
+
+def new_topic_id() -> bytes:
+    """A random id (UUID version 4)."""
+    return uuid.uuid4().bytes
+
+
+def check_topic_configs(configs: dict[str, str]) -> None:
+    """Raise InvalidConfig, naming the setting and what it allows, where a topic may not have these."""
+    try:
+        validate_topic_configs(configs)
+    except SettingsError as error:
+        raise InvalidConfig(str(error)) from error
+
+
+def topic_defaults(broker: BrokerContext, image: MetadataImage) -> TopicDefaults:
+    """What a topic gets that does not say: the broker's settings, with no more replicas than brokers."""
+    config = broker.config
+    return TopicDefaults(
+        config.num_partitions,
+        attainable_factor(config.default_replication_factor, image),
+        check_topic_configs,
+    )
+
+
+def attainable_factor(wanted: int, image: MetadataImage) -> int:
+    """As many replicas as wanted, or as there are brokers where those are fewer."""
+    there = max(len(image.brokers), 1)
+    if wanted <= there:
+        return wanted
+    if wanted not in _told_factors:
+        _told_factors.add(wanted)
+        log.warning(
+            "a default of %d replicas is wanted, but there are %d brokers: new topics get %d;"
+            " set default.replication.factor lower, or add brokers",
+            wanted, there, there,
+        )
+    return there
+
+
+def is_internal(name: str) -> bool:
+    """Whether a topic is the brokers' own: only they write to it."""
+    return name in INTERNAL_TOPICS
+
+
+async def create_missing(broker: BrokerContext, names: Collection[str]) -> None:
+    """Create those of `names` that are legal and do not exist; returns when they can be used.
+
+    What could not be created is logged and simply is not in the image afterwards.
+    """
+    missing = [n for n in names if n not in broker.image.topics and is_legal_name(n)]
+    if not missing:
+        return
+    answers = await broker.metadata_log.decide(_create_missing, broker, missing)
+    for answer in answers:
+        if answer.error is None:
+            log.info("topic %s: created with its first use", answer.name)
+        elif not isinstance(answer.error, TopicAlreadyExists):
+            log.warning("topic %s: not created: %s", answer.name, answer.error)
+
+
+def _create_missing(
+    image: MetadataImage, broker: BrokerContext, names: Sequence[str]
+) -> Decision[list[TopicAnswer]]:
+    wanted = [automatic_topic(broker, image, name) for name in dict.fromkeys(names)]
+    return create_topics(image, wanted, topic_defaults(broker, image), new_topic_id)
+
+
+def automatic_topic(broker: BrokerContext, image: MetadataImage, name: str) -> NewTopic:
+    """How a topic looks that nobody described: the broker's own ones have settings of their own."""
+    config = broker.config
+    if name == OFFSETS_TOPIC:
+        return NewTopic(
+            name,
+            config.offsets_topic_num_partitions,
+            attainable_factor(config.offsets_topic_replication_factor, image),
+            configs=[
+                ("cleanup.policy", "compact"),
+                ("compression.type", "producer"),
+                ("segment.bytes", str(config.offsets_topic_segment_bytes)),
+            ],
+        )
+    if name == TRANSACTIONS_TOPIC:
+        return NewTopic(
+            name,
+            config.transaction_state_log_num_partitions,
+            attainable_factor(config.transaction_state_log_replication_factor, image),
+            configs=[
+                ("cleanup.policy", "compact"),
+                ("compression.type", "uncompressed"),
+                ("min.insync.replicas", str(config.transaction_state_log_min_isr)),
+                ("segment.bytes", str(config.transaction_state_log_segment_bytes)),
+                ("unclean.leader.election.enable", "false"),
+            ],
+        )
+    if name == SHARE_STATE_TOPIC:
+        return NewTopic(
+            name,
+            config.share_coordinator_state_topic_num_partitions,
+            attainable_factor(config.share_coordinator_state_topic_replication_factor, image),
+            configs=[
+                ("cleanup.policy", "delete"),
+                ("compression.type", "producer"),
+                ("min.insync.replicas", str(config.share_coordinator_state_topic_min_isr)),
+                ("retention.ms", "-1"),
+                ("segment.bytes", str(config.share_coordinator_state_topic_segment_bytes)),
+            ],
+        )
+    return NewTopic(name)

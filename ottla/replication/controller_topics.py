@@ -1,0 +1,318 @@
+"""The controller's decisions about topics: create, delete, widen.
+
+Each function is pure: from an image and what a client asks for to records and an answer. One
+topic's failure is told in its own answer and leaves the others alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ottla.replication.metadata import (
+    ConfigSet,
+    Decision,
+    MetadataImage,
+    MetadataRecord,
+    PartitionsAdded,
+    PartitionState,
+    TopicCreated,
+    TopicDeleted,
+)
+from ottla.replication.placement import (
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    new_partition,
+    require_assignment,
+    spread,
+)
+from ottla.replication.topic_names import METADATA_TOPICS, colliding_name, require_legal_name
+from ottla.wire.errors import (
+    ErrorCode,
+    InvalidConfig,
+    InvalidRequest,
+    InvalidTopic,
+    ProtocolError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+
+NO_ID = bytes(16)
+PARTITIONS_PER_REQUEST_MAX = 10_000
+"""Partitions that one request may make, as Kafka's controller allows."""
+TOO_MANY = f"One request may not make more than {PARTITIONS_PER_REQUEST_MAX} partitions."
+
+CheckConfigs = Callable[[Mapping[str, str]], None]
+"""Raises InvalidConfig where a topic may not have these settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic that a client wants; -1 asks for the broker's default."""
+
+    name: str
+    num_partitions: int = -1
+    replication_factor: int = -1
+    assignments: Sequence[tuple[int, tuple[int, ...]]] = ()
+    configs: Sequence[tuple[str, str | None]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDefaults:
+    """What -1 means, and how settings are checked."""
+
+    num_partitions: int = 1
+    replication_factor: int = 1
+    check_configs: CheckConfigs = lambda configs: None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAnswer:
+    """What became of one topic: an error, or None and its id (and partitions where they are new)."""
+
+    name: str | None
+    error: ProtocolError | None = None
+    topic_id: bytes = NO_ID
+    partitions: tuple[PartitionState, ...] = ()
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+class TopicAlreadyExists(ProtocolError):
+    """There is a topic of this name."""
+
+    code = ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+class InvalidPartitions(ProtocolError):
+    """A number of partitions that a topic cannot have."""
+
+    code = ErrorCode.INVALID_PARTITIONS
+
+
+class TooManyPartitions(ProtocolError):
+    """More new partitions than one request may ask for."""
+
+    code = ErrorCode.POLICY_VIOLATION
+
+
+def create_topics(
+    image: MetadataImage,
+    wanted: Sequence[NewTopic],
+    defaults: TopicDefaults,
+    new_topic_id: Callable[[], bytes],
+    validate_only: bool = False,
+) -> Decision[list[TopicAnswer]]:
+    """Create topics; `validate_only` tells what would happen and changes nothing."""
+    times = Counter(topic.name for topic in wanted)
+    records: list[MetadataRecord] = []
+    answers = []
+    made: set[str] = set()
+    left = PARTITIONS_PER_REQUEST_MAX
+    for topic in wanted:
+        if times[topic.name] > 1:
+            continue
+        try:
+            turn = image.offset + len(records)
+            partitions, configs = _plan_topic(image, topic, defaults, made, turn)
+            if len(partitions) > left:
+                raise TooManyPartitions(TOO_MANY)
+        except ProtocolError as error:
+            answers.append(TopicAnswer(topic.name, error))
+            continue
+        left -= len(partitions)
+        topic_id = _unused_id(image, new_topic_id)
+        made.add(topic.name)
+        records.append(TopicCreated(topic.name, topic_id, partitions))
+        records += [ConfigSet("topic", topic.name, key, configs[key]) for key in configs]
+        answers.append(TopicAnswer(topic.name, None, topic_id, partitions, configs))
+    answers += [
+        TopicAnswer(name, InvalidRequest("Duplicate topic name."))
+        for name, count in times.items()
+        if count > 1
+    ]
+    return Decision([] if validate_only else records, answers)
+
+
+def _plan_topic(
+    image: MetadataImage, topic: NewTopic, defaults: TopicDefaults, made: set[str], start: int
+) -> tuple[tuple[PartitionState, ...], dict[str, str]]:
+    if topic.name in METADATA_TOPICS:
+        raise InvalidRequest(f"Creation of internal topic {topic.name} is prohibited.")
+    require_legal_name(topic.name)
+    if topic.name in image.topics:
+        raise TopicAlreadyExists(f"Topic '{topic.name}' already exists.")
+    other = colliding_name(topic.name, image.topics) or colliding_name(topic.name, made)
+    if other is not None:
+        raise InvalidTopic(f"Topic '{topic.name}' collides with existing topic: {other}")
+    configs = _require_configs(topic, defaults.check_configs)
+    if topic.assignments:
+        return _assigned(image, topic), configs
+    factor, count = topic.replication_factor, topic.num_partitions
+    if factor < -1 or factor == 0:
+        raise InvalidReplicationFactor(
+            "Replication factor must be larger than 0, or -1 to use the default value."
+        )
+    if count < -1 or count == 0:
+        raise InvalidPartitions("Number of partitions was set to an invalid non-positive value.")
+    count = defaults.num_partitions if count == -1 else count
+    if count > PARTITIONS_PER_REQUEST_MAX:
+        raise TooManyPartitions(TOO_MANY)
+    factor = defaults.replication_factor if factor == -1 else factor
+    return spread(image.brokers, count, factor, start), configs
+
+
+def _require_configs(topic: NewTopic, check: CheckConfigs) -> dict[str, str]:
+    configs = {}
+    for name, value in topic.configs:
+        if value is None:
+            raise InvalidConfig(f"Null value not supported for topic configs: {name}")
+        configs[name] = value
+    check(configs)
+    return configs
+
+
+def _assigned(image: MetadataImage, topic: NewTopic) -> tuple[PartitionState, ...]:
+    if topic.replication_factor != -1:
+        raise InvalidRequest(
+            "A manual partition assignment was specified, but replication factor was not set to -1."
+        )
+    if topic.num_partitions != -1:
+        raise InvalidRequest(
+            "A manual partition assignment was specified, but numPartitions was not set to -1."
+        )
+    if len(topic.assignments) > PARTITIONS_PER_REQUEST_MAX:
+        raise TooManyPartitions(TOO_MANY)
+    placed: dict[int, PartitionState] = {}
+    factor = None
+    for index, replicas in topic.assignments:
+        if index in placed:
+            raise InvalidReplicaAssignment(
+                f"Found multiple manual partition assignments for partition {index}"
+            )
+        require_assignment(replicas, image.brokers, factor)
+        factor = len(replicas)
+        placed[index] = new_partition(replicas, image.brokers)
+    if sorted(placed) != list(range(len(placed))):
+        raise InvalidReplicaAssignment(
+            "partitions should be a consecutive 0-based integer sequence"
+        )
+    return tuple(placed[index] for index in range(len(placed)))
+
+
+def _unused_id(image: MetadataImage, new_topic_id: Callable[[], bytes]) -> bytes:
+    """An id that no topic has; 0 and 1 are reserved."""
+    while True:
+        topic_id = new_topic_id()
+        if topic_id not in image.names and any(topic_id[:15]):
+            return topic_id
+
+
+def delete_topics(
+    image: MetadataImage, wanted: Sequence[tuple[str | None, bytes]]
+) -> Decision[list[TopicAnswer]]:
+    """Delete topics, each given by its name or by its id (the other one None or zero)."""
+    names = Counter(name for name, _ in wanted if name is not None)
+    ids = Counter(topic_id for _, topic_id in wanted if topic_id != NO_ID)
+    records: list[MetadataRecord] = []
+    answers = []
+    answered = set()
+    for name, topic_id in wanted:
+        try:
+            found, found_id = _find_topic(image, name, topic_id)
+            if names[found] > 1 or ids[found_id] > 1:
+                raise InvalidRequest("Duplicate topic name or topic id.")
+            if names[found] and ids[found_id]:
+                raise InvalidRequest(
+                    "The provided topic name maps to an ID that was already supplied."
+                )
+        except ProtocolError as error:
+            if (name, topic_id) not in answered:
+                answers.append(TopicAnswer(name, error, topic_id))
+                answered.add((name, topic_id))
+            continue
+        records.append(TopicDeleted(found))
+        answers.append(TopicAnswer(found, None, found_id))
+    return Decision(records, answers)
+
+
+def _find_topic(image: MetadataImage, name: str | None, topic_id: bytes) -> tuple[str, bytes]:
+    if name is not None and topic_id != NO_ID:
+        raise InvalidRequest("You may not specify both topic name and topic id.")
+    if name is not None:
+        topic = image.topics.get(name)
+        if topic is None:
+            raise UnknownTopicOrPartition("This server does not host this topic-partition.")
+        return name, topic.topic_id
+    if topic_id == NO_ID:
+        raise InvalidRequest("Neither topic name nor id were specified.")
+    topic = image.topic_by_id(topic_id)
+    if topic is None:
+        raise UnknownTopicId("This server does not host this topic ID.")
+    return topic.name, topic_id
+
+
+@dataclass(frozen=True, slots=True)
+class MorePartitions:
+    """A topic that shall have `count` partitions in all; None places the new ones by itself."""
+
+    name: str
+    count: int
+    assignments: Sequence[tuple[int, ...]] | None = None
+
+
+def create_partitions(
+    image: MetadataImage, wanted: Sequence[MorePartitions], validate_only: bool = False
+) -> Decision[list[TopicAnswer]]:
+    """Add partitions to topics."""
+    times = Counter(topic.name for topic in wanted)
+    records: list[MetadataRecord] = []
+    answers = [
+        TopicAnswer(name, InvalidRequest("Duplicate topic name."))
+        for name, count in times.items()
+        if count > 1
+    ]
+    left = PARTITIONS_PER_REQUEST_MAX
+    for topic in wanted:
+        if times[topic.name] > 1:
+            continue
+        try:
+            partitions = _plan_partitions(image, topic, left)
+        except ProtocolError as error:
+            answers.append(TopicAnswer(topic.name, error))
+            continue
+        left -= len(partitions)
+        records.append(PartitionsAdded(topic.name, partitions))
+        answers.append(TopicAnswer(topic.name, None, partitions=partitions))
+    return Decision([] if validate_only else records, answers)
+
+
+def _plan_partitions(
+    image: MetadataImage, wanted: MorePartitions, left: int
+) -> tuple[PartitionState, ...]:
+    topic = image.topics.get(wanted.name)
+    if topic is None:
+        raise UnknownTopicOrPartition("This server does not host this topic-partition.")
+    current = len(topic.partitions)
+    if wanted.count == current:
+        raise InvalidPartitions(f"Topic already has {current} partition(s).")
+    if wanted.count < current:
+        raise InvalidPartitions(
+            f"The topic {wanted.name} currently has {current} partition(s); {wanted.count} would"
+            " not be an increase."
+        )
+    added = wanted.count - current
+    if added > left:
+        raise TooManyPartitions(TOO_MANY)
+    factor = len(topic.partitions[0].replicas)
+    if wanted.assignments is None:
+        start = topic.partitions[0].replicas[0] + current
+        return spread(image.brokers, added, factor, start)
+    if len(wanted.assignments) != added:
+        raise InvalidReplicaAssignment(
+            f"Attempted to add {added} additional partition(s), but only"
+            f" {len(wanted.assignments)} assignment(s) were specified."
+        )
+    for replicas in wanted.assignments:
+        require_assignment(replicas, image.brokers, factor)
+    return tuple(new_partition(replicas, image.brokers) for replicas in wanted.assignments)

@@ -1,0 +1,71 @@
+"""Which names a topic may have. Directories are named after topics, so nothing else gets past here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable, Iterator, Sized
+from itertools import product
+from typing import Protocol
+
+from ottla.wire.errors import InvalidTopic
+
+NAME_LENGTH_MAX = 249
+LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
+SHARE_STATE_TOPIC = "__share_group_state"
+METADATA_TOPICS = frozenset({"__cluster_metadata", "__ottla_metadata"})
+"""Names of metadata logs, Kafka's and ours: no topic, and no directory of a topic, may be called so."""
+
+
+class Names(Sized, Container[str], Iterable[str], Protocol):
+    """A mapping or set of names."""
+
+
+def require_legal_name(name: str) -> None:
+    """Raise InvalidTopic, with the reason, where no topic may be called this."""
+    if not name:
+        raise InvalidTopic("Topic name is invalid: the empty string is not allowed")
+    if name in (".", ".."):
+        raise InvalidTopic(f"Topic name is invalid: '{name}' is not allowed")
+    if len(name) > NAME_LENGTH_MAX:
+        raise InvalidTopic(
+            f"Topic name is invalid: it has {len(name)} characters, {NAME_LENGTH_MAX} are allowed"
+        )
+    if not LEGAL.fullmatch(name):
+        raise InvalidTopic(
+            f"Topic name is invalid: {name!r} has characters other than ASCII letters, digits,"
+            " '.', '_' and '-'"
+        )
+
+
+def is_legal_name(name: str) -> bool:
+    """Whether a topic may be called this."""
+    return len(name) <= NAME_LENGTH_MAX and bool(LEGAL.fullmatch(name)) and name not in (".", "..")
+
+
+def colliding_name(name: str, names: Names) -> str | None:
+    """Another one of `names` that differs from `name` in '.' for '_' only: metrics take both for one.
+
+    Few such characters are tried out, many are looked for, whichever costs less.
+    """
+    spots = [index for index, character in enumerate(name) if character in "._"]
+    if not spots:
+        return None
+    if 1 << min(len(spots), 30) <= len(names):
+        candidates: Iterator[str] = (one for one in _variants(name, spots) if one in names)
+    else:
+        key = name.replace(".", "_")
+        candidates = (
+            one for one in names if len(one) == len(name) and one.replace(".", "_") == key
+        )
+    return next((one for one in candidates if one != name), None)
+
+
+def _variants(name: str, spots: list[int]) -> Iterator[str]:
+    characters = list(name)
+    for choice in product("._", repeat=len(spots)):
+        for spot, character in zip(spots, choice, strict=True):
+            characters[spot] = character
+        yield "".join(characters)

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from ottla.broker.config import BrokerConfig
     from ottla.broker.flusher import Flusher
     from ottla.broker.metadata_log import MetadataLog
+    from ottla.broker.producer_ids import ProducerIds
     from ottla.log.clock import Clock
     from ottla.replication.metadata import MetadataImage
     from ottla.replication.replicas import Replicas
@@ -24,6 +25,7 @@ class BrokerContext:
     replicas: Replicas
     flusher: Flusher
     metadata_log: MetadataLog
+    producer_ids: ProducerIds
     coordinators: Any = None
 
     @property

@@ -17,6 +17,7 @@ from ottla.broker.context import BrokerContext
 from ottla.broker.flusher import Flusher
 from ottla.broker.listener import Listener
 from ottla.broker.metadata_log import MetadataLog
+from ottla.broker.producer_ids import ProducerIds
 from ottla.log.clock import Clock
 from ottla.log.disk import Disk
 from ottla.log.storage import Storage
@@ -51,7 +52,8 @@ class Server:
         )
         self.flusher = Flusher(loop)
         self.broker = BrokerContext(
-            config.node_id, config, self.clock, self.replicas, self.flusher, self.metadata_log
+            config.node_id, config, self.clock, self.replicas, self.flusher, self.metadata_log,
+            ProducerIds(self.metadata_log),
         )
         self.replicas.follow(MetadataImage.empty(), self.metadata_log.image)
         self.metadata_log.subscribe(self.replicas.follow)

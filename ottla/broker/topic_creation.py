@@ -6,9 +6,8 @@ import logging
 import uuid
 from collections.abc import Collection, Sequence
 
-from ottla.broker.config import SettingsError
 from ottla.broker.context import BrokerContext
-from ottla.log.topic_config import validate_topic_configs
+from ottla.log.topic_config import check_topic_configs
 from ottla.replication.controller_topics import (
     NewTopic,
     TopicAlreadyExists,
@@ -23,7 +22,6 @@ from ottla.replication.topic_names import (
     TRANSACTIONS_TOPIC,
     is_legal_name,
 )
-from ottla.wire.errors import InvalidConfig
 
 log = logging.getLogger("ottla.topics")
 
@@ -35,14 +33,6 @@ _told_factors: set[int] = set()
 def new_topic_id() -> bytes:
     """A random id (UUID version 4)."""
     return uuid.uuid4().bytes
-
-
-def check_topic_configs(configs: dict[str, str]) -> None:
-    """Raise InvalidConfig, naming the setting and what it allows, where a topic may not have these."""
-    try:
-        validate_topic_configs(configs)
-    except SettingsError as error:
-        raise InvalidConfig(str(error)) from error
 
 
 def topic_defaults(broker: BrokerContext, image: MetadataImage) -> TopicDefaults:
@@ -80,7 +70,7 @@ async def create_missing(broker: BrokerContext, names: Collection[str]) -> None:
 
     What could not be created is logged and simply is not in the image afterwards.
     """
-    missing = [n for n in names if n not in broker.image.topics and is_legal_name(n)]
+    missing = [n for n in names if n not in broker.image.topics and _may_be_automatic(n)]
     if not missing:
         return
     answers = await broker.metadata_log.decide(_create_missing, broker, missing)
@@ -89,6 +79,11 @@ async def create_missing(broker: BrokerContext, names: Collection[str]) -> None:
             log.info("topic %s: created with its first use", answer.name)
         elif not isinstance(answer.error, TopicAlreadyExists):
             log.warning("topic %s: not created: %s", answer.name, answer.error)
+
+
+def _may_be_automatic(name: str) -> bool:
+    """Whether the first use may make a topic: the coordinators' own ones wait for their coordinators."""
+    return is_legal_name(name) and name not in (TRANSACTIONS_TOPIC, SHARE_STATE_TOPIC)
 
 
 def _create_missing(
@@ -110,32 +105,6 @@ def automatic_topic(broker: BrokerContext, image: MetadataImage, name: str) -> N
                 ("cleanup.policy", "compact"),
                 ("compression.type", "producer"),
                 ("segment.bytes", str(config.offsets_topic_segment_bytes)),
-            ],
-        )
-    if name == TRANSACTIONS_TOPIC:
-        return NewTopic(
-            name,
-            config.transaction_state_log_num_partitions,
-            attainable_factor(config.transaction_state_log_replication_factor, image),
-            configs=[
-                ("cleanup.policy", "compact"),
-                ("compression.type", "uncompressed"),
-                ("min.insync.replicas", str(config.transaction_state_log_min_isr)),
-                ("segment.bytes", str(config.transaction_state_log_segment_bytes)),
-                ("unclean.leader.election.enable", "false"),
-            ],
-        )
-    if name == SHARE_STATE_TOPIC:
-        return NewTopic(
-            name,
-            config.share_coordinator_state_topic_num_partitions,
-            attainable_factor(config.share_coordinator_state_topic_replication_factor, image),
-            configs=[
-                ("cleanup.policy", "delete"),
-                ("compression.type", "producer"),
-                ("min.insync.replicas", str(config.share_coordinator_state_topic_min_isr)),
-                ("retention.ms", "-1"),
-                ("segment.bytes", str(config.share_coordinator_state_topic_segment_bytes)),
             ],
         )
     return NewTopic(name)

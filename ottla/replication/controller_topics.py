@@ -108,19 +108,18 @@ def create_topics(
     records: list[MetadataRecord] = []
     answers = []
     made: set[str] = set()
-    left = PARTITIONS_PER_REQUEST_MAX
+    too_many = sum(_count(topic, defaults) for topic in wanted) > PARTITIONS_PER_REQUEST_MAX
     for topic in wanted:
         if times[topic.name] > 1:
             continue
         try:
+            if too_many:
+                raise TooManyPartitions(TOO_MANY)
             turn = image.offset + len(records)
             partitions, configs = _plan_topic(image, topic, defaults, made, turn)
-            if len(partitions) > left:
-                raise TooManyPartitions(TOO_MANY)
         except ProtocolError as error:
             answers.append(TopicAnswer(topic.name, error))
             continue
-        left -= len(partitions)
         topic_id = _unused_id(image, new_topic_id)
         made.add(topic.name)
         records.append(TopicCreated(topic.name, topic_id, partitions))
@@ -132,6 +131,13 @@ def create_topics(
         if count > 1
     ]
     return Decision([] if validate_only else records, answers)
+
+
+def _count(topic: NewTopic, defaults: TopicDefaults) -> int:
+    """How many partitions a topic asks for, right or wrong."""
+    if topic.assignments:
+        return len(topic.assignments)
+    return defaults.num_partitions if topic.num_partitions == -1 else max(topic.num_partitions, 0)
 
 
 def _plan_topic(
@@ -156,8 +162,6 @@ def _plan_topic(
     if count < -1 or count == 0:
         raise InvalidPartitions("Number of partitions was set to an invalid non-positive value.")
     count = defaults.num_partitions if count == -1 else count
-    if count > PARTITIONS_PER_REQUEST_MAX:
-        raise TooManyPartitions(TOO_MANY)
     factor = defaults.replication_factor if factor == -1 else factor
     return spread(image.brokers, count, factor, start), configs
 
@@ -181,8 +185,6 @@ def _assigned(image: MetadataImage, topic: NewTopic) -> tuple[PartitionState, ..
         raise InvalidRequest(
             "A manual partition assignment was specified, but numPartitions was not set to -1."
         )
-    if len(topic.assignments) > PARTITIONS_PER_REQUEST_MAX:
-        raise TooManyPartitions(TOO_MANY)
     placed: dict[int, PartitionState] = {}
     factor = None
     for index, replicas in topic.assignments:

@@ -139,13 +139,13 @@ def test_names_that_collide_within_one_request_are_not_both_made() -> None:
     ]
 
 
-def test_one_request_makes_ten_thousand_partitions_and_no_more() -> None:
-    decision = create(brokers(1), NewTopic("t", 6000, 1), NewTopic("u", 4001, 1), NewTopic("v", 4000, 1))
-    assert [a.error and a.error.code for a in decision.result] == [
-        None,
-        ErrorCode.POLICY_VIOLATION,
-        None,
-    ]
+def test_one_request_makes_ten_thousand_partitions_or_nothing() -> None:
+    image = brokers(1)
+    exactly = create(image, NewTopic("t", 6000, 1), NewTopic("u", 4000, 1))
+    assert [answer.error for answer in exactly.result] == [None, None]
+    more = create(image, NewTopic("t", 6000, 1), NewTopic("u", 4001, 1), NewTopic("v", 1, 1))
+    assert {a.error and a.error.code for a in more.result} == {ErrorCode.POLICY_VIOLATION}
+    assert not more.records
 
 
 def test_an_id_that_is_taken_or_reserved_is_drawn_again() -> None:

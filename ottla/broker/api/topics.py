@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.broker.api.configs import topic_entries
+from ottla.broker.config_entries import topic_entries
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
 from ottla.broker.topic_creation import new_topic_id, topic_defaults
@@ -51,13 +51,11 @@ async def create_topics_api(
 
     answers = await broker.metadata_log.decide(create)
     return CreateTopicsResponse(
-        topics=[_created(answer, request.validate_only, context) for answer in answers]
+        topics=[_created(answer, context) for answer in answers]
     )
 
 
-def _created(
-    answer: TopicAnswer, validate_only: bool, context: RequestContext
-) -> CreateTopicsResponse.Topic:
+def _created(answer: TopicAnswer, context: RequestContext) -> CreateTopicsResponse.Topic:
     if answer.error is not None:
         return CreateTopicsResponse.Topic(
             name=answer.name,
@@ -67,13 +65,27 @@ def _created(
         )
     return CreateTopicsResponse.Topic(
         name=answer.name,
-        topic_id=NO_ID if validate_only else answer.topic_id,
+        topic_id=answer.topic_id,
         error_code=0,
         error_message=None,
         num_partitions=len(answer.partitions),
         replication_factor=len(answer.partitions[0].replicas),
-        configs=topic_entries(answer.configs, context) if context.version >= 5 else [],
+        configs=_configs(answer, context) if context.version >= 5 else [],
     )
+
+
+def _configs(answer: TopicAnswer, context: RequestContext) -> list[CreateTopicsResponse.Topic.Config]:
+    """Every setting of a new topic, its own and those that it has from the broker (KIP-525)."""
+    return [
+        CreateTopicsResponse.Topic.Config(
+            name=entry.name,
+            value=entry.value,
+            read_only=entry.read_only,
+            config_source=int(entry.source),
+            is_sensitive=entry.sensitive,
+        )
+        for entry in topic_entries(context.broker, context.broker.image, answer.configs)
+    ]
 
 
 @handles(ApiKey.DELETE_TOPICS, versions=range(0, 7))

@@ -1,0 +1,261 @@
+"""DescribeConfigs (key 32), AlterConfigs (33), IncrementalAlterConfigs (44), ListConfigResources (74)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum
+
+from ottla.broker.config_entries import (
+    TYPES,
+    Entry,
+    Source,
+    all_brokers_entries,
+    broker_entries,
+    client_metrics_entries,
+    group_entries,
+    topic_entries,
+)
+from ottla.broker.config_rules import rules_for
+from ottla.broker.context import RequestContext
+from ottla.broker.dispatch import handles
+from ottla.replication.controller_configs import (
+    Alteration,
+    ConfigChange,
+    Operation,
+    alter_configs,
+)
+from ottla.replication.topic_names import require_legal_name
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import (
+    ErrorCode,
+    InvalidRequest,
+    ProtocolError,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+)
+from ottla.wire.messages import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+
+class ResourceType(IntEnum):
+    """Kafka's numbers of what has settings."""
+
+    TOPIC = 2
+    BROKER = 4
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+KINDS = {
+    ResourceType.TOPIC: "topic",
+    ResourceType.BROKER: "broker",
+    ResourceType.CLIENT_METRICS: "client-metrics",
+    ResourceType.GROUP: "group",
+}
+"""How the metadata's records call the types."""
+
+
+@handles(ApiKey.DESCRIBE_CONFIGS, versions=range(0, 5))
+def describe_configs(
+    request: DescribeConfigsRequest, context: RequestContext
+) -> DescribeConfigsResponse:
+    """Tell the settings of resources; no names asked for means all of them."""
+    return DescribeConfigsResponse(
+        results=[_describe(resource, request, context) for resource in request.resources]
+    )
+
+
+def _describe(
+    resource: DescribeConfigsRequest.Resource,
+    request: DescribeConfigsRequest,
+    context: RequestContext,
+) -> DescribeConfigsResponse.Result:
+    answer = DescribeConfigsResponse.Result(
+        error_message="",
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+    wanted = frozenset(resource.configuration_keys or ())
+    try:
+        for entry in _entries(resource.resource_type, resource.resource_name, context):
+            if not wanted or entry.name in wanted:
+                answer.configs.append(_described(entry, request))
+    except ProtocolError as error:
+        answer.error_code = int(error.code)
+        answer.error_message = error.message
+    return answer
+
+
+def _entries(resource_type: int, name: str, context: RequestContext) -> Iterator[Entry]:
+    broker, image = context.broker, context.broker.image
+    if resource_type == ResourceType.TOPIC:
+        require_legal_name(name)
+        if name not in image.topics:
+            raise UnknownTopicOrPartition("This server does not host this topic-partition.")
+        return topic_entries(broker, image, image.config_of("topic", name))
+    if resource_type == ResourceType.BROKER:
+        if not name:
+            return all_brokers_entries(image)
+        if not name.removeprefix("-").isdecimal():
+            raise InvalidRequest(f"Broker id must be an integer, but it is: {name}")
+        if int(name) != broker.node_id:
+            raise InvalidRequest(
+                f"Unexpected broker id, expected {broker.node_id} or empty string, but received {name}"
+            )
+        return broker_entries(broker, image)
+    if resource_type == ResourceType.GROUP:
+        if not name:
+            raise InvalidRequest("Group name must not be empty")
+        return group_entries(broker, image, image.config_of("group", name))
+    if resource_type == ResourceType.CLIENT_METRICS:
+        if not name:
+            raise InvalidRequest("Client metrics subscription name must not be empty")
+        return client_metrics_entries(image.config_of("client-metrics", name))
+    raise InvalidRequest(f"Unsupported resource type: {resource_type}")
+
+
+def _described(
+    entry: Entry, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse.Result.Config:
+    synonyms = entry.synonyms if request.include_synonyms else ()
+    return DescribeConfigsResponse.Result.Config(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        is_default=entry.source == Source.DEFAULT,
+        config_source=int(entry.source),
+        is_sensitive=entry.sensitive,
+        synonyms=[
+            DescribeConfigsResponse.Result.Config.Synonym(
+                name=each.name, value=each.value, source=int(each.source)
+            )
+            for each in synonyms
+        ],
+        config_type=TYPES[entry.kind],
+        documentation=entry.documentation if request.include_documentation else None,
+    )
+
+
+@handles(ApiKey.ALTER_CONFIGS, versions=range(0, 3))
+async def alter_configs_api(
+    request: AlterConfigsRequest, context: RequestContext
+) -> AlterConfigsResponse:
+    """Replace all settings of resources."""
+    errors = await _alter(
+        (
+            (
+                resource.resource_type,
+                resource.resource_name,
+                [ConfigChange(each.name, Operation.SET, each.value) for each in resource.configs],
+            )
+            for resource in request.resources
+        ),
+        True, request.validate_only, context,
+    )
+    return AlterConfigsResponse(
+        responses=[
+            AlterConfigsResponse.Response(
+                error_code=0 if error is None else int(error.code),
+                error_message=None if error is None else error.message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource, error in zip(request.resources, errors, strict=True)
+        ]
+    )
+
+
+@handles(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=range(0, 2))
+async def incremental_alter_configs_api(
+    request: IncrementalAlterConfigsRequest, context: RequestContext
+) -> IncrementalAlterConfigsResponse:
+    """Change some settings of resources (KIP-339)."""
+    errors = await _alter(
+        (
+            (
+                resource.resource_type,
+                resource.resource_name,
+                [
+                    ConfigChange(each.name, each.config_operation, each.value)
+                    for each in resource.configs
+                ],
+            )
+            for resource in request.resources
+        ),
+        False, request.validate_only, context,
+    )
+    return IncrementalAlterConfigsResponse(
+        responses=[
+            IncrementalAlterConfigsResponse.Response(
+                error_code=0 if error is None else int(error.code),
+                error_message=None if error is None else error.message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource, error in zip(request.resources, errors, strict=True)
+        ]
+    )
+
+
+async def _alter(
+    resources: Iterable[tuple[int, str, Sequence[ConfigChange]]],
+    replace: bool,
+    validate_only: bool,
+    context: RequestContext,
+) -> list[ProtocolError | None]:
+    """Alter what has a type that we know; the errors are in the order of the resources."""
+    errors: list[ProtocolError | None] = []
+    places, alterations = [], []
+    for place, (resource_type, name, changes) in enumerate(resources):
+        if resource_type in KINDS:
+            errors.append(None)
+            places.append(place)
+            kind = KINDS[ResourceType(resource_type)]
+            alterations.append(Alteration(kind, name, changes, replace))
+        else:
+            errors.append(InvalidRequest(f"Unknown resource type {resource_type}"))
+    broker = context.broker
+    rules = rules_for(broker.node_id, broker.config.static)
+    found = await broker.metadata_log.decide(alter_configs, alterations, rules, validate_only)
+    for place, error in zip(places, found, strict=True):
+        errors[place] = error
+    return errors
+
+
+@handles(ApiKey.LIST_CONFIG_RESOURCES, versions=range(0, 2))
+def list_config_resources(
+    request: ListConfigResourcesRequest, context: RequestContext
+) -> ListConfigResourcesResponse:
+    """Name everything that has settings (KIP-1142); version 0 names client metrics only."""
+    types = {int(ResourceType.CLIENT_METRICS)}
+    if context.version > 0:
+        types = set(request.resource_types) or set(map(int, KINDS))
+    unknown = types - set(map(int, KINDS))
+    if unknown:
+        raise UnsupportedVersion(f"resources of type {min(unknown)} cannot be listed")
+    image = context.broker.image
+    found: list[tuple[int, str]] = []
+    for resource_type in sorted(types, reverse=True):
+        kind = KINDS[ResourceType(resource_type)]
+        if resource_type == ResourceType.TOPIC:
+            names: Iterable[str] = image.topics
+        elif resource_type == ResourceType.BROKER:
+            names = map(str, sorted(image.brokers))
+        else:
+            names = sorted(name for k, name in image.configs if k == kind)
+        found += [(resource_type, name) for name in names]
+    return ListConfigResourcesResponse(
+        error_code=int(ErrorCode.NONE),
+        config_resources=[
+            ListConfigResourcesResponse.ConfigResource(resource_name=name, resource_type=kind_number)
+            for kind_number, name in found
+        ],
+    )

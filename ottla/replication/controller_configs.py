@@ -1,0 +1,149 @@
+"""The controller's decisions about settings of topics, brokers, groups and client metrics.
+
+What a type of resource allows is handed in as ConfigRules: the names of settings are no matter of
+the controller's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from ottla.replication.metadata import ConfigSet, Decision, MetadataImage, MetadataRecord
+from ottla.replication.topic_names import require_legal_name
+from ottla.wire.errors import (
+    InvalidConfig,
+    InvalidRequest,
+    ProtocolError,
+    UnknownTopicOrPartition,
+)
+
+
+class Operation(IntEnum):
+    """What IncrementalAlterConfigs does to a setting (KIP-339)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """One change of one setting. `operation` is as the client sent it."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Alteration:
+    """Changes of one resource; `replace` drops every setting that is not among them."""
+
+    resource_type: str
+    resource_name: str
+    changes: Sequence[ConfigChange]
+    replace: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigRules:
+    """What the settings of one type of resource are held to.
+
+    `default` gives the value of a list that is not set, and None for what is no list; `check`
+    gets the resource's name, all settings that it would have, and the names of those that change,
+    and raises a ProtocolError where these may not be.
+    """
+
+    default: Callable[[str], str | None]
+    check: Callable[[str, Mapping[str, str], frozenset[str]], None]
+
+
+def alter_configs(
+    image: MetadataImage,
+    alterations: Sequence[Alteration],
+    rules: Mapping[str, ConfigRules],
+    validate_only: bool = False,
+) -> Decision[list[ProtocolError | None]]:
+    """Change settings; the result has an error or None for each of `alterations`.
+
+    A resource changes as a whole or not at all.
+    """
+    times = Counter((each.resource_type, each.resource_name) for each in alterations)
+    records: list[MetadataRecord] = []
+    errors: list[ProtocolError | None] = []
+    for each in alterations:
+        try:
+            if times[each.resource_type, each.resource_name] > 1:
+                raise InvalidRequest("Each resource must appear at most once.")
+            records += _alter(image, each, rules[each.resource_type])
+            errors.append(None)
+        except ProtocolError as error:
+            errors.append(error)
+    return Decision([] if validate_only else records, errors)
+
+
+def _alter(
+    image: MetadataImage, alteration: Alteration, rules: ConfigRules
+) -> list[MetadataRecord]:
+    kind, name = alteration.resource_type, alteration.resource_name
+    if len({change.name for change in alteration.changes}) < len(alteration.changes):
+        raise InvalidRequest("Error due to duplicate config keys")
+    for change in alteration.changes:
+        if change.value is None and change.operation != Operation.DELETE:
+            raise InvalidRequest(f"Null value not supported for : {change.name}")
+    _require_resource(image, kind, name)
+    before = image.config_of(kind, name)
+    after = {} if alteration.replace else dict(before)
+    for change in alteration.changes:
+        _apply(after, change, rules)
+    changed = frozenset(change.name for change in alteration.changes)
+    rules.check(name, after, changed)
+    removed = [ConfigSet(kind, name, key, None) for key in before if key not in after]
+    return removed + [
+        ConfigSet(kind, name, key, value)
+        for key, value in after.items()
+        if before.get(key) != value
+    ]
+
+
+def _require_resource(image: MetadataImage, kind: str, name: str) -> None:
+    if kind == "topic":
+        if not name:
+            raise InvalidRequest("Default topic resources are not allowed.")
+        require_legal_name(name)
+        if name not in image.topics:
+            raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
+    elif kind == "group" and not name:
+        raise InvalidRequest("Default group resources are not allowed.")
+    elif kind == "client-metrics" and not name:
+        raise InvalidRequest("Subscription name can't be empty")
+
+
+def _apply(settings: dict[str, str], change: ConfigChange, rules: ConfigRules) -> None:
+    name, value = change.name, change.value or ""
+    if change.operation == Operation.SET:
+        settings[name] = value
+    elif change.operation == Operation.DELETE:
+        settings.pop(name, None)
+    elif change.operation in (Operation.APPEND, Operation.SUBTRACT):
+        default = rules.default(name)
+        if default is None:
+            verb = Operation(change.operation).name
+            raise InvalidConfig(f"Can't {verb} to key {name} because its type is not LIST.")
+        items = _items(settings.get(name, default))
+        given = _items(value)
+        if change.operation == Operation.APPEND:
+            items += [item for item in given if item not in items]
+        else:
+            items = [item for item in items if item not in given]
+        settings[name] = ",".join(items)
+    else:
+        raise InvalidRequest(f"Unknown operation {change.operation} on {name}: 0 to 3 are known")
+
+
+def _items(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]

@@ -3,11 +3,11 @@
 import os
 
 from Cython.Build import cythonize
-from setuptools import setup
+from setuptools import Extension, setup
 
 setup(
     ext_modules=cythonize(
-        "ottla/**/*.pyx",
+        Extension("*", ["ottla/**/*.pyx"], extra_compile_args=["-O2", "-g0"]),
         build_dir="build/cython",
         nthreads=os.cpu_count() or 1,
         compiler_directives={"language_level": 3},

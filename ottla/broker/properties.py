@@ -1,0 +1,66 @@
+"""Reads `.properties` files as Java does: comments, continued lines, escapes, three separators."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+LINE_ENDS = re.compile(r"\r\n|\r|\n")
+BLANK = " \t\f"
+ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+LETTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def parse_properties(data: bytes) -> dict[str, str]:
+    r"""Names and values; the last of a name counts. Raises ValueError for a broken \u escape.
+
+    Java reads Latin-1 here; files in UTF-8, which people write, are read as what they are.
+    """
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = data.decode("latin-1")
+    return dict(_entry(line) for line in _logical_lines(text))
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Lines without comments and empty ones; a backslash at the end goes on in the next."""
+    begun = ""
+    continued = False
+    for line in LINE_ENDS.split(text):
+        line = line.lstrip(BLANK)
+        if not continued and (not line or line[0] in "#!"):
+            continue
+        backslashes = len(line) - len(line.rstrip("\\"))
+        continued = backslashes % 2 == 1
+        begun += line[:-1] if continued else line
+        if not continued:
+            yield begun
+            begun = ""
+    if begun:
+        yield begun
+
+
+def _entry(line: str) -> tuple[str, str]:
+    at = 0
+    while at < len(line) and line[at] not in "=:" + BLANK:
+        at += 2 if line[at] == "\\" else 1
+    name, value = line[:at], line[at:].lstrip(BLANK)
+    if value[:1] in ("=", ":"):
+        value = value[1:].lstrip(BLANK)
+    return _unescape(name), _unescape(value)
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    return ESCAPE.sub(_character, text)
+
+
+def _character(match: re.Match[str]) -> str:
+    escaped = match.group(1)
+    if len(escaped) == 5:
+        return chr(int(escaped[1:], 16))
+    if escaped == "u":
+        raise ValueError(f"\\u without four hexadecimal digits in {match.string!r}")
+    return LETTERS.get(escaped, escaped)

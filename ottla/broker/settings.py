@@ -1,0 +1,129 @@
+"""The broker's settings that Ottla uses, declared with Kafka's names, types, defaults and limits.
+
+Defaults of topics' settings (`log.retention.ms` and the like) are declared beside the topics', in
+log/topic_config.py.
+"""
+
+from __future__ import annotations
+
+from ottla.log.settings import Long, Names, Settings, Short, days, setting
+
+INT_MAX = 2**31 - 1
+
+
+class BrokerSettings(Settings):
+    """The settings of a broker."""
+
+    node_id: int = setting("node.id", 0, at_least=0, help="This broker's number in its cluster.")
+    broker_id: int = setting("broker.id", -1, help="The former name of node.id.")
+    process_roles: Names = setting(
+        "process.roles", ("broker", "controller"), one_of=("broker", "controller"),
+        help="Accepted as Kafka's files have it; every broker here may become the controller.")
+    broker_rack: str | None = setting("broker.rack", None, help="Where this broker stands.")
+    listeners: Names = setting(
+        "listeners", ("PLAINTEXT://:9092",),
+        help="Addresses to listen on, NAME://host:port; port 0 takes a free one.")
+    advertised_listeners: Names | None = setting(
+        "advertised.listeners", None,
+        help="Addresses that clients are told, where they are not the listeners' own.")
+    listener_security_protocol_map: str = setting(
+        "listener.security.protocol.map",
+        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        help="The security protocol of each listener's name, NAME:PROTOCOL.")
+    inter_broker_listener_name: str | None = setting(
+        "inter.broker.listener.name", None, help="The listener that brokers use among themselves.")
+    controller_listener_names: Names = setting(
+        "controller.listener.names", (),
+        help="Listeners for Kafka's controllers: Ottla opens none of them.")
+    log_dirs: Names | None = setting("log.dirs", None, help="Directories of the data.")
+    log_dir: Names = setting(
+        "log.dir", ("/tmp/kafka-logs",), help="The directory of the data without log.dirs.")
+    socket_request_max_bytes: int = setting(
+        "socket.request.max.bytes", 104_857_600, at_least=1, help="The largest request.")
+    socket_listen_backlog_size: int = setting(
+        "socket.listen.backlog.size", 50, at_least=1, help="Clients that may wait to be accepted.")
+    max_connections: int = setting(
+        "max.connections", INT_MAX, at_least=0, help="Connections that a listener takes at a time.")
+    max_connections_per_ip: int = setting(
+        "max.connections.per.ip", INT_MAX, at_least=0, help="Connections from one address.")
+    max_connections_per_ip_overrides: str = setting(
+        "max.connections.per.ip.overrides", "", help="Exceptions: host:count,host:count.")
+    max_connection_creation_rate: int = setting(
+        "max.connection.creation.rate", INT_MAX, at_least=0, help="New connections in a second.")
+    connections_max_idle_ms: Long = setting(
+        "connections.max.idle.ms", 600_000, help="A client that is silent for so long is closed.")
+    fetch_max_bytes: int = setting(
+        "fetch.max.bytes", 57_671_680, at_least=1024, help="The largest reply to a fetch.")
+    max_incremental_fetch_session_cache_slots: int = setting(
+        "max.incremental.fetch.session.cache.slots", 1000, at_least=0,
+        help="Incremental fetch sessions that are remembered (KIP-227).")
+    max_request_partition_size_limit: int = setting(
+        "max.request.partition.size.limit", 2000, at_least=1,
+        help="Partitions that one reply to DescribeTopicPartitions has at most.")
+    num_partitions: int = setting(
+        "num.partitions", 1, at_least=1, help="Partitions of a topic that does not say.")
+    default_replication_factor: int = setting(
+        "default.replication.factor", 1, help="Replicas of a topic that does not say.")
+    auto_create_topics_enable: bool = setting(
+        "auto.create.topics.enable", True, help="Whether asking for a topic's metadata makes it.")
+    delete_topic_enable: bool = setting(
+        "delete.topic.enable", True, help="Whether topics can be deleted.")
+    producer_id_expiration_ms: int = setting(
+        "producer.id.expiration.ms", days(1), at_least=1,
+        help="An idempotent producer is forgotten after so long without a record.")
+    offsets_topic_num_partitions: int = setting(
+        "offsets.topic.num.partitions", 50, at_least=1, help="Partitions of __consumer_offsets.")
+    offsets_topic_replication_factor: Short = setting(
+        "offsets.topic.replication.factor", 3, at_least=1,
+        help="Replicas of __consumer_offsets; with fewer brokers, as many as there are.")
+    offsets_topic_segment_bytes: int = setting(
+        "offsets.topic.segment.bytes", 100 << 20, at_least=1,
+        help="Segment size of __consumer_offsets.")
+    offset_metadata_max_bytes: int = setting(
+        "offset.metadata.max.bytes", 4096, help="Text that may go with a committed offset.")
+    offsets_retention_minutes: int = setting(
+        "offsets.retention.minutes", 10_080, at_least=1, help="How long offsets outlive their use.")
+    offsets_retention_check_interval_ms: Long = setting(
+        "offsets.retention.check.interval.ms", 600_000, at_least=1,
+        help="How often outlived offsets are looked for.")
+    group_initial_rebalance_delay_ms: int = setting(
+        "group.initial.rebalance.delay.ms", 3000, help="A new group waits so long for members.")
+    group_min_session_timeout_ms: int = setting(
+        "group.min.session.timeout.ms", 6000, help="The shortest session timeout of a member.")
+    group_max_session_timeout_ms: int = setting(
+        "group.max.session.timeout.ms", 1_800_000, help="The longest session timeout of a member.")
+    group_max_size: int = setting(
+        "group.max.size", INT_MAX, at_least=1, help="Members of a classic group.")
+    group_consumer_session_timeout_ms: int = setting(
+        "group.consumer.session.timeout.ms", 45_000, at_least=1,
+        help="Session timeout of KIP-848 members.")
+    group_consumer_min_session_timeout_ms: int = setting(
+        "group.consumer.min.session.timeout.ms", 45_000, at_least=1, help="Its lower limit.")
+    group_consumer_max_session_timeout_ms: int = setting(
+        "group.consumer.max.session.timeout.ms", 60_000, at_least=1, help="Its upper limit.")
+    group_consumer_heartbeat_interval_ms: int = setting(
+        "group.consumer.heartbeat.interval.ms", 5000, at_least=1,
+        help="Heartbeat interval of KIP-848 members.")
+    group_consumer_min_heartbeat_interval_ms: int = setting(
+        "group.consumer.min.heartbeat.interval.ms", 5000, at_least=1, help="Its lower limit.")
+    group_consumer_max_heartbeat_interval_ms: int = setting(
+        "group.consumer.max.heartbeat.interval.ms", 15_000, at_least=1, help="Its upper limit.")
+    group_consumer_max_size: int = setting(
+        "group.consumer.max.size", INT_MAX, at_least=1, help="Members of a KIP-848 group.")
+    group_consumer_migration_policy: str = setting(
+        "group.consumer.migration.policy", "bidirectional", any_case=True,
+        one_of=("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"),
+        help="Whether a living group may change between the classic and the KIP-848 protocol.")
+    transaction_state_log_num_partitions: int = setting(
+        "transaction.state.log.num.partitions", 50, at_least=1,
+        help="Partitions of __transaction_state.")
+    transaction_state_log_replication_factor: Short = setting(
+        "transaction.state.log.replication.factor", 3, at_least=1,
+        help="Replicas of __transaction_state; with fewer brokers, as many as there are.")
+    log_retention_check_interval_ms: Long = setting(
+        "log.retention.check.interval.ms", 300_000, at_least=1,
+        help="How often segments that may go are looked for.")
+    ottla_acks_all_flush: bool = setting(
+        "ottla.acks.all.flush", True,
+        help="Ottla's own. Whether acks=all waits for the disk while this broker is the only one in"
+        " sync; false is Kafka's weaker promise.")

@@ -1,0 +1,204 @@
+"""How settings are declared, read and checked, with Kafka's names, types, defaults and limits.
+
+A class of settings has an attribute for each, named as Kafka names it with underscores, and typed
+as Kafka types it:
+
+    class BrokerConfig(Settings):
+        log_segment_bytes: int = setting("log.segment.bytes", default=1 << 30, at_least=1 << 20)
+
+Parsing, errors, DescribeConfigs and docs/settings.md all follow from the declaration.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+Short = int
+Long = int
+Names = tuple[str, ...]
+Password = str
+ClassName = str
+
+KINDS = {
+    "bool": "boolean", "int": "int", "Long": "long", "Short": "short", "float": "double",
+    "str": "string", "Names": "list", "Password": "password", "ClassName": "class",
+}
+"""The annotation of a setting, and Kafka's name for the type."""
+BITS = {"short": 15, "int": 31, "long": 63}
+INTEGER = re.compile(r"[+-]?[0-9]+")
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+class SettingsError(ValueError):
+    """A property that cannot be used as it is set; the message names it and what it allows."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(f"{name}: {problem}")
+        self.name = name
+
+
+class Setting:
+    """One setting: its name, type and limits; `also` are allowed values outside them."""
+
+    def __init__(
+        self,
+        name: str,
+        default: Any,
+        kind: str = "",
+        at_least: float | None = None,
+        at_most: float | None = None,
+        also: tuple[int, ...] = (),
+        one_of: tuple[str, ...] = (),
+        any_case: bool = False,
+        help: str = "",
+        synonyms: tuple[str, ...] = (),
+    ) -> None:
+        self.name, self.default, self.kind, self.help = name, default, kind, help
+        self.at_least, self.at_most, self.also = at_least, at_most, also
+        self.one_of, self.any_case = one_of, any_case
+        self.synonyms = synonyms
+        self.attribute = ""
+        self.nullable = default is None
+
+    def __set_name__(self, owner: type[Settings], attribute: str) -> None:
+        self.attribute = attribute
+        annotation, _, rest = owner.__annotations__[attribute].partition(" | ")
+        self.kind = KINDS[annotation]
+        self.nullable = rest == "None"
+
+    @property
+    def sensitive(self) -> bool:
+        """Whether the value must not be shown."""
+        return self.kind == "password"
+
+    def parse(self, text: str) -> Any:
+        """The value that a property's text means. Raises SettingsError."""
+        value = self._convert(text.strip() if self.kind != "password" else text)
+        self.check(value)
+        return value
+
+    def _convert(self, text: str) -> Any:
+        match self.kind:
+            case "boolean":
+                if text.lower() not in ("true", "false"):
+                    raise self._wrong(text)
+                return text.lower() == "true"
+            case "short" | "int" | "long":
+                top = 1 << BITS[self.kind]
+                if not INTEGER.fullmatch(text) or not -top <= int(text) < top:
+                    raise self._wrong(text)
+                return int(text)
+            case "double":
+                if not NUMBER.fullmatch(text):
+                    raise self._wrong(text)
+                return float(text)
+            case "list":
+                return tuple(item.strip() for item in text.split(",")) if text else ()
+        return text
+
+    def check(self, value: Any) -> None:
+        """Raise SettingsError where a value is outside what the setting allows."""
+        if value is None:
+            if not self.nullable:
+                raise SettingsError(self.name, f"has to be set: {self.allowed()}")
+            return
+        if isinstance(value, tuple):
+            if len(set(value)) < len(value) or "" in value:
+                listed = ",".join(value)
+                raise SettingsError(self.name, f"{listed!r} has a name twice or an empty one")
+            wrong = self.one_of and any(item not in self.one_of for item in value)
+        elif self.one_of:
+            wrong = (value.upper() if self.any_case else value) not in self.one_of
+        elif value in self.also:
+            wrong = False
+        else:
+            wrong = (self.at_least is not None and value < self.at_least) or (
+                self.at_most is not None and value > self.at_most
+            )
+        if wrong:
+            raise self._wrong(self.text(value))
+
+    def _wrong(self, text: str | None) -> SettingsError:
+        return SettingsError(self.name, f"{text!r} is not allowed, must be {self.allowed()}")
+
+    def allowed(self) -> str:
+        """What may be set, for a human."""
+        if self.kind == "boolean":
+            return "true or false"
+        if self.one_of:
+            choice = ", ".join(self.one_of)
+            return f"a list of {choice}" if self.kind == "list" else f"one of {choice}"
+        words = {"list": "a list of names with commas", "short": "a whole number (16 bits)",
+                 "int": "a whole number (32 bits)", "long": "a whole number (64 bits)",
+                 "double": "a number"}.get(self.kind, f"a {self.kind}")
+        if self.at_least is not None:
+            words += f", at least {self.at_least}"
+        if self.at_most is not None:
+            words += f", at most {self.at_most}"
+        if self.also:
+            words += ", or " + ", ".join(map(str, self.also))
+        return words
+
+    def text(self, value: Any) -> str | None:
+        """A value as Kafka's tools print it; None for none and for what is secret."""
+        if value is None or self.sensitive:
+            return None
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, tuple):
+            return ",".join(value)
+        return str(value)
+
+
+def setting(
+    name: str,
+    default: Any,
+    *,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    also: tuple[int, ...] = (),
+    one_of: tuple[str, ...] = (),
+    any_case: bool = False,
+    synonyms: tuple[str, ...] = (),
+    help: str,
+) -> Any:
+    """Declare a setting of a Settings class; the attribute's annotation says its type."""
+    return Setting(
+        name, default, at_least=at_least, at_most=at_most, also=also, one_of=one_of,
+        any_case=any_case, synonyms=synonyms, help=help,
+    )
+
+
+class Settings:
+    """Declared settings with their values; what was not set has its default."""
+
+    declared: ClassVar[dict[str, Setting]] = {}
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        own = {s.name: s for s in vars(cls).values() if isinstance(s, Setting)}
+        cls.declared = {**cls.declared, **own}
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        """Take the properties in `texts` that are declared here. Raises SettingsError."""
+        for name, declared in self.declared.items():
+            text = texts.get(name)
+            self.__dict__[declared.attribute] = (
+                declared.default if text is None else declared.parse(text)
+            )
+
+    def value(self, name: str) -> Any:
+        """The value of the setting with this name in Kafka's spelling."""
+        return self.__dict__[self.declared[name].attribute]
+
+
+def hours(count: int) -> int:
+    """Hours in milliseconds."""
+    return count * 3_600_000
+
+
+def days(count: int) -> int:
+    """Days in milliseconds."""
+    return count * 86_400_000

@@ -1,7 +1,7 @@
 """What a setting's value is and where it comes from, in Kafka's order, for DescribeConfigs.
 
-A topic's setting is its own, else what the broker's properties of the same meaning say: set for this broker,
-for all brokers, in server.properties, and Kafka's default at last.
+A topic's setting is its own, else what the broker's properties of the same meaning say: set for
+this broker, for all brokers, in server.properties, and Kafka's default at last.
 """
 
 from __future__ import annotations
@@ -87,8 +87,9 @@ def topic_entries(
             for synonym, factor in names
             if synonym in layer
         ]
-        found += _defaults(setting, names)
-        first, factor = found[0]
+        found += _defaults(names)
+        standard = Synonym(name, setting.text(setting.default), Source.DEFAULT)
+        first, factor = found[0] if found else (standard, 1)
         value = None if first.value is None else convert_unit(first.value, factor)
         yield Entry(
             name, value, first.source, setting.kind, False, setting.sensitive,
@@ -96,15 +97,16 @@ def topic_entries(
         )
 
 
-def _defaults(setting: Setting, names: list[tuple[str, int]]) -> list[tuple[Synonym, int]]:
-    """The broker's properties that have a default; without any, the topic's own."""
+def _defaults(names: list[tuple[str, int]]) -> list[tuple[Synonym, int]]:
+    """The broker's properties that have a default."""
     known = kafka_settings("broker")
-    found = [
-        (Synonym(name, known[name].setting.text(known[name].setting.default), Source.DEFAULT), factor)
-        for name, factor in names
-        if name in known and known[name].setting.default is not None
+    return [
+        (Synonym(name, setting.text(setting.default), Source.DEFAULT), factor)
+        for setting, name, factor in (
+            (known[name].setting, name, factor) for name, factor in names if name in known
+        )
+        if setting.default is not None
     ]
-    return found or [(Synonym(setting.name, setting.text(setting.default), Source.DEFAULT), 1)]
 
 
 def broker_entries(broker: BrokerContext, image: MetadataImage) -> Iterator[Entry]:
@@ -128,7 +130,7 @@ def broker_entries(broker: BrokerContext, image: MetadataImage) -> Iterator[Entr
             if standard is not None and standard.default is not None:
                 found.append(Synonym(other, standard.text(standard.default), Source.DEFAULT))
         read_only = update == "read-only" and setting is not None
-        yield _entry(name, setting, found, Source.DEFAULT, read_only)
+        yield _entry(name, setting, found, read_only)
 
 
 def _same_meaning(name: str) -> list[str]:
@@ -145,7 +147,7 @@ def all_brokers_entries(image: MetadataImage) -> Iterator[Entry]:
     known = kafka_settings("broker")
     for name, value in sorted(image.config_of("broker", "").items()):
         setting = known[name].setting if name in known else None
-        yield _entry(name, setting, [Synonym(name, value, Source.ALL_BROKERS)], Source.DEFAULT, False)
+        yield _entry(name, setting, [Synonym(name, value, Source.ALL_BROKERS)], False)
 
 
 def group_entries(
@@ -158,12 +160,14 @@ def group_entries(
         setting = group_setting.setting
         found = [Synonym(name, own[name], Source.GROUP)] if name in own else []
         for other in setting.synonyms:
-            found += [Synonym(other, layer[other], source) for source, layer in layers if other in layer]
+            found += [
+                Synonym(other, layer[other], source) for source, layer in layers if other in layer
+            ]
             standard = known[other].setting
             found.append(Synonym(other, standard.text(standard.default), Source.DEFAULT))
         if not setting.synonyms:
             found.append(Synonym(name, setting.text(setting.default), Source.DEFAULT))
-        yield _entry(name, setting, found, Source.DEFAULT, False)
+        yield _entry(name, setting, found, False)
 
 
 def client_metrics_entries(own: Mapping[str, str]) -> Iterator[Entry]:
@@ -172,7 +176,7 @@ def client_metrics_entries(own: Mapping[str, str]) -> Iterator[Entry]:
         found = [Synonym(name, own[name], Source.CLIENT_METRICS)] if name in own else []
         setting = known.setting
         if found:
-            yield _entry(name, setting, found, Source.DEFAULT, False)
+            yield _entry(name, setting, found, False)
         else:
             default = setting.text(setting.default)
             yield Entry(name, default, Source.DEFAULT, setting.kind, False, False, (), setting.help)
@@ -182,7 +186,6 @@ def _entry(
     name: str,
     setting: Setting | None,
     synonyms: Iterable[Synonym],
-    source: Source,
     read_only: bool,
 ) -> Entry:
     # What nobody declared may be anything, a password too: Kafka does not show it either.
@@ -190,7 +193,7 @@ def _entry(
     shown = tuple(
         Synonym(each.name, None, each.source) if sensitive else each for each in synonyms
     )
-    first = shown[0] if shown else Synonym(name, None, source)
+    first = shown[0] if shown else Synonym(name, None, Source.DEFAULT)
     return Entry(
         name,
         first.value,

@@ -1,4 +1,4 @@
-"""What may be set on a running cluster: which settings a resource has, and which values they take."""
+"""What may be set on a running cluster: which settings a resource has, and what they allow."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ MATCHED = (
     "client_source_address", "client_source_port",
 )
 """What a subscription to client metrics may match (KIP-714)."""
-GROUP_LIMITS = re.compile(r"(consumer|share|streams)\.((?:session|heartbeat)\.(?:timeout|interval)\.ms)")
+GROUP_LIMITS = re.compile(
+    r"(consumer|share|streams)\.((?:session|heartbeat)\.(?:timeout|interval)\.ms)"
+)
+"""Settings of groups that the broker's group.<type>.min.* and .max.* bound."""
 
 
 def rules_for(node_id: int, static: Mapping[str, str]) -> dict[str, ConfigRules]:
-    """The rules of each type of resource, as broker `node_id` with these properties applies them."""
+    """The rules of each type of resource, as broker `node_id` with these properties has them."""
 
     def check_broker(name: str, configs: Mapping[str, str], changed: frozenset[str]) -> None:
         _check_broker(node_id, name, configs, changed)
@@ -31,7 +34,7 @@ def rules_for(node_id: int, static: Mapping[str, str]) -> dict[str, ConfigRules]
         _check_group(static, configs)
 
     return {
-        "topic": ConfigRules(_topic_list, lambda name, configs, changed: check_topic_configs(configs)),
+        "topic": ConfigRules(_topic_list, _check_topic),
         "broker": ConfigRules(lambda name: _list(_broker_setting(name)), check_broker),
         "group": ConfigRules(lambda name: _known_list("group", name), check_group),
         "client-metrics": ConfigRules(
@@ -42,6 +45,10 @@ def rules_for(node_id: int, static: Mapping[str, str]) -> dict[str, ConfigRules]
 
 def _topic_list(name: str) -> str | None:
     return _list(TopicConfig.declared.get(name))
+
+
+def _check_topic(name: str, configs: Mapping[str, str], changed: frozenset[str]) -> None:
+    check_topic_configs(configs)
 
 
 def _known_list(scope: str, name: str) -> str | None:
@@ -108,14 +115,13 @@ def _check_group(static: Mapping[str, str], configs: Mapping[str, str]) -> None:
         limited = GROUP_LIMITS.fullmatch(name)
         if limited is None or not isinstance(value, int):
             continue
-        for word, wrong in (("min", lambda v, limit: v < limit), ("max", lambda v, limit: v > limit)):
+        for word, relation in (("min", "greater"), ("max", "less")):
             limit_name = f"group.{limited[1]}.{word}.{limited[2]}"
             if limit_name not in broker:
                 continue
             setting = broker[limit_name].setting
             limit = setting.parse(static[limit_name]) if limit_name in static else setting.default
-            if wrong(value, limit):
-                relation = "greater" if word == "min" else "less"
+            if value < limit if word == "min" else value > limit:
                 raise InvalidConfig(f"{name} must be {relation} than or equal to {limit_name}")
 
 

@@ -22,5 +22,6 @@ class ProducerIds:
         async with self.refilling:
             for producer_id in self.block:
                 return producer_id
-            self.block = iter(await self.metadata_log.decide(take_producer_ids))
+            block = await self.metadata_log.decide(take_producer_ids)
+            self.block = iter(block)
             return next(self.block)

@@ -36,7 +36,7 @@ def new_topic_id() -> bytes:
 
 
 def topic_defaults(broker: BrokerContext, image: MetadataImage) -> TopicDefaults:
-    """What a topic gets that does not say: the broker's settings, with no more replicas than brokers."""
+    """What a topic gets that does not say; no more replicas than there are brokers."""
     config = broker.config
     return TopicDefaults(
         config.num_partitions,
@@ -82,7 +82,7 @@ async def create_missing(broker: BrokerContext, names: Collection[str]) -> None:
 
 
 def _may_be_automatic(name: str) -> bool:
-    """Whether the first use may make a topic: the coordinators' own ones wait for their coordinators."""
+    """Whether its first use may make a topic: coordinators make theirs themselves."""
     return is_legal_name(name) and name not in (TRANSACTIONS_TOPIC, SHARE_STATE_TOPIC)
 
 

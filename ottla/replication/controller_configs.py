@@ -102,11 +102,9 @@ def _alter(
         _apply(after, change, rules)
     changed = frozenset(change.name for change in alteration.changes)
     rules.check(name, after, changed)
-    removed = [ConfigSet(kind, name, key, None) for key in before if key not in after]
-    return removed + [
-        ConfigSet(kind, name, key, value)
-        for key, value in after.items()
-        if before.get(key) != value
+    return [
+        *(ConfigSet(kind, name, key, None) for key in before if key not in after),
+        *(ConfigSet(kind, name, k, value) for k, value in after.items() if before.get(k) != value),
     ]
 
 

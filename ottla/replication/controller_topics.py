@@ -69,7 +69,7 @@ class TopicDefaults:
 
 @dataclass(frozen=True, slots=True)
 class TopicAnswer:
-    """What became of one topic: an error, or None and its id (and partitions where they are new)."""
+    """What became of one topic: an error, or None and its id, and partitions that are new."""
 
     name: str | None
     error: ProtocolError | None = None
@@ -221,9 +221,11 @@ def delete_topics(
     answered = set()
     for name, topic_id in wanted:
         try:
+            if name is not None and names[name] > 1:
+                raise InvalidRequest("Duplicate topic name.")
+            if ids[topic_id] > 1:
+                raise InvalidRequest("Duplicate topic id.")
             found, found_id = _find_topic(image, name, topic_id)
-            if names[found] > 1 or ids[found_id] > 1:
-                raise InvalidRequest("Duplicate topic name or topic id.")
             if names[found] and ids[found_id]:
                 raise InvalidRequest(
                     "The provided topic name maps to an ID that was already supplied."

@@ -1,4 +1,4 @@
-"""Which names a topic may have. Directories are named after topics, so nothing else gets past here."""
+"""Which names a topic may have. Directories are named after topics: nothing else gets past."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 SHARE_STATE_TOPIC = "__share_group_state"
 METADATA_TOPICS = frozenset({"__cluster_metadata", "__ottla_metadata"})
-"""Names of metadata logs, Kafka's and ours: no topic, and no directory of a topic, may be called so."""
+"""Names of metadata logs, Kafka's and ours: no topic may be called so."""
 
 
 class Names(Sized, Container[str], Iterable[str], Protocol):
@@ -46,7 +46,7 @@ def is_legal_name(name: str) -> bool:
 
 
 def colliding_name(name: str, names: Names) -> str | None:
-    """Another one of `names` that differs from `name` in '.' for '_' only: metrics take both for one.
+    """Another one of `names` that differs in '.' for '_' only: metrics take both for one.
 
     Few such characters are tried out, many are looked for, whichever costs less.
     """

@@ -1,4 +1,4 @@
-"""Decisions about topics: what is created, deleted, widened, and what is refused with which code."""
+"""Decisions about topics: what is created, deleted, widened, and refused with which code."""
 
 from __future__ import annotations
 
@@ -171,8 +171,8 @@ def test_what_cannot_be_deleted_is_told_with_kafkas_code() -> None:
     decision = delete_topics(
         image,
         [
-            ("nobody", NO_ID), (None, b"?" * 16), (None, NO_ID), ("b", a_id), ("a", NO_ID), ("a", NO_ID),
-            ("c", NO_ID), (None, c_id),
+            ("nobody", NO_ID), (None, b"?" * 16), (None, NO_ID), ("b", a_id),
+            ("a", NO_ID), ("a", NO_ID), ("c", NO_ID), (None, c_id),
         ],
     )
     assert not decision.records

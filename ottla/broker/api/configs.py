@@ -1,4 +1,6 @@
-"""DescribeConfigs (key 32), AlterConfigs (33), IncrementalAlterConfigs (44), ListConfigResources (74)."""
+"""Settings: DescribeConfigs (key 32), AlterConfigs (33), IncrementalAlterConfigs (44), and
+ListConfigResources (74).
+"""
 
 from __future__ import annotations
 
@@ -108,7 +110,8 @@ def _entries(resource_type: int, name: str, context: RequestContext) -> Iterator
             raise InvalidRequest(f"Broker id must be an integer, but it is: {name}")
         if int(name) != broker.node_id:
             raise InvalidRequest(
-                f"Unexpected broker id, expected {broker.node_id} or empty string, but received {name}"
+                f"Unexpected broker id, expected {broker.node_id} or empty string,"
+                f" but received {name}"
             )
         return broker_entries(broker, image)
     if resource_type == ResourceType.GROUP:
@@ -255,7 +258,7 @@ def list_config_resources(
     return ListConfigResourcesResponse(
         error_code=int(ErrorCode.NONE),
         config_resources=[
-            ListConfigResourcesResponse.ConfigResource(resource_name=name, resource_type=kind_number)
-            for kind_number, name in found
+            ListConfigResourcesResponse.ConfigResource(resource_name=name, resource_type=number)
+            for number, name in found
         ],
     )

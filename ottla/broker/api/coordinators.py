@@ -27,7 +27,8 @@ def find_coordinator(
                 key=key, node_id=-1, host="", port=-1,
                 error_code=int(error.code), error_message=error.message,
             )
-            for key, error in ((key, _find(request.key_type, key)) for key in request.coordinator_keys)
+            for key in request.coordinator_keys
+            for error in (_find(request.key_type, key),)
         ]
     )
 

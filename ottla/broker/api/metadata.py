@@ -1,4 +1,4 @@
-"""Metadata (key 3), DescribeCluster (60), DescribeTopicPartitions (75): who is there and who leads what.
+"""Metadata (key 3), DescribeCluster (60), DescribeTopicPartitions (75): who leads what.
 
 A client learns every broker at the endpoint of the listener that it came through itself.
 """
@@ -17,7 +17,6 @@ from ottla.wire.errors import (
     ErrorCode,
     InvalidRequest,
     InvalidTopic,
-    MalformedMessage,
     ProtocolError,
 )
 from ottla.wire.messages import (
@@ -40,7 +39,7 @@ PARTITIONS_PER_ANSWER_MAX = 2000
 
 @handles(ApiKey.METADATA, versions=range(0, 14))
 async def metadata(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
-    """Tell the brokers and the topics asked for, creating those that are missing if both sides want it."""
+    """Tell brokers and topics; missing topics are created if client and broker allow it."""
     topics = request.topics
     try:
         _require_sense(request, context.version)
@@ -57,22 +56,20 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
         answers = [_topic_by_id(topic_id, image, request, context) for topic_id in ids]
         return _metadata_response(request, context, image, answers)
     names = dict.fromkeys(topic.name or "" for topic in topics)
-    may_create = request.allow_auto_topic_creation and context.broker.config.auto_create_topics_enable
-    if may_create and any(name not in context.broker.image.topics for name in names):
-        await create_missing(context.broker, names)
+    broker = context.broker
+    if request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
+        await create_missing(broker, names)
     image = context.broker.image
     answers = [_topic_by_name(name, image, request, context) for name in names]
     return _metadata_response(request, context, image, answers)
 
 
 def _require_sense(request: MetadataRequest, version: int) -> None:
-    if version >= 12:
-        return
     for topic in request.topics or ():
-        if topic.topic_id != NO_ID:
+        if topic.topic_id != NO_ID and version < 12:
             raise InvalidRequest(f"version {version} of Metadata does not look topics up by id")
-        if topic.name is None:
-            raise InvalidRequest(f"version {version} of Metadata asks for topics by name")
+        if topic.name is None and (topic.topic_id == NO_ID or version < 12):
+            raise InvalidRequest("a topic is asked for without a name")
 
 
 def _refused(request: MetadataRequest, error: ProtocolError) -> MetadataResponse:
@@ -144,7 +141,12 @@ def _topic_by_name(
     if topic is not None:
         return _known_topic(topic, request, context)
     return MetadataResponse.Topic(
-        error_code=int(_why_unknown(name)), name=name, is_internal=is_internal(name)
+        error_code=int(_why_unknown(name)),
+        name=name,
+        is_internal=is_internal(name),
+        topic_authorized_operations=(
+            TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+        ),
     )
 
 
@@ -226,29 +228,31 @@ def describe_topic_partitions(
     request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
     """Tell topics in the order of their names, page by page (KIP-966)."""
-    image = context.broker.image
-    names = {topic.name for topic in request.topics} or image.topics.keys()
-    first = 0
-    if request.cursor is not None:
-        first = request.cursor.partition_index
-        if first < 0:
-            raise MalformedMessage(f"DescribeTopicPartitions: cursor at partition {first}")
-        names = {name for name in names if name >= request.cursor.topic_name}
+    image, cursor = context.broker.image, request.cursor
+    asked = {topic.name for topic in request.topics}
+    names = asked or image.topics.keys()
+    if cursor is not None:
+        if cursor.partition_index < 0 or (asked and cursor.topic_name not in asked):
+            return _misplaced_cursor(request)
+        names = {name for name in names if name >= cursor.topic_name}
     limit = min(max(request.response_partition_limit, 1), PARTITIONS_PER_ANSWER_MAX)
     response = DescribeTopicPartitionsResponse()
     for name in sorted(names):
+        if limit == 0:
+            response.next_cursor = _cursor(name, 0)
+            break
         topic = image.topics.get(name)
-        start = first if request.cursor and name == request.cursor.topic_name else 0
         if topic is None:
             response.topics.append(
                 DescribeTopicPartitionsResponse.Topic(
-                    error_code=int(_why_unknown(name)), name=name, is_internal=is_internal(name)
+                    error_code=int(_why_unknown(name)),
+                    name=name,
+                    is_internal=is_internal(name),
+                    topic_authorized_operations=TOPIC_OPERATIONS,
                 )
             )
             continue
-        if limit == 0:
-            response.next_cursor = _cursor(name, start)
-            break
+        start = cursor.partition_index if cursor and name == cursor.topic_name else 0
         end = min(start + limit, len(topic.partitions))
         response.topics.append(_described(topic, range(start, end), context))
         limit -= max(end - start, 0)
@@ -256,6 +260,18 @@ def describe_topic_partitions(
             response.next_cursor = _cursor(name, end)
             break
     return response
+
+
+def _misplaced_cursor(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+    """A cursor before partition 0, or at a topic that is not asked for: told in each topic."""
+    return DescribeTopicPartitionsResponse(
+        topics=[
+            DescribeTopicPartitionsResponse.Topic(
+                error_code=int(ErrorCode.INVALID_REQUEST), name=topic.name
+            )
+            for topic in request.topics
+        ]
+    )
 
 
 def _cursor(name: str, index: int) -> DescribeTopicPartitionsResponse.NextCursor:

@@ -58,13 +58,13 @@ async def create_topics_api(
 def _created(answer: TopicAnswer, context: RequestContext) -> CreateTopicsResponse.Topic:
     if answer.error is not None:
         return CreateTopicsResponse.Topic(
-            name=answer.name,
+            name=answer.name or "",
             error_code=int(answer.error.code),
             error_message=answer.error.message or None,
             configs=[],
         )
     return CreateTopicsResponse.Topic(
-        name=answer.name,
+        name=answer.name or "",
         topic_id=answer.topic_id,
         error_code=0,
         error_message=None,
@@ -74,7 +74,9 @@ def _created(answer: TopicAnswer, context: RequestContext) -> CreateTopicsRespon
     )
 
 
-def _configs(answer: TopicAnswer, context: RequestContext) -> list[CreateTopicsResponse.Topic.Config]:
+def _configs(
+    answer: TopicAnswer, context: RequestContext
+) -> list[CreateTopicsResponse.Topic.Config]:
     """Every setting of a new topic, its own and those that it has from the broker (KIP-525)."""
     return [
         CreateTopicsResponse.Topic.Config(
@@ -93,6 +95,7 @@ async def delete_topics_api(
     request: DeleteTopicsRequest, context: RequestContext
 ) -> DeleteTopicsResponse:
     """Delete topics by name, or by id from version 6 on."""
+    wanted: list[tuple[str | None, bytes]]
     if context.version < 6:
         wanted = [(name, NO_ID) for name in request.topic_names]
     else:

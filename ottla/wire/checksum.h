@@ -1,7 +1,8 @@
 /* CRC-32C (Castagnoli), the checksum of record batches v2: the reflected polynomial 0x82f63b78
  * (RFC 3720, B.4). Two ways of equal result: the processor's instruction on three streams at once,
  * and eight tables. The instruction is allowed for its one function only, so the rest of the build
- * runs on any processor. */
+ * runs on any processor. CRC-32 of messages v0 and v1, polynomial 0xedb88320 (RFC 1952), has the
+ * tables only. */
 
 #ifndef OTTLA_CHECKSUM_H
 #define OTTLA_CHECKSUM_H
@@ -12,12 +13,13 @@
 
 enum { OTTLA_LANE = 512 };                     /* bytes of one of the three streams */
 
-static uint32_t ottla_crc_tables[8][256];
+static uint32_t ottla_crc32c_tables[8][256];
+static uint32_t ottla_crc32_tables[8][256];
 static uint32_t ottla_skip_one[4][256];        /* what a checksum becomes behind OTTLA_LANE zeros */
 static uint32_t ottla_skip_two[4][256];        /* ... and behind twice as many */
 
-static uint32_t ottla_crc32c_table(uint32_t crc, const uint8_t *at, size_t size) {
-    const uint32_t (*table)[256] = (const uint32_t (*)[256])ottla_crc_tables;
+static uint32_t ottla_crc_by_tables(
+    const uint32_t (*table)[256], uint32_t crc, const uint8_t *at, size_t size) {
     for (; size >= 8; size -= 8, at += 8) {
         uint32_t low = crc ^ ((uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16
             | (uint32_t)at[3] << 24);
@@ -27,6 +29,14 @@ static uint32_t ottla_crc32c_table(uint32_t crc, const uint8_t *at, size_t size)
     }
     for (; size; size--, at++) crc = table[0][(crc ^ *at) & 255] ^ crc >> 8;
     return crc;
+}
+
+static uint32_t ottla_crc32c_table(uint32_t crc, const uint8_t *at, size_t size) {
+    return ottla_crc_by_tables((const uint32_t (*)[256])ottla_crc32c_tables, crc, at, size);
+}
+
+static uint32_t ottla_crc32_table(uint32_t crc, const uint8_t *at, size_t size) {
+    return ottla_crc_by_tables((const uint32_t (*)[256])ottla_crc32_tables, crc, at, size);
 }
 
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -95,18 +105,21 @@ static void ottla_fill_skip(uint32_t table[4][256], size_t zeros) {
             table[k][byte] = ottla_crc32c_table(byte << 8 * k, nothing, zeros);
 }
 
-/* Fills the tables, once, before the first checksum; whether the processor has the instruction. */
-static int ottla_crc_prepare(void) {
+static void ottla_fill_tables(uint32_t table[8][256], uint32_t polynomial) {
     for (uint32_t byte = 0; byte < 256; byte++) {
         uint32_t crc = byte;
-        for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78u : 0);
-        ottla_crc_tables[0][byte] = crc;
+        for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? polynomial : 0);
+        table[0][byte] = crc;
     }
     for (int k = 1; k < 8; k++)
-        for (int byte = 0; byte < 256; byte++) {
-            uint32_t crc = ottla_crc_tables[k - 1][byte];
-            ottla_crc_tables[k][byte] = ottla_crc_tables[0][crc & 255] ^ crc >> 8;
-        }
+        for (int byte = 0; byte < 256; byte++)
+            table[k][byte] = table[0][table[k - 1][byte] & 255] ^ table[k - 1][byte] >> 8;
+}
+
+/* Fills the tables, once, before the first checksum; whether the processor has the instruction. */
+static int ottla_crc_prepare(void) {
+    ottla_fill_tables(ottla_crc32c_tables, 0x82f63b78u);
+    ottla_fill_tables(ottla_crc32_tables, 0xedb88320u);
     if (!ottla_crc_hardware_present()) return 0;
     ottla_fill_skip(ottla_skip_one, OTTLA_LANE);
     ottla_fill_skip(ottla_skip_two, 2 * OTTLA_LANE);

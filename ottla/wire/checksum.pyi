@@ -6,3 +6,6 @@ def crc32c_of(data: bytes | bytearray | memoryview) -> int:
 
 def crc32c_by_table(data: bytes | bytearray | memoryview) -> int:
     """The same without the processor's instruction, for processors that lack it."""
+
+def crc32_of(data: bytes | bytearray | memoryview) -> int:
+    """CRC-32 (as zlib's) of a contiguous bytes-like object."""

@@ -1,7 +1,8 @@
 # cython: boundscheck=False, wraparound=False
 """CRC-32C of record batches: the processor's instruction where there is one, tables elsewhere.
 
-Chosen once, when this module is imported. Reference: RFC 3720, B.4.
+Chosen once, when this module is imported. And CRC-32 of the older message formats, by tables.
+References: RFC 3720, B.4; RFC 1952, 8.
 """
 
 from libc.stdint cimport uint8_t, uint32_t
@@ -9,6 +10,7 @@ from libc.stdint cimport uint8_t, uint32_t
 cdef extern from "checksum.h":
     int ottla_crc_prepare() noexcept nogil
     uint32_t ottla_crc32c_table(uint32_t crc, const uint8_t *at, size_t size) noexcept nogil
+    uint32_t ottla_crc32_table(uint32_t crc, const uint8_t *at, size_t size) noexcept nogil
     uint32_t ottla_crc32c_hardware(uint32_t crc, const uint8_t *at, size_t size) noexcept nogil
 
 cdef bint has_hardware = ottla_crc_prepare() != 0
@@ -18,6 +20,10 @@ cdef uint32_t crc32c(const uint8_t *data, size_t size) noexcept nogil:
     if has_hardware:
         return ottla_crc32c_hardware(0xffffffff, data, size) ^ <uint32_t>0xffffffff
     return ottla_crc32c_table(0xffffffff, data, size) ^ <uint32_t>0xffffffff
+
+
+cdef uint32_t crc32(const uint8_t *data, size_t size) noexcept nogil:
+    return ottla_crc32_table(0xffffffff, data, size) ^ <uint32_t>0xffffffff
 
 
 HARDWARE = has_hardware
@@ -33,3 +39,8 @@ def crc32c_by_table(const uint8_t[::1] data not None):
     cdef uint32_t crc = ottla_crc32c_table(
         0xffffffff, &data[0] if data.shape[0] else NULL, data.shape[0])
     return crc ^ <uint32_t>0xffffffff
+
+
+def crc32_of(const uint8_t[::1] data not None):
+    """CRC-32 (as zlib's) of a contiguous bytes-like object."""
+    return crc32(&data[0] if data.shape[0] else NULL, data.shape[0])

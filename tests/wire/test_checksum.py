@@ -1,11 +1,13 @@
 """CRC-32C by instruction and by table, against the crc32c package."""
 
+import zlib
+
 import crc32c as oracle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.wire.checksum import crc32c_by_table, crc32c_of
+from ottla.wire.checksum import crc32_of, crc32c_by_table, crc32c_of
 
 WAYS = pytest.mark.parametrize("checksum", [crc32c_of, crc32c_by_table])
 
@@ -36,3 +38,8 @@ def test_sizes_and_alignments_around_the_stream_borders(checksum):
 @WAYS
 def test_writable_buffers_are_taken(checksum):
     assert checksum(bytearray(b"abc")) == checksum(memoryview(b"abc")) == oracle.crc32c(b"abc")
+
+
+@given(data=st.binary(max_size=600))
+def test_crc_32_is_zlibs(data):
+    assert crc32_of(data) == zlib.crc32(data)

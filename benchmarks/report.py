@@ -1,0 +1,44 @@
+"""Results as dated JSON and as a Markdown table in `results/`."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks import machine
+
+RESULTS = Path(__file__).with_name("results")
+
+
+def spread(values: Sequence[float], digits: int = 2) -> str:
+    """Median and range: `1.20 (1.10–1.40)`."""
+    median, low, high = statistics.median(values), min(values), max(values)
+    return f"{median:.{digits}f} ({low:.{digits}f}–{high:.{digits}f})"
+
+
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> str:
+    """How many times Kafka's median ours is."""
+    return f"{statistics.median(ours) / statistics.median(theirs):.2f} ×"
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def write(question: str, name: str, text: str, measured: dict[str, Any]) -> None:
+    """Write `results/<date>-<name>.json` and `.md`, and print the table."""
+    facts = machine.description()
+    base = RESULTS / f"{datetime.now(UTC):%Y-%m-%d}-{name}"
+    RESULTS.mkdir(exist_ok=True)
+    base.with_suffix(".json").write_text(
+        json.dumps({"machine": facts, "measured": measured}, indent=1) + "\n"
+    )
+    where = ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in facts.items())
+    base.with_suffix(".md").write_text(f"# {question}\n\n{text}\n\nMachine: {where}.\n")
+    print(f"{question}\n\n{text}\n", flush=True)

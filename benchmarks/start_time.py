@@ -1,0 +1,88 @@
+"""How long from `ottla server start` to the first Metadata reply, and what does an idle broker use?
+
+The start is timed from the exec of the command; ApiVersions and Metadata are polled every 10 ms.
+Formatting Kafka's data is not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks import machine, report
+from benchmarks.peers.kafka.ready import wait_until_ready
+from compat_tests.brokers import KafkaBroker, OttlaBroker, free_port
+
+SETTLE_SECONDS, IDLE_SECONDS = 3.0, 5.0
+Figures = dict[str, list[float]]
+
+
+def start_ottla(directory: Path) -> tuple[OttlaBroker, float]:
+    """A started broker, and its milliseconds to Metadata."""
+    broker = OttlaBroker(directory, port=free_port())
+    began_ns = time.time_ns()
+    broker.spawn()
+    _, metadata_ms = wait_until_ready("127.0.0.1", broker.port, 30, began_ns, broker.pid)
+    broker.wait_for_ready_line()
+    return broker, metadata_ms
+
+
+def start_kafka(directory: Path) -> tuple[KafkaBroker, float]:
+    """The same of Apache Kafka."""
+    broker = KafkaBroker(directory)
+    broker.start()
+    return broker, broker.started_ms
+
+
+def measure(kind: str, rounds: int) -> Figures:
+    """Start, idle, stop, again over the same data; the first start is over empty data."""
+    figures: Figures = {
+        "first_ms": [],
+        "again_ms": [],
+        "ready_cpu_s": [],
+        "idle_mb": [],
+        "idle_cpu_percent": [],
+    }
+    with tempfile.TemporaryDirectory() as directory:
+        for number in range(rounds):
+            start = start_ottla if kind == "ottla" else start_kafka
+            broker, metadata_ms = start(Path(directory))
+            figures["again_ms" if number else "first_ms"].append(metadata_ms)
+            figures["ready_cpu_s"].append(machine.cpu_seconds(broker.pid))
+            time.sleep(SETTLE_SECONDS)
+            before = machine.cpu_seconds(broker.pid)
+            time.sleep(IDLE_SECONDS)
+            used = machine.cpu_seconds(broker.pid) - before
+            figures["idle_cpu_percent"].append(100 * used / IDLE_SECONDS)
+            figures["idle_mb"].append(machine.resident_mb(broker.pid))
+            broker.stop()
+    return figures
+
+
+def main() -> None:
+    """The command."""
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--rounds", type=int, default=6)
+    rounds = arguments.parse_args().rounds
+    measured = {"ottla": measure("ottla", rounds), "kafka": measure("kafka", max(rounds // 2, 2))}
+    names = {
+        "first_ms": ("empty data, ms to Metadata", 0),
+        "again_ms": ("restart, ms to Metadata", 0),
+        "ready_cpu_s": ("CPU-s until ready", 2),
+        "idle_mb": ("resident when idle, MiB", 1),
+        "idle_cpu_percent": ("CPU when idle, % of a core", 1),
+    }
+    rows = [
+        [text, *(report.spread(measured[kind][name], digits) for kind in ("ottla", "kafka"))]
+        for name, (text, digits) in names.items()
+    ]
+    text = report.table(["", "Ottla", "Kafka 4.3.1"], rows)
+    report.write(
+        "How long does a start take, and what does idling cost?", "start-time", text, measured
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from ottla.broker.producer_ids import ProducerIds
 
 if TYPE_CHECKING:
     from ottla.broker.config import BrokerConfig
     from ottla.broker.flusher import Flusher
     from ottla.broker.metadata_log import MetadataLog
-    from ottla.broker.producer_ids import ProducerIds
     from ottla.log.clock import Clock
     from ottla.replication.metadata import MetadataImage
     from ottla.replication.replicas import Replicas
@@ -25,8 +26,11 @@ class BrokerContext:
     replicas: Replicas
     flusher: Flusher
     metadata_log: MetadataLog
-    producer_ids: ProducerIds
     coordinators: Any = None
+    producer_ids: ProducerIds = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.producer_ids = ProducerIds(self.metadata_log)
 
     @property
     def image(self) -> MetadataImage:

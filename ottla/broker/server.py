@@ -12,14 +12,17 @@ import sys
 from pathlib import Path
 
 from ottla.broker import api
-from ottla.broker.config import BrokerConfig, SettingsError
+from ottla.broker.config import BrokerConfig
 from ottla.broker.context import BrokerContext
 from ottla.broker.flusher import Flusher
+from ottla.broker.housekeeping import Housekeeping, high_watermarks
 from ottla.broker.listener import Listener
 from ottla.broker.metadata_log import MetadataLog
 from ottla.broker.producer_ids import ProducerIds
 from ottla.log.clock import Clock
 from ottla.log.disk import Disk
+from ottla.log.log_directory import StorageRefused
+from ottla.log.settings import SettingsError
 from ottla.log.storage import Storage
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.replicas import Replicas
@@ -38,15 +41,20 @@ class Server:
         self.disk = disk or Disk()
         self.clock = clock or Clock()
         self.listeners: list[Listener] = []
-        self.background: list[asyncio.TimerHandle] = []
 
     async def start(self) -> None:
         """Open the logs, fold the metadata, then listen."""
         loop = asyncio.get_running_loop()
         config = self.config
-        self.storage = Storage.open(self.disk, self.clock, config.log_directories())
-        self.store = StandaloneStore.open(self.storage, self.clock)
-        self.metadata_log = MetadataLog(self.store, loop)
+        self.storage = Storage.open(
+            self.disk,
+            self.clock,
+            [str(path) for path in config.log_directories()],
+            node_id=config.node_id,
+            on_failure=lambda path, reason: log.error("log directory %s failed: %s", path, reason),
+        )
+        store = StandaloneStore.open(self.storage, self.clock)
+        self.metadata_log = MetadataLog(store, loop)
         self.replicas = Replicas(
             config.node_id, self.storage, config.topic_log_config, config.ottla_acks_all_flush
         )
@@ -59,8 +67,10 @@ class Server:
         self.metadata_log.subscribe(self.replicas.follow)
         self._listen(loop)
         await self.metadata_log.register_broker(
-            config.node_id, [(listener.name, *self._advertised(listener)) for listener in self.listeners]
+            config.node_id,
+            [(listener.name, *self.advertised(listener)) for listener in self.listeners],
         )
+        self.housekeeping = Housekeeping(self.broker, self.storage, loop)
 
     def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
         from ottla.broker.api.fetch import Fetching
@@ -77,7 +87,8 @@ class Server:
                 )
             )
 
-    def _advertised(self, listener: Listener) -> tuple[str, int]:
+    def advertised(self, listener: Listener) -> tuple[str, int]:
+        """The host and port that clients of a listener are told."""
         return self.config.advertised(listener.name, listener.port)
 
     async def stop(self) -> None:
@@ -86,9 +97,10 @@ class Server:
             listener.stop_accepting()
         for listener in self.listeners:
             listener.close()
+        self.housekeeping.close()
         self.flusher.close()
         self.metadata_log.close()
-        self.storage.close()
+        self.storage.close(high_watermarks(self.replicas))
 
 
 async def _serve(config: BrokerConfig) -> None:
@@ -99,7 +111,7 @@ async def _serve(config: BrokerConfig) -> None:
     server = Server(config)
     await server.start()
     addresses = ",".join(
-        f"{listener.name}://{server._advertised(listener)[0]}:{server._advertised(listener)[1]}"
+        "{}://{}:{}".format(listener.name, *server.advertised(listener))
         for listener in server.listeners
     )
     directories = ",".join(str(path) for path in config.log_directories())
@@ -124,7 +136,7 @@ def run(properties: str | None, overrides: list[str]) -> int:
     _raise_descriptor_limit()
     try:
         asyncio.run(_serve(config))
-    except OSError as error:
+    except (OSError, StorageRefused) as error:
         print(f"ottla: {error}", file=sys.stderr)
         return 1
     return 0

@@ -66,6 +66,9 @@ class BrokerSettings(Settings):
         "default.replication.factor", 1, help="Replicas of a topic that does not say.")
     auto_create_topics_enable: bool = setting(
         "auto.create.topics.enable", True, help="Whether asking for a topic's metadata makes it.")
+    log_flush_offset_checkpoint_interval_ms: int = setting(
+        "log.flush.offset.checkpoint.interval.ms", 60_000, at_least=0,
+        help="How often recovery points and high watermarks are written down.")
     delete_topic_enable: bool = setting(
         "delete.topic.enable", True, help="Whether topics can be deleted.")
     producer_id_expiration_ms: int = setting(

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ottla.log.clock import Clock
+from ottla.log.config import LogConfig
 from ottla.log.partition_log import PartitionLog
+from ottla.log.storage import Storage
 from ottla.replication.metadata import (
     BrokerRegistered,
     ConfigSet,
@@ -38,6 +40,11 @@ class StandaloneStore:
     def __init__(self, log: PartitionLog, clock: Clock, cluster_id: str) -> None:
         self.log, self.clock, self.cluster_id = log, clock, cluster_id
         self.behind_snapshot = 0
+
+    @classmethod
+    def open(cls, storage: Storage, clock: Clock) -> StandaloneStore:
+        """The store in the first log directory that is online. Raises StorageFailed."""
+        return cls(storage.get_or_create(TOPIC, 0, None, LogConfig()), clock, storage.cluster_id)
 
     def load(self) -> MetadataImage:
         """Fold the log, from its last snapshot on."""

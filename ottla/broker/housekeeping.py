@@ -1,0 +1,84 @@
+"""What a broker does now and then: checkpoints, files that are due to go, producers that fell silent.
+
+Each round looks at everything in slices on the loop, and hands to a thread only calls that block in the kernel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from ottla.broker.context import BrokerContext
+from ottla.log import recovery
+from ottla.log.checkpoints import Partition as PartitionKey
+from ottla.log.storage import CheckpointTask, Storage
+from ottla.replication.replicas import Replicas
+from ottla.wire.errors import StorageFailed
+
+log = logging.getLogger("ottla.housekeeping")
+
+PARTITIONS_PER_SLICE = 200
+DELETIONS_SECONDS = 5.0
+EXPIRY_SECONDS = 600.0
+
+
+def high_watermarks(replicas: Replicas) -> Iterable[tuple[PartitionKey, int]]:
+    """What replication-offset-checkpoint holds."""
+    for partition in replicas:
+        yield (partition.topic, partition.index), partition.high_watermark
+
+
+class Housekeeping:
+    """The periodic work of one broker, from start to `close`."""
+
+    def __init__(
+        self, broker: BrokerContext, storage: Storage, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.broker, self.storage, self.loop = broker, storage, loop
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="ottla-housekeeping")
+        checkpoint_seconds = broker.config.log_flush_offset_checkpoint_interval_ms / 1000
+        self.tasks = [
+            loop.create_task(self._flush_what_was_recovered()),
+            loop.create_task(self._every(checkpoint_seconds, self._checkpoint)),
+            loop.create_task(self._every(DELETIONS_SECONDS, self._delete)),
+            loop.create_task(self._every(EXPIRY_SECONDS, self._expire_producers)),
+        ]
+
+    async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                await work()
+            except (OSError, StorageFailed) as error:
+                log.error("%s", error)
+
+    async def _flush_what_was_recovered(self) -> None:
+        """After a crash, what was read back is served at once and made durable in the background."""
+        for partition in list(self.broker.replicas):
+            if partition.log.recovery_point < partition.log.log_end_offset:
+                self.broker.flusher.want(partition)
+                await asyncio.sleep(0)
+
+    async def _checkpoint(self) -> None:
+        task: CheckpointTask = self.storage.begin_checkpoint(high_watermarks(self.broker.replicas))
+        await self.loop.run_in_executor(self.thread, task.run)
+
+    async def _delete(self) -> None:
+        for path in self.storage.due_deletions():
+            await self.loop.run_in_executor(
+                self.thread, recovery.remove_directory, self.storage.disk, path
+            )
+
+    async def _expire_producers(self) -> None:
+        for count, partition in enumerate(list(self.broker.replicas)):
+            partition.log.remove_expired_producers()
+            if count % PARTITIONS_PER_SLICE == 0:
+                await asyncio.sleep(0)
+
+    def close(self) -> None:
+        """Stop; the storage's own close writes the last checkpoint."""
+        for task in self.tasks:
+            task.cancel()
+        self.thread.shutdown(wait=True)

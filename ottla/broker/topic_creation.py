@@ -27,7 +27,7 @@ log = logging.getLogger("ottla.topics")
 
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_STATE_TOPIC})
 
-_told_factors: set[int] = set()
+_told_factors: set[tuple[str, int]] = set()
 
 
 def new_topic_id() -> bytes:
@@ -40,23 +40,19 @@ def topic_defaults(broker: BrokerContext, image: MetadataImage) -> TopicDefaults
     config = broker.config
     return TopicDefaults(
         config.num_partitions,
-        attainable_factor(config.default_replication_factor, image),
+        attainable_factor("default.replication.factor", config.default_replication_factor, image),
         check_topic_configs,
     )
 
 
-def attainable_factor(wanted: int, image: MetadataImage) -> int:
-    """As many replicas as wanted, or as there are brokers where those are fewer."""
+def attainable_factor(setting: str, wanted: int, image: MetadataImage) -> int:
+    """As many replicas as a setting wants, or as there are brokers where those are fewer."""
     there = max(len(image.brokers), 1)
     if wanted <= there:
         return wanted
-    if wanted not in _told_factors:
-        _told_factors.add(wanted)
-        log.warning(
-            "a default of %d replicas is wanted, but there are %d brokers: new topics get %d;"
-            " set default.replication.factor lower, or add brokers",
-            wanted, there, there,
-        )
+    if (setting, there) not in _told_factors:
+        _told_factors.add((setting, there))
+        log.warning("%s=%d is more than the brokers that there are: %d", setting, wanted, there)
     return there
 
 
@@ -100,7 +96,9 @@ def automatic_topic(broker: BrokerContext, image: MetadataImage, name: str) -> N
         return NewTopic(
             name,
             config.offsets_topic_num_partitions,
-            attainable_factor(config.offsets_topic_replication_factor, image),
+            attainable_factor(
+                "offsets.topic.replication.factor", config.offsets_topic_replication_factor, image
+            ),
             configs=[
                 ("cleanup.policy", "compact"),
                 ("compression.type", "producer"),

@@ -89,7 +89,7 @@ def _describe(
     try:
         for entry in _entries(resource.resource_type, resource.resource_name, context):
             if not wanted or entry.name in wanted:
-                answer.configs.append(_described(entry, request))
+                answer.configs.append(_described(entry, request, context.version))
     except ProtocolError as error:
         answer.error_code = int(error.code)
         answer.error_message = error.message
@@ -126,14 +126,14 @@ def _entries(resource_type: int, name: str, context: RequestContext) -> Iterator
 
 
 def _described(
-    entry: Entry, request: DescribeConfigsRequest
+    entry: Entry, request: DescribeConfigsRequest, version: int
 ) -> DescribeConfigsResponse.Result.Config:
     synonyms = entry.synonyms if request.include_synonyms else ()
     return DescribeConfigsResponse.Result.Config(
         name=entry.name,
         value=entry.value,
         read_only=entry.read_only,
-        is_default=entry.source == Source.DEFAULT,
+        is_default=version == 0 and entry.source == Source.DEFAULT,
         config_source=int(entry.source),
         is_sensitive=entry.sensitive,
         synonyms=[

@@ -9,7 +9,7 @@ singular: `MetadataResponse.Topic.Partition`; one that several fields share is a
 message. What editors and mypy know of all this is `messages.pyi`, generated.
 """
 
-from ottla.wire.plan import Layout, Message, Struct
+from ottla.wire.plan import Layout
 from ottla.wire.schema_parser import (
     SCHEMA_FOLDER,
     Field,
@@ -17,6 +17,7 @@ from ottla.wire.schema_parser import (
     load_schema,
     snake_case,
 )
+from ottla.wire.structs import Message, Struct
 
 __all__ = ["Message", "Struct"]
 

@@ -1,9 +1,10 @@
-# Messages and their walkers. A Struct is one object with a slot for each field. A Plan is what one
-# version of a struct puts on the wire, as a flat array of operations that point at those slots.
+# A Plan is what one version of a struct puts on the wire, as a flat array of operations; each points
+# at the slot of a field in the objects of the struct. A Layout is what all versions of it share.
 
 from cpython.object cimport PyObject
 
-from ottla.wire.codec cimport Cursor, Writer
+cdef enum:                              # types of values, what Op.code says
+    BOOL, INT8, INT16, UINT16, INT32, UINT32, INT64, FLOAT64, STRING, BYTES, UUID, STRUCT, ARRAY
 
 
 cdef struct Op:
@@ -42,15 +43,3 @@ cdef class Layout:
     cdef Py_ssize_t *offsets
 
     cdef Plan plan(self, int version)
-    cdef int fill(self, object struct, dict values) except -1
-
-
-cdef class Struct:
-    pass
-
-
-cdef class Message(Struct):
-    cdef int encode_into(self, Writer writer, int version) except -1
-
-
-cdef object decode_from(type message_class, Cursor cursor, int version)

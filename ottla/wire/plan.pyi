@@ -1,6 +1,5 @@
-from typing import Any, ClassVar, Self, dataclass_transform
-
 from ottla.wire.schema_parser import Field, Section
+from ottla.wire.structs import Struct
 
 class Layout:
     struct_class: type[Struct]
@@ -14,20 +13,3 @@ class Layout:
         fields: list[Field],
         classes: dict[str, type[Struct]],
     ) -> None: ...
-
-@dataclass_transform(kw_only_default=True)
-class Struct:
-    LAYOUT: ClassVar[Layout]
-    def __init__(self, **values: Any) -> None: ...
-    def __eq__(self, other: object) -> bool: ...
-
-class Message(Struct):
-    API_KEY: ClassVar[int]
-    KIND: ClassVar[str]
-    VERSIONS: ClassVar[range]
-    FLEXIBLE_FROM: ClassVar[int | None]
-    def encode(self, version: int) -> bytes: ...
-    @classmethod
-    def decode(cls, data: bytes | bytearray | memoryview, version: int) -> Self: ...
-
-def rebuilt(struct_class: type[Struct], values: dict[str, Any]) -> Struct: ...

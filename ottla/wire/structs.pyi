@@ -1,0 +1,20 @@
+from typing import Any, ClassVar, Self, dataclass_transform
+
+from ottla.wire.plan import Layout
+
+@dataclass_transform(kw_only_default=True)
+class Struct:
+    LAYOUT: ClassVar[Layout]
+    def __init__(self, **values: Any) -> None: ...
+    def __eq__(self, other: object) -> bool: ...
+
+class Message(Struct):
+    API_KEY: ClassVar[int]
+    KIND: ClassVar[str]
+    VERSIONS: ClassVar[range]
+    FLEXIBLE_FROM: ClassVar[int | None]
+    def encode(self, version: int) -> bytes: ...
+    @classmethod
+    def decode(cls, data: bytes | bytearray | memoryview, version: int) -> Self: ...
+
+def rebuilt(struct_class: type[Struct], values: dict[str, Any]) -> Struct: ...

@@ -1,0 +1,44 @@
+"""The table of APIs follows from the schemas, and so do the committed files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ottla.wire.apis import APIS, ApiKey
+from ottla.wire.generate import PAGE, STUB, page_text, stub_text
+from tests.wire.samples import message_classes
+
+
+def test_every_key_has_a_schema_and_every_schema_a_key() -> None:
+    assert list(APIS) == list(ApiKey) == sorted(APIS)
+    assert len(APIS) == 86
+    for key, api in APIS.items():
+        assert api.request.API_KEY == api.response.API_KEY == key
+        assert (api.request.KIND, api.response.KIND) == ("request", "response")
+        assert api.request.VERSIONS == api.response.VERSIONS == api.versions
+        assert api.flexible_from == api.request.FLEXIBLE_FROM
+        assert api.request.__name__ == f"{api.name}Request"
+
+
+def test_ranges_are_those_of_kafka_4_4_widened_to_3_9() -> None:
+    assert APIS[ApiKey.PRODUCE].versions == range(14)
+    assert APIS[ApiKey.FETCH].versions == range(19)
+    assert APIS[ApiKey.INIT_PRODUCER_ID].versions == range(6)       # 6 is not stable
+    assert APIS[ApiKey.SHARE_FETCH].versions == range(1, 3)         # 0 never was
+    assert APIS[ApiKey.SASL_HANDSHAKE].flexible_from is None
+    assert APIS[ApiKey.OFFSET_DELETE].flexible_from is None
+    assert APIS[ApiKey.ALTER_PARTITION].listeners == {"controller"}
+    assert APIS[ApiKey.METADATA].listeners == {"broker"}
+
+
+@pytest.mark.parametrize(("path", "text"), [(STUB, stub_text()), (PAGE, page_text())])
+def test_generated_files_are_current(path: Path, text: str) -> None:
+    assert path.read_text(encoding="utf-8") == text, "run: python -m ottla.wire.generate"
+
+
+def test_every_version_of_every_message_has_a_plan() -> None:
+    for message_class in message_classes():
+        for version in message_class.VERSIONS:
+            assert isinstance(message_class().encode(version), bytes)

@@ -1,0 +1,113 @@
+"""Schema text becomes the tree that it says, and nonsense is refused with file and line."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.wire.schema_parser import (
+    EMPTY,
+    SchemaError,
+    camel_case,
+    format_versions,
+    load_schema,
+    parse_schema,
+    singular,
+    snake_case,
+)
+
+TEXT = """
+# A comment.
+example   key 7   versions 1-5   flexible 4+   listeners broker controller
+
+request
+  names      string[]?  2+    =null
+  topics[]                          # the reader's own note
+    id       uuid             ~
+    name     string     1-3   ?2+ =none
+    size     int32      3     =-1
+    inside   Shared
+  where      struct?    5+    =null @0
+    port     uint16
+
+  Shared
+    flag     bool             =true
+
+response
+"""
+
+
+def test_a_schema_is_read_as_it_is_written() -> None:
+    schema = parse_schema(TEXT, "example.txt")
+    assert (schema.name, schema.kind, schema.key) == ("example", "key", 7)
+    assert (schema.versions, schema.flexible_from) == (range(1, 6), 4)
+    assert schema.listeners == ("broker", "controller")
+    request, response = schema.sections["request"], schema.sections["response"]
+    assert (request.class_name, response.class_name) == ("ExampleRequest", "ExampleResponse")
+    assert response.fields == []
+    names, topics, where = request.fields
+    assert (names.array, names.versions, names.nullable) == (True, range(2, 6), range(2, 6))
+    assert names.default is None
+    assert (topics.class_name, topics.default, topics.versions) == ("Topic", [], range(1, 6))
+    id_, name, size, inside = topics.fields
+    assert (id_.ignorable, id_.default) == (True, bytes(16))
+    assert (name.versions, name.nullable, name.default) == (range(1, 4), range(2, 4), "none")
+    assert (size.versions, size.default) == (range(3, 4), -1)
+    assert (inside.class_name, inside.default is EMPTY) == ("Shared", True)
+    assert (where.tag, where.default, where.class_name) == (0, None, "Where")
+    assert request.shared["Shared"][0].default is True
+
+
+def test_a_record_has_versions_of_its_own_for_key_and_value() -> None:
+    schema = load_schema("records/offset_commit")
+    assert (schema.kind, schema.key, schema.topic) == ("record", 1, "__consumer_offsets")
+    key, value = schema.sections["key"], schema.sections["value"]
+    assert (key.versions, key.flexible_from) == (range(1), None)
+    assert (value.versions, value.flexible_from) == (range(5), 4)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "reason"),
+    [
+        ("    size     int32 ", "    size     text ", 10, "size can have no default"),
+        ("uint16", "", 13, "needs a type"),
+        ("2+    =null", "0+", 6, "not inside 1-5"),
+        ("2+    =null", "4-3", 6, "not inside"),
+        ("?2+ =none", "!", 9, "'!' is no mark"),
+        ("=-1", "=minus", 10, "minus"),
+        ("=true", "=yes", 16, "yes"),
+        ("    port     uint16", "", 12, "struct where has no fields"),
+        ("    id ", "      id ", 7, "struct topics has no fields"),
+        ("    id ", "   id ", 7, "struct topics has no fields"),
+        ("    size ", "    name ", 10, "name twice"),
+        ("5+    =null @0", "3+ =null @0", 16, "not flexible"),
+        ("  where      struct?    5+", "  where      struct    5+", 12, "not nullable"),
+        ("response", "answer", 18, "'answer'"),
+        ("response", "response\n  x int8\nmore", 20, "has to end"),
+        ("key 7", "", 3, "key N"),
+        ("example   key", "example   tree 4 key", 3, "'tree'"),
+        ("inside   Shared", "inside   Other", 16, "unknown type Other"),
+        ("  Shared\n    flag", "  shared\n    flag", 15, "shared needs a type"),
+        ("response\n", "", 16, "ends too early"),
+        ("flag     bool             =true", "flag     Shared", 16, "not above it"),
+        ("names ", "Names! ", 6, "Names!"),
+        ("=-1", "@0.5", 10, "0.5"),
+    ],
+)
+def test_nonsense_is_refused_with_file_and_line(old: str, new: str, line: int, reason: str) -> None:
+    assert old in TEXT
+    with pytest.raises(SchemaError) as caught:
+        parse_schema(TEXT.replace(old, new, 1), "example.txt")
+    assert str(caught.value).startswith("example.txt, line ")
+    assert reason in str(caught.value)
+    assert f"line {line}:" in str(caught.value)
+
+
+def test_names_change_their_form_both_ways() -> None:
+    for name in ("list_offsets", "add_partitions_to_txn", "sasl_handshake"):
+        assert snake_case(camel_case(name)) == name
+    plurals = ["topics", "entries", "batches", "statuses", "status", "addresses", "data", "axis"]
+    assert [singular(name) for name in plurals] == [
+        "topic", "entry", "batch", "status", "status", "address", "data", "axis",
+    ]
+    ranges = [range(0), range(3, 4), range(3, 6)]
+    assert [format_versions(versions) for versions in ranges] == ["none", "3", "3-5"]

@@ -22,5 +22,6 @@ cdef class IndexFile:
     cdef uint8_t page[PAGE]
 
     cdef const uint8_t *entry(self, Py_ssize_t index) except NULL
+    cdef Py_ssize_t page_start(self) noexcept
     cdef int make_room(self) except -1
     cdef uint8_t *add_entry(self) except NULL

@@ -42,6 +42,10 @@ cdef class IndexFile:
             self.page_number, self.page_filled = wanted, filled
         return self.page + (index - wanted * page_entries) * self.entry_size
 
+    cdef Py_ssize_t page_start(self) noexcept:
+        """The number of the first entry of the page in memory, -1 without one."""
+        return self.page_number * (PAGE // self.entry_size) if self.page_number >= 0 else -1
+
     cdef int make_room(self) except -1:
         """Ensure room in memory for one more entry: what may fail happens before the append."""
         if (self.count - self.written + 1) * self.entry_size > PAGE:

@@ -27,6 +27,21 @@ cdef class OffsetIndex(IndexFile):
     cdef Py_ssize_t find(self, int64_t offset) except -2:
         """The number of the last entry whose offset is not above `offset`, -1 for none."""
         cdef Py_ssize_t low = -1, high = self.count, middle
+        # What is in memory is asked first, since most readers are near the end or near each other.
+        if self.written < self.count:
+            if self.offset_of(self.written) <= offset:
+                low = self.written
+            else:
+                high = self.written
+        middle = self.page_start()
+        if low < middle < high and self.offset_of(middle) <= offset:
+            low = middle
+            middle += self.page_filled - 1
+            if low < middle < high:
+                if self.offset_of(middle) <= offset:
+                    low = middle
+                else:
+                    high = middle
         # Invariant: entries up to low are not above offset, entries from high on are.
         while high - low > 1:
             middle = (low + high) >> 1

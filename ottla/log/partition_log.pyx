@@ -288,7 +288,7 @@ cdef class PartitionLog:
         """
         cdef LogSlice slice = LogSlice.__new__(LogSlice)
         cdef Segment segment
-        cdef Py_ssize_t number, batch_size = 0, ignored
+        cdef Py_ssize_t number, batch_size = 0
         cdef int64_t start = 0, end, room
         if offset < self.log_start_offset or offset > self.log_end_offset:
             raise OffsetOutOfRange(
@@ -312,7 +312,7 @@ cdef class PartitionLog:
         if upto_offset >= segment.end_offset:
             end = segment.size
         else:
-            end = segment.position_for(upto_offset, &ignored)
+            end = segment.bound_for(upto_offset)
         room = end - start
         if room <= 0:
             return slice

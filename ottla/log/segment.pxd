@@ -23,6 +23,10 @@ cdef class Segment(Openable):
     cdef bint times_known                   # the three above have been read from the files
     cdef bint appendable                    # all files are open and the times are known
     cdef int64_t since_index                # bytes since the last index entry
+    cdef int64_t last_offset                # the last batch's base offset, and where it begins
+    cdef int64_t last_position              #   -1 where that is not known
+    cdef int64_t bound_offset               # the last offset that was looked up as an upper bound,
+    cdef int64_t bound_position             #   and where it was found; -1 for none
     cdef public int64_t index_interval
     cdef File file
     cdef OffsetIndex index
@@ -34,5 +38,8 @@ cdef class Segment(Openable):
     cdef int append(self, const uint8_t *batch, Py_ssize_t size) except -1
     cdef int note(self, const uint8_t *batch, int64_t position, Py_ssize_t size) except -1
     cdef int64_t position_for(self, int64_t offset, Py_ssize_t *batch_size) except -1
-    cdef int verify_entry(self, Py_ssize_t number) except -1
-    cdef int64_t scan_for(self, int64_t offset, int64_t position, Py_ssize_t *batch_size) except -1
+    cdef int64_t bound_for(self, int64_t offset) except -1
+    cdef int64_t find_indexed(self, int64_t offset, Py_ssize_t *batch_size) except -1
+    cdef int64_t scan_for(self, int64_t offset, int64_t position, int64_t expected,
+                          Py_ssize_t *batch_size) except -1
+    cdef void forget_positions(self) noexcept

@@ -38,6 +38,7 @@ cdef class Segment(Openable):
         self.index_interval = index_interval
         self.first_timestamp = self.max_timestamp = self.max_timestamp_offset = -1
         self.times_known = size == 0
+        self.forget_positions()
 
     def __repr__(self):
         return f"Segment({self.base_offset}..{self.end_offset}, {self.size} bytes)"
@@ -142,6 +143,7 @@ cdef class Segment(Openable):
             self.times.make_room()
         self.file.write_at(batch, size, self.size)
         self.note(batch, self.size, size)
+        self.last_offset, self.last_position = fields.base_offset(batch), self.size
         self.size += size
         return 0
 
@@ -171,47 +173,61 @@ cdef class Segment(Openable):
 
     cdef int64_t position_for(self, int64_t offset, Py_ssize_t *batch_size) except -1:
         """Where the first batch begins that ends at `offset` or later; `size` if there is none."""
-        cdef Py_ssize_t found
         if offset >= self.end_offset:
             batch_size[0] = 0
             return self.size
-        if offset <= self.base_offset:
-            return self.scan_for(offset, 0, batch_size)
+        if self.last_position >= 0 and offset >= self.last_offset:
+            # Whoever waits for new records asks for the batch that was appended last.
+            batch_size[0] = self.size - self.last_position
+            return self.last_position
         try:
-            self.open_indexes()
-            found = self.index.find(offset)
-            if found < 0:
-                return self.scan_for(offset, 0, batch_size)
-            self.verify_entry(found)
-            return self.scan_for(offset, self.index.position_of(found), batch_size)
+            return self.find_indexed(offset, batch_size)
         except IndexDamaged:
             self.rebuild_indexes()
-            found = self.index.find(offset)
-            return self.scan_for(
-                offset, self.index.position_of(found) if found >= 0 else 0, batch_size)
+            return self.find_indexed(offset, batch_size)
 
-    cdef int verify_entry(self, Py_ssize_t number) except -1:
-        """Raises IndexDamaged unless the batch at the entry's position ends with its offset."""
-        cdef int64_t position = self.index.position_of(number)
-        cdef uint8_t[fields.HEADER_SIZE] header
-        if not 0 <= position <= self.size - fields.HEADER_SIZE:
-            raise IndexDamaged(f"{self.index.path} points to {position}, behind the log's end")
-        self.opened().read_at(header, fields.HEADER_SIZE, position)
-        if fields.magic(header) != 2 or fields.last_offset(header) != self.index.offset_of(number):
-            raise IndexDamaged(f"{self.index.path}: no batch at {position} ends with that offset")
-        return 0
+    cdef int64_t bound_for(self, int64_t offset) except -1:
+        """What `position_for` finds, for an offset that many readers in a row must not pass."""
+        cdef Py_ssize_t size
+        if offset != self.bound_offset:
+            self.bound_position = self.position_for(offset, &size)
+            self.bound_offset = offset
+        return self.bound_position
 
-    cdef int64_t scan_for(self, int64_t offset, int64_t position, Py_ssize_t *batch_size) except -1:
-        """Go from batch to batch; `position` is where one begins."""
+    cdef int64_t find_indexed(self, int64_t offset, Py_ssize_t *batch_size) except -1:
+        cdef Py_ssize_t found
+        if offset <= self.base_offset:
+            return self.scan_for(offset, 0, -1, batch_size)
+        self.open_indexes()
+        found = self.index.find(offset)
+        if found < 0:
+            return self.scan_for(offset, 0, -1, batch_size)
+        return self.scan_for(
+            offset, self.index.position_of(found), self.index.offset_of(found), batch_size)
+
+    cdef int64_t scan_for(self, int64_t offset, int64_t position, int64_t expected,
+                          Py_ssize_t *batch_size) except -1:
+        """Go from batch to batch from `position` on.
+
+        Where an index led there, `expected` is the last offset of the batch that has to begin there,
+        otherwise -1. Raises IndexDamaged, SegmentDamaged.
+        """
         cdef File file = self.opened()
         cdef Py_ssize_t held = 0, at = 0
         cdef int64_t size
+        if expected >= 0 and not 0 <= position <= self.size - fields.HEADER_SIZE:
+            raise IndexDamaged(f"{self.index.path} points to {position}, behind the log's end")
         while position + fields.HEADER_SIZE <= self.size:
             if at + fields.HEADER_SIZE > held:
                 held = file.read_at(chunk, min(<int64_t>CHUNK, self.size - position), position)
                 at = 0
                 if held < fields.HEADER_SIZE:
                     break
+            if expected >= 0:
+                if fields.magic(chunk) != 2 or fields.last_offset(chunk) != expected:
+                    raise IndexDamaged(
+                        f"{self.index.path}: no batch at {position} ends with offset {expected}")
+                expected = -1
             size = fields.total_size(chunk + at)
             if size < fields.HEADER_SIZE or size > self.size - position:
                 raise SegmentDamaged(
@@ -224,6 +240,10 @@ cdef class Segment(Openable):
             at += size
         batch_size[0] = 0
         return self.size
+
+    cdef void forget_positions(self) noexcept:
+        """After a cut nothing that was found before holds."""
+        self.last_offset = self.last_position = self.bound_offset = self.bound_position = -1
 
     def position_of(self, offset):
         """Where the first batch begins that ends at `offset` or later; `size` if there is none."""
@@ -274,6 +294,7 @@ cdef class Segment(Openable):
         self.times.truncate_to(offset)
         self.opened().truncate(position)
         self.size = position
+        self.forget_positions()
         self.learn_end()
         self.relearn_times()
 
@@ -285,19 +306,21 @@ cdef class Segment(Openable):
         cdef BatchScan scan
         cdef const uint8_t *batch
         cdef int64_t end = self.base_offset, position = 0
+        cdef Py_ssize_t ignored
         self.end_offset = self.base_offset
         if self.size == 0:
             return
         self.open_indexes()
         if self.index.count:
-            self.verify_entry(self.index.count - 1)
             position = self.index.position_of(self.index.count - 1)
+            self.scan_for(0, position, self.index.offset_of(self.index.count - 1), &ignored)
         scan = BatchScan(self.opened(), position, self.size, 4096, True)
         while True:
             batch = scan.next()
             if batch is NULL:
                 break
             end = fields.last_offset(batch) + 1
+            self.last_offset, self.last_position = fields.base_offset(batch), scan.position
         if scan.problem is not None:
             raise SegmentDamaged(
                 f"{self.file.path} at {scan.position}: {scan.problem}", scan.position)
@@ -367,6 +390,7 @@ cdef class Segment(Openable):
         self.end_offset, self.since_index = self.base_offset, 0
         self.first_timestamp = self.max_timestamp = self.max_timestamp_offset = -1
         self.times_known, self.appendable = True, False
+        self.forget_positions()
         while True:
             batch = scan.next()
             if batch is NULL:

@@ -31,6 +31,22 @@ cdef class TimeIndex(IndexFile):
     cdef Py_ssize_t find(self, int64_t timestamp) except -2:
         """The number of the last entry whose timestamp is not above `timestamp`, -1 for none."""
         cdef Py_ssize_t low = -1, high = self.count, middle
+        # What is in memory is asked first, since most readers are near the end or near each other.
+        if self.written < self.count:
+            if self.timestamp_of(self.written) <= timestamp:
+                low = self.written
+            else:
+                high = self.written
+        middle = self.page_start()
+        if low < middle < high and self.timestamp_of(middle) <= timestamp:
+            low = middle
+            middle += self.page_filled - 1
+            if low < middle < high:
+                if self.timestamp_of(middle) <= timestamp:
+                    low = middle
+                else:
+                    high = middle
+        # Invariant: entries up to low are not above timestamp, entries from high on are.
         while high - low > 1:
             middle = (low + high) >> 1
             if self.timestamp_of(middle) <= timestamp:

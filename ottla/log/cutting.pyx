@@ -41,6 +41,9 @@ cdef cut_segments(PartitionLog log, int64_t offset):
     log.active = log.segments[-1]
     log.active.truncate_to(offset)
     log.log_end_offset = log.active.end_offset
+    # Durable at once: if old batches came back behind new ones, nobody could tell them apart.
+    log.disk.sync_directory(log.directory)
+    log.active.data_file().sync()
     TransactionIndex(log.disk, log.active.path(".txnindex")).truncate_to(log.log_end_offset)
     log.epochs.truncate_from_end(log.log_end_offset)
     log.latest_epoch = log.epochs.latest
@@ -84,6 +87,7 @@ def start_anew(PartitionLog log, int64_t offset):
         reload_producers(log)
         # The file's name is what tells a restart where the log begins.
         log.start_segment()
+        log.disk.sync_directory(log.directory)
     except OSError as error:
         log.fail(f"it could not begin anew at {offset}: {error}")
         raise StorageFailed(log.offline) from error

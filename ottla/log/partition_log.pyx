@@ -246,7 +246,7 @@ cdef class PartitionLog:
         if self.active is not None and not self.active.size:
             # Nothing was written at the old base, and the new segment takes over.
             cutting.remove_files(self, self.segments.pop())
-        elif self.active is not None:
+        elif self.active is not None and self.active not in self.unsynced:
             self.unsynced.append(self.active)
         self.segments.append(segment)
         self.active, self.changed = segment, True

@@ -104,7 +104,7 @@ def load(
     else:
         first = min([recovery_point, segments[-1].base_offset, *notes])
         producers, damage = recover(
-            disk, directory, segments, epochs, snapshots, first, recovery_point
+            disk, directory, segments, epochs, snapshots, first, recovery_point, config.compacts
         )
         end = segments[-1].end_offset
     for stale in [at for at in snapshots if at > end]:
@@ -175,6 +175,7 @@ def recover(
     snapshots: list[int],
     first_offset: int,
     recovery_point: int,
+    gaps_allowed: bool,
 ) -> tuple[Producers, Damage | None]:
     """Check the segments from the one with `first_offset` on; drop those behind a fault."""
     bases = [segment.base_offset for segment in segments]
@@ -187,8 +188,8 @@ def recover(
         size = disk.size(segment.path(".log"))
         aborted: list[tuple[int, int, int, int]] = []
         fault = segment.rebuild(producers, epochs, size, aborted.append)
-        if fault is None and number + 1 < len(segments) and bases[number + 1] < segment.end_offset:
-            fault = size, f"the next segment begins at {bases[number + 1]}, within this one"
+        if fault is None and number + 1 < len(segments):
+            fault = fault_between(segment, bases[number + 1], gaps_allowed)
         write_transactions(disk, segment, aborted)
         if fault is not None:
             damage = judge(disk, segments, number, *fault, size, recovery_point)
@@ -196,6 +197,19 @@ def recover(
             return producers, damage
         disk.unlink(segment.path(".damaged"))
     return producers, None
+
+
+def fault_between(
+    segment: Segment, next_base: int, gaps_allowed: bool
+) -> tuple[int, str] | None:
+    """What is wrong with a segment's end, given where the next one begins.
+
+    A power cut may keep a new segment and lose the end of the one before it. Compaction leaves gaps
+    too, so that only without it a gap means that batches are missing.
+    """
+    if segment.end_offset == next_base or (gaps_allowed and segment.end_offset < next_base):
+        return None
+    return segment.size, f"it ends at offset {segment.end_offset}, the next begins at {next_base}"
 
 
 def write_transactions(
@@ -227,7 +241,7 @@ def judge(
     if number + 1 == len(segments) and find_valid_batch(file, position, size, end_offset) is None:
         file.truncate(position)
         return None
-    aside = f"{segment.path('')}.{position}.quarantine"
+    aside = segment.path(f".{position}.quarantine")
     copy_tail(disk, path, aside, position, size)
     # Later segments go first, from the last on: until the cut, a second recovery finds the fault.
     for later in reversed(segments[number + 1 :]):

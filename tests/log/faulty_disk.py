@@ -1,0 +1,265 @@
+"""A disk in memory that forgets, tears and reorders what was not synced, and that fails on demand.
+
+What a power cut may do: of each file, any subset of the writes since its last sync is kept, each of
+them whole, in part (by sectors), or not at all; of the names that were made, changed and removed
+since their directory was synced, a prefix in time is kept. All choices come from a seed.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from dataclasses import dataclass, field
+
+from ottla.log.disk import DelegatingFile, Disk
+
+SECTOR = 512
+
+
+class PowerCut(BaseException):
+    """The machine stops here; no handler of errors may run on."""
+
+
+@dataclass(eq=False)
+class Inode:
+    """A file's bytes as programs see them, as the medium has them, and what lies between."""
+
+    content: bytearray = field(default_factory=bytearray)
+    durable: bytearray = field(default_factory=bytearray)
+    pending: list[tuple[int, bytes | None]] = field(default_factory=list)
+
+    def apply(self, target: bytearray, position: int, data: bytes | None) -> None:
+        """Write `data` at `position`, or cut there if it is None."""
+        if data is None:
+            if len(target) > position:
+                del target[position:]
+            else:
+                target.extend(bytes(position - len(target)))
+            return
+        if len(target) < position:
+            target.extend(bytes(position - len(target)))
+        target[position : position + len(data)] = data
+
+
+class FaultyFile(DelegatingFile):
+    """An open file of a FaultyDisk."""
+
+    def __init__(self, disk: FaultyDisk, inode: Inode, path: str) -> None:
+        super().__init__(-1, path)
+        self.disk, self.inode = disk, inode
+
+    def pwrite(self, data: bytes | bytearray | memoryview, position: int) -> None:
+        whole = bytes(data)
+        room = self.disk.before("write", self.path, len(whole))
+        self.put(position, whole[:room])
+        if room < len(whole):
+            self.disk.stop()
+
+    def put(self, position: int, data: bytes | None) -> None:
+        self.inode.apply(self.inode.content, position, data)
+        self.inode.pending.append((position, data))
+
+    def pread(self, size: int, position: int) -> bytes:
+        self.disk.before("read", self.path)
+        return bytes(self.inode.content[position : position + size])
+
+    def size(self) -> int:
+        return len(self.inode.content)
+
+    def sync(self) -> None:
+        self.disk.before("sync", self.path)
+        self.inode.durable = bytearray(self.inode.content)
+        self.inode.pending.clear()
+
+    def truncate(self, size: int) -> None:
+        self.disk.before("truncate", self.path)
+        if size != len(self.inode.content):
+            self.put(size, None)
+
+    def reserve(self, size: int) -> None:
+        self.disk.before("reserve", self.path)
+
+    def close(self) -> None:
+        pass
+
+
+class FaultyDisk(Disk):
+    """Give it to a log in place of a Disk; `cut_power` makes of it what a restart would find.
+
+    `stop_at` is the number of the operation at which the power goes; a write may get half-way.
+    `errors` maps a kind of operation to the errno that it fails with.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        self.random = random.Random(seed)
+        self.names: dict[str, Inode | None] = {"/": None}
+        self.durable_names = dict(self.names)
+        self.pending_names: list[tuple[str, str, Inode | None]] = []
+        self.operations = 0
+        self.stop_at: int | None = None
+        self.stopped = False
+        self.errors: dict[str, int] = {}
+        self.free = 1 << 40
+        self.ids = 0
+
+    # Faults
+
+    def before(self, kind: str, path: str, size: int = 0) -> int:
+        """Count an operation; raises what is due. Returns how many of `size` bytes get through."""
+        if self.stopped:
+            raise PowerCut
+        if kind in self.errors:
+            raise OSError(self.errors[kind], f"injected {kind} error", path)
+        if kind == "write":
+            if size > self.free:
+                raise OSError(errno.ENOSPC, "injected full disk", path)
+            self.free -= size
+        if kind != "read":
+            self.operations += 1
+            if self.operations == self.stop_at:
+                if kind != "write":
+                    self.stop()
+                return self.random.randrange(size + 1) if size > 1 else 0
+        return size
+
+    def stop(self) -> None:
+        """The power goes now."""
+        self.stopped = True
+        raise PowerCut
+
+    def kill(self) -> None:
+        """Only the process ends: everything that was written stays."""
+        self.stopped, self.stop_at, self.errors = False, None, {}
+
+    def cut_power(self) -> None:
+        """Lose, tear and reorder what was not synced."""
+        self.kill()
+        kept = self.random.randrange(len(self.pending_names) + 1)
+        for entry in self.pending_names[:kept]:
+            self.apply_name(self.durable_names, *entry)
+        self.pending_names.clear()
+        self.names = dict(self.durable_names)
+        for inode in self.names.values():
+            if inode is not None:
+                self.lose(inode)
+
+    def lose(self, inode: Inode) -> None:
+        mode = self.random.randrange(4)
+        for position, data in inode.pending:
+            if mode == 0 or (mode == 1 and self.random.random() < 0.5):
+                continue
+            if mode < 3 and data is not None and self.random.random() < 0.5:
+                position, data = self.torn(position, data)
+            inode.apply(inode.durable, position, data)
+        inode.content = bytearray(inode.durable)
+        inode.pending.clear()
+
+    def torn(self, position: int, data: bytes) -> tuple[int, bytes]:
+        """A part of a write: some sectors from its front, or from its end."""
+        edge = (SECTOR - position % SECTOR + SECTOR * self.random.randrange(4)) % (len(data) + 1)
+        if self.random.random() < 0.5:
+            return position, data[:edge]
+        return position + edge, data[edge:]
+
+    # Names
+
+    def apply_name(
+        self, names: dict[str, Inode | None], kind: str, path: str, inode: Inode | None
+    ) -> None:
+        if kind == "remove":
+            names.pop(path, None)
+        elif kind == "make":
+            names[path] = inode
+        else:
+            for name in [n for n in names if n == path or n.startswith(path + "/")]:
+                names[kind + name[len(path) :]] = names.pop(name)
+
+    def change(self, kind: str, path: str, inode: Inode | None = None) -> None:
+        self.before("name", path)
+        self.apply_name(self.names, kind, path, inode)
+        self.pending_names.append((kind, path, inode))
+
+    def open(self, path: str, create: bool = False) -> FaultyFile:
+        inode = self.names.get(path)
+        if inode is None:
+            if not create or path.rpartition("/")[0] not in self.names:
+                raise FileNotFoundError(errno.ENOENT, "no such file", path)
+            inode = Inode()
+            self.change("make", path, inode)
+        return FaultyFile(self, inode, path)
+
+    def listdir(self, path: str) -> list[str]:
+        if path not in self.names:
+            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+        front = path.rstrip("/") + "/"
+        inside = [name[len(front) :] for name in self.names if name.startswith(front)]
+        return [name for name in inside if name and "/" not in name]
+
+    def exists(self, path: str) -> bool:
+        return path in self.names
+
+    def is_directory(self, path: str) -> bool:
+        return path in self.names and self.names[path] is None
+
+    def size(self, path: str) -> int:
+        return len(self.inode(path).content)
+
+    def modified_ms(self, path: str) -> int:
+        return 0
+
+    def read_bytes(self, path: str) -> bytes:
+        return bytes(self.inode(path).content)
+
+    def inode(self, path: str) -> Inode:
+        """The file behind a path. Raises FileNotFoundError."""
+        found = self.names.get(path)
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        return found
+
+    def makedirs(self, path: str) -> None:
+        parent = path.rpartition("/")[0]
+        if parent and parent not in self.names:
+            self.makedirs(parent)
+        if path not in self.names:
+            self.change("make", path)
+
+    def rename(self, source: str, target: str) -> None:
+        if source not in self.names:
+            raise FileNotFoundError(errno.ENOENT, "no such file", source)
+        self.change(target, source)
+
+    def unlink(self, path: str) -> None:
+        if path in self.names:
+            self.change("remove", path)
+
+    def remove_directory(self, path: str) -> None:
+        self.unlink(path)
+
+    def sync_directory(self, path: str) -> None:
+        self.before("sync", path)
+        # A journal writes changes in their order: what came before the last change in here is kept.
+        last = [
+            at for at, (_, name, _) in enumerate(self.pending_names)
+            if name.rpartition("/")[0] in (path, "")
+        ]  # fmt: skip
+        if last:
+            for entry in self.pending_names[: last[-1] + 1]:
+                self.apply_name(self.durable_names, *entry)
+            del self.pending_names[: last[-1] + 1]
+
+    def sync_file_system(self, path: str) -> None:
+        self.sync_directory(path)
+        for name, inode in list(self.names.items()):
+            if inode is not None:
+                FaultyFile(self, inode, name).sync()
+
+    def lock(self, path: str) -> FaultyFile:
+        return self.open(path, create=True)
+
+    def new_id(self) -> str:
+        self.ids += 1
+        return f"id-{self.ids}"
+
+    def free_bytes(self, path: str) -> tuple[int, int]:
+        return self.free, 1 << 40

@@ -25,7 +25,8 @@ from ottla.broker.addresses import (
 )
 from ottla.broker.kafka_settings import OUTSIDE_THE_TABLE, kafka_settings
 from ottla.broker.properties import parse_properties
-from ottla.broker.settings import BrokerSettings
+from ottla.broker.settings import KEPT_ONLY, BrokerSettings
+from ottla.log import topic_config
 from ottla.log.config import LogConfig
 from ottla.log.settings import SettingsError
 from ottla.log.topic_config import TopicConfig, defaults, log_config, synonyms_of
@@ -37,7 +38,11 @@ __all__ = ["BrokerConfig", "SettingsError"]
 
 WITHOUT_A_FILE = {"listeners": "PLAINTEXT://localhost:9092", "log.dirs": "./data", "node.id": "0"}
 
-TOPIC_DEFAULTS = {name for each in TopicConfig.declared for name, _ in synonyms_of(each)}
+TOPIC_DEFAULTS = {
+    name
+    for each in TopicConfig.declared.keys() - topic_config.KEPT_ONLY
+    for name, _ in synonyms_of(each)
+}
 """The broker's properties that are defaults of topics' settings."""
 
 NOTHING: Mapping[str, str] = {}
@@ -81,8 +86,9 @@ class BrokerConfig(BrokerSettings):
         unused = []
         for name, text in self.static.items():
             if name in self.declared:
-                continue
-            if name.startswith("listener.name.") or name in OUTSIDE_THE_TABLE:
+                if name in KEPT_ONLY:
+                    unused.append(name)
+            elif name.startswith("listener.name.") or name in OUTSIDE_THE_TABLE:
                 unused.append(name)
             elif name in kafka_settings("broker"):
                 kafka_settings("broker")[name].setting.parse(text)

@@ -10,15 +10,25 @@ from ottla.log.settings import Long, Names, Settings, Short, days, setting
 
 INT_MAX = 2**31 - 1
 
+KEPT_ONLY = frozenset({
+    "broker.rack",
+    "group.consumer.max.heartbeat.interval.ms",
+    "group.consumer.max.session.timeout.ms",
+    "group.consumer.migration.policy",
+    "group.consumer.min.heartbeat.interval.ms",
+    "group.consumer.min.session.timeout.ms",
+    "log.retention.check.interval.ms",
+    "transaction.state.log.num.partitions",
+    "transaction.state.log.replication.factor",
+})
+"""Settings that are read but that nothing goes by yet."""
+
 
 class BrokerSettings(Settings):
     """The settings of a broker."""
 
     node_id: int = setting("node.id", 0, at_least=0, help="This broker's number in its cluster.")
     broker_id: int = setting("broker.id", -1, help="The former name of node.id.")
-    process_roles: Names = setting(
-        "process.roles", ("broker", "controller"), one_of=("broker", "controller"),
-        help="Accepted as Kafka's files have it; every broker here may become the controller.")
     broker_rack: str | None = setting("broker.rack", None, help="Where this broker stands.")
     listeners: Names = setting(
         "listeners", ("PLAINTEXT://:9092",),

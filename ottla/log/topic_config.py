@@ -26,6 +26,33 @@ REMOVED = (
 )
 """Settings that Kafka 4.0 removed and old scripts still send: taken without effect."""
 
+KEPT_ONLY = frozenset({
+    "compression.gzip.level",
+    "compression.lz4.level",
+    "compression.type",
+    "compression.zstd.level",
+    "delete.retention.ms",
+    "errors.deadletterqueue.group.enable",
+    "flush.messages",
+    "flush.ms",
+    "follower.replication.throttled.replicas",
+    "leader.replication.throttled.replicas",
+    "local.retention.bytes",
+    "local.retention.ms",
+    "max.compaction.lag.ms",
+    "max.decompressed.message.bytes",
+    "min.cleanable.dirty.ratio",
+    "min.compaction.lag.ms",
+    "min.insync.replicas",
+    "remote.copy.lag.bytes",
+    "remote.copy.lag.ms",
+    "remote.log.copy.disable",
+    "remote.log.delete.on.disable",
+    "remote.storage.enable",
+    "unclean.leader.election.enable",
+})
+"""Settings that are kept and described but that nothing goes by yet."""
+
 
 class TopicConfig(Settings):
     """A topic's settings as Kafka 4.4 has them."""

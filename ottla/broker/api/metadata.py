@@ -34,7 +34,6 @@ TOPIC_OPERATIONS = sum(1 << n for n in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << n for n in (5, 7, 8, 9, 10, 11, 12))
 """Bits of what a client may do (KIP-430), by the numbers of Kafka's AclOperation."""
 BROKER_ENDPOINTS = 1
-PARTITIONS_PER_ANSWER_MAX = 2000
 
 
 @handles(ApiKey.METADATA, versions=range(0, 14))
@@ -235,7 +234,8 @@ def describe_topic_partitions(
         if cursor.partition_index < 0 or (asked and cursor.topic_name not in asked):
             return _misplaced_cursor(request)
         names = {name for name in names if name >= cursor.topic_name}
-    limit = min(max(request.response_partition_limit, 1), PARTITIONS_PER_ANSWER_MAX)
+    partitions_max = context.broker.config.max_request_partition_size_limit
+    limit = min(max(request.response_partition_limit, 1), partitions_max)
     response = DescribeTopicPartitionsResponse()
     for name in sorted(names):
         if limit == 0:

@@ -1,0 +1,48 @@
+"""docs/settings.md says what the declarations say, and the declarations say what is true."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ottla.broker import settings as broker
+from ottla.broker.settings import BrokerSettings
+from ottla.broker.settings_page import PAGE, page, without_effect
+from ottla.log import topic_config as topic
+from ottla.log.topic_config import TopicConfig
+
+PACKAGE = Path(broker.__file__).parents[1]
+DECLARATIONS = {"broker/settings.py", "log/topic_config.py", "log/config.py"}
+SOURCES = "\n".join(
+    path.read_text()
+    for path in sorted([*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.pyx")])
+    if str(path.relative_to(PACKAGE)) not in DECLARATIONS
+)
+EFFECTS = {
+    "cleanup_policy": r"config\.(?:deletes|compacts)",    # LogConfig's words for it
+}
+
+
+def test_the_page_is_current() -> None:
+    assert PAGE.read_text("utf-8") == page(), "run python -m ottla.broker.settings_page"
+
+
+@pytest.mark.parametrize(
+    "name",
+    sorted(
+        (BrokerSettings.declared.keys() - broker.KEPT_ONLY)
+        | (TopicConfig.declared.keys() - topic.KEPT_ONLY)
+    ),
+)
+def test_a_setting_that_is_said_to_have_an_effect_is_read_somewhere(name: str) -> None:
+    attribute = name.replace(".", "_")
+    assert re.search(EFFECTS.get(attribute, rf"\.{attribute}\b"), SOURCES)
+
+
+def test_every_property_is_either_used_or_without_effect() -> None:
+    unused = {setting.name for setting in without_effect()}
+    assert "num.io.threads" in unused and "log.flush.interval.ms" in unused
+    assert not unused & (BrokerSettings.declared.keys() - broker.KEPT_ONLY)
+    assert "log.retention.hours" not in unused

@@ -5,8 +5,9 @@ def read_message_set(
 ) -> list[Record]:
     """The records of a message set v0 or v1, with the offsets that they have in the log.
 
-    A message that is cut off at the end is left out. Raises CorruptMessage, InvalidRecord or
-    UnsupportedCompression.
+    Compressed and plain messages may follow each other; one that is cut off at the end is left out.
+    `size_max` bounds what each compressed message unfolds to. Raises CorruptMessage, InvalidRecord
+    or UnsupportedCompression.
     """
 
 def up_convert(

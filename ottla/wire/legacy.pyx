@@ -153,8 +153,8 @@ cdef list unpack(Message *wrapper, int64_t size_max):
     return records
 
 
-cdef tuple unpack_set(const uint8_t[::1] data, int64_t size_max):
-    """Records, codec and timestamp type of a set; a message cut off at its end is left out."""
+cdef tuple unpack_produced(const uint8_t[::1] data, int64_t size_max):
+    """Records, codec and timestamp type of a set that may become one batch."""
     cdef const uint8_t *at = &data[0] if data.shape[0] else NULL
     cdef const uint8_t *end = at + data.shape[0]
     cdef Message message
@@ -177,9 +177,19 @@ cdef tuple unpack_set(const uint8_t[::1] data, int64_t size_max):
     return records, codec, attributes & APPEND_TIME_BIT != 0
 
 
-def read_message_set(data, *, size_max=DECOMPRESSED_SIZE_MAX):
+def read_message_set(const uint8_t[::1] data not None, *, int64_t size_max=DECOMPRESSED_SIZE_MAX):
     """The records of a message set v0 or v1, with the offsets that they have in the log."""
-    return unpack_set(data, size_max)[0]
+    cdef const uint8_t *at = &data[0] if data.shape[0] else NULL
+    cdef const uint8_t *end = at + data.shape[0]
+    cdef Message message
+    cdef list records = []
+    while at < end and read_message(at, end, &message):
+        if message.attributes & CODEC_BITS:
+            records += unpack(&message, size_max)
+        else:
+            records.append(record_of(&message))
+        at = message.end
+    return records
 
 
 def up_convert(data, *, size_max=DECOMPRESSED_SIZE_MAX, codec=None, level=None):
@@ -187,7 +197,7 @@ def up_convert(data, *, size_max=DECOMPRESSED_SIZE_MAX, codec=None, level=None):
     cdef Record record
     if len(data) > MESSAGE_MAGIC_AT and data[MESSAGE_MAGIC_AT] == 2:
         return bytes(data)
-    records, sent_codec, appended = unpack_set(data, size_max)
+    records, sent_codec, appended = unpack_produced(data, size_max)
     if not records:
         return b""
     for record in records:

@@ -174,6 +174,15 @@ def test_offsets_inside_a_set_are_absolute_in_v0_and_relative_in_v1():
     assert [r.offset for r in read_message_set(wrapper(1, inner, offset=9))] == [7, 9]
 
 
+def test_a_fetched_set_may_mix_what_a_produced_one_may_not():
+    packed = wrapper(1, message(1, b"b", None) + message(1, b"c", None, offset=1), offset=5)
+    data = (
+        message(1, b"a", None, offset=3) + packed + message(0, b"d", None, offset=6) + packed[:-1]
+    )
+    found = [(record.offset, record.key) for record in read_message_set(data)]
+    assert found == [(3, b"a"), (4, b"b"), (5, b"c"), (6, b"d")]
+
+
 def test_wrong_offsets_of_a_producer_do_not_matter():
     inner = b"".join(message(1, b"k", None, offset=offset) for offset in (5, 5, 1))
     found = read_records(up_convert(wrapper(1, inner, offset=77)))

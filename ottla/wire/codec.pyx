@@ -7,7 +7,7 @@ KIP-482 for the compact forms and tagged fields.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.unicode cimport PyUnicode_DecodeUTF8
+from cpython.unicode cimport PyUnicode_DATA, PyUnicode_DecodeUTF8, PyUnicode_GET_LENGTH
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
@@ -16,6 +16,9 @@ from ottla.wire.byteorder cimport (
 )
 
 from ottla.wire.errors import MalformedMessage
+
+cdef extern from "Python.h":
+    bint PyUnicode_IS_COMPACT_ASCII(object text)
 
 
 cdef class Cursor:
@@ -222,24 +225,30 @@ cdef class Writer:
 
     cdef int write_string(self, str value, bint compact) except -1:
         cdef bytes encoded
+        cdef const char *data
         cdef Py_ssize_t size
         if value is None:
             return self.write_unsigned_varint(0) if compact else self.write_int16(-1)
-        encoded = value.encode("utf-8", "surrogateescape")
-        size = len(encoded)
+        if PyUnicode_IS_COMPACT_ASCII(value):       # nearly all names: no copy in between
+            data, size = <const char *>PyUnicode_DATA(value), PyUnicode_GET_LENGTH(value)
+        else:
+            encoded = value.encode("utf-8", "surrogateescape")
+            data, size = PyBytes_AS_STRING(encoded), PyBytes_GET_SIZE(encoded)
         if size > 32767:
             raise ValueError(f"string of {size} bytes, the protocol allows 32767")
         if compact:
             self.write_unsigned_varint(size + 1)
         else:
             self.write_int16(size)
-        return self.write_raw(<const char *>encoded, size)
+        return self.write_raw(data, size)
 
     cdef int write_bytes(self, object value, bint compact) except -1:
         cdef const uint8_t[::1] view
         if value is None:
             return self.write_unsigned_varint(0) if compact else self.write_int32(-1)
         self.write_count(len(value), compact)
+        if type(value) is bytes:
+            return self.write_raw(PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
         if len(value):
             view = value
             self.write_raw(&view[0], view.shape[0])

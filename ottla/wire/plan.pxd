@@ -1,5 +1,5 @@
-# A Plan is what one version of a struct puts on the wire, as a flat array of operations, which point
-# at the slots of the fields in the objects of the struct. A Layout is what all versions of it share.
+# A Plan is what one version of a struct puts on the wire: a flat array of operations, which point
+# at the slots of the fields in the struct's objects. A Layout is what all versions of it share.
 
 from cpython.object cimport PyObject
 

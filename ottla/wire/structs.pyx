@@ -267,6 +267,8 @@ cdef int write_array(Writer writer, Op *op, object value, bint compact) except -
             raise UnencodableMessage(f"element {i} is null")
         if op.element == STRUCT:
             write_struct(writer, <Plan>op.plan, element)
+        elif op.element == INT32:
+            store_int32(room(writer, 4), <int32_t>checked(element, INT32_MIN, INT32_MAX))
         else:
             write_value(writer, op.element, op, element, compact)
         i += 1

@@ -60,7 +60,7 @@ def decode_record(data: bytes) -> MetadataRecord:
     try:
         kind, body = json.loads(data)
         record: MetadataRecord = KINDS[kind](**{k: _from_json(k, v) for k, v in body.items()})
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UnreadableMetadata(
             f"metadata record {data[:200]!r} is not readable by this version: {error!r}"
         ) from error

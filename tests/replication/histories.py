@@ -1,0 +1,90 @@
+"""Hypothesis strategies: records of metadata that make sense one after the other."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from ottla.replication.metadata import (
+    BrokerGone,
+    BrokerImage,
+    BrokerRegistered,
+    ConfigSet,
+    Endpoint,
+    FeatureSet,
+    MetadataImage,
+    MetadataRecord,
+    PartitionChanged,
+    PartitionsAdded,
+    PartitionState,
+    ProducerIdsTaken,
+    TopicCreated,
+    TopicDeleted,
+)
+
+NAMES = st.sampled_from(["a", "b", "c.d", "ä\n\"é"])
+NODES = st.integers(0, 4)
+STATES = st.builds(
+    PartitionState,
+    leader=st.integers(-1, 4),
+    leader_epoch=st.integers(0, 2**31 - 1),
+    replicas=st.lists(NODES, min_size=1, max_size=3, unique=True).map(tuple),
+    isr=st.lists(NODES, max_size=3, unique=True).map(tuple),
+    partition_epoch=st.integers(0, 9),
+)
+ENDPOINTS = st.builds(
+    Endpoint, st.sampled_from(["PLAINTEXT", "SSL"]), st.just("host"), st.integers(1, 65535)
+)
+BROKERS = st.builds(
+    BrokerImage,
+    NODES,
+    st.integers(0, 2**62),
+    st.lists(ENDPOINTS, max_size=2).map(tuple),
+    st.none() | st.just("rack"),
+)
+ANYWHERE: st.SearchStrategy[MetadataRecord] = st.one_of(
+    st.builds(
+        ConfigSet,
+        st.sampled_from(["topic", "broker", "group"]),
+        NAMES | st.just(""),
+        st.sampled_from(["retention.ms", "cleanup.policy"]),
+        st.none() | st.text(max_size=5),
+    ),
+    st.builds(BrokerRegistered, BROKERS),
+    st.builds(BrokerGone, NODES),
+    st.builds(FeatureSet, st.sampled_from(["group.version", "kraft.version"]), st.integers(0, 2)),
+)
+
+
+NEW_NAMES = ("a", "b", "c.d")
+PARTITIONS = st.lists(STATES, min_size=1, max_size=2).map(tuple)
+KINDS = st.lists(st.integers(0, 5), max_size=12)
+CHOICES = st.integers(0, 11)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[MetadataRecord]:
+    """Records in an order in which a controller could have written them."""
+    image, records = MetadataImage.empty("c"), []
+    for number, kind in enumerate(draw(KINDS)):
+        record = _next(draw, image, number, kind)
+        image = image.apply([record])
+        records.append(record)
+    return records
+
+
+def _next(draw: st.DrawFn, image: MetadataImage, number: int, kind: int) -> MetadataRecord:
+    there = sorted(image.topics)
+    missing = [name for name in NEW_NAMES if name not in image.topics]
+    if kind >= 4:
+        return draw(ANYWHERE)
+    if kind == 3:
+        return ProducerIdsTaken(image.next_producer_id + 1000)
+    if missing and (kind == 2 or not there):
+        topic_id = (number + 1).to_bytes(16, "big")
+        return TopicCreated(missing[draw(CHOICES) % len(missing)], topic_id, draw(PARTITIONS))
+    name = there[draw(CHOICES) % len(there)]
+    if kind == 2:
+        return TopicDeleted(name)
+    if kind == 1:
+        return PartitionsAdded(name, draw(PARTITIONS))
+    return PartitionChanged(name, 0, draw(STATES))

@@ -402,6 +402,10 @@ cdef class Connection:
     def refuse(self, error):
         """Close on bytes that are no request, with one line in the log that says why."""
         self.listener.refused(self, error)
+        try:
+            self.flush()            # the requests before it have their replies
+        except OSError:
+            pass
         self.close()
 
     def close(self):

@@ -64,6 +64,8 @@ def serve(context: RequestContext, body: bytes) -> bytes | Awaitable[bytes]:
     if handler is None:
         raise MalformedMessage(f"API key {context.api_key} is not served here")
     if version not in handler.versions:
+        if context.api_key == ApiKey.API_VERSIONS:
+            return version_of_versions(handler)
         raise MalformedMessage(
             f"{APIS[context.api_key].name} version {version} is not served, {handler.versions} are"
         )
@@ -77,6 +79,22 @@ def serve(context: RequestContext, body: bytes) -> bytes | Awaitable[bytes]:
     except Exception:
         response = _unexpected(context)
     encoded: bytes = response.encode(version)
+    return encoded
+
+
+def version_of_versions(handler: Handler) -> bytes:
+    """What a client of the future is told: code 35 in version 0, with the versions of ApiVersions.
+
+    It then asks again, on the same connection, in a version that both know (KIP-511).
+    """
+    response = APIS[ApiKey.API_VERSIONS].response
+    known = response.ApiKey(
+        api_key=ApiKey.API_VERSIONS,
+        min_version=handler.versions.start,
+        max_version=handler.versions.stop - 1,
+    )
+    answer = response(error_code=int(ErrorCode.UNSUPPORTED_VERSION), api_keys=[known])
+    encoded: bytes = answer.encode(0)
     return encoded
 
 

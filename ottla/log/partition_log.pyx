@@ -284,7 +284,8 @@ cdef class PartitionLog:
                        int64_t upto_offset):
         """Up to `size_max` bytes of one segment, from the batch with `offset`, below `upto_offset`.
 
-        With `at_least_one` the first batch is whole, however large. Raises OffsetOutOfRange.
+        The first batch is whole: with `at_least_one` however large it is, else if it fits.
+        Raises OffsetOutOfRange.
         """
         cdef LogSlice slice = LogSlice.__new__(LogSlice)
         cdef Segment segment
@@ -316,9 +317,12 @@ cdef class PartitionLog:
         room = end - start
         if room <= 0:
             return slice
-        if size_max < batch_size and at_least_one:
+        if size_max < batch_size:
+            # Half a first batch helps nobody: it is sent whole or not at all (KIP-74).
+            if not at_least_one:
+                return slice
             size_max = batch_size
-        slice.size = min(room, <int64_t>size_max) if size_max > 0 else 0
+        slice.size = min(room, <int64_t>size_max)
         slice.position = start
         slice.file = segment.opened()
         return slice

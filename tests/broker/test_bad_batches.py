@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.wire.checksum import crc32c
+from ottla.wire.checksum import crc32c_of
 from ottla.wire.errors import ErrorCode
 from tests.broker.produce_fetch import batch, fetch, fetch_request, produce, produce_request, values
 from tests.broker.running import RunningBroker, WireClient
@@ -30,7 +30,7 @@ def patched(at: int, data: bytes, records: bytes = GOOD) -> bytes:
     """A batch with bytes replaced and a checksum that holds."""
     changed = bytearray(records)
     changed[at : at + len(data)] = data
-    changed[17:21] = struct.pack(">I", crc32c(bytes(changed[21:])))
+    changed[17:21] = struct.pack(">I", crc32c_of(bytes(changed[21:])))
     return bytes(changed)
 
 

@@ -81,9 +81,9 @@ def _list_partition(
         if context.version == 0:
             answer.old_style_offsets = _segment_starts(partition, item, end)
         else:
-            answer.offset, answer.timestamp, answer.leader_epoch = _look_up(
-                partition, item.timestamp, end
-            )
+            answer.offset, answer.timestamp, epoch = _look_up(partition, item.timestamp, end)
+            if context.version >= 4:
+                answer.leader_epoch = epoch
     except ProtocolError as error:
         answer.error_code = int(error.code)
     return answer

@@ -15,7 +15,7 @@ cdef class Producing:
     cdef dict limits                    # id of a LogConfig → (LogConfig, BatchLimits)
     cdef readonly bint failed           # some partition of the last request was refused
 
-    cdef int check(self, Cursor request, int version) except -2
+    cdef int check(self, Cursor request, int version) except -40000
     cdef PendingReply serve(self, Cursor request, Writer reply, int version, object notify, double now)
     cdef Py_ssize_t required(self, Py_ssize_t length, str what) except -1
     cdef object find_topic(self, Cursor request, Writer reply, int version)

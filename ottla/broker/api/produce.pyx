@@ -58,8 +58,11 @@ cdef class Producing:
         self.by_name, self.by_id = broker.replicas.by_name, broker.replicas.by_id
         self.limits = {}
 
-    cdef int check(self, Cursor request, int version) except -2:
-        """Walk the request without acting on it; returns acks. MalformedMessage if it is not well formed."""
+    cdef int check(self, Cursor request, int version) except -40000:
+        """Walk the request without acting on it; returns acks, any int16.
+
+        Raises MalformedMessage if it is not well formed.
+        """
         cdef bint flexible = version >= 9
         cdef Py_ssize_t topics, partitions, size
         cdef int acks

@@ -1,7 +1,8 @@
 """From a decoded header to a handler, and from what it returns or raises to the reply's bytes.
 
-Handlers register themselves with `@handles`; the ranges that ApiVersions tells are these registrations.
-Produce and Fetch are served by the connection itself, in Cython, and only register their ranges here.
+Handlers register themselves with `@handles`; the ranges that ApiVersions tells are these
+registrations. Produce and Fetch are served by the connection itself, in Cython, and only register
+their ranges here.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 from ottla.broker.context import RequestContext
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import ErrorCode, MalformedMessage, ProtocolError
+from ottla.wire.messages import ApiVersionsResponse
 
 log = logging.getLogger("ottla.dispatch")
 
@@ -87,13 +89,14 @@ def version_of_versions(handler: Handler) -> bytes:
 
     It then asks again, on the same connection, in a version that both know (KIP-511).
     """
-    response = APIS[ApiKey.API_VERSIONS].response
-    known = response.ApiKey(
+    known = ApiVersionsResponse.ApiKey(
         api_key=ApiKey.API_VERSIONS,
         min_version=handler.versions.start,
         max_version=handler.versions.stop - 1,
     )
-    answer = response(error_code=int(ErrorCode.UNSUPPORTED_VERSION), api_keys=[known])
+    answer = ApiVersionsResponse(
+        error_code=int(ErrorCode.UNSUPPORTED_VERSION), api_keys=[known]
+    )
     encoded: bytes = answer.encode(0)
     return encoded
 

@@ -1,7 +1,9 @@
-"""Group flush: one thread that syncs the disk, and everybody who waits for it served by the next sync.
+"""Group flush: one thread that syncs the disk, and everybody who waits for it served by the next
+sync.
 
-While a flush runs, further batches are appended; the flush after it covers them all. So the rate of
-acknowledgements is bound by the device's flushes times what arrives meanwhile, not by one batch a flush.
+While a flush runs, further batches are appended; the flush after it covers them all. So the rate
+of acknowledgements is bound by the device's flushes times what arrives meanwhile, not by one batch
+a flush.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ class Flusher:
             try:
                 partition.log.end_flush(task)
             except StorageFailed as failure:
-                log.error("flush of %r failed, it is offline until a restart: %s", partition, failure)
+                log.error("flush of %r failed, offline until a restart: %s", partition, failure)
                 partition.close()
                 continue
             self._done(partition, partition.log.recovery_point)

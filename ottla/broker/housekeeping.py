@@ -1,6 +1,8 @@
-"""What a broker does now and then: checkpoints, files that are due to go, producers that fell silent.
+"""What a broker does now and then: checkpoints, files that are due to go, producers that fell
+silent.
 
-Each round looks at everything in slices on the loop, and hands to a thread only calls that block in the kernel.
+Each round looks at everything in slices on the loop, and hands to a thread only calls that block
+in the kernel.
 """
 
 from __future__ import annotations
@@ -55,7 +57,8 @@ class Housekeeping:
                 log.error("%s", error)
 
     async def _flush_what_was_recovered(self) -> None:
-        """After a crash, what was read back is served at once and made durable in the background."""
+        """After a crash, what was read back is served at once and made durable in the background.
+        """
         for partition in list(self.broker.replicas):
             if partition.log.recovery_point < partition.log.log_end_offset:
                 self.broker.flusher.want(partition)

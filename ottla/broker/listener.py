@@ -1,4 +1,5 @@
-"""One listening address: accepts clients within the limits, and ends those that have fallen silent."""
+"""One listening address: accepts clients within the limits, and ends those that have fallen
+silent."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ ACCEPTS_PER_TURN = 64
 """Connections accepted before others have their turn."""
 SWEEP_SECONDS = 5.0
 FRAME_STALL_SECONDS = 30.0
-"""A frame of which no byte arrives for so long is given up (slow loris); idle clients have longer."""
+"""A frame of which no byte arrives for so long is given up (slow loris); idle clients have longer.
+"""
 REFUSALS_LOGGED_PER_SWEEP = 10
 
 

@@ -9,7 +9,9 @@ import sys
 
 def parser() -> argparse.ArgumentParser:
     """The commands and their flags; what a command needs is imported when it runs."""
-    root = argparse.ArgumentParser(prog="ottla", description="A broker that speaks Kafka's protocol.")
+    root = argparse.ArgumentParser(
+        prog="ottla", description="A broker that speaks Kafka's protocol."
+    )
     root.add_argument("--version", action="store_true", help="print the version and exit")
     commands = root.add_subparsers(dest="command", metavar="COMMAND")
     server = commands.add_parser("server", help="run a broker")

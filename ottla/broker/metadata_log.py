@@ -1,9 +1,9 @@
 """The single writer of the metadata log.
 
-A decision is a pure function from the image to records and a result. Decisions are made one after the other, each on
-the image that the one before it left; those that arrive while a sync runs share the next one. Nobody
-sees an image before its records are durable: then it replaces the one before it, whoever follows the image is told,
-and the results go to those who asked.
+A decision is a pure function from the image to records and a result. Decisions are made one after
+the other, each on the image that the one before it left; those that arrive while a sync runs share
+the next one. Nobody sees an image before its records are durable: then it replaces the one before
+it, whoever follows the image is told, and the results go to those who asked.
 """
 
 from __future__ import annotations
@@ -104,7 +104,9 @@ class MetadataLog:
             except Exception:
                 log.exception("following the metadata failed in %r", follower)
 
-    async def register_broker(self, node_id: int, endpoints: Iterable[tuple[str, str, int]]) -> None:
+    async def register_broker(
+        self, node_id: int, endpoints: Iterable[tuple[str, str, int]]
+    ) -> None:
         """Say where clients reach this broker; nothing is written where that is known already."""
         addresses = tuple(Endpoint(*each) for each in endpoints)
 

@@ -1,7 +1,8 @@
 """The cluster's metadata: an immutable image, and the records that it is the fold of.
 
-The controller decides by returning records; `MetadataImage.apply` is the only way from one image to the next. An
-image shares everything that did not change with the one before it, so handlers may keep one as long as they like.
+The controller decides by returning records; `MetadataImage.apply` is the only way from one image
+to the next. An image shares everything that did not change with the one before it, so handlers may
+keep one as long as they like.
 """
 
 from __future__ import annotations
@@ -95,7 +96,8 @@ class TopicDeleted:
 class ConfigSet:
     """One setting of a resource; None takes it back to its default.
 
-    Resource types are "topic", "broker" (name "" is the default of all brokers), "group" and "client-metrics".
+    Resource types are "topic", "broker" (name "" is the default of all brokers), "group" and
+    "client-metrics".
     """
 
     resource_type: str
@@ -150,7 +152,8 @@ Resource = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
-    """Everything that the cluster has decided. `offset` counts the records that it is the fold of."""
+    """Everything that the cluster has decided. `offset` counts the records that it is the fold of.
+    """
 
     cluster_id: str = ""
     offset: int = 0
@@ -177,7 +180,8 @@ class MetadataImage:
         return self.configs.get((resource_type, resource_name), {})
 
     def apply(self, records: Iterable[MetadataRecord]) -> MetadataImage:
-        """The image after `records`, in their order. Each kind of thing is copied once, if touched."""
+        """The image after `records`, in their order. Each kind of thing is copied once, if
+        touched."""
         draft = _Draft(self)
         for record in records:
             draft.add(record)
@@ -186,7 +190,8 @@ class MetadataImage:
 
 @dataclass(frozen=True, slots=True)
 class Decision(Generic[Result]):
-    """What a controller function returns: the records that make it so, and what to tell the client."""
+    """What a controller function returns: the records that make it so, and what to tell the
+    client."""
 
     records: Sequence[MetadataRecord]
     result: Result

@@ -1,6 +1,7 @@
 """Metadata records as text: one compact JSON array, its first element the kind of record.
 
-The same form serves the log of a standalone broker and the nodes of a cluster, and can be read by eye:
+The same form serves the log of a standalone broker and the nodes of a cluster, and can be read by
+eye:
 
     ["TopicCreated", {"name": "t", "topic_id": "0f…", "partitions": [[0, 0, [0], [0], 0]]}]
 
@@ -46,7 +47,8 @@ KINDS: dict[str, type[Any]] = {
 
 
 class UnreadableMetadata(ValueError):
-    """A metadata record that this version cannot read; the broker must not start on half of them."""
+    """A metadata record that this version cannot read; the broker must not start on half of them.
+    """
 
 
 def encode_record(record: MetadataRecord) -> bytes:

@@ -1,8 +1,8 @@
 """The metadata log of a broker without a cluster: an ordinary partition log of its own.
 
-Each append is one record batch, so that a crash leaves all of a decision or nothing of it. When the log has grown to
-several times what the image needs, the image is written as one batch that begins with a snapshot mark,
-and what lies before it is deleted.
+Each append is one record batch, so that a crash leaves all of a decision or nothing of it. When
+the log has grown to several times what the image needs, the image is written as one batch that
+begins with a snapshot mark, and what lies before it is deleted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What a store of metadata promises, whether it is a file beside the logs or a cluster's ZooKeeper."""
+"""What a store of metadata promises, whether it is a file beside the logs or a cluster's
+ZooKeeper."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ class MetadataStore(Protocol):
         ...
 
     def append(self, records: Sequence[MetadataRecord], image: MetadataImage) -> None:
-        """Keep `records`; on return they survive a power cut. `image` is the fold that includes them.
+        """Keep `records`; on return they survive a power cut. `image` is the fold that includes
+        them.
 
         Raises OSError where they could not be kept; then none of them count.
         """

@@ -81,7 +81,8 @@ class WireClient:
         key, version, correlation_id = sent
         frame = self.receive_frame()
         assert struct.unpack(">i", frame[:4])[0] == correlation_id
-        return APIS[key].response.decode(frame[response_header_size(key, version, frame) :], version)
+        body = frame[response_header_size(key, version, frame) :]
+        return APIS[key].response.decode(body, version)
 
     def send_frame(self, frame: bytes) -> None:
         """Send bytes behind their length."""

@@ -56,7 +56,9 @@ def test_a_frame_shorter_than_its_header_closes(client: WireClient, frame: bytes
     assert client.is_closed()
 
 
-@pytest.mark.parametrize("key, version", [(9999, 0), (-1, 0), (METADATA, 99), (METADATA, -1), (4, 0)])
+@pytest.mark.parametrize(
+    "key, version", [(9999, 0), (-1, 0), (METADATA, 99), (METADATA, -1), (4, 0)]
+)
 def test_an_unknown_api_or_version_closes(client: WireClient, key: int, version: int) -> None:
     client.send_frame(header(key, version) + b"\x00" * 8)
     assert client.is_closed()
@@ -121,7 +123,9 @@ def test_any_client_id_is_accepted(client: WireClient, client_id: bytes | None) 
     assert client.receive_frame()[:4] == struct.pack(">i", 7)
 
 
-@pytest.mark.parametrize("hello", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc"])
+@pytest.mark.parametrize(
+    "hello", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc"]
+)
 def test_other_protocols_are_closed(client: WireClient, hello: bytes) -> None:
     client.send_bytes(hello)
     if hello.startswith(b"\x16"):
@@ -159,7 +163,9 @@ def test_produce_below_version_3_closes(client: WireClient, version: int) -> Non
     assert client.is_closed()
 
 
-def test_a_malformed_produce_appends_nothing(client: WireClient, topic: str, broker: RunningBroker) -> None:
+def test_a_malformed_produce_appends_nothing(
+    client: WireClient, topic: str, broker: RunningBroker
+) -> None:
     good = batch(b"never")
     name = topic.encode()
     body = struct.pack(">hhii", -1, 1, 1000, 1) + struct.pack(">h", len(name)) + name

@@ -14,7 +14,12 @@ from tests.broker.running import RunningBroker, WireClient
 
 
 def session_fetch(
-    client: WireClient, topic: str, session_id: int, epoch: int, offsets: dict[int, int], **fields: Any
+    client: WireClient,
+    topic: str,
+    session_id: int,
+    epoch: int,
+    offsets: dict[int, int],
+    **fields: Any,
 ) -> Any:
     """A fetch in a session: `offsets` are the partitions that the request names."""
     request = fetch_request(topic, session_id=session_id, session_epoch=epoch, **fields)

@@ -19,7 +19,6 @@ from tests.broker.produce_fetch import (
 from tests.broker.running import RunningBroker, WireClient
 
 
-
 def topic_id(client: WireClient, topic: str) -> bytes:
     request = MetadataRequest(topics=[MetadataRequest.Topic(name=topic)])
     return bytes(client.call(request, 12).topics[0].topic_id)
@@ -65,7 +64,7 @@ def test_a_large_reply_comes_from_the_file_whole(client: WireClient, topic: str)
         assert produce(client, topic, batch(value)).error_code == 0
     got: list[bytes | None] = []
     while len(got) < 30:
-        got += values(fetch(client, topic, len(got), max_bytes=1 << 20, partition_max_bytes=1 << 20))
+        got += values(fetch(client, topic, len(got)))
     assert got == sent
 
 

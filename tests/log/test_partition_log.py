@@ -57,13 +57,14 @@ def test_a_read_begins_with_the_batch_that_contains_the_offset(tmp_path: Path) -
     assert len(split(log.read_bytes(3, 10_000))) == 1
 
 
-def test_at_least_one_batch_comes_whole_however_small_the_room(tmp_path: Path) -> None:
+def test_the_first_batch_comes_whole_however_small_the_room_or_not_at_all(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     sent = batch(b"a" * 500)
     log.append_bytes(sent, 0)
     log.append_bytes(sent, 0)
     assert len(log.read_bytes(0, 1)) == len(sent)
-    assert log.slice(0, 10, at_least_one=False).size == 10
+    assert log.slice(0, len(sent) - 1, at_least_one=False).size == 0
+    assert log.slice(0, len(sent) + 1, at_least_one=False).size == len(sent) + 1
     assert log.slice(0, 0, at_least_one=False).size == 0
 
 

@@ -48,7 +48,8 @@ def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> ListOf
                 name=topic.name,
                 partitions=[
                     _list_partition(
-                        request, topic.name, item, named[topic.name, item.partition_index] > 1, context
+                        request, topic.name, item, named[topic.name, item.partition_index] > 1,
+                        context
                     )
                     for item in topic.partitions
                 ],

@@ -86,7 +86,7 @@ class MetadataLog:
         if records:
             try:
                 await self.loop.run_in_executor(self.thread, self.store.append, records, image)
-            except OSError as error:
+            except (OSError, StorageFailed) as error:
                 log.error("metadata could not be written: %s", error)
                 for future, _ in results:
                     _fail(future, StorageFailed(f"metadata could not be written: {error}"))

@@ -8,9 +8,11 @@ begins with a snapshot mark, and what lies before it is deleted.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ottla.log.clock import Clock
 from ottla.log.config import LogConfig
+from ottla.log.disk import Disk
 from ottla.log.partition_log import PartitionLog
 from ottla.log.storage import Storage
 from ottla.replication.metadata import (
@@ -27,7 +29,9 @@ from ottla.wire.batch import batches
 from ottla.wire.records import Record, build_batch
 
 TOPIC = "__ottla_metadata"
-SNAPSHOT = b'["Snapshot"]'
+KEPT_FOR_EVER = LogConfig(retention_ms=-1, retention_bytes=-1)
+SNAPSHOT = b'["Snapshot",'
+"""How the mark of a snapshot begins; the image's offset follows, which never goes back."""
 SNAPSHOT_AFTER_RECORDS = 20_000
 """Records behind the last snapshot that are always tolerated."""
 READ_SIZE = 1 << 20
@@ -37,26 +41,29 @@ METADATA_SIZE_MAX = 1 << 30
 class StandaloneStore:
     """MetadataStore on one PartitionLog."""
 
-    def __init__(self, log: PartitionLog, clock: Clock, cluster_id: str) -> None:
-        self.log, self.clock, self.cluster_id = log, clock, cluster_id
+    def __init__(self, log: PartitionLog, disk: Disk, clock: Clock, cluster_id: str) -> None:
+        self.log, self.disk, self.clock, self.cluster_id = log, disk, clock, cluster_id
         self.behind_snapshot = 0
 
     @classmethod
     def open(cls, storage: Storage, clock: Clock) -> StandaloneStore:
         """The store in the first log directory that is online. Raises StorageFailed."""
-        return cls(storage.get_or_create(TOPIC, 0, None, LogConfig()), clock, storage.cluster_id)
+        log = storage.get_or_create(TOPIC, 0, None, KEPT_FOR_EVER)
+        return cls(log, storage.disk, clock, storage.cluster_id)
 
     def load(self) -> MetadataImage:
         """Fold the log, from its last snapshot on."""
         image = MetadataImage.empty(self.cluster_id)
         self.behind_snapshot = 0
         for batch in self._batches():
-            if batch and batch[0] == SNAPSHOT:
+            if batch[0].startswith(SNAPSHOT):
                 image = MetadataImage.empty(self.cluster_id)
-                self.behind_snapshot = -len(batch)
-                batch = batch[1:]
-            image = image.apply([decode_record(value) for value in batch])
-            self.behind_snapshot += len(batch)
+                image = image.apply([decode_record(value) for value in batch[1:]])
+                image = replace(image, offset=int(batch[0].removeprefix(SNAPSHOT)[:-1]))
+                self.behind_snapshot = 0
+            else:
+                image = image.apply([decode_record(value) for value in batch])
+                self.behind_snapshot += len(batch)
         return image
 
     def _batches(self) -> Iterator[list[bytes]]:
@@ -73,12 +80,19 @@ class StandaloneStore:
         self.behind_snapshot += len(records)
         needed = 2 * len(image.topics) + len(image.configs)
         if self.behind_snapshot > SNAPSHOT_AFTER_RECORDS + 4 * needed:
-            base = self._write([SNAPSHOT, *(encode_record(r) for r in snapshot_records(image))])
-            self.log.roll()
-            self.log.delete_before(base)
-            self.behind_snapshot = 0
+            self._write_snapshot(image)
         else:
             self._write([encode_record(record) for record in records])
+
+    def _write_snapshot(self, image: MetadataImage) -> None:
+        """Begin a segment with the image; the segments before it are of no use once it is synced."""
+        self.log.roll()
+        mark = b"%b%d]" % (SNAPSHOT, image.offset)
+        base = self._write([mark, *(encode_record(r) for r in snapshot_records(image))])
+        self.behind_snapshot = 0
+        self.log.delete_before(base)
+        for path in self.log.remove_below_start():
+            self.disk.unlink(path)
 
     def _write(self, values: list[bytes]) -> int:
         now = self.clock.now_ms()

@@ -20,7 +20,7 @@ class MetadataStore(Protocol):
         """Keep `records`; on return they survive a power cut. `image` is the fold that includes
         them.
 
-        Raises OSError where they could not be kept; then none of them count.
+        Raises OSError or StorageFailed where they could not be kept; then none of them count.
         """
         ...
 

@@ -1,0 +1,120 @@
+"""The metadata log of a broker alone: what it was told is there after a crash, in bounded space."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ottla.log.disk import Disk
+from ottla.log.storage import Storage
+from ottla.replication import standalone
+from ottla.replication.metadata import (
+    ConfigSet,
+    MetadataImage,
+    MetadataRecord,
+    PartitionState,
+    TopicCreated,
+    TopicDeleted,
+)
+from ottla.replication.records import UnreadableMetadata
+from ottla.replication.standalone import StandaloneStore
+from ottla.wire.records import Record, build_batch
+from tests.fakes import FakeClock
+
+ALONE = PartitionState(0, 0, (0,), (0,))
+
+
+class Keeper:
+    """A store with the image that was last appended to it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.storage = Storage.open(Disk(), FakeClock(), [str(directory)], node_id=0)
+        self.store = StandaloneStore.open(self.storage, FakeClock())
+        self.image = self.store.load()
+
+    def append(self, *records: MetadataRecord) -> None:
+        self.image = self.image.apply(records)
+        self.store.append(records, self.image)
+
+    def stop(self) -> MetadataImage:
+        self.store.close()
+        self.storage.close()
+        return self.image
+
+    def crash(self) -> MetadataImage:
+        """Let go of the directory without any of what a stop does."""
+        for directory in self.storage.directories:
+            directory.lock.close()
+        return self.image
+
+
+def topic(number: int, partitions: int = 1) -> TopicCreated:
+    return TopicCreated(f"t{number}", (256 + number).to_bytes(16, "big"), (ALONE,) * partitions)
+
+
+def test_a_new_directory_has_an_empty_image_with_the_cluster_id(tmp_path: Path) -> None:
+    keeper = Keeper(tmp_path)
+    assert keeper.image == MetadataImage.empty(keeper.storage.cluster_id)
+    assert keeper.image.cluster_id
+
+
+@pytest.mark.parametrize("end", [Keeper.stop, Keeper.crash])
+def test_what_was_appended_is_there_again(tmp_path: Path, end: object) -> None:
+    keeper = Keeper(tmp_path)
+    keeper.append(topic(1), ConfigSet("topic", "t1", "retention.ms", "5"))
+    keeper.append(topic(2))
+    keeper.append(TopicDeleted("t1"))
+    image = end(keeper)  # type: ignore[operator]
+    assert Keeper(tmp_path).image == image
+
+
+def test_a_decision_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    keeper = Keeper(tmp_path)
+    keeper.append(topic(1))
+    kept = keeper.image
+    keeper.append(topic(2), ConfigSet("topic", "t2", "retention.ms", "5"))
+    keeper.crash()
+    [segment] = (tmp_path / "__ottla_metadata-0").glob("*.log")
+    segment.write_bytes(segment.read_bytes()[:-1])
+    assert Keeper(tmp_path).image == kept
+
+
+def test_the_log_is_rewritten_as_a_snapshot_before_it_grows_without_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standalone, "SNAPSHOT_AFTER_RECORDS", 20)
+    keeper = Keeper(tmp_path)
+    sizes = []
+    for number in range(60):
+        keeper.append(topic(number))
+        keeper.append(TopicDeleted(f"t{number}"))
+        log = keeper.store.log
+        sizes.append(log.log_end_offset - log.log_start_offset)
+    assert max(sizes) < 60
+    assert len(list((tmp_path / "__ottla_metadata-0").iterdir())) < 12
+    keeper.append(topic(7, partitions=3))
+    image = keeper.crash()
+    assert image.offset == 121
+    assert Keeper(tmp_path).image == image, "its offset goes on too"
+
+
+def test_a_snapshot_may_be_larger_than_one_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper = Keeper(tmp_path)
+    keeper.append(*(topic(number, partitions=40) for number in range(2000)))
+    monkeypatch.setattr(standalone, "SNAPSHOT_AFTER_RECORDS", -100_000)
+    keeper.append(TopicDeleted("t7"))
+    image = keeper.stop()
+    assert keeper.store.log.size_bytes > standalone.READ_SIZE
+    assert Keeper(tmp_path).image == image
+
+
+def test_a_record_of_a_later_version_stops_the_start(tmp_path: Path) -> None:
+    keeper = Keeper(tmp_path)
+    record = Record(offset=0, timestamp=1, key=None, value=b'["ToBeInvented",{}]')
+    keeper.store.log.append_bytes(build_batch([record]), 0)
+    keeper.stop()
+    with pytest.raises(UnreadableMetadata, match="ToBeInvented"):
+        Keeper(tmp_path)

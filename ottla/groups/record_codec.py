@@ -1,0 +1,360 @@
+"""The bytes of `__consumer_offsets`: Kafka's own formats, so that its tools read them.
+
+    key     | type i16 | fields of the key, version by version          | schema/records/*.txt
+    value   | version i16 | fields of the value                          | null: forget the key
+
+The key's leading number is what Kafka once called its version: 0 and 1 are offsets, 2 a classic
+group, 3 to 8 and 16 KIP-848 groups. Types that this broker does not know are skipped.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ottla.groups.records import (
+    ClassicMemberValue,
+    ClassicProtocols,
+    CommittedOffset,
+    ConsumerGroupKey,
+    ConsumerGroupValue,
+    ConsumerMemberKey,
+    ConsumerMemberValue,
+    CurrentMemberKey,
+    CurrentMemberValue,
+    GroupKey,
+    GroupValue,
+    Key,
+    OffsetKey,
+    Record,
+    RegularExpressionKey,
+    RegularExpressionValue,
+    TargetEpochKey,
+    TargetEpochValue,
+    TargetMemberKey,
+    TargetMemberValue,
+    TopicPartition,
+)
+from ottla.wire import messages as wire
+from ottla.wire.errors import MalformedMessage
+
+Encoded = tuple[bytes, bytes | None]
+_I16 = struct.Struct(">h")
+
+
+def encode_record(record: Record) -> Encoded:
+    """A record's key and value as bytes."""
+    key, value = record
+    kind = _KINDS[type(key)]
+    return (
+        _I16.pack(kind.number) + kind.encode_key(key),
+        None if value is None else kind.encode_value(value),
+    )
+
+
+def decode_record(key: bytes, value: bytes | None) -> Record | None:
+    """The record of these bytes; None for a type that is not known here.
+
+    Raises MalformedMessage for bytes that are cut off.
+    """
+    if len(key) < 2:
+        raise MalformedMessage("a key of __consumer_offsets begins with two bytes for its type")
+    kind = _NUMBERS.get(_I16.unpack_from(key)[0])
+    if kind is None:
+        return None
+    if value is None:
+        return Record(kind.decode_key(key[2:]), None)
+    if len(value) < 2:
+        raise MalformedMessage("a value of __consumer_offsets begins with two bytes of version")
+    version = _I16.unpack_from(value)[0]
+    return Record(kind.decode_key(key[2:]), kind.decode_value(value[2:], version))
+
+
+class _Kind:
+    """One type of record: its number, the state's classes and the way between both."""
+
+    def __init__(
+        self,
+        number: int,
+        key: type[Any],
+        wire_key: type[Any],
+        encode_value: Callable[[Any], bytes],
+        decode_value: Callable[[bytes, int], Any],
+        fields: tuple[str, ...] = ("group_id", "member_id"),
+    ) -> None:
+        self.number, self.key, self.wire_key = number, key, wire_key
+        self.encode_value, self.decode_value = encode_value, decode_value
+        self.fields = fields
+
+    def encode_key(self, key: Key) -> bytes:
+        encoded: bytes = self.wire_key(**dict(zip(self.fields, key, strict=True))).encode(0)
+        return encoded
+
+    def decode_key(self, data: bytes) -> Key:
+        decoded = self.wire_key.decode(data, 0)
+        made: Key = self.key(*(getattr(decoded, field) for field in self.fields))
+        return made
+
+
+def _encode_offset(value: CommittedOffset) -> bytes:
+    # Kafka writes version 1 where a client asked for a retention of its own (which later versions
+    # cannot express), 4 where it knows the topic's id, 3 otherwise.
+    version = 1 if value.expire_ms >= 0 else 4 if value.topic_id != bytes(16) else 3
+    message = wire.OffsetCommitValue(
+        offset=value.offset,
+        leader_epoch=value.leader_epoch,
+        metadata=value.metadata,
+        commit_timestamp=value.commit_ms,
+        expire_timestamp=value.expire_ms,
+        topic_id=value.topic_id,
+    )
+    return _I16.pack(version) + message.encode(version)
+
+
+def _decode_offset(data: bytes, version: int) -> CommittedOffset:
+    value = wire.OffsetCommitValue.decode(data, version)
+    return CommittedOffset(
+        value.offset,
+        value.leader_epoch,
+        value.metadata,
+        value.commit_timestamp,
+        value.expire_timestamp,
+        value.topic_id,
+    )
+
+
+def _decode_legacy_offset(data: bytes, version: int) -> CommittedOffset:
+    return _decode_offset(data, version)
+
+
+def _encode_group(value: GroupValue) -> bytes:
+    message = wire.GroupMetadataValue(
+        protocol_type=value.protocol_type,
+        generation=value.generation,
+        protocol=value.protocol,
+        leader=value.leader,
+        current_state_timestamp=value.state_ms,
+        members=[
+            wire.GroupMetadataValue.MemberMetadata(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout=member.rebalance_timeout_ms,
+                session_timeout=member.session_timeout_ms,
+                subscription=member.subscription,
+                assignment=member.assignment,
+            )
+            for member in value.members
+        ],
+    )
+    return b"\0\3" + message.encode(3)
+
+
+def _decode_group(data: bytes, version: int) -> GroupValue:
+    value = wire.GroupMetadataValue.decode(data, version)
+    return GroupValue(
+        value.protocol_type,
+        value.generation,
+        value.protocol,
+        value.leader,
+        value.current_state_timestamp,
+        tuple(
+            ClassicMemberValue(
+                member.member_id,
+                member.group_instance_id,
+                member.client_id,
+                member.client_host,
+                member.rebalance_timeout,
+                member.session_timeout,
+                member.subscription,
+                member.assignment,
+            )
+            for member in value.members
+        ),
+    )
+
+
+def _encode_epoch(value: ConsumerGroupValue) -> bytes:
+    message = wire.ConsumerGroupMetadataValue(
+        epoch=value.epoch, metadata_hash=value.metadata_hash
+    )
+    return b"\0\0" + message.encode(0)
+
+
+def _decode_epoch(data: bytes, version: int) -> ConsumerGroupValue:
+    value = wire.ConsumerGroupMetadataValue.decode(data, version)
+    return ConsumerGroupValue(value.epoch, value.metadata_hash)
+
+
+def _encode_member(value: ConsumerMemberValue) -> bytes:
+    made = wire.ConsumerGroupMemberMetadataValue
+    classic = value.classic
+    message = made(
+        instance_id=value.instance_id,
+        rack_id=value.rack_id,
+        client_id=value.client_id,
+        client_host=value.client_host,
+        subscribed_topic_names=sorted(value.topics),
+        subscribed_topic_regex=value.pattern,
+        rebalance_timeout_ms=value.rebalance_timeout_ms,
+        server_assignor=value.assignor,
+        classic_member_metadata=None
+        if classic is None
+        else made.ClassicMemberMetadata(
+            session_timeout_ms=classic.session_timeout_ms,
+            supported_protocols=[
+                made.ClassicMemberMetadata.SupportedProtocol(name=name, metadata=metadata)
+                for name, metadata in classic.protocols
+            ],
+        ),
+    )
+    return b"\0\0" + message.encode(0)
+
+
+def _decode_member(data: bytes, version: int) -> ConsumerMemberValue:
+    value = wire.ConsumerGroupMemberMetadataValue.decode(data, version)
+    classic = value.classic_member_metadata
+    return ConsumerMemberValue(
+        value.client_id,
+        value.client_host,
+        value.instance_id,
+        value.rack_id,
+        frozenset(value.subscribed_topic_names),
+        value.subscribed_topic_regex,
+        value.rebalance_timeout_ms,
+        value.server_assignor,
+        None
+        if classic is None
+        else ClassicProtocols(
+            classic.session_timeout_ms,
+            tuple((each.name, each.metadata) for each in classic.supported_protocols),
+        ),
+    )
+
+
+def _encode_target_epoch(value: TargetEpochValue) -> bytes:
+    message = wire.ConsumerGroupTargetAssignmentMetadataValue(
+        assignment_epoch=value.epoch, assignment_timestamp=value.assigned_ms
+    )
+    return b"\0\0" + message.encode(0)
+
+
+def _decode_target_epoch(data: bytes, version: int) -> TargetEpochValue:
+    value = wire.ConsumerGroupTargetAssignmentMetadataValue.decode(data, version)
+    return TargetEpochValue(value.assignment_epoch, value.assignment_timestamp)
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[bytes, list[int]]:
+    """Sorted partition indexes by topic id."""
+    topics: dict[bytes, list[int]] = {}
+    for topic_id, index in sorted(partitions):
+        topics.setdefault(topic_id, []).append(index)
+    return topics
+
+
+def _encode_target(value: TargetMemberValue) -> bytes:
+    made = wire.ConsumerGroupTargetAssignmentMemberValue
+    message = made(
+        topic_partitions=[
+            made.TopicPartition(topic_id=topic_id, partitions=indexes)
+            for topic_id, indexes in by_topic(value.partitions).items()
+        ]
+    )
+    return b"\0\0" + message.encode(0)
+
+
+def _decode_target(data: bytes, version: int) -> TargetMemberValue:
+    value = wire.ConsumerGroupTargetAssignmentMemberValue.decode(data, version)
+    return TargetMemberValue(
+        frozenset((topic.topic_id, p) for topic in value.topic_partitions for p in topic.partitions)
+    )
+
+
+def _owned(partitions: Mapping[TopicPartition, int]) -> list[Any]:
+    made = wire.ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions
+    return [
+        made(
+            topic_id=topic_id,
+            partitions=indexes,
+            assignment_epochs=[partitions[topic_id, index] for index in indexes],
+        )
+        for topic_id, indexes in by_topic(partitions).items()
+    ]
+
+
+def _encode_current(value: CurrentMemberValue) -> bytes:
+    message = wire.ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=value.epoch,
+        previous_member_epoch=value.previous_epoch,
+        state=value.state,
+        assigned_partitions=_owned(value.assigned),
+        partitions_pending_revocation=_owned(value.revoking),
+    )
+    return b"\0\0" + message.encode(0)
+
+
+def _decode_current(data: bytes, version: int) -> CurrentMemberValue:
+    value = wire.ConsumerGroupCurrentMemberAssignmentValue.decode(data, version)
+
+    def owned(topics: Any) -> dict[TopicPartition, int]:
+        # Brokers before 4.3 wrote no epochs: then only the member's newest one fits.
+        return {
+            (topic.topic_id, partition): epoch
+            for topic in topics
+            for partition, epoch in zip(
+                topic.partitions,
+                topic.assignment_epochs or [value.member_epoch] * len(topic.partitions),
+                strict=True,
+            )
+        }
+
+    return CurrentMemberValue(
+        value.member_epoch,
+        value.previous_member_epoch,
+        value.state,
+        owned(value.assigned_partitions),
+        owned(value.partitions_pending_revocation),
+    )
+
+
+def _encode_pattern(value: RegularExpressionValue) -> bytes:
+    message = wire.ConsumerGroupRegularExpressionValue(
+        topics=sorted(value.topics), version=value.version, timestamp=value.resolved_ms
+    )
+    return b"\0\0" + message.encode(0)
+
+
+def _decode_pattern(data: bytes, version: int) -> RegularExpressionValue:
+    value = wire.ConsumerGroupRegularExpressionValue.decode(data, version)
+    return RegularExpressionValue(frozenset(value.topics), value.version, value.timestamp)
+
+
+_OFFSET = ("group", "topic", "partition")
+_GROUP = ("group_id",)
+_WRITTEN = (
+    _Kind(1, OffsetKey, wire.OffsetCommitKey, _encode_offset, _decode_offset, _OFFSET),
+    _Kind(2, GroupKey, wire.GroupMetadataKey, _encode_group, _decode_group, ("group",)),
+    _Kind(3, ConsumerGroupKey, wire.ConsumerGroupMetadataKey, _encode_epoch, _decode_epoch, _GROUP),
+    _Kind(5, ConsumerMemberKey, wire.ConsumerGroupMemberMetadataKey, _encode_member, _decode_member),
+    _Kind(
+        6, TargetEpochKey, wire.ConsumerGroupTargetAssignmentMetadataKey,
+        _encode_target_epoch, _decode_target_epoch, _GROUP,
+    ),
+    _Kind(
+        7, TargetMemberKey, wire.ConsumerGroupTargetAssignmentMemberKey,
+        _encode_target, _decode_target,
+    ),
+    _Kind(
+        8, CurrentMemberKey, wire.ConsumerGroupCurrentMemberAssignmentKey,
+        _encode_current, _decode_current,
+    ),
+    _Kind(
+        16, RegularExpressionKey, wire.ConsumerGroupRegularExpressionKey,
+        _encode_pattern, _decode_pattern, ("group_id", "regular_expression"),
+    ),
+)
+_LEGACY = _Kind(0, OffsetKey, wire.OffsetCommitKey, _encode_offset, _decode_offset, _OFFSET)
+_KINDS = {kind.key: kind for kind in _WRITTEN}
+_NUMBERS = {kind.number: kind for kind in (_LEGACY, *_WRITTEN)}

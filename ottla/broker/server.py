@@ -14,6 +14,7 @@ from pathlib import Path
 from ottla.broker import api
 from ottla.broker.config import BrokerConfig
 from ottla.broker.context import BrokerContext
+from ottla.broker.coordinators import Coordinators
 from ottla.broker.flusher import Flusher
 from ottla.broker.housekeeping import Housekeeping, high_watermarks
 from ottla.broker.listener import Listener
@@ -63,8 +64,11 @@ class Server:
             config.node_id, config, self.clock, self.replicas, self.flusher, self.metadata_log,
             ProducerIds(self.metadata_log),
         )
+        self.coordinators = self.broker.coordinators = Coordinators(self.broker, loop)
         self.replicas.follow(MetadataImage.empty(), self.metadata_log.image)
+        self.coordinators.follow(MetadataImage.empty(), self.metadata_log.image)
         self.metadata_log.subscribe(self.replicas.follow)
+        self.metadata_log.subscribe(self.coordinators.follow)
         self._listen(loop)
         await self.metadata_log.register_broker(
             config.node_id,
@@ -98,6 +102,7 @@ class Server:
         for listener in self.listeners:
             listener.close()
         self.housekeeping.close()
+        self.coordinators.close()
         self.flusher.close()
         self.metadata_log.close()
         self.storage.close(high_watermarks(self.replicas))

@@ -124,10 +124,6 @@ def _decode_offset(data: bytes, version: int) -> CommittedOffset:
     )
 
 
-def _decode_legacy_offset(data: bytes, version: int) -> CommittedOffset:
-    return _decode_offset(data, version)
-
-
 def _encode_group(value: GroupValue) -> bytes:
     message = wire.GroupMetadataValue(
         protocol_type=value.protocol_type,
@@ -136,7 +132,7 @@ def _encode_group(value: GroupValue) -> bytes:
         leader=value.leader,
         current_state_timestamp=value.state_ms,
         members=[
-            wire.GroupMetadataValue.MemberMetadata(
+            wire.GroupMetadataValue.Member(
                 member_id=member.member_id,
                 group_instance_id=member.instance_id,
                 client_id=member.client_id,
@@ -337,7 +333,10 @@ _WRITTEN = (
     _Kind(1, OffsetKey, wire.OffsetCommitKey, _encode_offset, _decode_offset, _OFFSET),
     _Kind(2, GroupKey, wire.GroupMetadataKey, _encode_group, _decode_group, ("group",)),
     _Kind(3, ConsumerGroupKey, wire.ConsumerGroupMetadataKey, _encode_epoch, _decode_epoch, _GROUP),
-    _Kind(5, ConsumerMemberKey, wire.ConsumerGroupMemberMetadataKey, _encode_member, _decode_member),
+    _Kind(
+        5, ConsumerMemberKey, wire.ConsumerGroupMemberMetadataKey,
+        _encode_member, _decode_member,
+    ),
     _Kind(
         6, TargetEpochKey, wire.ConsumerGroupTargetAssignmentMetadataKey,
         _encode_target_epoch, _decode_target_epoch, _GROUP,

@@ -12,12 +12,12 @@ socket, no event loop and no wall clock here.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from ottla.groups.cluster import Cluster
 from ottla.groups.errors import CoordinatorLoadInProgress, NotCoordinator
-from ottla.groups.records import Marker, Record
+from ottla.groups.records import Record
 from ottla.groups.result import Answer, Result, TimerKey
 from ottla.groups.routing import partition_for
 from ottla.groups.settings import GroupSettings
@@ -73,13 +73,15 @@ class Runtime:
         cluster: Cluster = NO_CLUSTER,
     ) -> None:
         self.settings = settings
+        self.partitions = settings.offsets_topic_num_partitions
+        """Those that `__consumer_offsets` really has, once it exists."""
         self._clock = clock
         self._append = append
         self._new_id = new_id
         self._wake = wake
         self._cluster = cluster
         self._live: dict[int, _Live] = {}
-        self._loading: set[int] = set()
+        self._loading: dict[int, Shard] = {}
         self._woken_for: int | None = None
 
     def tick_ms(self) -> int:
@@ -90,22 +92,22 @@ class Runtime:
 
     def partition_of(self, group_id: str) -> int:
         """The partition of `__consumer_offsets` that keeps this group."""
-        return partition_for(group_id, self.settings.offsets_topic_num_partitions)
+        return partition_for(group_id, self.partitions)
 
-    def begin_load(self, partition: int) -> None:
-        """Tell clients to wait: this broker leads the partition, but has yet to read it."""
-        if partition not in self._live:
-            self._loading.add(partition)
+    def begin_load(self, partition: int) -> Shard:
+        """This broker leads the partition: replay its records into the shard, then `adopt` it.
 
-    def load(self, partition: int, entries: Iterable[tuple[Record | Marker, int]]) -> None:
-        """Coordinate a partition's groups, given its log: records with producer ids (or -1)."""
+        Until then clients are told to wait.
+        """
         shard = Shard(partition, self.settings, self._new_id, self._cluster)
-        for entry, producer_id in entries:
-            if isinstance(entry, Marker):
-                shard.offsets.end_transaction(*entry)
-            else:
-                shard.replay(entry, producer_id)
-        self._loading.discard(shard.partition)
+        self._loading[partition] = shard
+        return shard
+
+    def adopt(self, shard: Shard) -> None:
+        """Coordinate the groups of a shard, unless it has moved to another broker meanwhile."""
+        if self._loading.get(shard.partition) is not shard:
+            return
+        del self._loading[shard.partition]
         live = self._live[shard.partition] = _Live(shard)
         result = self._turn()
         shard.loaded(result)
@@ -115,7 +117,7 @@ class Runtime:
 
     def unload(self, partition: int) -> None:
         """Another broker leads the partition now: everybody who waits is sent there."""
-        self._loading.discard(partition)
+        self._loading.pop(partition, None)
         live = self._live.pop(partition, None)
         if live is None:
             return
@@ -135,8 +137,8 @@ class Runtime:
     @cluster.setter
     def cluster(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        for live in self._live.values():
-            live.shard.cluster = cluster
+        for shard in (*self.shards(), *self._loading.values()):
+            shard.cluster = cluster
 
     def shards(self) -> list[Shard]:
         """Every shard that is coordinated here."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ottla.groups.cluster import Topic
+from ottla.groups.record_codec import Encoded, decode_record, encode_record
 from ottla.groups.records import Marker, Record
 from ottla.groups.routing import partition_for
 from ottla.groups.runtime import Committed, Runtime
@@ -65,7 +66,7 @@ class Workbench:
         self.settings = GroupSettings(**settings)
         self.clock = FakeClock()
         self.cluster = FakeCluster()
-        self.logs: dict[int, list[tuple[Record | Marker, int]]] = {}
+        self.logs: dict[int, list[tuple[Encoded | Marker, int]]] = {}
         self.records: list[Record] = []
         self.uncommitted: list[Committed] = []
         self.hold_commits = False
@@ -78,7 +79,13 @@ class Workbench:
             self.settings, self.clock, self.append, self.new_id, cluster=self.cluster
         )
         for partition in range(self.settings.offsets_topic_num_partitions):
-            self.runtime.load(partition, self.logs.get(partition, []))
+            shard = self.runtime.begin_load(partition)
+            for entry, producer in self.logs.get(partition, []):
+                if isinstance(entry, Marker):
+                    shard.offsets.end_transaction(*entry)
+                elif (record := decode_record(*entry)) is not None:
+                    shard.replay(record, producer)
+            self.runtime.adopt(shard)
 
     def crash(self) -> None:
         """kill -9: what was appended is there, what lived in memory is not."""
@@ -94,7 +101,7 @@ class Workbench:
         if self.refusal is not None:
             raise self.refusal
         log = self.logs.setdefault(partition, [])
-        log += [(record, producer) for record in records]
+        log += [(encode_record(record), producer) for record in records]
         self.records += records
         if self.hold_commits:
             self.uncommitted.append(done)

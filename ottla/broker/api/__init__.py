@@ -3,8 +3,8 @@
 from importlib import import_module
 
 AREAS = (
-    "configs", "coordinators", "fetch", "metadata", "offsets", "produce", "producer_ids", "topics",
-    "versions",
+    "classic_groups", "configs", "consumer_groups", "coordinators", "fetch", "group_admin",
+    "group_offsets", "metadata", "offsets", "produce", "producer_ids", "topics", "versions",
 )
 
 

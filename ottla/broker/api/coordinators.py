@@ -2,38 +2,54 @@
 
 from __future__ import annotations
 
-from ottla.broker.context import RequestContext
+from ottla.broker.context import BrokerContext, RequestContext
 from ottla.broker.dispatch import handles
+from ottla.broker.topic_creation import create_missing
+from ottla.groups.routing import OFFSETS_TOPIC, partition_for
+from ottla.replication.metadata import Endpoint
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import CoordinatorNotAvailable, InvalidRequest, ProtocolError
 from ottla.wire.messages import FindCoordinatorRequest, FindCoordinatorResponse
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
+TOPIC_OF_TYPE = {GROUP: OFFSETS_TOPIC}
+"""The internal topic whose partition leaders coordinate keys of this type."""
 
 
 @handles(ApiKey.FIND_COORDINATOR, versions=range(0, 7))
-def find_coordinator(
+async def find_coordinator(
     request: FindCoordinatorRequest, context: RequestContext
 ) -> FindCoordinatorResponse:
-    """Answer for one key below version 4, for many from there on."""
+    """Answer for one key below version 4, for many from there on (KIP-699)."""
+    topic = TOPIC_OF_TYPE.get(request.key_type)
+    if topic is not None and topic not in context.broker.image.topics:
+        await create_missing(context.broker, [topic])
     if context.version < 4:
-        error = _find(request.key_type, request.key)
-        return FindCoordinatorResponse(
-            error_code=int(error.code), error_message=error.message, node_id=-1, host="", port=-1
-        )
-    return FindCoordinatorResponse(
-        coordinators=[
-            FindCoordinatorResponse.Coordinator(
-                key=key, node_id=-1, host="", port=-1,
-                error_code=int(error.code), error_message=error.message,
-            )
-            for key in request.coordinator_keys
-            for error in (_find(request.key_type, key),)
-        ]
-    )
+        node_id, endpoint = _find(request.key_type, request.key, context)
+        return FindCoordinatorResponse(node_id=node_id, host=endpoint.host, port=endpoint.port)
+    coordinators = []
+    for key in request.coordinator_keys:
+        answer = FindCoordinatorResponse.Coordinator(key=key, node_id=-1, host="", port=-1)
+        try:
+            answer.node_id, endpoint = _find(request.key_type, key, context)
+            answer.host, answer.port = endpoint.host, endpoint.port
+        except ProtocolError as error:
+            answer.error_code, answer.error_message = int(error.code), error.message
+        coordinators.append(answer)
+    return FindCoordinatorResponse(coordinators=coordinators)
 
 
-def _find(key_type: int, key: str) -> ProtocolError:
+def _find(key_type: int, key: str, context: RequestContext) -> tuple[int, Endpoint]:
+    """The coordinator's node and the address under which this listener's clients reach it."""
     if key_type not in (GROUP, TRANSACTION, SHARE):
-        return InvalidRequest(f"there are no coordinators of type {key_type}")
-    return CoordinatorNotAvailable(f"nobody coordinates {key!r} yet; ask again")
+        raise InvalidRequest(f"there are no coordinators of type {key_type}")
+    broker: BrokerContext = context.broker
+    topic = broker.image.topics.get(TOPIC_OF_TYPE.get(key_type, ""))
+    if topic is None:
+        raise CoordinatorNotAvailable(f"nobody coordinates {key!r} yet; ask again")
+    leader = topic.partitions[partition_for(key, len(topic.partitions))].leader
+    node = broker.image.brokers.get(leader)
+    endpoint = None if node is None else node.endpoint(context.listener)
+    if endpoint is None:
+        raise CoordinatorNotAvailable(f"the coordinator of {key!r} is away; ask again")
+    return leader, endpoint

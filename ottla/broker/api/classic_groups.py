@@ -1,0 +1,150 @@
+"""JoinGroup, SyncGroup, Heartbeat, LeaveGroup: the classic group protocol."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from ottla.broker.context import RequestContext
+from ottla.broker.coordinators import answer_of, deliver_to
+from ottla.broker.dispatch import handles
+from ottla.groups.classic_messages import Join, Joined, Leaving, NewMemberId, Sync, Synced
+from ottla.groups.errors import CoordinatorLoadInProgress
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ErrorCode, ProtocolError
+from ottla.wire.messages import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+
+@handles(ApiKey.JOIN_GROUP, versions=range(0, 10))
+async def join_group(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
+    """Join, and wait until the whole group has; only this client's connection waits."""
+    coordinator = context.broker.coordinators.groups
+    rebalance_timeout_ms = request.rebalance_timeout_ms
+    join = Join(
+        request.group_id,
+        request.member_id,
+        request.group_instance_id,
+        context.client_id or "",
+        f"/{context.client_host}",
+        request.session_timeout_ms,
+        request.session_timeout_ms if context.version == 0 else rebalance_timeout_ms,
+        request.protocol_type,
+        tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
+        needs_member_id=context.version >= 4,
+        may_skip_assignment=context.version >= 9,
+    )
+    future: asyncio.Future[Any] = coordinator.loop.create_future()
+    answer = deliver_to(future)
+    try:
+        coordinator.runtime.change(
+            join.group_id, lambda shard, result: shard.join(join, answer, result)
+        )
+        return _joined(await future, context.version)
+    except ProtocolError as error:
+        member_id = error.member_id if isinstance(error, NewMemberId) else request.member_id
+        return JoinGroupResponse(
+            error_code=int(error.code),
+            generation_id=-1,
+            protocol_name=None if context.version >= 7 else "",
+            member_id=member_id,
+        )
+
+
+def _joined(reply: Joined, version: int) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        error_code=0,
+        generation_id=reply.generation,
+        protocol_type=reply.protocol_type if version >= 7 else None,
+        protocol_name=reply.protocol,
+        leader=reply.leader,
+        skip_assignment=reply.skip_assignment,
+        member_id=reply.member_id,
+        members=[
+            JoinGroupResponse.Member(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id if version >= 5 else None,
+                metadata=member.metadata,
+            )
+            for member in reply.members
+        ],
+    )
+
+
+@handles(ApiKey.SYNC_GROUP, versions=range(0, 6))
+async def sync_group(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
+    """Hand in the leader's assignment, or wait for it."""
+    coordinator = context.broker.coordinators.groups
+    sync = Sync(
+        request.group_id,
+        request.generation_id,
+        request.member_id,
+        request.group_instance_id,
+        request.protocol_type,
+        request.protocol_name,
+        tuple((each.member_id, each.assignment) for each in request.assignments),
+    )
+    future: asyncio.Future[Any] = coordinator.loop.create_future()
+    answer = deliver_to(future)
+    coordinator.runtime.change(
+        sync.group_id, lambda shard, result: shard.sync(sync, answer, result)
+    )
+    reply: Synced = await future
+    return SyncGroupResponse(
+        protocol_type=reply.protocol_type if context.version >= 5 else None,
+        protocol_name=reply.protocol if context.version >= 5 else None,
+        assignment=reply.assignment,
+    )
+
+
+@handles(ApiKey.HEARTBEAT, versions=range(0, 5))
+def heartbeat(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+    """Keep a session alive."""
+    runtime = context.broker.coordinators.groups.runtime
+    group_id = request.group_id
+    try:
+        code = runtime.shard(group_id).heartbeat(
+            group_id,
+            request.generation_id,
+            request.member_id,
+            request.group_instance_id,
+            runtime.tick_ms(),
+        )
+    except CoordinatorLoadInProgress:
+        code = ErrorCode.NONE  # its session begins when the group is loaded
+    return HeartbeatResponse(error_code=code)
+
+
+@handles(ApiKey.LEAVE_GROUP, versions=range(0, 6))
+async def leave_group(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
+    """Leave, or have an administrator take members out."""
+    coordinator = context.broker.coordinators.groups
+    if context.version < 3:
+        leaving = [Leaving(request.member_id)]
+    else:
+        leaving = [Leaving(each.member_id, each.group_instance_id) for each in request.members]
+    codes = await answer_of(
+        coordinator,
+        request.group_id,
+        lambda shard, result: shard.leave(request.group_id, leaving, result),
+    )
+    if context.version < 3:
+        return LeaveGroupResponse(error_code=int(codes[0]))
+    return LeaveGroupResponse(
+        members=[
+            LeaveGroupResponse.Member(
+                member_id=each.member_id,
+                group_instance_id=each.instance_id,
+                error_code=int(code),
+            )
+            for each, code in zip(leaving, codes, strict=True)
+        ]
+    )

@@ -1,0 +1,138 @@
+"""ConsumerGroupHeartbeat and ConsumerGroupDescribe: groups whose broker assigns (KIP-848)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ottla.broker.api.group_admin import authorized_operations
+from ottla.broker.context import RequestContext
+from ottla.broker.coordinators import answer_of
+from ottla.broker.dispatch import handles
+from ottla.groups.cluster import Cluster
+from ottla.groups.consumer import ConsumerGroup, ConsumerMember
+from ottla.groups.consumer_draft import preferred_assignor
+from ottla.groups.consumer_heartbeat import Beat, Beaten
+from ottla.groups.record_codec import by_topic
+from ottla.groups.records import TopicPartition
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ProtocolError
+from ottla.wire.messages import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+CONSUMER_MEMBER, CLASSIC_MEMBER = 1, 0
+
+
+@handles(ApiKey.CONSUMER_GROUP_HEARTBEAT, versions=range(0, 2))
+async def consumer_group_heartbeat(
+    request: ConsumerGroupHeartbeatRequest, context: RequestContext
+) -> ConsumerGroupHeartbeatResponse:
+    """Join, leave, or learn what to give up and what to take."""
+    topics, owned = request.subscribed_topic_names, request.topic_partitions
+    beat = Beat(
+        request.group_id,
+        request.member_id,
+        request.member_epoch,
+        request.instance_id,
+        request.rack_id,
+        request.rebalance_timeout_ms,
+        None if topics is None else frozenset(topics),
+        request.subscribed_topic_regex if context.version >= 1 else None,
+        request.server_assignor,
+        None
+        if owned is None
+        else frozenset((each.topic_id, index) for each in owned for index in each.partitions),
+        context.client_id or "",
+        f"/{context.client_host}",
+        context.version,
+    )
+    reply: Beaten = await answer_of(
+        context.broker.coordinators.groups,
+        request.group_id,
+        lambda shard, result: shard.beat(beat, result),
+    )
+    made = ConsumerGroupHeartbeatResponse
+    return made(
+        member_id=reply.member_id,
+        member_epoch=reply.member_epoch,
+        heartbeat_interval_ms=reply.interval_ms,
+        assignment=None
+        if reply.assignment is None
+        else made.Assignment(
+            topic_partitions=[
+                made.Assignment.TopicPartition(topic_id=topic_id, partitions=indexes)
+                for topic_id, indexes in by_topic(reply.assignment).items()
+            ]
+        ),
+    )
+
+
+@handles(ApiKey.CONSUMER_GROUP_DESCRIBE, versions=range(0, 2))
+def consumer_group_describe(
+    request: ConsumerGroupDescribeRequest, context: RequestContext
+) -> ConsumerGroupDescribeResponse:
+    """State, members and assignments of KIP-848 groups."""
+    operations = authorized_operations(request.include_authorized_operations)
+    groups = []
+    for group_id in request.group_ids:
+        try:
+            shard = context.broker.coordinators.groups.runtime.shard(group_id)
+            answer = _describe(shard.consumer(group_id), shard.cluster, context.version)
+        except ProtocolError as error:
+            answer = ConsumerGroupDescribeResponse.Group(
+                group_id=group_id, error_code=int(error.code), error_message=error.message
+            )
+        answer.authorized_operations = operations
+        groups.append(answer)
+    return ConsumerGroupDescribeResponse(groups=groups)
+
+
+def _describe(
+    group: ConsumerGroup, cluster: Cluster, version: int
+) -> ConsumerGroupDescribeResponse.Group:
+    return ConsumerGroupDescribeResponse.Group(
+        group_id=group.group_id,
+        group_state=group.state_name,
+        group_epoch=group.epoch,
+        assignment_epoch=group.target_epoch,
+        assignor_name=preferred_assignor(member.value for member in group.members.values()),
+        members=[_member(group, each, cluster, version) for each in group.members.values()],
+    )
+
+
+def _member(
+    group: ConsumerGroup, member: ConsumerMember, cluster: Cluster, version: int
+) -> ConsumerGroupDescribeResponse.Group.Member:
+    value = member.value
+    described = ConsumerGroupDescribeResponse.Group.Member(
+        member_id=member.member_id,
+        instance_id=value.instance_id,
+        rack_id=value.rack_id,
+        member_epoch=member.epoch,
+        client_id=value.client_id,
+        client_host=value.client_host,
+        subscribed_topic_names=sorted(value.topics),
+        subscribed_topic_regex=value.pattern or "",
+        assignment=_assignment(member.current.assigned, cluster),
+        target_assignment=_assignment(group.assigned(member), cluster),
+    )
+    if version >= 1:
+        described.member_type = CLASSIC_MEMBER if value.classic else CONSUMER_MEMBER
+    return described
+
+
+def _assignment(
+    partitions: Iterable[TopicPartition], cluster: Cluster
+) -> ConsumerGroupDescribeResponse.Assignment:
+    made = ConsumerGroupDescribeResponse.Assignment
+    topics = []
+    for topic_id, indexes in by_topic(partitions).items():
+        topic = cluster.topic_of_id(topic_id)
+        if topic is not None:
+            topics.append(
+                made.TopicPartition(topic_id=topic_id, topic_name=topic.name, partitions=indexes)
+            )
+    return made(topic_partitions=topics)

@@ -1,0 +1,130 @@
+"""DescribeGroups, ListGroups, DeleteGroups: what administrators see and do."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ottla.broker.context import RequestContext
+from ottla.broker.coordinators import answer_of
+from ottla.broker.dispatch import handles
+from ottla.groups.classic import ClassicGroup, ClassicState
+from ottla.groups.errors import GroupIdNotFound
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ErrorCode, ProtocolError
+from ottla.wire.messages import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+
+NOT_ASKED = -(1 << 31)
+ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+"""Read, delete, describe, describe and alter configs: what may be done to a group (KIP-430)."""
+
+
+def authorized_operations(asked: bool) -> int:
+    """The bits for a client that may do everything."""
+    return ALL_OPERATIONS if asked else NOT_ASKED
+
+
+@handles(ApiKey.DESCRIBE_GROUPS, versions=range(0, 7))
+def describe_groups(
+    request: DescribeGroupsRequest, context: RequestContext
+) -> DescribeGroupsResponse:
+    """State and members of classic groups; what is none is told as dead."""
+    return DescribeGroupsResponse(
+        groups=[
+            _describe(group_id, request.include_authorized_operations, context)
+            for group_id in request.groups
+        ]
+    )
+
+
+def _describe(
+    group_id: str, operations: bool, context: RequestContext
+) -> DescribeGroupsResponse.Group:
+    answer = DescribeGroupsResponse.Group(
+        group_id=group_id, authorized_operations=authorized_operations(operations)
+    )
+    try:
+        shard = context.broker.coordinators.groups.runtime.shard(group_id)
+        group = shard.groups.get(group_id)
+        if not isinstance(group, ClassicGroup):
+            raise GroupIdNotFound(f"Group {group_id} not found.")
+    except ProtocolError as error:
+        answer.group_state = "Dead" if isinstance(error, GroupIdNotFound) else ""
+        # Before version 6 a group that is not there is a dead one without an error (KIP-1043).
+        if context.version >= 6 or not isinstance(error, GroupIdNotFound):
+            answer.error_code = int(error.code)
+        if context.version >= 6:
+            answer.error_message = error.message
+        return answer
+    stable = group.state is ClassicState.STABLE
+    answer.group_state = group.state_name
+    answer.protocol_type = group.protocol_type or ""
+    answer.protocol_data = (group.protocol or "") if stable else ""
+    answer.members = [
+        DescribeGroupsResponse.Group.Member(
+            member_id=member.member_id,
+            group_instance_id=member.instance_id if context.version >= 4 else None,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            member_metadata=member.metadata(group.protocol) if stable else b"",
+            member_assignment=member.assignment if stable else b"",
+        )
+        for member in group.members.values()
+    ]
+    return answer
+
+
+@handles(ApiKey.LIST_GROUPS, versions=range(0, 6))
+def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
+    """The groups that this broker coordinates, by state and type (KIP-518, KIP-848)."""
+    runtime = context.broker.coordinators.groups.runtime
+    states = {state.lower() for state in request.states_filter}
+    types = {name.lower() for name in request.types_filter}
+    groups = [
+        ListGroupsResponse.Group(
+            group_id=group.group_id,
+            protocol_type=group.protocol_type or "",
+            group_state=group.state_name if context.version >= 4 else "",
+            group_type=group.type_name if context.version >= 5 else "",
+        )
+        for shard in runtime.shards()
+        for group in shard.groups.values()
+        if (not states or group.state_name.lower() in states)
+        and (not types or group.type_name.lower() in types)
+    ]
+    # What is being loaded is missing from the list: the client shall ask again.
+    code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if runtime.is_loading else ErrorCode.NONE
+    return ListGroupsResponse(error_code=int(code), groups=groups)
+
+
+@handles(ApiKey.DELETE_GROUPS, versions=range(0, 4))
+async def delete_groups(
+    request: DeleteGroupsRequest, context: RequestContext
+) -> DeleteGroupsResponse:
+    """Delete groups that have no members, with their offsets."""
+    group_ids = list(dict.fromkeys(request.groups_names))
+    results = await asyncio.gather(*(_delete(group_id, context) for group_id in group_ids))
+    return DeleteGroupsResponse(results=results)
+
+
+async def _delete(group_id: str, context: RequestContext) -> DeleteGroupsResponse.Result:
+    answer = DeleteGroupsResponse.Result(group_id=group_id)
+    try:
+        await answer_of(
+            context.broker.coordinators.groups,
+            group_id,
+            lambda shard, result: shard.delete_group(group_id, result),
+        )
+    except ProtocolError as error:
+        answer.error_code = int(error.code)
+        if context.version >= 3:
+            answer.error_message = error.message
+    return answer
+
+

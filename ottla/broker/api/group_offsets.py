@@ -1,0 +1,278 @@
+"""OffsetCommit, OffsetFetch, OffsetDelete: where groups go on reading."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from ottla.broker.context import RequestContext
+from ottla.broker.coordinators import answer_of
+from ottla.broker.dispatch import handles
+from ottla.groups.offset_requests import Commit, FetchedOffset, OffsetToCommit
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ErrorCode, ProtocolError
+from ottla.wire.messages import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+
+NO_ID = bytes(16)
+
+
+@handles(ApiKey.OFFSET_COMMIT, versions=range(0, 11))
+async def offset_commit(
+    request: OffsetCommitRequest, context: RequestContext
+) -> OffsetCommitResponse:
+    """Commit offsets of partitions that exist; the others are told one by one."""
+    topics = context.broker.image.topics
+    response = OffsetCommitResponse(topics=[])
+    offsets: list[OffsetToCommit] = []
+    answers: list[OffsetCommitResponse.Topic.Partition] = []
+    for topic in request.topics:
+        answered, name, count, topic_id = _answered_topic(topic, context)
+        response.topics.append(answered)
+        known = topics.get(name)
+        unknown = (
+            ErrorCode.UNKNOWN_TOPIC_ID
+            if context.version >= 10 and known is None
+            else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
+        for each in topic.partitions:
+            index = each.partition_index
+            answer = OffsetCommitResponse.Topic.Partition(partition_index=index)
+            answered.partitions.append(answer)
+            if not 0 <= index < count:
+                answer.error_code = int(unknown)
+                continue
+            answers.append(answer)
+            offsets.append(
+                OffsetToCommit(
+                    name,
+                    index,
+                    each.committed_offset,
+                    each.committed_leader_epoch if context.version >= 6 else -1,
+                    each.committed_metadata or "",
+                    topic_id,
+                )
+            )
+    if not offsets and response.topics:
+        return response
+    for answer, code in zip(answers, await _commit(request, offsets, context), strict=True):
+        answer.error_code = int(code)
+    return response
+
+
+def _answered_topic(
+    topic: OffsetCommitRequest.Topic, context: RequestContext
+) -> tuple[OffsetCommitResponse.Topic, str, int, bytes]:
+    """The topic's part of the answer, with its name, number of partitions and id."""
+    image = context.broker.image
+    if context.version >= 10:
+        known = image.topic_by_id(topic.topic_id)
+        answered = OffsetCommitResponse.Topic(topic_id=topic.topic_id, partitions=[])
+    else:
+        known = image.topics.get(topic.name)
+        answered = OffsetCommitResponse.Topic(name=topic.name, partitions=[])
+    if known is None:
+        return answered, topic.name, 0, NO_ID
+    return answered, known.name, len(known.partitions), known.topic_id
+
+
+async def _commit(
+    request: OffsetCommitRequest, offsets: list[OffsetToCommit], context: RequestContext
+) -> list[ErrorCode]:
+    commit = Commit(
+        request.group_id,
+        offsets,
+        request.member_id if context.version >= 1 else "",
+        request.group_instance_id,
+        request.generation_id_or_member_epoch if context.version >= 1 else -1,
+        request.retention_time_ms if 2 <= context.version <= 4 else -1,
+        context.version,
+    )
+    try:
+        codes: list[ErrorCode] = await answer_of(
+            context.broker.coordinators.groups,
+            request.group_id,
+            lambda shard, result: shard.commit(commit, result),
+        )
+        return codes
+    except ProtocolError as error:
+        return [_commit_code(error.code)] * len(offsets)
+
+
+def _commit_code(code: ErrorCode) -> ErrorCode:
+    """The log's troubles in words that a committing client understands."""
+    if code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
+        return ErrorCode.NOT_COORDINATOR
+    return code
+
+
+@handles(ApiKey.OFFSET_FETCH, versions=range(0, 11))
+async def offset_fetch(
+    request: OffsetFetchRequest, context: RequestContext
+) -> OffsetFetchResponse:
+    """Tell committed offsets: of one group below version 8, of many from there on."""
+    stable = request.require_stable
+    if context.version >= 8:
+        groups = await asyncio.gather(
+            *(_fetch_group(group, stable, context) for group in request.groups)
+        )
+        return OffsetFetchResponse(groups=groups)
+    wanted = _wanted(request.topics)
+    if not wanted and request.topics is not None and context.version >= 2:
+        wanted = []
+    response = OffsetFetchResponse(topics=[])
+    try:
+        found = await _fetch(request.group_id, wanted, stable, None, -1, context)
+    except ProtocolError as error:
+        # Versions 0 and 1 have no place for an error but the partitions.
+        response.error_code = int(error.code)
+        found = [
+            FetchedOffset(topic, index, None, error.code) for topic, index in wanted or ()
+        ] if context.version < 2 else []
+    made = OffsetFetchResponse.Topic
+    response.topics = [
+        made(name=name, partitions=[_partition(made.Partition, each) for each in partitions])
+        for name, partitions in _by_topic(found).items()
+    ]
+    return response
+
+
+async def _fetch_group(
+    group: OffsetFetchRequest.Group, stable: bool, context: RequestContext
+) -> OffsetFetchResponse.Group:
+    made = OffsetFetchResponse.Group
+    answer = made(group_id=group.group_id, topics=[])
+    image = context.broker.image
+    by_id = context.version >= 10
+    wanted: list[tuple[str, int]] | None = None
+    unknown = []
+    if group.topics is not None:
+        wanted = []
+        for topic in group.topics:
+            known = image.topic_by_id(topic.topic_id) if by_id else None
+            if by_id and known is None:
+                unknown.append(topic)
+                continue
+            name = topic.name if known is None else known.name
+            wanted += [(name, index) for index in topic.partition_indexes]
+    try:
+        member = (group.member_id, group.member_epoch) if context.version >= 9 else (None, -1)
+        found = await _fetch(group.group_id, wanted, stable, *member, context)
+    except ProtocolError as error:
+        answer.error_code = int(error.code)
+        return answer
+    for name, partitions in _by_topic(found).items():
+        known = image.topics.get(name)
+        if by_id and known is None:
+            continue  # a topic that is gone has no id to be told under
+        topic_answer = made.Topic(
+            partitions=[_partition(made.Topic.Partition, each) for each in partitions]
+        )
+        if by_id and known is not None:
+            topic_answer.topic_id = known.topic_id
+        else:
+            topic_answer.name = name
+        answer.topics.append(topic_answer)
+    for topic in unknown:
+        nothing = [
+            FetchedOffset("", index, None, ErrorCode.UNKNOWN_TOPIC_ID)
+            for index in topic.partition_indexes
+        ]
+        answer.topics.append(
+            made.Topic(
+                topic_id=topic.topic_id,
+                partitions=[_partition(made.Topic.Partition, each) for each in nothing],
+            )
+        )
+    return answer
+
+
+async def _fetch(
+    group_id: str,
+    wanted: list[tuple[str, int]] | None,
+    stable: bool,
+    member_id: str | None,
+    member_epoch: int,
+    context: RequestContext,
+) -> list[FetchedOffset]:
+    found: list[FetchedOffset] = await answer_of(
+        context.broker.coordinators.groups,
+        group_id,
+        lambda shard, result: shard.fetch_offsets(
+            group_id, wanted, stable, member_id, member_epoch
+        ),
+    )
+    return found
+
+
+def _wanted(topics: Iterable[OffsetFetchRequest.Topic] | None) -> list[tuple[str, int]] | None:
+    if topics is None:
+        return None
+    return [(topic.name, index) for topic in topics for index in topic.partition_indexes]
+
+
+def _by_topic(found: Iterable[FetchedOffset]) -> dict[str, list[FetchedOffset]]:
+    topics: dict[str, list[FetchedOffset]] = {}
+    for each in found:
+        topics.setdefault(each.topic, []).append(each)
+    return topics
+
+
+def _partition(made: type[Any], found: FetchedOffset) -> Any:
+    value = found.value
+    if value is None:
+        return made(
+            partition_index=found.partition,
+            committed_offset=-1,
+            committed_leader_epoch=-1,
+            metadata="",
+            error_code=int(found.code),
+        )
+    return made(
+        partition_index=found.partition,
+        committed_offset=value.offset,
+        committed_leader_epoch=value.leader_epoch,
+        metadata=value.metadata,
+        error_code=0,
+    )
+
+
+@handles(ApiKey.OFFSET_DELETE, versions=range(0, 1))
+async def offset_delete(
+    request: OffsetDeleteRequest, context: RequestContext
+) -> OffsetDeleteResponse:
+    """Forget offsets of topics that no member reads (KIP-496)."""
+    topics = context.broker.image.topics
+    made = OffsetDeleteResponse.Topic
+    response = OffsetDeleteResponse(topics=[])
+    wanted: list[tuple[str, int]] = []
+    answers = []
+    for topic in request.topics:
+        known = topics.get(topic.name)
+        answered = made(name=topic.name, partitions=[])
+        response.topics.append(answered)
+        for each in topic.partitions:
+            answer = made.Partition(partition_index=each.partition_index)
+            answered.partitions.append(answer)
+            if known is None or not 0 <= each.partition_index < len(known.partitions):
+                answer.error_code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            else:
+                wanted.append((topic.name, each.partition_index))
+                answers.append(answer)
+    codes = await answer_of(
+        context.broker.coordinators.groups,
+        request.group_id,
+        lambda shard, result: shard.delete_offsets(request.group_id, wanted, result),
+    )
+    for answer, code in zip(answers, codes, strict=True):
+        answer.error_code = int(code)
+    return response
+
+

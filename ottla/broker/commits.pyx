@@ -1,0 +1,33 @@
+# cython: boundscheck=False, wraparound=False
+"""Tells Python code when what it appended to a partition is committed, as acks=all means it."""
+
+from ottla.replication.partition cimport Partition, Promise
+
+from ottla.wire.errors import NotLeaderOrFollower, StorageFailed
+
+
+cdef class CommitPromise(Promise):
+    cdef int kept(self, Partition partition) except -1:
+        done, self.done = self.done, None
+        if partition.high_watermark >= self.required:
+            done(None)
+        elif partition.log.offline is not None:
+            done(StorageFailed(f"{partition!r} is offline: {partition.log.offline}"))
+        else:
+            done(NotLeaderOrFollower(f"{partition!r} is led by another broker now"))
+        return 0
+
+
+def when_committed(Partition partition not None, done):
+    """Call `done(None)` once everything that the log holds now is committed, else `done(error)`.
+
+    Where it is committed already, `done` is called before this returns; otherwise in the order
+    of the appends.
+    """
+    cdef CommitPromise promise
+    if partition.high_watermark >= partition.log.log_end_offset:
+        done(None)
+        return
+    promise = CommitPromise.__new__(CommitPromise)
+    promise.required, promise.done = partition.log.log_end_offset, done
+    partition.promise(promise)

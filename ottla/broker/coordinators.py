@@ -1,0 +1,55 @@
+"""The coordinators of this broker, and how handlers wait for their answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from ottla.broker.context import BrokerContext
+from ottla.broker.group_coordinator import GroupCoordinator
+from ottla.groups.result import Result
+from ottla.groups.shard import Shard
+from ottla.replication.metadata import MetadataImage
+from ottla.wire.errors import ProtocolError
+
+
+class Coordinators:
+    """Everything that keeps its state in an internal topic, following the metadata image."""
+
+    def __init__(self, broker: BrokerContext, loop: asyncio.AbstractEventLoop) -> None:
+        self.groups = GroupCoordinator(broker, loop)
+
+    def follow(self, old: MetadataImage, new: MetadataImage) -> None:
+        """Take over and hand over partitions of internal topics as the image says."""
+        self.groups.follow(old, new)
+
+    def close(self) -> None:
+        """Stop every timer and every load."""
+        self.groups.close()
+
+
+async def answer_of(
+    coordinator: GroupCoordinator,
+    group_id: str,
+    operation: Callable[[Shard, Result], Any],
+    producer_id: int = -1,
+) -> Any:
+    """Run an operation on a group and wait until what it did is committed; raises its refusal."""
+    future: asyncio.Future[Any] = coordinator.loop.create_future()
+    coordinator.runtime.change(group_id, operation, deliver_to(future), producer_id)
+    return await future
+
+
+def deliver_to(future: asyncio.Future[Any]) -> Callable[[Any], None]:
+    """An answer that ends a future; nobody minds if the client has gone meanwhile."""
+
+    def deliver(reply: Any) -> None:
+        if future.done():
+            return
+        if isinstance(reply, ProtocolError):
+            future.set_exception(reply)
+        else:
+            future.set_result(reply)
+
+    return deliver

@@ -193,7 +193,9 @@ def _find(
     if request.instance_id is not None:
         owner = group.members.get(group.static_members.get(request.instance_id, ""))
         if joining:
-            if owner is not None and owner.epoch != LEFT_FOR_NOW:
+            # Unlike Kafka we know a member again whose first answer was lost.
+            same = owner is None or owner.member_id == request.member_id
+            if owner is not None and owner.epoch != LEFT_FOR_NOW and not same:
                 raise UnreleasedInstance(
                     f"instance id {request.instance_id} belongs to member {owner.member_id}"
                 )

@@ -47,7 +47,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         full = joins or client.told_topics != client.topics
         return Beat(
             "g", client.name, client.epoch, client.instance_id, None,
-            60_000 if joins else -1, client.topics if full else None, None, client.assignor,
+            60_000 if full else -1, client.topics if full else None, None, client.assignor,
             client.owned, "client", "/h",
         )
 
@@ -58,6 +58,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         if isinstance(reply, Beaten):
             client.silent_ms = 0
             if lose_reply:
+                client.told_topics = None  # its connection broke: next time it tells everything
                 return
             client.epoch, client.told_topics = reply.member_epoch, client.topics
             if reply.assignment is not None:

@@ -202,13 +202,14 @@ def test_a_kip_848_group_lives_in_every_version(
 
 def test_offsets_of_topics_that_do_not_exist_are_refused(client: WireClient) -> None:
     find(client, "g", 6)
-    for version, code in ((9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (10, ErrorCode.UNKNOWN_TOPIC_ID)):
+    codes = {9: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 10: ErrorCode.UNKNOWN_TOPIC_ID}
+    for version, code in codes.items():
         request = commit_request("absent", b"x" * 16, "g", version)
         answer = client.call(request, version)
         assert answer.topics[0].partitions[0].error_code == code
     made = OffsetDeleteRequest.Topic
-    partition = made.Partition(partition_index=0)
-    request = OffsetDeleteRequest(group_id="g", topics=[made(name="absent", partitions=[partition])])
+    absent = made(name="absent", partitions=[made.Partition(partition_index=0)])
+    request = OffsetDeleteRequest(group_id="g", topics=[absent])
     assert client.call(request, 0).error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 

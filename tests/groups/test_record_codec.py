@@ -99,7 +99,8 @@ def test_an_offset_with_its_own_retention_is_of_version_1() -> None:
     value = CommittedOffset(5, -1, "", 7, expire_ms=9)
     _, encoded = encode_record(Record(OffsetKey("g", "t", 7), value))
     assert encoded is not None and encoded[:2] == b"\0\1"
-    assert decode_record(b"\0\1\0\1g\0\1t\0\0\0\7", encoded) == Record(OffsetKey("g", "t", 7), value)
+    record = decode_record(b"\0\1\0\1g\0\1t\0\0\0\7", encoded)
+    assert record == Record(OffsetKey("g", "t", 7), value)
 
 
 def test_keys_of_kafka_0_8_are_offsets_too() -> None:

@@ -25,7 +25,7 @@ cdef class Connection:
     cdef Py_ssize_t frame_size_max
 
     cdef Reply out                      # replies that may be sent, in order
-    cdef bint paused                    # the inbox is full; nothing is read until a frame is handled
+    cdef bint paused                    # frames wait in the inbox; nothing is read meanwhile
     cdef bint writing                   # the socket took no more; nothing is read until it does
     cdef object promised                # deque of PendingReply, behind `out` in order
     cdef object promise_timer
@@ -47,7 +47,8 @@ cdef class Connection:
     cdef int handle_fetch(self, Cursor request, int version, int32_t correlation_id) except -1
     cdef int handle_other(self, Cursor request, object header) except -1
     cdef bint try_fetch(self, bint final) except -1
-    cdef int write_response(self, int16_t key, int version, int32_t correlation_id, bytes body) except -1
+    cdef int write_response(
+        self, int16_t key, int version, int32_t correlation_id, bytes body) except -1
     cdef int release_promised(self) except -1
     cdef int watch_promised(self) except -1
     cdef int flush(self) except -1

@@ -1,14 +1,15 @@
 # cython: boundscheck=False, wraparound=False
 """One client: frames in, replies out in the order of their requests, and back-pressure.
 
-The loop only says when the socket is ready; the connection does its own receiving and sending. Whatever a
-request needs happens in its turn, except for three things that are finished later:
+The loop only says when the socket is ready; the connection does its own receiving and sending.
+Whatever a request needs happens in its turn, except for three things that are finished later:
 
-- a produce whose acknowledgement is still promised (acks=all): further produces are appended meanwhile,
-  their replies queue behind it;
+- a produce whose acknowledgement is still promised (acks=all): further produces are appended
+  meanwhile, their replies queue behind it;
 - a fetch that waits for bytes, and a handler that is a coroutine: the frames behind them wait.
 
-While the socket does not take the replies, nothing more is read: this bounds what a client can make us hold.
+While the socket does not take the replies, nothing more is read: this bounds what a client can
+make us hold.
 """
 
 from libc.stdint cimport int16_t, int32_t, uint8_t
@@ -40,7 +41,7 @@ cdef enum:
     INBOX_SIZE = 4096           # grows with what arrives, never with what a length announces
     INBOX_SIZE_HELD = 1 << 16   # received behind a frame that waits; more stays in the socket
     OUT_SIZE_MAX = 1 << 20      # unsent replies above this stop the handling of frames
-    PROMISED_MAX = 1000         # produces in flight on one connection; clients keep at most a handful
+    PROMISED_MAX = 1000         # produces in flight on one connection; clients keep a handful
     SEND_SIZE_PER_TURN = 4 << 20    # then the other connections have their turn
 
 cdef int16_t FETCH_FLEXIBLE = 12
@@ -127,7 +128,7 @@ cdef class Connection:
         return 0
 
     cdef int grow(self) except -1:
-        """Make the inbox twice as large: memory follows the bytes received, not the length announced."""
+        """Make the inbox twice as large: memory follows what arrives, not what is announced."""
         cdef Py_ssize_t wanted = max(2 * self.room, INBOX_SIZE)
         cdef uint8_t *grown = <uint8_t *>realloc(self.inbox, wanted)
         if grown is NULL:
@@ -169,7 +170,7 @@ cdef class Connection:
             return False
         size = load_int32(self.inbox + self.begin)
         if size <= 0 or size > self.frame_size_max:
-            raise MalformedMessage(f"a frame of {size} bytes, 1 to {self.frame_size_max} are allowed")
+            raise MalformedMessage(f"frame of {size} bytes, 1 to {self.frame_size_max} are allowed")
         return self.filled - self.begin - 4 >= size
 
     cdef bint may_handle(self) except -1:
@@ -217,7 +218,7 @@ cdef class Connection:
             request, reply, version, self.promise_kept, self.loop.time() if acks == -1 else 0)
         if acks == 0:
             if self.producing.failed:
-                raise MalformedMessage("a produce with acks=0 failed; closing is the only answer to it")
+                raise MalformedMessage("a produce with acks=0 failed; closing is its only answer")
             return 0
         store_int32(reply.data + start, <int32_t>(reply.size - start - 4))
         if pending is None and apart and not self.promised:
@@ -434,4 +435,7 @@ cdef class Connection:
 
     def held(self):
         """Whether frames wait here because of us, not of the client."""
-        return self.task is not None or self.wait is not None or self.writing or len(self.promised) > 0
+        return (
+            self.task is not None or self.wait is not None or self.writing
+            or len(self.promised) > 0
+        )

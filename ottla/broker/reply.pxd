@@ -1,4 +1,4 @@
-# What a connection sends: bytes, and between them ranges of files that never pass through user space.
+# What a connection sends: bytes, and between them ranges of files that skip user space.
 
 from libc.stdint cimport int64_t
 

@@ -1,5 +1,6 @@
 # cython: boundscheck=False, wraparound=False
-"""What a connection sends: bytes, and between them ranges of files that never pass through user space."""
+"""What a connection sends: bytes, and between them ranges of files that never pass through user
+space."""
 
 from libc.stdint cimport int64_t
 
@@ -7,7 +8,7 @@ from ottla.log.disk cimport File
 from ottla.wire.codec cimport Writer
 
 cdef enum:
-    # Below this a copy through the reply is cheaper than a system call of its own (measured: spike, fetch).
+    # Below this a copy through the reply is cheaper than a system call of its own.
     SENDFILE_SIZE_MIN = 8192
 
 

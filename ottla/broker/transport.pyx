@@ -42,7 +42,7 @@ cdef class Transport:
         cdef off_t at = position
         cdef Py_ssize_t sent = self.moved(sendfile(self.fd, fd, &at, size))
         if sent == 0 and size > 0:
-            raise OSError(f"a segment ends before the {size} bytes at {position} that were promised")
+            raise OSError(f"a segment ends before the {size} promised bytes at {position}")
         return sent
 
     cdef Py_ssize_t moved(self, Py_ssize_t result) except? -1:

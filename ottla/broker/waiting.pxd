@@ -1,5 +1,5 @@
-# Requests that cannot be answered yet. A PendingReply is a finished reply with promises still open (acks=all);
-# a Wait is a request that runs again when something moved, or when its time is up (long poll).
+# Requests that cannot be answered yet. A PendingReply is a finished reply with promises still open
+# (acks=all); a Wait is a request that runs again when something moved, or when its time is up.
 
 from libc.stdint cimport int16_t, int64_t
 

@@ -39,7 +39,7 @@ cdef class PendingReply:
         return 0
 
     cdef int expire(self) except -1:
-        """The time is up: what is not safe by now is told as timed out, though it may become safe later."""
+        """The time is up: what is not safe by now is told as timed out; it may become so later."""
         cdef AckPromise promise
         if self.promises is None:
             return 0

@@ -209,7 +209,7 @@ cdef class Segment(Openable):
                           Py_ssize_t *batch_size) except -1:
         """Go from batch to batch from `position` on.
 
-        Where an index led there, `expected` is the last offset of the batch that has to begin there,
+        Where an index led there, `expected` is the last offset of the batch that begins there,
         otherwise -1. Raises IndexDamaged, SegmentDamaged.
         """
         cdef File file = self.opened()

@@ -1,9 +1,10 @@
 # cython: boundscheck=False, wraparound=False
 """A partition as its leader sees it: who leads, how far clients may read, what has been promised.
 
-A batch that was sent with acks=all is neither acknowledged nor readable before it is as durable as promised:
-while this broker is the only in-sync replica, that is when it has been flushed to the disk. The high watermark
-stops before such a batch until then, so that nobody reads what a power cut could take back.
+A batch that was sent with acks=all is neither acknowledged nor readable before it is as durable as
+promised: while this broker is the only in-sync replica, that is when it has been flushed to the
+disk. The high watermark stops before such a batch until then, so that nobody reads what a power
+cut could take back.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -28,13 +29,14 @@ cdef class Promise:
 cdef class Partition:
     """One partition on this broker. Everything in it happens on the event loop's thread."""
 
-    def __init__(self, str topic, int index, bytes topic_id, PartitionLog log, bint flush_before_ack):
+    def __init__(
+        self, str topic, int index, bytes topic_id, PartitionLog log, bint flush_before_ack
+    ):
         self.topic, self.index, self.topic_id = topic, index, topic_id
         self.log = log
         self.leader_id = self.leader_epoch = -1
         self.flush_before_ack = flush_before_ack
-        # What is in the log at the start was read back from the disk: nothing of it is unflushed in the
-        # sense of a promise, since recovery flushed what it kept.
+        # What was read back from the disk is served at once; after a crash housekeeping flushes it.
         self.high_watermark = log.log_end_offset
         self.flush_wanted_upto = self.high_watermark
         self.watchers = set()
@@ -59,7 +61,7 @@ cdef class Partition:
         """Append a validated batch; clients may read it at once unless it waits for its flush."""
         cdef int64_t base = self.log.append(batch, size, self.leader_epoch)
         if all_replicas and self.flush_before_ack:
-            # A duplicate's first copy may still wait for its flush, and so must its acknowledgement.
+            # A duplicate's first copy may still wait for its flush, and so must its reply.
             if not self.log.duplicate:
                 self.flush_wanted_upto = self.log.log_end_offset
         elif self.flush_wanted_upto <= self.high_watermark:
@@ -97,7 +99,7 @@ cdef class Partition:
             (<Watcher>watcher).moved(self)
 
     cdef int64_t readable_end(self, bint committed_only) except -1:
-        """The first offset that a client may not read: the high watermark, or the last stable offset."""
+        """The first offset that a client may not read: high watermark or last stable offset."""
         if committed_only:
             return self.log.stable_offset(self.high_watermark)
         return self.high_watermark
@@ -126,7 +128,7 @@ cdef class Partition:
         return 0
 
     cdef int check_leader(self, int32_t client_epoch) except -1:
-        """Refuse a client that takes this broker for the leader of another epoch (KIP-320); -1: it does not say."""
+        """Refuse a client that believes in another leader epoch (KIP-320); -1: it does not say."""
         if not self.led_here:
             raise NotLeaderOrFollower(f"{self!r} is led by broker {self.leader_id}")
         if self.log.offline is not None:

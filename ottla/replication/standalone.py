@@ -85,7 +85,7 @@ class StandaloneStore:
             self._write([encode_record(record) for record in records])
 
     def _write_snapshot(self, image: MetadataImage) -> None:
-        """Begin a segment with the image; the segments before it are of no use once it is synced."""
+        """Begin a segment with the image; those before it are of no use once it is synced."""
         self.log.roll()
         mark = b"%b%d]" % (SNAPSHOT, image.offset)
         base = self._write([mark, *(encode_record(r) for r in snapshot_records(image))])

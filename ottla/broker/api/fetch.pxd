@@ -39,7 +39,8 @@ cdef class Fetching:
     cdef int read_topics(self, Fetch fetch, Cursor request) except -1
     cdef FetchItem read_item(self, Cursor request, int version, object topic)
     cdef int read_forgotten(self, Fetch fetch, Cursor request) except -1
-    cdef int64_t look_at(self, Fetch fetch, FetchItem item, int64_t room, bint at_least_one) except -1
+    cdef int64_t look_at(
+        self, Fetch fetch, FetchItem item, int64_t room, bint at_least_one) except -1
     cdef int find(self, FetchItem item) except -1
     cdef int check_divergence(self, FetchItem item) except -1
     cdef int write_items(self, Fetch fetch, Reply reply) except -1

@@ -1,8 +1,10 @@
 # cython: boundscheck=False, wraparound=False
-"""Fetch (key 1), versions 4-18: read in one pass, looked at as often as it takes, written in one pass.
+"""Fetch (key 1), versions 4-18: read in one pass, looked at as often as it takes, written in one
+pass.
 
-`read` parses the request, `begin` finds its session (KIP-227), `look` finds what there is to send and says
-whether that is enough, `write` writes the body of the reply: bytes, and ranges of segment files in between.
+`read` parses the request, `begin` finds its session (KIP-227), `look` finds what there is to send
+and says whether that is enough, `write` writes the body of the reply: bytes, and ranges of segment
+files in between.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
@@ -191,7 +193,7 @@ cdef class Fetching:
     # -- looking ---------------------------------------------------------------------------------
 
     cdef bint look(self, Fetch fetch, bint final) except -1:
-        """Find what there is to send; True if the reply is due, False if the request should wait."""
+        """Find what there is to send; True if the reply is due, False if it should wait."""
         cdef FetchItem item
         cdef int64_t total = 0, got
         cdef bint due = final or fetch.wait_ms_max <= 0 or fetch.error != 0
@@ -207,7 +209,7 @@ cdef class Fetching:
             if item.error != 0 or item.diverging_epoch >= 0:
                 due = True
             if fetch.incremental and got == 0 and self.as_told(item):
-                # Nothing new: it comes back to the list when it moves. What waits for room stays on it.
+                # Nothing new: it comes back to the list when it moves. What waits for room stays.
                 if item.partition is not None and item.fetch_offset >= self.readable(fetch, item):
                     fetch.session.changed.pop((item.topic, item.index), None)
                 continue
@@ -243,7 +245,7 @@ cdef class Fetching:
             partition = item.partition
             partition.check_leader(item.current_leader_epoch)
             if fetch.replica_id >= 0:
-                raise NotLeaderOrFollower(f"broker {fetch.replica_id} is no replica of {partition!r}")
+                raise NotLeaderOrFollower(f"{fetch.replica_id} is no replica of {partition!r}")
             self.check_divergence(item)
             if item.diverging_epoch < 0:
                 item.slice = partition.log.read(
@@ -275,7 +277,7 @@ cdef class Fetching:
         return 0
 
     cdef int check_divergence(self, FetchItem item) except -1:
-        """KIP-595: a client whose last record is of an epoch that ended earlier here must truncate."""
+        """A client whose last record is of an epoch that ended earlier here truncates (KIP-595)."""
         if item.last_fetched_epoch < 0:
             return 0
         epoch, end = item.partition.log.end_offset_for_epoch(item.last_fetched_epoch)

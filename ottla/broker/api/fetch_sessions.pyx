@@ -1,9 +1,10 @@
 # cython: boundscheck=False, wraparound=False
 """Incremental fetch sessions (KIP-227).
 
-A session watches its partitions: each that moves puts itself on the session's list of changed ones, and a
-fetch looks at that list only. So an idle poll costs the same whether it covers one partition or ten thousand.
-The cache is bounded; whoever finds no room in it is served without a session, which is slower but correct.
+A session watches its partitions: each that moves puts itself on the session's list of changed
+ones, and a fetch looks at that list only. So an idle poll costs the same whether it covers one
+partition or ten thousand. The cache is bounded; whoever finds no room in it is served without a
+session, which is slower but correct.
 """
 
 from libc.stdint cimport int32_t
@@ -115,7 +116,7 @@ cdef class FetchSessionCache:
         return session
 
     cdef bint evict(self, Py_ssize_t partitions, double now) except -1:
-        """Make room: the least recently used session if it is stale, else an old one smaller than the new."""
+        """Make room: the session unused longest if it is stale, else an old one that is smaller."""
         cdef FetchSession candidate, oldest = None, smallest = None
         for item in self.sessions.values():
             candidate = <FetchSession>item

@@ -16,7 +16,8 @@ cdef class Producing:
     cdef readonly bint failed           # some partition of the last request was refused
 
     cdef int check(self, Cursor request, int version) except -40000
-    cdef PendingReply serve(self, Cursor request, Writer reply, int version, object notify, double now)
+    cdef PendingReply serve(
+        self, Cursor request, Writer reply, int version, object notify, double now)
     cdef Py_ssize_t required(self, Py_ssize_t length, str what) except -1
     cdef object find_topic(self, Cursor request, Writer reply, int version)
     cdef int serve_partition(

@@ -1,10 +1,10 @@
 # cython: boundscheck=False, wraparound=False
 """Produce (key 0), versions 3-13: read, appended and answered in one pass.
 
-A request is walked twice: once to see that all of it is well formed, so that nothing of a malformed one is
-appended, then to append. Record bytes are never copied: they are checked, numbered and written to the segment
-from where they were received. Versions 0-2 are advertised, as Kafka does for old librdkafka (KAFKA-18659), but
-close the connection.
+A request is walked twice: once to see that all of it is well formed, so that nothing of a
+malformed one is appended, then to append. Record bytes are never copied: they are checked,
+numbered and written to the segment from where they were received. Versions 0-2 are advertised, as
+Kafka does for old librdkafka (KAFKA-18659), but close the connection.
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
@@ -100,8 +100,8 @@ cdef class Producing:
     ):
         """Append what a checked request holds and write the body of its reply.
 
-        Returns None where the reply may go at once, else the reply with its open promises; its frame
-        is then `reply` itself.
+        Returns None where the reply may go at once, else the reply with its open promises; its
+        frame is then `reply` itself.
         """
         cdef bint flexible = version >= 9
         cdef Py_ssize_t topics, partitions, size

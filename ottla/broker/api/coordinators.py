@@ -25,18 +25,26 @@ async def find_coordinator(
     if topic is not None and topic not in context.broker.image.topics:
         await create_missing(context.broker, [topic])
     if context.version < 4:
-        node_id, endpoint = _find(request.key_type, request.key, context)
-        return FindCoordinatorResponse(node_id=node_id, host=endpoint.host, port=endpoint.port)
-    coordinators = []
-    for key in request.coordinator_keys:
-        answer = FindCoordinatorResponse.Coordinator(key=key, node_id=-1, host="", port=-1)
-        try:
-            answer.node_id, endpoint = _find(request.key_type, key, context)
-            answer.host, answer.port = endpoint.host, endpoint.port
-        except ProtocolError as error:
-            answer.error_code, answer.error_message = int(error.code), error.message
-        coordinators.append(answer)
-    return FindCoordinatorResponse(coordinators=coordinators)
+        one = _answer(request.key_type, request.key, context)
+        return FindCoordinatorResponse(
+            error_code=one.error_code, error_message=one.error_message,
+            node_id=one.node_id, host=one.host, port=one.port,
+        )
+    return FindCoordinatorResponse(
+        coordinators=[_answer(request.key_type, k, context) for k in request.coordinator_keys]
+    )
+
+
+def _answer(
+    key_type: int, key: str, context: RequestContext
+) -> FindCoordinatorResponse.Coordinator:
+    answer = FindCoordinatorResponse.Coordinator(key=key, node_id=-1, host="", port=-1)
+    try:
+        answer.node_id, endpoint = _find(key_type, key, context)
+        answer.host, answer.port = endpoint.host, endpoint.port
+    except ProtocolError as error:
+        answer.error_code, answer.error_message = int(error.code), error.message
+    return answer
 
 
 def _find(key_type: int, key: str, context: RequestContext) -> tuple[int, Endpoint]:

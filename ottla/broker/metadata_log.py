@@ -77,10 +77,11 @@ class MetadataLog:
         for function, future in group:
             try:
                 decision = function(image)
+                decided = image.apply(decision.records)
             except Exception as error:
                 _fail(future, error)
                 continue
-            image = image.apply(decision.records)
+            image = decided
             records += decision.records
             results.append((future, decision.result))
         if records:
@@ -105,17 +106,17 @@ class MetadataLog:
                 log.exception("following the metadata failed in %r", follower)
 
     async def register_broker(
-        self, node_id: int, endpoints: Iterable[tuple[str, str, int]]
+        self, node_id: int, endpoints: Iterable[tuple[str, str, int]], rack: str | None = None
     ) -> None:
         """Say where clients reach this broker; nothing is written where that is known already."""
         addresses = tuple(Endpoint(*each) for each in endpoints)
 
         def register(image: MetadataImage) -> Decision[None]:
             known = image.brokers.get(node_id)
-            if known is not None and known.endpoints == addresses:
+            if known is not None and (known.endpoints, known.rack) == (addresses, rack):
                 return Decision((), None)
-            epoch = image.offset + 1
-            return Decision([BrokerRegistered(BrokerImage(node_id, epoch, addresses))], None)
+            broker = BrokerImage(node_id, image.offset + 1, addresses, rack)
+            return Decision([BrokerRegistered(broker)], None)
 
         await self.decide(register)
 

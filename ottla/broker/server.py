@@ -73,6 +73,7 @@ class Server:
         await self.metadata_log.register_broker(
             config.node_id,
             [(listener.name, *self.advertised(listener)) for listener in self.listeners],
+            config.broker_rack,
         )
         self.housekeeping = Housekeeping(self.broker, self.storage, loop)
 

@@ -11,7 +11,6 @@ from ottla.log.settings import Long, Names, Settings, Short, days, setting
 INT_MAX = 2**31 - 1
 
 KEPT_ONLY = frozenset({
-    "broker.rack",
     "group.consumer.max.heartbeat.interval.ms",
     "group.consumer.max.session.timeout.ms",
     "group.consumer.migration.policy",

@@ -10,7 +10,13 @@ import pytest
 
 from ottla.broker.metadata_log import MetadataLog
 from ottla.replication.controller import take_producer_ids
-from ottla.replication.metadata import ConfigSet, Decision, MetadataImage, MetadataRecord
+from ottla.replication.metadata import (
+    ConfigSet,
+    Decision,
+    MetadataImage,
+    MetadataRecord,
+    ProducerIdsTaken,
+)
 from ottla.wire.errors import ErrorCode, InvalidRequest, ProtocolError, StorageFailed
 
 
@@ -142,6 +148,22 @@ async def test_nothing_is_written_for_a_broker_that_came_back_where_it_was(
     await log.register_broker(0, [("PLAINTEXT", "h", 2)])
     assert len(store.groups) == 2
     assert log.image.brokers[0].endpoints[0].port == 2
+    await log.register_broker(0, [("PLAINTEXT", "h", 2)], "r")
+    assert log.image.brokers[0].rack == "r"
+
+
+@on_a_loop
+async def test_a_record_that_cannot_be_applied_fails_its_own_decision_only(
+    log: MetadataLog, store: Any
+) -> None:
+    def impossible(image: MetadataImage) -> Decision[None]:
+        return Decision([ConfigSet("group", "g", "s", "x"), ProducerIdsTaken(-1)], None)
+
+    failed, first = await asyncio.wait_for(
+        asyncio.gather(log.decide(impossible), log.decide(set_to, "a"), return_exceptions=True), 10
+    )
+    assert isinstance(failed, AssertionError) and first == ""
+    assert log.image.config_of("group", "g") == {"s": "a"}
 
 
 @on_a_loop

@@ -62,7 +62,7 @@ class LeaderEpochs:
     def truncate_from_start(self, offset: int) -> None:
         """Forget epochs that end before `offset`; the one it lies in begins there now."""
         at = bisect_right(self.entries, offset, key=lambda entry: entry[1])
-        if at and self.entries[at - 1][1] < offset:
+        if at > 1 or (at and self.entries[0][1] < offset):
             self.entries = [(self.entries[at - 1][0], offset), *self.entries[at:]]
             self.changed = True
 

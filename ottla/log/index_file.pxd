@@ -16,6 +16,7 @@ cdef class IndexFile:
     cdef readonly Py_ssize_t count      # entries, in the file and in the tail
     cdef Py_ssize_t written             # entries in the file; invariant: written <= count
     cdef readonly int entry_size
+    cdef bint torn                      # the file's size was no multiple of that when it was opened
     cdef Py_ssize_t page_number         # which page of the file is in `page`, -1 for none
     cdef Py_ssize_t page_filled         # entries of that page that the file had when it was read
     cdef uint8_t tail[PAGE]

@@ -22,8 +22,9 @@ cdef class IndexFile:
             self.file = disk.open(path)
         except FileNotFoundError:
             return
-        # A size that is no multiple is a torn write; the part of an entry is overwritten later.
-        self.written = self.count = self.file.size() // entry_size
+        size = self.file.size()
+        self.written = self.count = size // entry_size
+        self.torn = size % entry_size != 0
 
     cdef const uint8_t *entry(self, Py_ssize_t index) except NULL:
         cdef Py_ssize_t page_entries = PAGE // self.entry_size

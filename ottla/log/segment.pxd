@@ -6,6 +6,7 @@ from ottla.log.disk cimport File
 from ottla.log.offset_index cimport OffsetIndex
 from ottla.log.open_files cimport Openable, OpenFiles
 from ottla.log.producers cimport Producers
+from ottla.log.scan cimport BatchScan
 from ottla.log.time_index cimport TimeIndex
 
 
@@ -42,4 +43,5 @@ cdef class Segment(Openable):
     cdef int64_t find_indexed(self, int64_t offset, Py_ssize_t *batch_size) except -1
     cdef int64_t scan_for(self, int64_t offset, int64_t position, int64_t expected,
                           Py_ssize_t *batch_size) except -1
+    cdef str contradiction(self, BatchScan scan, const uint8_t *batch, int32_t epoch)
     cdef void forget_positions(self) noexcept

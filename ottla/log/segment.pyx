@@ -66,7 +66,7 @@ cdef class Segment(Openable):
         index = OffsetIndex(self.disk, self.path(".index"), self.base_offset)
         self.times = TimeIndex(self.disk, self.path(".timeindex"), self.base_offset)
         self.index = index
-        if missing:
+        if missing or index.torn or self.times.torn:
             self.rebuild_indexes()
         return 0
 
@@ -255,12 +255,29 @@ cdef class Segment(Openable):
     def load_times(self):
         """Learn the first batch's and the highest timestamp from the files."""
         cdef uint8_t[fields.HEADER_SIZE] header
+        cdef Py_ssize_t size
         if self.times_known:
             return
         self.open_indexes()
         if self.times_known:
             return
-        if self.opened().read_at(header, fields.HEADER_SIZE, 0) == fields.HEADER_SIZE:
+        self.read_times()
+        # The time index of a whole segment ends with its newest batch; see that it is there.
+        if self.max_timestamp < 0:
+            right = self.first_timestamp < 0
+        else:
+            position = self.position_for(self.max_timestamp_offset, &size)
+            self.file.read_at(header, fields.HEADER_SIZE, position)
+            right = (size and fields.max_timestamp(header) == self.max_timestamp
+                     and fields.last_offset(header) == self.max_timestamp_offset)
+        if not right:
+            self.rebuild_indexes()
+
+    def read_times(self):
+        """The first batch's timestamp from the log file, the highest one from the time index."""
+        cdef uint8_t[fields.HEADER_SIZE] header
+        self.first_timestamp = self.max_timestamp = self.max_timestamp_offset = -1
+        if self.size and self.opened().read_at(header, fields.HEADER_SIZE, 0) > 0:
             self.first_timestamp = fields.max_timestamp(header)
         last = self.times.last()
         if last is not None:
@@ -344,11 +361,8 @@ cdef class Segment(Openable):
         cdef BatchScan scan
         cdef const uint8_t *batch
         cdef Py_ssize_t size
-        last = self.times.last()
-        self.max_timestamp, self.max_timestamp_offset = last if last is not None else (-1, -1)
-        self.first_timestamp = -1
-        self.times_known = self.appendable = False
-        self.load_times()
+        self.appendable = False
+        self.read_times()
         position = self.position_for(self.max_timestamp_offset, &size)
         scan = BatchScan(self.opened(), position, self.size, 4096, True)
         while True:
@@ -397,6 +411,9 @@ cdef class Segment(Openable):
                 problem = scan.problem
                 break
             problem = problem_of(batch, scan.size, self.end_offset, epoch)
+            if problem is None and (fields.base_offset(batch) > self.end_offset
+                                    or fields.leader_epoch(batch) > epoch):
+                problem = self.contradiction(scan, batch, epoch)
             if problem is not None:
                 break
             if self.since_index > self.index_interval:
@@ -413,6 +430,29 @@ cdef class Segment(Openable):
                     aborted(ended)
         self.size = scan.position
         return None if problem is None else (scan.position, problem)
+
+
+    cdef str contradiction(self, BatchScan scan, const uint8_t *batch, int32_t epoch):
+        """What the next batch says against one whose offset or epoch jumps; `epoch` is that before.
+
+        No checksum covers the two, so that a whole batch behind which goes on from before the jump
+        is the only witness.
+        """
+        cdef uint8_t[fields.HEADER_SIZE] following
+        if scan.next_position + fields.HEADER_SIZE > scan.end:
+            return None
+        self.file.read_at(following, fields.HEADER_SIZE, scan.next_position)
+        if fields.magic(following) != 2:
+            return None
+        if (self.end_offset < fields.base_offset(batch)
+                and self.end_offset <= fields.base_offset(following) <= fields.last_offset(batch)):
+            return (f"base offset jumps to {fields.base_offset(batch)}, "
+                    f"{fields.base_offset(following)} follows")
+        if (fields.base_offset(following) == fields.last_offset(batch) + 1
+                and epoch <= fields.leader_epoch(following) < fields.leader_epoch(batch)):
+            return (f"leader epoch jumps to {fields.leader_epoch(batch)}, "
+                    f"{fields.leader_epoch(following)} follows")
+        return None
 
 
 class SegmentDamaged(Exception):

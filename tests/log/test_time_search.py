@@ -1,0 +1,69 @@
+"""A search by time finds exactly the record that a walk over the whole log finds."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from ottla.log.config import LogConfig
+from ottla.log.disk import Disk
+from ottla.log.partition_log import PartitionLog
+from ottla.wire.records import Record, build_batch
+from tests.fakes import FakeClock
+from tests.log.batches import NOW_MS, batch, records_of
+
+
+def random_log(path: Path, seed: int, codec: int) -> tuple[PartitionLog, random.Random]:
+    """A log whose timestamps wander, some records without one, over several segments."""
+    chance = random.Random(seed)
+    config = LogConfig(segment_bytes=3000, index_interval_bytes=300, segment_ms=1 << 60)
+    log = PartitionLog.open(Disk(), FakeClock(), f"{path}/t{seed}-0", config)
+    time = NOW_MS
+    for _ in range(chance.randrange(1, 60)):
+        records = []
+        for _ in range(chance.randrange(1, 6)):
+            time += chance.randrange(-50, 100)
+            stamp = -1 if chance.random() < 0.1 else time
+            records.append(Record(timestamp=stamp, value=bytes(chance.randrange(80))))
+        log.append_bytes(build_batch(records, codec=codec), 4)
+    return log, chance
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_a_search_by_time_equals_a_linear_scan(tmp_path: Path, codec: int) -> None:
+    for seed in range(8):
+        log, chance = random_log(tmp_path, seed, codec)
+        for reopened in (False, True):
+            if reopened:
+                log.close()
+                log = PartitionLog.open(
+                    log.disk, log.clock, log.directory, log.config, clean=bool(seed % 2)
+                )
+                log.delete_before(chance.randrange(log.log_end_offset))
+            records = records_of(log)
+            times = [record.timestamp for record in records]
+            for asked in {*times, 0, NOW_MS - 1, max(times) + 1, *(time + 1 for time in times)}:
+                if asked < 0:
+                    continue
+                due = [r for r in records if r.timestamp >= asked]
+                expected = (due[0].offset, due[0].timestamp, 4) if due else None
+                assert log.offset_for_timestamp(asked) == expected, (seed, asked)
+            if max(times) >= 0:
+                newest = next(r for r in records if r.timestamp == max(times))
+                assert log.offset_of_max_timestamp() == (newest.offset, newest.timestamp, 4)
+
+
+def test_a_log_append_time_batch_is_found_by_its_first_record(tmp_path: Path) -> None:
+    log = PartitionLog.open(Disk(), FakeClock(), f"{tmp_path}/t-0")
+    log.append_bytes(batch(b"a", b"b", timestamp_type=1, max_timestamp=NOW_MS + 500), 0)
+    assert log.offset_for_timestamp(NOW_MS + 400) == (0, NOW_MS + 500, 0)
+    assert log.offset_of_max_timestamp() == (0, NOW_MS + 500, 0)
+
+
+def test_an_empty_log_has_no_times(tmp_path: Path) -> None:
+    log = PartitionLog.open(Disk(), FakeClock(), f"{tmp_path}/t-0")
+    assert log.offset_for_timestamp(0) is None
+    assert log.offset_of_max_timestamp() is None
+    log.append_bytes(batch(b"a", timestamps=[-1]), 0)
+    assert log.offset_for_timestamp(0) is None
+    assert log.offset_of_max_timestamp() is None

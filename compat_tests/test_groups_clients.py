@@ -1,0 +1,223 @@
+"""Groups as stock clients form them: shared partitions, members that come, go, die and come back."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from compat_tests.brokers import Broker
+
+pytestmark = pytest.mark.timeout(120)
+
+RECORDS, PARTITIONS = 400, 4
+PROTOCOLS = {
+    "eager": {"partition.assignment.strategy": "range", "session.timeout.ms": 6000},
+    "cooperative": {
+        "partition.assignment.strategy": "cooperative-sticky", "session.timeout.ms": 6000,
+    },
+    "kip848": {"group.protocol": "consumer"},
+}
+
+
+class Member(threading.Thread):
+    """A confluent-kafka consumer in a thread of its own, and what it has read and been given."""
+
+    def __init__(self, broker: Broker, topic: str, group: str, **settings: Any) -> None:
+        from confluent_kafka import Consumer
+
+        super().__init__(daemon=True)
+        self.consumer = Consumer(
+            {
+                "bootstrap.servers": broker.bootstrap, "group.id": group,
+                "auto.offset.reset": "earliest", "enable.auto.commit": False, **settings,
+            }
+        )
+        self.topic = topic
+        self.read: list[tuple[int, int]] = []
+        self.assignments: list[set[int]] = []
+        self.failure: Exception | None = None
+        self.leaves = threading.Event()
+
+    def run(self) -> None:
+        try:
+            self.consumer.subscribe([self.topic])
+            while not self.leaves.is_set():
+                message = self.consumer.poll(0.1)
+                given = {partition.partition for partition in self.consumer.assignment()}
+                if not self.assignments or given != self.assignments[-1]:
+                    self.assignments.append(given)
+                if message is not None:
+                    assert message.error() is None, message.error()
+                    self.read.append((message.partition(), message.offset()))
+                    self.consumer.commit(message, asynchronous=False)
+            self.consumer.close()
+        except Exception as error:
+            self.failure = error
+
+    @property
+    def owned(self) -> set[int]:
+        return self.assignments[-1] if self.assignments else set()
+
+    def leave(self) -> None:
+        self.leaves.set()
+        self.join(30)
+        assert self.failure is None, self.failure
+
+
+def produce(broker: Broker, topic: str, count: int = RECORDS) -> None:
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(count):
+        producer.produce(topic, b"%d" % number, partition=number % PARTITIONS)
+    assert producer.flush(30) == 0
+
+
+def wait_for(what: Callable[[], bool], seconds: float = 40) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+@contextmanager
+def members(*started: Member) -> Iterator[None]:
+    for member in started:
+        member.start()
+    yield
+    for member in started:
+        if member.is_alive():
+            member.leave()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_members_share_the_partitions_and_read_everything_once(
+    broker: Broker, new_topic: Callable[..., str], protocol: str
+) -> None:
+    from confluent_kafka import TopicPartition
+
+    topic = new_topic(f"groups-{protocol}", partitions=PARTITIONS)
+    one = Member(broker, topic, topic, **PROTOCOLS[protocol])
+    two = Member(broker, topic, topic, **PROTOCOLS[protocol])
+    with members(one, two):
+        wait_for(lambda: len(one.owned) == len(two.owned) == 2)
+        assert one.owned | two.owned == set(range(PARTITIONS))
+        produce(broker, topic)
+        wait_for(lambda: len(one.read) + len(two.read) >= RECORDS)
+        three = Member(broker, topic, topic, **PROTOCOLS[protocol])
+        with members(three):
+            wait_for(lambda: bool(three.owned))
+        wait_for(lambda: len(one.owned) + len(two.owned) == PARTITIONS)
+    read = one.read + two.read + three.read
+    assert len(read) == len(set(read)) == RECORDS
+    late = Member(broker, topic, topic, **PROTOCOLS[protocol]).consumer
+    wanted = [TopicPartition(topic, index) for index in range(PARTITIONS)]
+    assert {p.offset for p in late.committed(wanted, timeout=20)} == {RECORDS // PARTITIONS}
+    late.close()
+
+
+def test_a_static_member_comes_back_without_a_rebalance(
+    broker: Broker, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic("groups-static", partitions=PARTITIONS)
+    settings = {"session.timeout.ms": 20_000}
+    one = Member(broker, topic, topic, **settings, **{"group.instance.id": "one"})
+    two = Member(broker, topic, topic, **settings, **{"group.instance.id": "two"})
+    with members(one, two):
+        wait_for(lambda: len(one.owned) == len(two.owned) == 2)
+        changes = len(two.assignments)
+        before = one.owned
+        one.leave()
+        again = Member(broker, topic, topic, **settings, **{"group.instance.id": "one"})
+        with members(again):
+            wait_for(lambda: len(again.owned) == 2)
+            assert again.owned == before
+            assert len(two.assignments) == changes
+
+
+def test_a_silent_member_loses_its_partitions_to_the_others(
+    broker: Broker, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic("groups-silent", partitions=PARTITIONS)
+    settings = {"session.timeout.ms": 6000, "max.poll.interval.ms": 6000}
+    one = Member(broker, topic, topic, **settings)
+    two = Member(broker, topic, topic, **settings)
+    with members(one):
+        two.consumer.subscribe([topic])
+        wait_for(lambda: two.consumer.poll(0.1) is None and len(two.consumer.assignment()) == 2)
+        wait_for(lambda: one.owned == set(range(PARTITIONS)))
+    two.consumer.close()
+
+
+def test_kafka_python_members_share_and_commit(
+    broker: Broker, new_topic: Callable[..., str]
+) -> None:
+    from kafka import KafkaConsumer, TopicPartition
+    from kafka.errors import RebalanceInProgressError
+
+    topic = new_topic("groups-kafka-python", partitions=PARTITIONS)
+    produce(broker, topic)
+    made = [
+        KafkaConsumer(
+            topic, bootstrap_servers=broker.bootstrap, group_id=topic,
+            auto_offset_reset="earliest", enable_auto_commit=False,
+        )
+        for _ in range(2)
+    ]
+    read: set[tuple[int, int]] = set()
+
+    def poll() -> bool:
+        for consumer in made:
+            for batch in consumer.poll(timeout_ms=200).values():
+                read.update((record.partition, record.offset) for record in batch)
+        if len(read) < RECORDS or any(len(c.assignment()) != 2 for c in made):
+            return False
+        try:
+            for consumer in made:
+                consumer.commit()
+        except RebalanceInProgressError:
+            return False  # the one polls while the other joins: once more
+        return True
+
+    wait_for(poll)
+    assert {made[0].committed(TopicPartition(topic, p)) for p in range(PARTITIONS)} == {100}
+    for consumer in made:
+        consumer.close()
+
+
+def test_aiokafka_members_share_and_commit(
+    broker: Broker, new_topic: Callable[..., str]
+) -> None:
+    from aiokafka import AIOKafkaConsumer
+
+    topic = new_topic("groups-aiokafka", partitions=PARTITIONS)
+    produce(broker, topic)
+
+    async def read_all() -> None:
+        made = [
+            AIOKafkaConsumer(
+                topic, bootstrap_servers=broker.bootstrap, group_id=topic,
+                auto_offset_reset="earliest", enable_auto_commit=False,
+            )
+            for _ in range(2)
+        ]
+        await asyncio.gather(*(consumer.start() for consumer in made))
+        read: set[tuple[int, int]] = set()
+        async with asyncio.timeout(60):
+            while len(read) < RECORDS or any(len(c.assignment()) != 2 for c in made):
+                for consumer in made:
+                    for batch in (await consumer.getmany(timeout_ms=200)).values():
+                        read.update((record.partition, record.offset) for record in batch)
+        for consumer in made:
+            await consumer.commit()
+            for partition in consumer.assignment():
+                assert await consumer.committed(partition) == RECORDS // PARTITIONS
+            await consumer.stop()
+
+    asyncio.run(read_all())

@@ -11,6 +11,15 @@ from typing import Any
 
 import pytest
 
+from ottla.replication.metadata import (
+    BrokerImage,
+    BrokerRegistered,
+    Decision,
+    Endpoint,
+    MetadataImage,
+    PartitionChanged,
+    PartitionState,
+)
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (
@@ -308,3 +317,31 @@ def test_topics_and_settings_are_there_after_a_restart(tmp_path: Path) -> None:
         with WireClient(second.address) as client:
             [answer] = ask(client, named("kept"), allow_auto_topic_creation=False).topics
     assert (answer.error_code, answer.topic_id) == (0, before)
+
+
+def test_a_partition_that_cannot_be_reached_says_why(tmp_path: Path) -> None:
+    elsewhere = BrokerImage(7, 1, (Endpoint("OTHER", "h", 1),))
+    lost = PartitionState(-1, 1, (8,), (8,))
+    hidden = PartitionState(7, 1, (7, 0), (7, 0))
+
+    def change(image: MetadataImage) -> Decision[None]:
+        return Decision(
+            [
+                BrokerRegistered(elsewhere),
+                PartitionChanged("t", 0, lost),
+                PartitionChanged("t", 1, hidden),
+            ],
+            None,
+        )
+
+    with RunningBroker(tmp_path, num_partitions="3") as running:
+        with WireClient(running.address) as client:
+            assert {p.error_code for p in ask(client, named("t")).topics[0].partitions} == {0}
+            running.run(running.server.metadata_log.decide(change))
+            for version, second in ((5, 5), (6, ErrorCode.LISTENER_NOT_FOUND)):
+                response = ask(client, named("t"), version)
+                assert [node.node_id for node in response.brokers] == [0]
+                assert [
+                    (p.error_code, p.leader_id, list(p.offline_replicas))
+                    for p in response.topics[0].partitions
+                ] == [(ErrorCode.LEADER_NOT_AVAILABLE, -1, [8]), (second, -1, [7]), (0, 0, [])]

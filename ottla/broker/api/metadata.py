@@ -5,7 +5,7 @@ A client learns every broker at the endpoint of the listener that it came throug
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterator
 
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
@@ -45,22 +45,20 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
     except ProtocolError as error:
         return _refused(request, error)
     if topics is None or (context.version == 0 and not topics):
-        image = context.broker.image
-        answers = [_known_topic(topic, request, context) for topic in image.topics.values()]
-        return _metadata_response(request, context, image, answers)
+        view = _View(request, context)
+        answers = [view.topic(topic) for topic in view.image.topics.values()]
+        return _metadata_response(request, view, answers)
     ids = {topic.topic_id for topic in topics if topic.topic_id != NO_ID}
     if ids:
         # A request that gives ids is about these alone, as in Kafka.
-        image = context.broker.image
-        answers = [_topic_by_id(topic_id, image, request, context) for topic_id in ids]
-        return _metadata_response(request, context, image, answers)
+        view = _View(request, context)
+        return _metadata_response(request, view, [view.topic_by_id(each) for each in ids])
     names = dict.fromkeys(topic.name or "" for topic in topics)
     broker = context.broker
     if request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
         await create_missing(broker, names)
-    image = context.broker.image
-    answers = [_topic_by_name(name, image, request, context) for name in names]
-    return _metadata_response(request, context, image, answers)
+    view = _View(request, context)
+    return _metadata_response(request, view, [view.topic_by_name(name) for name in names])
 
 
 def _require_sense(request: MetadataRequest, version: int) -> None:
@@ -85,20 +83,17 @@ def _refused(request: MetadataRequest, error: ProtocolError) -> MetadataResponse
 
 
 def _metadata_response(
-    request: MetadataRequest,
-    context: RequestContext,
-    image: MetadataImage,
-    topics: list[MetadataResponse.Topic],
+    request: MetadataRequest, view: _View, topics: list[MetadataResponse.Topic]
 ) -> MetadataResponse:
     return MetadataResponse(
         brokers=[
             MetadataResponse.Broker(
                 node_id=node_id, host=endpoint.host, port=endpoint.port, rack=rack
             )
-            for node_id, endpoint, rack in _reachable(image, context.listener)
+            for node_id, endpoint, rack in view.brokers
         ],
-        cluster_id=image.cluster_id,
-        controller_id=_controller_id(image),
+        cluster_id=view.image.cluster_id,
+        controller_id=_controller_id(view.image),
         topics=topics,
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
@@ -122,31 +117,82 @@ def _controller_id(image: MetadataImage) -> int:
     return min(image.brokers, default=-1)
 
 
-def _topic_by_id(
-    topic_id: bytes, image: MetadataImage, request: MetadataRequest, context: RequestContext
-) -> MetadataResponse.Topic:
-    topic = image.topic_by_id(topic_id)
-    if topic is not None:
-        return _known_topic(topic, request, context)
-    return MetadataResponse.Topic(
-        error_code=int(ErrorCode.UNKNOWN_TOPIC_ID), name=None, topic_id=topic_id
-    )
+class _View:
+    """The image as one client sees it: over its listener, in its version.
 
+    What is told of a topic stays the same until the topic or the brokers change, so it is built
+    once: with ten thousand partitions that is most of the work.
+    """
 
-def _topic_by_name(
-    name: str, image: MetadataImage, request: MetadataRequest, context: RequestContext
-) -> MetadataResponse.Topic:
-    topic = image.topics.get(name)
-    if topic is not None:
-        return _known_topic(topic, request, context)
-    return MetadataResponse.Topic(
-        error_code=int(_why_unknown(name)),
-        name=name,
-        is_internal=is_internal(name),
-        topic_authorized_operations=(
+    def __init__(self, request: MetadataRequest, context: RequestContext) -> None:
+        self.image = context.broker.image
+        self.brokers = list(_reachable(self.image, context.listener))
+        self.reachable = frozenset(node_id for node_id, _, _ in self.brokers)
+        self.version = context.version
+        self.operations = (
             TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
-        ),
-    )
+        )
+        self.circumstances = (
+            self.reachable, frozenset(self.image.brokers), self.version >= 6, self.operations,
+        )
+        if len(_told) > 2 * len(self.image.topics) + TOPICS_REMEMBERED_MIN:
+            _told.clear()
+
+    def topic(self, topic: TopicImage) -> MetadataResponse.Topic:
+        """What is told of a topic that there is."""
+        known = _told.get(topic.name)
+        if known is not None and known[0] is topic and known[1] == self.circumstances:
+            return known[2]
+        answer = self._build(topic)
+        _told[topic.name] = (topic, self.circumstances, answer)
+        return answer
+
+    def _build(self, topic: TopicImage) -> MetadataResponse.Topic:
+        reachable, partition_class = self.reachable, MetadataResponse.Topic.Partition
+        return MetadataResponse.Topic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=is_internal(topic.name),
+            partitions=[
+                partition_class(
+                    error_code=_leader_error(state, self.image, reachable, self.version),
+                    partition_index=index,
+                    leader_id=state.leader if state.leader in reachable else -1,
+                    leader_epoch=state.leader_epoch,
+                    replica_nodes=list(state.replicas),
+                    isr_nodes=list(state.isr),
+                    offline_replicas=[n for n in state.replicas if n not in reachable],
+                )
+                for index, state in enumerate(topic.partitions)
+            ],
+            topic_authorized_operations=self.operations,
+        )
+
+    def topic_by_id(self, topic_id: bytes) -> MetadataResponse.Topic:
+        """What is told of the topic of this id, or that there is none."""
+        topic = self.image.topic_by_id(topic_id)
+        if topic is not None:
+            return self.topic(topic)
+        return MetadataResponse.Topic(
+            error_code=int(ErrorCode.UNKNOWN_TOPIC_ID), name=None, topic_id=topic_id
+        )
+
+    def topic_by_name(self, name: str) -> MetadataResponse.Topic:
+        """What is told of the topic of this name, or why there is none."""
+        topic = self.image.topics.get(name)
+        if topic is not None:
+            return self.topic(topic)
+        return MetadataResponse.Topic(
+            error_code=int(_why_unknown(name)),
+            name=name,
+            is_internal=is_internal(name),
+            topic_authorized_operations=self.operations,
+        )
+
+
+TOPICS_REMEMBERED_MIN = 1000
+_told: dict[str, tuple[TopicImage, object, MetadataResponse.Topic]] = {}
+"""Answers by topic, each with the image and the circumstances that it is true in."""
 
 
 def _why_unknown(name: str) -> ErrorCode:
@@ -157,36 +203,8 @@ def _why_unknown(name: str) -> ErrorCode:
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _known_topic(
-    topic: TopicImage, request: MetadataRequest, context: RequestContext
-) -> MetadataResponse.Topic:
-    image, listener = context.broker.image, context.listener
-    partition_class = MetadataResponse.Topic.Partition
-    reachable = {node_id for node_id, _, _ in _reachable(image, listener)}
-    return MetadataResponse.Topic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=is_internal(topic.name),
-        partitions=[
-            partition_class(
-                error_code=_leader_error(state, image, reachable, context.version),
-                partition_index=index,
-                leader_id=state.leader if state.leader in reachable else -1,
-                leader_epoch=state.leader_epoch,
-                replica_nodes=list(state.replicas),
-                isr_nodes=list(state.isr),
-                offline_replicas=[n for n in state.replicas if n not in reachable],
-            )
-            for index, state in enumerate(topic.partitions)
-        ],
-        topic_authorized_operations=(
-            TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
-        ),
-    )
-
-
 def _leader_error(
-    state: PartitionState, image: MetadataImage, reachable: Iterable[int], version: int
+    state: PartitionState, image: MetadataImage, reachable: Container[int], version: int
 ) -> int:
     if state.leader in reachable:
         return 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 import operator
 import socket
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -182,6 +181,8 @@ class BrokerConfig(BrokerSettings):
 
 
 def _unknown(name: str) -> str:
+    from difflib import get_close_matches    # only a mistake pays for it
+
     known = [*BrokerSettings.declared, *kafka_settings("broker"), *kafka_settings("removed")]
     near = get_close_matches(name, known, 1)
     hint = f"; did you mean {near[0]}?" if near else ""

@@ -1,0 +1,29 @@
+"""The committed table of Kafka's settings is what Kafka's own classes say."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from compat_tests.requirements import PEER_DIR, ROOT, java, missing
+
+PROGRAM = Path(__file__).with_name("settings") / "KafkaSettings.java"
+TABLE = ROOT / "ottla" / "broker" / "kafka_settings.tsv"
+PEER_HOME = Path(os.environ.get("KAFKA_PEER_DIR", ROOT / ".cache" / "kafka-peer"))
+
+
+@pytest.mark.timeout(180)
+def test_the_table_is_what_apache_kafkas_config_defs_say() -> None:
+    if subprocess.run([PEER_DIR / "setup.sh"], capture_output=True).returncode != 0:
+        missing("Kafka's own jars are not there")
+    printed = subprocess.run(
+        [java(), "-Djava.io.tmpdir=/tmp", "-cp", f"{PEER_HOME / 'libs'}/*", str(PROGRAM)],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    rows = TABLE.read_text("utf-8").splitlines()
+    assert [row for row in rows if not row.startswith("removed\t")] == printed.splitlines()

@@ -181,7 +181,7 @@ class BrokerConfig(BrokerSettings):
 
 
 def _unknown(name: str) -> str:
-    from difflib import get_close_matches    # only a mistake pays for it
+    from difflib import get_close_matches  # only a mistake pays for it
 
     known = [*BrokerSettings.declared, *kafka_settings("broker"), *kafka_settings("removed")]
     near = get_close_matches(name, known, 1)

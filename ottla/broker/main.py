@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import sys
 
@@ -48,6 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
         stream=sys.stderr,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
+    gc.disable()                # nothing that a start makes is garbage; server.py enables it
     from ottla.broker.server import run
 
     return run(chosen.properties, chosen.override)

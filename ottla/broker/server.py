@@ -122,8 +122,8 @@ async def _serve(config: BrokerConfig) -> None:
     )
     directories = ",".join(str(path) for path in config.log_directories())
     # What start-up made lives as long as the broker: the collector need not look at it again.
-    gc.collect()
     gc.freeze()
+    gc.enable()
     print(f"ottla ready: node {config.node_id} on {addresses}, data in {directories}", flush=True)
     await stopped.wait()
     log.info("stopping")

@@ -198,9 +198,9 @@ cdef class Connection:
         cdef RequestHeader header
         request.at, request.end = frame, frame + size
         header = read_request_header(request)
-        if header.api_key == PRODUCE and 3 <= header.version <= 13:
+        if header.api_key == PRODUCE and 0 <= header.version <= 13:
             return self.handle_produce(request, header.version, header.correlation_id)
-        if header.api_key == FETCH and 4 <= header.version <= 18:
+        if header.api_key == FETCH and 0 <= header.version <= 18:
             return self.handle_fetch(request, header.version, header.correlation_id)
         return self.handle_other(request, header)
 

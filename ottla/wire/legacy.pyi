@@ -31,11 +31,13 @@ def down_convert(
     *,
     first_offset: int = 0,
     size_max: int = ...,
+    enough: int = ...,
 ) -> bytes:
     """Stored batches as a message set v0 or v1, for Fetch below version 2 or 4.
 
-    Records below `first_offset` are left out, except inside compressed batches, where clients skip
-    them; so are control batches and a batch that is cut off. Nothing may be left (b""): then read
-    on, or the client never gets past these offsets. The result may be cut anywhere, old clients
-    know messages that are cut off. Raises UnsupportedCompression for zstd (KIP-110).
+    Records below `first_offset` are left out, except inside compressed batches that also hold
+    others, where clients skip them; so are control batches and a batch that is cut off. Nothing may
+    be left (b""): then read on, or the client never gets past these offsets. No further batch is
+    begun once there are `enough` bytes. zstd, which these clients cannot read, becomes gzip. Raises
+    CorruptMessage or InvalidRecord for batches that are damaged.
     """

@@ -9,10 +9,13 @@ lost on the way out as in Kafka: headers, producers and transactions; v0 has no 
 
 crc is CRC-32 from magic to the end. Attributes, from the lowest bit: 0-2 codec, 3 timestamp type. A
 compressed set is the value of one message, whose offset is that of the last message inside. In v0
-the offsets inside are absolute; in v1 they count from 0. References: KIP-31, KIP-32; KAFKA-3160.
+the offsets inside are absolute; in v1 they count from 0. zstd is younger than both (KIP-110): Kafka
+refuses its batches to these clients with error 76, here they get them as gzip, which all of them
+have. References: KIP-31, KIP-32; KAFKA-3160.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.pyport cimport PY_SSIZE_T_MAX
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
@@ -262,25 +265,30 @@ cdef int pack(Writer writer, list records, int magic, int codec, int attributes)
     return write_message(writer, magic, attributes | codec, last.offset, latest, None, packed)
 
 
-def down_convert(data, int magic, *, int64_t first_offset=0, size_max=DECOMPRESSED_SIZE_MAX):
+def down_convert(
+    data, int magic, *, int64_t first_offset=0, size_max=DECOMPRESSED_SIZE_MAX,
+    Py_ssize_t enough=PY_SSIZE_T_MAX
+):
     """Stored batches as a message set v0 or v1."""
     cdef Writer writer = Writer()
     cdef Record record
-    cdef int attributes
+    cdef int attributes, codec
     cdef list records
     if not 0 <= magic <= 1:
         raise ValueError(f"message format v{magic}, there are v0 and v1")
     for batch in batches(data):
+        if writer.size >= enough:
+            break
         if batch.control:
             continue
-        if batch.codec > LZ4:
-            raise UnsupportedCompression(
-                f"the batch at offset {batch.base_offset} is compressed by "
-                f"{Codec(batch.codec).name}, which clients of message format v{magic} cannot read")
         records = batch.records(size_max)
+        # Compaction may have taken the records that follow; such a set again would be no progress.
+        if not records or records[len(records) - 1].offset < first_offset:
+            continue
+        codec = batch.codec if batch.codec <= LZ4 else Codec.GZIP
         attributes = APPEND_TIME_BIT if magic and batch.timestamp_type else 0
-        if batch.codec and records:
-            pack(writer, records, magic, batch.codec, attributes)
+        if codec:
+            pack(writer, records, magic, codec, attributes)
             continue
         for record in records:
             if record.offset >= first_offset:

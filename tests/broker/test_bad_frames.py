@@ -157,12 +157,6 @@ def test_a_length_smaller_than_its_body_makes_the_rest_the_next_frame(client: Wi
     assert client.is_closed()
 
 
-@pytest.mark.parametrize("version", [0, 1, 2])
-def test_produce_below_version_3_closes(client: WireClient, version: int) -> None:
-    client.send_frame(header(PRODUCE, version) + struct.pack(">hii", 1, 1000, 0))
-    assert client.is_closed()
-
-
 def test_a_malformed_produce_appends_nothing(
     client: WireClient, topic: str, broker: RunningBroker
 ) -> None:

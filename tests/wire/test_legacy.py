@@ -13,7 +13,6 @@ from kafka.record.legacy_records import LegacyRecordBatchBuilder
 from ottla.wire.batch import BatchLimits, BatchView, TimestampType, check
 from ottla.wire.compression import Codec, compress
 from ottla.wire.errors import CorruptMessage, ErrorCode, InvalidRecord, ProtocolError
-from ottla.wire.errors import UnsupportedCompression as Unsupported
 from ottla.wire.legacy import down_convert, read_message_set, up_convert
 from ottla.wire.legacy_lz4 import with_right_checksum, with_wrong_checksum, xxh32
 from ottla.wire.records import Record, build_batch, build_marker, read_records
@@ -311,12 +310,27 @@ def test_headers_and_producers_are_lost_on_the_way_down():
     assert read_message_set(down_convert(stored, 1)) == [Record(0, NOW, b"k", b"v")]
 
 
-def test_zstd_is_too_new_for_clients_of_these_formats():
+@FORMATS
+def test_zstd_which_these_clients_cannot_read_becomes_gzip(magic):
     stored = build_batch([Record(value=b"v" * 100)], codec=Codec.ZSTD)
-    with pytest.raises(Unsupported, match="ZSTD"):
-        down_convert(stored, 1)
+    converted = down_convert(stored, magic)
+    assert converted[17] == Codec.GZIP
+    assert [record.value for record in read_message_set(converted)] == [b"v" * 100]
     with pytest.raises(ValueError, match="v2"):
         down_convert(stored, 2)
+
+
+def test_a_compressed_batch_whose_records_are_all_below_the_wanted_offset_is_left_out():
+    stored = build_batch([Record(offset=n, value=b"v") for n in range(3)], codec=Codec.GZIP)
+    assert read_message_set(down_convert(stored, 1, first_offset=2))[0].offset == 0
+    assert down_convert(stored, 1, first_offset=3) == b""
+
+
+def test_no_batch_is_begun_once_there_is_enough():
+    stored = build_batch([Record(value=b"v" * 100)]) * 5
+    one = len(down_convert(stored, 1)) // 5
+    for enough, count in ((0, 0), (1, 1), (one, 1), (one + 1, 2), (5 * one, 5), (9 * one, 5)):
+        assert len(down_convert(stored, 1, enough=enough)) == count * one
 
 
 def test_lz4_of_v0_carries_the_wrong_header_checksum_and_v1_the_right_one():

@@ -1,14 +1,15 @@
 # cython: boundscheck=False, wraparound=False
-"""Fetch (key 1), versions 4-18: read in one pass, looked at as often as it takes, written in one
+"""Fetch (key 1), versions 0-18: read in one pass, looked at as often as it takes, written in one
 pass.
 
 `read` parses the request, `begin` finds its session (KIP-227), `look` finds what there is to send
 and says whether that is enough, `write` writes the body of the reply: bytes, and ranges of segment
-files in between.
+files in between. Versions 0-3 get their records in the formats that they know, see `legacy_fetch`.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 
+from ottla.broker.api.legacy_fetch cimport LEGACY_BELOW, read_converted, share_conversion
 from ottla.broker.api.fetch_sessions cimport FetchItem, FetchSession, FetchSessionCache
 from ottla.broker.reply cimport Reply
 from ottla.broker.waiting cimport Wait
@@ -31,6 +32,8 @@ cdef int16_t FETCH_SESSION_ID_NOT_FOUND = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 cdef int16_t INVALID_FETCH_SESSION_EPOCH = ErrorCode.INVALID_FETCH_SESSION_EPOCH
 cdef int16_t FETCH_SESSION_TOPIC_ID_ERROR = ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 cdef int16_t UNKNOWN_SERVER_ERROR = ErrorCode.UNKNOWN_SERVER_ERROR
+cdef int16_t STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
+cdef int16_t NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 cdef enum:
     NO_SESSION = 0
@@ -39,7 +42,7 @@ cdef enum:
     DEBUG_REPLICA = -2                  # a tool that reads past the high watermark
 
 
-@handles(ApiKey.FETCH, versions=range(4, 19))
+@handles(ApiKey.FETCH, versions=range(0, 19))
 def fetch(request, context):
     """Served by the connection, through Fetching; this registers the versions."""
     raise AssertionError("Fetch does not pass through dispatch")
@@ -66,8 +69,10 @@ cdef class Fetching:
         fetch.replica_id = request.read_int32() if version < 15 else -1
         fetch.wait_ms_max = request.read_int32()
         fetch.size_min = request.read_int32()
-        fetch.size_max = min(request.read_int32(), self.response_size_max)
-        fetch.committed_only = request.read_int8() == 1
+        fetch.size_max = self.response_size_max
+        if version >= 3:
+            fetch.size_max = min(request.read_int32(), fetch.size_max)
+        fetch.committed_only = version >= 4 and request.read_int8() == 1
         fetch.session_id, fetch.session_epoch = NO_SESSION, FINAL_EPOCH
         if version >= 7:
             fetch.session_id = request.read_int32()
@@ -80,6 +85,8 @@ cdef class Fetching:
             request.read_string(flexible)               # rack_id: there are no follower reads yet
         if flexible:
             self.read_tags(fetch, request)
+        if version < LEGACY_BELOW:
+            share_conversion(fetch.items)
         return fetch
 
     cdef int read_topics(self, Fetch fetch, Cursor request) except -1:
@@ -234,6 +241,7 @@ cdef class Fetching:
         """Find what one partition has to send; returns the bytes of it."""
         cdef Partition partition
         item.error, item.slice, item.aborted, item.diverging_epoch = 0, None, None, -1
+        item.converted = None
         item.high_watermark = item.last_stable_offset = item.log_start = -1
         try:
             if item.partition is None or not item.partition.led_here:
@@ -247,7 +255,10 @@ cdef class Fetching:
             if fetch.replica_id >= 0:
                 raise NotLeaderOrFollower(f"{fetch.replica_id} is no replica of {partition!r}")
             self.check_divergence(item)
-            if item.diverging_epoch < 0:
+            if fetch.version < LEGACY_BELOW:
+                item.converted = read_converted(
+                    partition, item, fetch.version, room, at_least_one)
+            elif item.diverging_epoch < 0:
                 item.slice = partition.log.read(
                     item.fetch_offset, max(min(<int64_t>item.size_max, room), 0), at_least_one,
                     partition.log.log_end_offset if fetch.replica_id == DEBUG_REPLICA
@@ -260,9 +271,13 @@ cdef class Fetching:
                     item.fetch_offset, item.last_stable_offset)
         except ProtocolError as error:
             item.error = int(error.code)
+            if item.error == STORAGE_ERROR and fetch.version <= 5:
+                item.error = NOT_LEADER                 # which these clients know, and retry
         except Exception:
             item.error = UNKNOWN_SERVER_ERROR
             log.exception("fetch from %r failed", item.partition)
+        if item.converted is not None:
+            return len(item.converted)
         return 0 if item.slice is None else item.slice.size
 
     cdef int find(self, FetchItem item) except -1:
@@ -292,7 +307,8 @@ cdef class Fetching:
     cdef int write(self, Fetch fetch, Reply reply) except -1:
         """Write the body that `look` found."""
         cdef bint flexible = fetch.version >= 12
-        reply.write_int32(0)                            # throttle_time_ms
+        if fetch.version >= 1:
+            reply.write_int32(0)                        # throttle_time_ms
         if fetch.version >= 7:
             reply.write_int16(fetch.error)
             reply.write_int32(NO_SESSION if fetch.session is None else fetch.session.id)
@@ -340,6 +356,9 @@ cdef class Fetching:
         reply.write_int32(item.index)
         reply.write_int16(item.error)
         reply.write_int64(item.high_watermark)
+        if version < LEGACY_BELOW:
+            reply.write_bytes(item.converted or b"", False)
+            return 0
         reply.write_int64(item.last_stable_offset)
         if version >= 5:
             reply.write_int64(item.log_start)

@@ -29,6 +29,7 @@ cdef class Producing:
         self, Partition partition, uint8_t *records, Py_ssize_t size, int version, int acks,
         bint transactional
     ) except -2
+    cdef bytearray as_batch(self, Partition partition, uint8_t *records, Py_ssize_t size)
     cdef BatchLimits limits_for(self, PartitionLog log)
     cdef int hold(
         self, Partition partition, PendingReply pending, int64_t base, int32_t last_delta,

@@ -1,10 +1,10 @@
 # cython: boundscheck=False, wraparound=False
-"""Produce (key 0), versions 3-13: read, appended and answered in one pass.
+"""Produce (key 0), versions 0-13: read, appended and answered in one pass.
 
 A request is walked twice: once to see that all of it is well formed, so that nothing of a
 malformed one is appended, then to append. Record bytes are never copied: they are checked,
-numbered and written to the segment from where they were received. Versions 0-2 are advertised, as
-Kafka does for old librdkafka (KAFKA-18659), but close the connection.
+numbered and written to the segment from where they were received. Only the message sets of versions
+0-2 are made into batches first.
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
@@ -26,6 +26,7 @@ from ottla.wire.errors import (
     ErrorCode, InvalidRecord, InvalidTopic, MalformedMessage, ProtocolError, StorageFailed,
     UnknownTopicId, UnknownTopicOrPartition,
 )
+from ottla.wire.legacy import up_convert
 
 log = logging.getLogger("ottla.produce")
 
@@ -34,9 +35,11 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 cdef int16_t INVALID_REQUIRED_ACKS = ErrorCode.INVALID_REQUIRED_ACKS
 cdef int16_t TRANSACTIONAL_ID_AUTHORIZATION_FAILED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 cdef int16_t UNKNOWN_SERVER_ERROR = ErrorCode.UNKNOWN_SERVER_ERROR
+cdef int16_t STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
+cdef int16_t NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-@handles(ApiKey.PRODUCE, versions=range(3, 14), advertised=range(0, 14))
+@handles(ApiKey.PRODUCE, versions=range(0, 14))
 def produce(request, context):
     """Served by the connection, through Producing; this registers the versions."""
     raise AssertionError("Produce does not pass through dispatch")
@@ -66,8 +69,9 @@ cdef class Producing:
         cdef bint flexible = version >= 9
         cdef Py_ssize_t topics, partitions, size
         cdef int acks
-        size = request.read_string_length(flexible)
-        request.take(max(size, 0), "transactional id")
+        if version >= 3:
+            size = request.read_string_length(flexible)
+            request.take(max(size, 0), "transactional id")
         acks = request.read_int16()
         request.read_int32()
         topics = self.required(request.read_count(flexible, 3), "topics")
@@ -106,13 +110,14 @@ cdef class Producing:
         cdef bint flexible = version >= 9
         cdef Py_ssize_t topics, partitions, size
         cdef int acks, timeout_ms
-        cdef bint transactional
+        cdef bint transactional = False
         cdef object found
         cdef PendingReply pending = None
         self.failed = False
-        size = request.read_string_length(flexible)
-        transactional = size >= 0
-        request.take(max(size, 0), "transactional id")
+        if version >= 3:
+            size = request.read_string_length(flexible)
+            transactional = size >= 0
+            request.take(max(size, 0), "transactional id")
         acks = request.read_int16()
         timeout_ms = request.read_int32()
         topics = request.read_count(flexible, 3)
@@ -132,7 +137,8 @@ cdef class Producing:
             if flexible:
                 request.skip_tags()
                 reply.write_int8(0)
-        reply.write_int32(0)                            # throttle_time_ms
+        if version >= 1:
+            reply.write_int32(0)                        # throttle_time_ms
         reply.write_no_tags(flexible)
         if pending is not None and pending.open_promises == 0:
             return None
@@ -170,12 +176,16 @@ cdef class Producing:
         cdef int64_t base = -1, log_start = -1, append_time = -1
         cdef int16_t code = 0
         cdef str message = None
+        cdef uint8_t[::1] converted
         cdef Partition partition = None
         cdef Py_ssize_t error_at
         try:
             partition = self.find_partition(found, index)
             if acks < -1 or acks > 1:
                 raise ProtocolError("acks is -1, 0 or 1", ErrorCode.INVALID_REQUIRED_ACKS)
+            if version < 3:
+                converted = self.as_batch(partition, records, size)
+                records, size = &converted[0], converted.shape[0]
             base = self.append(partition, records, size, version, acks, transactional)
             log_start = partition.log.log_start_offset
             if attributes(records) & LOG_APPEND_TIME:
@@ -183,6 +193,8 @@ cdef class Producing:
         except ProtocolError as error:
             self.failed = True
             code, message = int(error.code), error.message or None
+            if code == STORAGE_ERROR and version < 4:
+                code = NOT_LEADER                       # which these clients know, and retry
         except Exception:
             self.failed = True
             code, message = UNKNOWN_SERVER_ERROR, "the broker failed; its log says why"
@@ -191,7 +203,8 @@ cdef class Producing:
         error_at = reply.size
         reply.write_int16(code)
         reply.write_int64(base)
-        reply.write_int64(append_time)
+        if version >= 2:
+            reply.write_int64(append_time)
         if version >= 5:
             reply.write_int64(log_start)
         if version >= 8:
@@ -227,6 +240,13 @@ cdef class Producing:
                 "a transactional batch in a request without a transactional id",
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         return partition.append(records, size, acks == -1)
+
+    cdef bytearray as_batch(self, Partition partition, uint8_t *records, Py_ssize_t size):
+        """A message set of version 0 or 1 as a batch; empty if no message in it is whole."""
+        partition.check_leader(-1)
+        return bytearray(up_convert(
+            records[:max(size, 0)],
+            size_max=self.limits_for(partition.log).decompressed_size_max))
 
     cdef BatchLimits limits_for(self, PartitionLog log):
         """What this topic allows of a batch, now."""

@@ -1,0 +1,1 @@
+"""Nothing for Python: Fetch calls `read_converted` from Cython."""

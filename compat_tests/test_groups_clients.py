@@ -1,4 +1,4 @@
-"""Groups as stock clients form them: shared partitions, members that come, go, die and come back."""
+"""Groups as stock clients form them: members that share, come, go, die and come back."""
 
 from __future__ import annotations
 

@@ -33,7 +33,6 @@ from ottla.groups.records import (
     TargetMemberValue,
     TopicPartition,
 )
-from ottla.groups.result import Answer
 
 LEFT_FOR_NOW = -2
 """The epoch of a static member that has left and may come back under its instance id."""
@@ -48,7 +47,8 @@ class ConsumerMember:
     current: CurrentMemberValue = field(default_factory=lambda: CurrentMemberValue(0))
     deadline_ms: int = 0
     """The tick at which the session ends; heartbeats move it, the timer follows when it fires."""
-    awaits_sync: Answer | None = None
+    rejoin_asked: bool = False
+    """A classic member that was told to join again and has not done so yet."""
 
     @property
     def epoch(self) -> int:

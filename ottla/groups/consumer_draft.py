@@ -159,6 +159,26 @@ class Draft:
         self.set_target_epoch(self.epoch)
 
 
+def topics_changed(group: ConsumerGroup, cluster: Cluster) -> bool:
+    """Whether what the group reads has come, gone or grown since it was last looked at."""
+    if group.seen_version == cluster.version:
+        return False
+    names = {name for member in group.members.values() for name in group.topics_of(member.value)}
+    topics = ((name, cluster.topic(name)) for name in names)
+    found = {name: topic for name, topic in topics if topic is not None}
+    if group.patterns or hash_of(found) != group.metadata_hash:
+        return True
+    group.seen_version = cluster.version
+    return False
+
+
+def subscription_changed(before: ConsumerMemberValue, after: ConsumerMemberValue) -> bool:
+    """Whether the group has to be assigned anew for what a member said."""
+    return (before.topics, before.pattern, before.assignor, before.rack_id) != (
+        after.topics, after.pattern, after.assignor, after.rack_id,
+    )
+
+
 def preferred_assignor(values: Iterable[ConsumerMemberValue]) -> str:
     """The assignor that most members ask for; who asks for none takes what the others want."""
     votes = Counter(value.assignor for value in values if value.assignor)

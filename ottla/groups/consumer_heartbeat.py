@@ -8,7 +8,8 @@ from ottla.groups import patterns
 from ottla.groups.assignors import ASSIGNORS
 from ottla.groups.cluster import Cluster
 from ottla.groups.consumer import LEFT_FOR_NOW, ConsumerGroup, ConsumerMember
-from ottla.groups.consumer_draft import Draft
+from ottla.groups.consumer_draft import Draft, subscription_changed
+from ottla.groups.consumer_migration import offer_downgrade
 from ottla.groups.errors import (
     FencedInstance,
     FencedMemberEpoch,
@@ -150,7 +151,7 @@ def heartbeat(
         return Beaten(member.member_id, member.epoch, interval, assignment)
     draft = Draft(group, result, cluster)
     current = _enter(draft, member, value, request, result)
-    draft.update(member is None or _subscription_changed(member, value))
+    draft.update(member is None or subscription_changed(member.value, value))
     updated = draft.reconcile(request.member_id, current, request.owned)
     after_ms = session_ms(group.group_id, settings, cluster)
     result.set_timer(SESSION, group.group_id, request.member_id, after_ms=after_ms)
@@ -195,7 +196,8 @@ def _find(
         if joining:
             # Unlike Kafka we know a member again whose first answer was lost.
             same = owner is None or owner.member_id == request.member_id
-            if owner is not None and owner.epoch != LEFT_FOR_NOW and not same:
+            classic = owner is not None and owner.value.classic is not None
+            if owner is not None and owner.epoch != LEFT_FOR_NOW and not (same or classic):
                 raise UnreleasedInstance(
                     f"instance id {request.instance_id} belongs to member {owner.member_id}"
                 )
@@ -258,13 +260,6 @@ def _told(member: ConsumerMember | None, request: Beat) -> ConsumerMemberValue:
         rebalance_timeout_ms=before.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
         assignor=before.assignor if request.assignor is None else request.assignor,
         classic=None,
-    )
-
-
-def _subscription_changed(member: ConsumerMember, value: ConsumerMemberValue) -> bool:
-    before = member.value
-    return (before.topics, before.pattern, before.assignor, before.rack_id) != (
-        value.topics, value.pattern, value.assignor, value.rack_id,
     )
 
 
@@ -341,14 +336,17 @@ def remove(
         result.cancel_timer(SESSION, group.group_id, member.member_id)
         result.cancel_timer(REBALANCE, group.group_id, member.member_id)
     draft.bump_epoch()
+    offer_downgrade(group.group_id, draft.members, result)
 
 
 def arm_all(
     group: ConsumerGroup, result: Result, settings: GroupSettings, cluster: Cluster
 ) -> None:
     """After a start of the broker: every session and every rebalance timeout begins anew."""
-    after_ms = session_ms(group.group_id, settings, cluster)
+    session = session_ms(group.group_id, settings, cluster)
     for member in group.members.values():
+        classic = member.value.classic
+        after_ms = session if classic is None else classic.session_timeout_ms
         result.set_timer(SESSION, group.group_id, member.member_id, after_ms=after_ms)
         if member.current.state == MemberState.UNREVOKED_PARTITIONS:
             timeout_ms = max(member.value.rebalance_timeout_ms, 0)

@@ -10,11 +10,14 @@ from ottla.groups.records import (
     ConsumerGroupKey,
     ConsumerMemberKey,
     CurrentMemberKey,
+    GroupKey,
     Key,
+    OffsetKey,
     RegularExpressionKey,
     TargetEpochKey,
     TargetMemberKey,
 )
+from ottla.groups.result import Result
 
 
 def replay_consumer(
@@ -42,3 +45,14 @@ def replay_consumer(
         group.replay_current(key.member_id, value)
     elif isinstance(key, RegularExpressionKey):
         group.replay_pattern(key.pattern, value)
+
+
+def upgraded(group_id: str, result: Result) -> ConsumerGroup:
+    """The KIP-848 group that the records of this turn make, before they are appended."""
+    groups: dict[str, ClassicGroup | ConsumerGroup] = {}
+    for key, value in result.records:
+        if not isinstance(key, GroupKey | OffsetKey):
+            replay_consumer(groups, key, value)
+    group = groups[group_id]
+    assert isinstance(group, ConsumerGroup)
+    return group

@@ -189,6 +189,16 @@ class Runtime:
             result.reply(answer, reply)
         self._perform(live, result, producer_id)
 
+    def turn(self, group_id: str, operation: Callable[[Shard, Result], Any]) -> Any:
+        """Run an operation that records nothing, but may set timers; what it returns."""
+        live = self._find(self.partition_of(group_id))
+        result = self._turn()
+        try:
+            return operation(live.shard, result)
+        finally:
+            assert not result.records
+            self._perform(live, result)
+
     def change_all(self, operation: Callable[[Shard, Result], None]) -> None:
         """Run an operation on every shard, such as forgetting deleted topics."""
         for live in list(self._live.values()):

@@ -13,7 +13,9 @@ from ottla.groups import (
     classic_join,
     classic_rebalance,
     classic_session,
+    consumer_classic,
     consumer_heartbeat,
+    consumer_migration,
     consumer_offsets,
     offset_requests,
 )
@@ -22,11 +24,10 @@ from ottla.groups.classic_messages import Join, Leaving, Sync
 from ottla.groups.cluster import Cluster, NoCluster
 from ottla.groups.consumer import LEFT_FOR_NOW, ConsumerGroup
 from ottla.groups.consumer_heartbeat import Beat, Beaten
-from ottla.groups.consumer_replay import replay_consumer
+from ottla.groups.consumer_replay import replay_consumer, upgraded
 from ottla.groups.errors import (
     GroupIdNotFound,
     IllegalGeneration,
-    InconsistentProtocol,
     InvalidGroupId,
     InvalidSessionTimeout,
     NonEmptyGroup,
@@ -37,7 +38,7 @@ from ottla.groups.offsets import Offsets
 from ottla.groups.records import GroupKey, GroupValue, OffsetKey, Record
 from ottla.groups.result import Answer, Result, TimerKey
 from ottla.groups.settings import GroupSettings
-from ottla.wire.errors import ErrorCode
+from ottla.wire.errors import ErrorCode, ProtocolError
 
 NO_CLUSTER = NoCluster()
 
@@ -87,7 +88,11 @@ class Shard:
             raise InvalidSessionTimeout(f"session.timeout.ms may be {smallest} to {largest}")
         group = self.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup) and not group.is_empty:
-            raise InconsistentProtocol(f"{request.group_id} speaks the consumer group protocol")
+            reply = consumer_classic.join(
+                group, request, result, settings, self.cluster, self._new_id
+            )
+            result.reply(answer, reply)
+            return
         if isinstance(group, ClassicGroup):
             classic_join.join(group, request, answer, result, settings, self._new_id)
             return
@@ -105,7 +110,11 @@ class Shard:
     def sync(self, request: Sync, answer: Answer, result: Result) -> None:
         """SyncGroup. Raises what `classic_session.sync` does, InvalidGroupId."""
         _need_group_id(request.group_id)
-        classic_session.sync(self.classic(request.group_id), request, answer, result)
+        group = self.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            result.reply(answer, consumer_classic.sync(group, request, result, self.cluster))
+        else:
+            classic_session.sync(self.classic(request.group_id), request, answer, result)
 
     def heartbeat(
         self, group_id: str, generation: int, member_id: str, instance_id: str | None, tick_ms: int
@@ -115,10 +124,45 @@ class Shard:
         group = self.classic(group_id)
         return classic_session.heartbeat(group, generation, member_id, instance_id, tick_ms)
 
+    def heartbeat_to_consumers(
+        self,
+        group_id: str,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        result: Result,
+    ) -> ErrorCode:
+        """Heartbeat of a classic member of a KIP-848 group, which may set a timer."""
+        return consumer_classic.heartbeat(
+            self.consumer(group_id), generation, member_id, instance_id, result, self.cluster
+        )
+
+    def speaks_kip_848(self, group_id: str) -> bool:
+        """Whether the group is one of KIP-848."""
+        return isinstance(self.groups.get(group_id), ConsumerGroup)
+
     def leave(self, group_id: str, leaving: Sequence[Leaving], result: Result) -> list[ErrorCode]:
         """LeaveGroup: a code for each member. Raises UnknownMember, InvalidGroupId."""
         _need_group_id(group_id)
+        group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return self._leave_consumers(group, leaving, result)
         return classic_session.leave(self.classic(group_id), leaving, result, self.settings)
+
+    def _leave_consumers(
+        self, group: ConsumerGroup, leaving: Sequence[Leaving], result: Result
+    ) -> list[ErrorCode]:
+        codes, gone = [], {}
+        for each in leaving:
+            try:
+                member = consumer_classic.leaving_member(group, each.member_id, each.instance_id)
+                gone[member.member_id] = member
+                codes.append(ErrorCode.NONE)
+            except ProtocolError as error:
+                codes.append(error.code)
+        if gone:
+            consumer_heartbeat.remove(group, list(gone.values()), result, self.cluster)
+        return codes
 
     # KIP-848 groups
 
@@ -152,8 +196,11 @@ class Shard:
         if isinstance(group, ConsumerGroup):
             return group
         if isinstance(group, ClassicGroup):
-            if not group.is_empty or group.pending_joins:
-                raise GroupIdNotFound(f"{group_id} is a classic group with members")
+            if group.members:
+                consumer_migration.upgrade(group, result, self.settings, self.cluster)
+                modern = upgraded(group_id, result)
+                consumer_heartbeat.arm_all(modern, result, self.settings, self.cluster)
+                return modern
             if group.protocol_type is not None:
                 result.records.extend(group.tombstones())
         return ConsumerGroup(group_id)
@@ -265,12 +312,22 @@ class Shard:
             classic_rebalance.join_timer_fired(group, result, self.settings)
         elif key.kind == classic_rebalance.SYNC:
             classic_rebalance.sync_timer_fired(group, result, self.settings)
+        elif key.kind == consumer_migration.DOWNGRADE:
+            for member in group.members.values():
+                classic_rebalance.arm_session(group, member, result)
+            classic_rebalance.rebalance(group, result, self.settings)
 
     def _fire_consumer(self, group: ConsumerGroup, key: TimerKey, result: Result) -> None:
         if key.kind == consumer_heartbeat.SESSION:
             consumer_heartbeat.session_timer_fired(group, key.member_id, result, self.cluster)
         elif key.kind == consumer_heartbeat.REBALANCE:
             consumer_heartbeat.rebalance_timer_fired(group, key.member_id, result, self.cluster)
+        elif key.kind == consumer_classic.REJOIN:
+            member = group.members.get(key.member_id)
+            if member is not None and member.rejoin_asked:
+                consumer_heartbeat.remove(group, [member], result, self.cluster)
+        elif key.kind == consumer_migration.DOWNGRADE:
+            consumer_migration.downgrade(group, result, self.settings, self.cluster)
 
     def replay(self, record: Record, producer_id: int = -1) -> None:
         """Take in one record, in the log's order. Nothing else changes what is durable."""

@@ -47,7 +47,7 @@ def told(reply: Any) -> str:
             words.append("skip-assignment")
         return " ".join(words)
     if isinstance(reply, Synced):
-        return reply.assignment.decode() or "nothing"
+        return _readable(reply.assignment) or "nothing"
     if isinstance(reply, Beaten):
         words = [f"epoch {reply.member_epoch}"]
         if reply.assignment is not None:
@@ -61,6 +61,21 @@ def told(reply: Any) -> str:
 def _named(partitions: Iterable[TopicPartition]) -> str:
     names = sorted(f"{topic_id.rstrip(b'.').decode()}-{index}" for topic_id, index in partitions)
     return "[" + ",".join(names) + "]"
+
+
+def _readable(assignment: bytes) -> str:
+    owned = subscription.read_assignment(assignment)
+    if owned:
+        return "[" + ",".join(f"{topic}-{p}" for topic in owned for p in owned[topic]) + "]"
+    return assignment.decode(errors="ignore").strip("\0\x01")
+
+
+def _by_topic(names: str) -> dict[str, tuple[int, ...]]:
+    topics: dict[str, tuple[int, ...]] = {}
+    for name in filter(None, names.split(",")):
+        topic, index = name.rsplit("-", 1)
+        topics[topic] = (*topics.get(topic, ()), int(index))
+    return topics
 
 
 class Story:
@@ -100,7 +115,8 @@ class Story:
     def join(self, client: str, options: dict[str, str]) -> str:
         protocols = [name for name in options.get("protocols", "range").split(",") if name]
         topics = tuple(t for t in options.get("topics", "").split(",") if t)
-        data = subscription.write_subscription(subscription.Subscription(topics), 1)
+        owned = _by_topic(options.get("owned", ""))
+        data = subscription.write_subscription(subscription.Subscription(topics, owned=owned), 1)
         group = options.get("group", "g")
         request = Join(
             group, options.get("id", ""), options.get("instance"), client, "/127.0.0.1",
@@ -115,17 +131,23 @@ class Story:
     def sync(self, member: str, options: dict[str, str]) -> str:
         group, generation = options.pop("group", "g"), int(options.pop("gen"))
         instance, protocol = options.pop("instance", None), options.pop("protocol", None)
-        assignments = tuple((who, what.encode()) for who, what in options.items())
+        assignments = tuple(
+            (who, subscription.write_assignment(_by_topic(what)) if "-" in what else what.encode())
+            for who, what in options.items()
+        )
         request = Sync(group, generation, member, instance, None, protocol, assignments)
         return self.change(lambda s, r, a: s.sync(request, a, r), group, member)
 
     def heartbeat(self, member: str, options: dict[str, str]) -> str:
-        shard = self.bench.shard(options.get("group", "g"))
+        group, runtime = options.get("group", "g"), self.bench.runtime
+        shard = self.bench.shard(group)
+        asked = (group, int(options["gen"]), member, options.get("instance"))
         try:
-            return shard.heartbeat(
-                options.get("group", "g"), int(options["gen"]), member, options.get("instance"),
-                self.bench.runtime.tick_ms(),
-            ).name
+            if shard.speaks_kip_848(group):
+                code = runtime.turn(group, lambda s, r: s.heartbeat_to_consumers(*asked, r))
+            else:
+                code = shard.heartbeat(*asked, runtime.tick_ms())
+            return ErrorCode(code).name
         except ProtocolError as error:
             return told(error)
 
@@ -203,7 +225,7 @@ class Story:
                     words.append(f"revoking {_named(other.current.revoking)}")
             return " ".join(words)
         words = [known.state_name, f"generation {known.generation}"]
-        words += [f"{m.member_id}={m.assignment.decode()}" for m in known.members.values()]
+        words += [f"{m.member_id}={_readable(m.assignment)}" for m in known.members.values()]
         return " ".join(words)
 
     def topic(self, name: str, options: dict[str, str]) -> str:

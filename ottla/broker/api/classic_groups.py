@@ -110,14 +110,13 @@ def heartbeat(request: HeartbeatRequest, context: RequestContext) -> HeartbeatRe
     """Keep a session alive."""
     runtime = context.broker.coordinators.groups.runtime
     group_id = request.group_id
+    told = (group_id, request.generation_id, request.member_id, request.group_instance_id)
     try:
-        code = runtime.shard(group_id).heartbeat(
-            group_id,
-            request.generation_id,
-            request.member_id,
-            request.group_instance_id,
-            runtime.tick_ms(),
-        )
+        shard = runtime.shard(group_id)
+        if shard.speaks_kip_848(group_id):
+            code = runtime.turn(group_id, lambda s, r: s.heartbeat_to_consumers(*told, r))
+        else:
+            code = shard.heartbeat(*told, runtime.tick_ms())
     except CoordinatorLoadInProgress:
         code = ErrorCode.NONE  # its session begins when the group is loaded
     return HeartbeatResponse(error_code=code)

@@ -65,7 +65,8 @@ cdef class PartitionLog:
         Without a clean stop every segment from `recovery_point` on is checked byte for byte.
         """
         config = config or LogConfig()
-        open_files = open_files or OpenFiles()
+        if open_files is None:
+            open_files = OpenFiles()
         loaded = recovery.load(
             disk, clock, directory, config, open_files, recovery_point, log_start_offset, clean)
         return PartitionLog(disk, clock, directory, loaded, config, open_files, topic_id)

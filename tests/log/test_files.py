@@ -151,7 +151,7 @@ def test_few_files_are_open_however_many_logs_are_used() -> None:
     for round_number in range(4):
         for at, log in enumerate(logs):
             log.append_bytes(batch(b"%d" % at, b"%d" % round_number), 0)
-            assert len(open_files) <= 5
+            assert len(open_files) == min(5, at + 1 + 20 * round_number)
     for at, log in enumerate(logs):
         assert values_of(log) == [
             value for number in range(4) for value in (b"%d" % at, b"%d" % number)

@@ -24,7 +24,7 @@ from ottla.log.epochs import LeaderEpochs
 from ottla.log.index_file import IndexDamaged
 from ottla.log.open_files import OpenFiles
 from ottla.log.producers import Producers
-from ottla.log.scan import BatchScan, find_valid_batch
+from ottla.log.scan import find_valid_batch
 from ottla.log.segment import Segment, SegmentDamaged, file_name
 from ottla.log.snapshots import decode
 from ottla.log.transaction_index import AbortedTransaction, TransactionIndex
@@ -96,13 +96,15 @@ def load(
         return Loaded([], start, start, start, LeaderEpochs(), Producers())
     notes = [offset_in(name) for name in names if name.endswith(".damaged")]
     snapshots = sorted(offset_in(name) for name in names if name.endswith(".snapshot"))
-    epochs = load_epochs(disk, directory, segments)
     damage = None
     if clean and not notes and end_is_known(segments[-1]):
         end = recovery_point = segments[-1].end_offset
         producers = load_producers(disk, directory, snapshots, segments)
+        epochs = load_epochs(disk, directory, segments)
     else:
-        first = min([recovery_point, segments[-1].base_offset, *notes])
+        offset = min([recovery_point, segments[-1].base_offset, *notes])
+        first = max([at for at, one in enumerate(segments) if one.base_offset <= offset], default=0)
+        epochs = load_epochs(disk, directory, segments[:first])
         producers, damage = recover(
             disk, directory, segments, epochs, snapshots, first, recovery_point, config.compacts
         )
@@ -173,13 +175,12 @@ def recover(
     segments: list[Segment],
     epochs: LeaderEpochs,
     snapshots: list[int],
-    first_offset: int,
+    first: int,
     recovery_point: int,
     gaps_allowed: bool,
 ) -> tuple[Producers, Damage | None]:
-    """Check the segments from the one with `first_offset` on; drop those behind a fault."""
+    """Check the segments from the one numbered `first` on; drop those behind a fault."""
     bases = [segment.base_offset for segment in segments]
-    first = max([at for at, base in enumerate(bases) if base <= first_offset], default=0)
     epochs.truncate_from_end(segments[first].base_offset)
     usable = [at for at in snapshots if at <= segments[first].base_offset]
     producers = load_producers(disk, directory, usable, segments[:first])
@@ -266,22 +267,14 @@ def copy_tail(disk: Disk, source: str, target: str, position: int, end: int) -> 
 
 
 def load_epochs(disk: Disk, directory: str, segments: list[Segment]) -> LeaderEpochs:
-    """The leader epochs from their file; from the batches where it is missing or damaged."""
+    """The leader epochs from their file; from these segments where it is missing or damaged."""
     try:
         return LeaderEpochs.decode(disk.read_bytes(f"{directory}/leader-epoch-checkpoint"))
-    except FileNotFoundError:
-        if len(segments) == 1 and not segments[0].size:
-            return LeaderEpochs()
-    except (ValueError, IndexError):
+    except (FileNotFoundError, ValueError, IndexError):
         pass
     epochs = LeaderEpochs()
     for segment in segments:
-        scan = BatchScan(segment.data_file(), 0, segment.size, 65536, True)
-        while (header := scan.batch()) is not None:
-            epochs.assign(
-                int.from_bytes(header[12:16], "big", signed=True), int.from_bytes(header[:8], "big")
-            )
-    epochs.changed = True
+        segment.tell_epochs(epochs)
     return epochs
 
 

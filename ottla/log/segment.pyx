@@ -356,6 +356,19 @@ cdef class Segment(Openable):
             if fields.producer_id(batch) >= 0 and fields.base_offset(batch) >= from_offset:
                 producers.update(batch, scan.size)
 
+    def tell_epochs(self, epochs):
+        """Tell `epochs` where each leader epoch begins, by the batches' headers."""
+        cdef const uint8_t *batch
+        cdef int32_t epoch = -1
+        cdef BatchScan scan = BatchScan(self.opened(), 0, self.size, 65536, True)
+        while True:
+            batch = scan.next()
+            if batch is NULL:
+                return
+            if fields.leader_epoch(batch) != epoch:
+                epoch = fields.leader_epoch(batch)
+                epochs.assign(epoch, fields.base_offset(batch))
+
     def relearn_times(self):
         """The times after a cut: from the time index, and the batches behind its last entry."""
         cdef BatchScan scan

@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,10 @@ MEMORY = Path("/dev/shm")
 SETTINGS = ("log.segment.delete.delay.ms=500", "log.retention.check.interval.ms=1000")
 
 AnyBroker = OttlaBroker | KafkaBroker
+
+
+class LoadFailed(Exception):
+    """The load generator was refused something."""
 
 
 @contextlib.contextmanager
@@ -50,12 +55,30 @@ def topic(broker: AnyBroker, name: str, partitions: int) -> Iterator[str]:
     """A topic that is led, and is deleted afterwards."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(name, partitions, 1)], operation_timeout=30)[name].result(60)
-    # One record a partition: when it is acknowledged the partition is led and its files are there.
-    blast(broker, "produce", name, partitions=partitions, conns=partitions, seconds=0.2, warmup=0.3)
+    wait_until_led(broker, name, partitions)
     try:
         yield name
     finally:
         admin.delete_topics([name])[name].result(60)
+
+
+def wait_until_led(broker: AnyBroker, name: str, partitions: int) -> None:
+    """Until every partition takes records: Kafka answers CreateTopics before it leads them."""
+    for _ in range(50):
+        try:
+            blast(
+                broker,
+                "small",
+                name,
+                partitions=partitions,
+                conns=partitions,
+                seconds=0.1,
+                warmup=0,
+            )
+            return
+        except LoadFailed:
+            time.sleep(0.1)
+    raise LoadFailed(f"{name} takes no records")
 
 
 def blast(broker: AnyBroker, mode: str, name: str, **options: Any) -> dict[str, Any]:
@@ -67,7 +90,7 @@ def blast(broker: AnyBroker, mode: str, name: str, **options: Any) -> dict[str, 
         [BLASTER / "blaster", mode, *words], capture_output=True, text=True, timeout=300
     )
     if done.returncode != 0:
-        raise RuntimeError(f"blaster {mode} {' '.join(words)}: {done.stderr or done.stdout}")
+        raise LoadFailed(f"blaster {mode} {' '.join(words)}: {done.stderr or done.stdout}")
     result: dict[str, Any] = json.loads(done.stdout)
     used = machine.cpu_seconds(broker.pid) - broker_before + result["blaster_cpu_s"]
     result["foreign_cpu_s"] = max(0.0, machine.busy_seconds() - busy_before - used)

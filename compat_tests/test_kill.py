@@ -122,6 +122,7 @@ def test_ten_kills_lose_nothing_and_double_nothing(
             load.wait_until(RECORDS_A_ROUND * kill + RECORDS_A_ROUND * (kill + 1) // (KILLS + 2))
             broker.kill()
             before = load.snapshot()
+            assert len(before) < RECORDS_A_ROUND * (kill + 1), "nothing was under way"
             broker.start()
             # Read beside the load: whatever was acknowledged before the kill is there again.
             check(readers.read_with_kcat(broker.bootstrap, TOPIC), before)

@@ -86,8 +86,10 @@ class MetadataLog:
             results.append((future, decision.result))
         if records:
             try:
-                await self.loop.run_in_executor(self.thread, self.store.append, records, image)
-            except (OSError, StorageFailed) as error:
+                write = self.store.begin(records, image)
+                await self.loop.run_in_executor(self.thread, write.run)
+                write.finish()
+            except Exception as error:
                 log.error("metadata could not be written: %s", error)
                 for future, _ in results:
                     _fail(future, StorageFailed(f"metadata could not be written: {error}"))

@@ -8,11 +8,12 @@ begins with a snapshot mark, and what lies before it is deleted.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ottla.log.clock import Clock
 from ottla.log.config import LogConfig
 from ottla.log.disk import Disk
+from ottla.log.flush import FlushTask
 from ottla.log.partition_log import PartitionLog
 from ottla.log.storage import Storage
 from ottla.replication.metadata import (
@@ -36,6 +37,27 @@ SNAPSHOT_AFTER_RECORDS = 20_000
 """Records behind the last snapshot that are always tolerated."""
 READ_SIZE = 1 << 20
 METADATA_SIZE_MAX = 1 << 30
+
+
+@dataclass(slots=True)
+class StandaloneWrite:
+    """One append on its way to the medium; `snapshot` is its offset where it is one."""
+
+    store: StandaloneStore
+    task: FlushTask | None
+    snapshot: int | None
+
+    def run(self) -> None:
+        """Sync it: nothing but kernel calls, in any thread."""
+        if self.task is not None:
+            self.task.run()
+
+    def finish(self) -> None:
+        """Move the recovery point. Raises StorageFailed where the sync failed."""
+        if self.task is not None:
+            self.store.log.end_flush(self.task)
+        if self.snapshot is not None:
+            self.store.forget_before(self.snapshot)
 
 
 class StandaloneStore:
@@ -75,33 +97,38 @@ class StandaloneStore:
                 offset = batch.next_offset
                 yield [record.value or b"" for record in batch.records(METADATA_SIZE_MAX)]
 
-    def append(self, records: Sequence[MetadataRecord], image: MetadataImage) -> None:
-        """Write one batch and sync it; now and then a snapshot takes its place."""
+    def begin(self, records: Sequence[MetadataRecord], image: MetadataImage) -> StandaloneWrite:
+        """Append one batch, still to be synced; now and then a snapshot takes its place."""
         self.behind_snapshot += len(records)
         needed = 2 * len(image.topics) + len(image.configs)
         if self.behind_snapshot > SNAPSHOT_AFTER_RECORDS + 4 * needed:
-            self._write_snapshot(image)
-        else:
-            self._write([encode_record(record) for record in records])
+            # A segment of its own: those before it are of no use once it is synced.
+            self.log.roll()
+            mark = b"%b%d]" % (SNAPSHOT, image.offset)
+            base = self._append([mark, *(encode_record(r) for r in snapshot_records(image))])
+            return StandaloneWrite(self, self.log.begin_flush(), base)
+        self._append([encode_record(record) for record in records])
+        return StandaloneWrite(self, self.log.begin_flush(), None)
 
-    def _write_snapshot(self, image: MetadataImage) -> None:
-        """Begin a segment with the image; those before it are of no use once it is synced."""
-        self.log.roll()
-        mark = b"%b%d]" % (SNAPSHOT, image.offset)
-        base = self._write([mark, *(encode_record(r) for r in snapshot_records(image))])
-        self.behind_snapshot = 0
-        self.log.delete_before(base)
-        for path in self.log.remove_below_start():
-            self.disk.unlink(path)
+    def append(self, records: Sequence[MetadataRecord], image: MetadataImage) -> None:
+        """Keep `records` at once, for those who may block."""
+        write = self.begin(records, image)
+        write.run()
+        write.finish()
 
-    def _write(self, values: list[bytes]) -> int:
+    def _append(self, values: list[bytes]) -> int:
         now = self.clock.now_ms()
         batch = build_batch(
             [Record(offset=n, timestamp=now, key=None, value=v) for n, v in enumerate(values)]
         )
-        base: int = self.log.append_bytes(batch, 0)
-        self.log.flush()
-        return base
+        return self.log.append_bytes(batch, 0)
+
+    def forget_before(self, base: int) -> None:
+        """The snapshot at `base` is durable: what lies before it may go."""
+        self.behind_snapshot = 0
+        self.log.delete_before(base)
+        for path in self.log.remove_below_start():
+            self.disk.unlink(path)
 
     def close(self) -> None:
         """Nothing is held open: the storage closes the log."""

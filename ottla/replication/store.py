@@ -1,5 +1,4 @@
-"""What a store of metadata promises, whether it is a file beside the logs or a cluster's
-ZooKeeper."""
+"""What a store of metadata promises, be it a file beside the logs or a cluster's ZooKeeper."""
 
 from __future__ import annotations
 
@@ -9,6 +8,21 @@ from typing import Protocol
 from ottla.replication.metadata import MetadataImage, MetadataRecord
 
 
+class MetadataWrite(Protocol):
+    """Records on their way: `run` blocks, in any thread; `finish` ends it, on the loop.
+
+    Each raises OSError or StorageFailed where the records could not be kept; then none count.
+    """
+
+    def run(self) -> None:
+        """Make the records survive a power cut."""
+        ...
+
+    def finish(self) -> None:
+        """Take note that they do."""
+        ...
+
+
 class MetadataStore(Protocol):
     """Keeps the metadata log. One writer at a time; order is what was appended first."""
 
@@ -16,11 +30,10 @@ class MetadataStore(Protocol):
         """The fold of everything appended so far."""
         ...
 
-    def append(self, records: Sequence[MetadataRecord], image: MetadataImage) -> None:
-        """Keep `records`; on return they survive a power cut. `image` is the fold that includes
-        them.
+    def begin(self, records: Sequence[MetadataRecord], image: MetadataImage) -> MetadataWrite:
+        """Write `records`, which count once the write has run and finished.
 
-        Raises OSError or StorageFailed where they could not be kept; then none of them count.
+        `image` is the fold that includes them. Raises OSError or StorageFailed.
         """
         ...
 

@@ -20,6 +20,20 @@ from ottla.replication.metadata import (
 from ottla.wire.errors import ErrorCode, InvalidRequest, ProtocolError, StorageFailed
 
 
+class ListWrite:
+    """A write that fails in its thread, or counts once it finished."""
+
+    def __init__(self, store: ListStore, records: Sequence[MetadataRecord]) -> None:
+        self.store, self.records = store, records
+
+    def run(self) -> None:
+        if self.store.failure is not None:
+            raise self.store.failure
+
+    def finish(self) -> None:
+        self.store.groups.append(list(self.records))
+
+
 class ListStore:
     """A store in memory that may be told to fail."""
 
@@ -31,11 +45,9 @@ class ListStore:
     def load(self) -> MetadataImage:
         return MetadataImage.empty("c").apply(r for group in self.groups for r in group)
 
-    def append(self, records: Sequence[MetadataRecord], image: MetadataImage) -> None:
-        if self.failure is not None:
-            raise self.failure
+    def begin(self, records: Sequence[MetadataRecord], image: MetadataImage) -> ListWrite:
         assert self.metadata_log is None or self.metadata_log.image.offset < image.offset
-        self.groups.append(list(records))
+        return ListWrite(self, records)
 
     def close(self) -> None:
         pass

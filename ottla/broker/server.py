@@ -56,6 +56,7 @@ class Server:
         )
         store = StandaloneStore.open(self.storage, self.clock)
         self.metadata_log = MetadataLog(store, loop)
+        self._check_unknown_partitions()
         self.replicas = Replicas(
             config.node_id, self.storage, config.topic_log_config, config.ottla_acks_all_flush
         )
@@ -76,6 +77,17 @@ class Server:
             config.broker_rack,
         )
         self.housekeeping = Housekeeping(self.broker, self.storage, loop)
+
+    def _check_unknown_partitions(self) -> None:
+        """Refuse to begin a new cluster beside records of an old one."""
+        unknown = self.storage.unclaimed()
+        if unknown and self.metadata_log.image.offset == 0:
+            topic, index = unknown[0]
+            raise StorageRefused(
+                f"log.dirs holds {len(unknown)} partitions ({topic}-{index} among them) but no"
+                " metadata of them. Is a log directory missing or not mounted? To begin anew,"
+                " move them away."
+            )
 
     def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
         from ottla.broker.api.fetch import Fetching

@@ -8,8 +8,10 @@ from typing import Any
 
 from ottla.broker.context import BrokerContext
 from ottla.broker.group_coordinator import GroupCoordinator
+from ottla.broker.log_coordinator import LogCoordinator, S
+from ottla.broker.transaction_coordinator import TransactionCoordinator
+from ottla.groups.records import NO_PRODUCER, Producer
 from ottla.groups.result import Result
-from ottla.groups.shard import Shard
 from ottla.replication.metadata import MetadataImage
 from ottla.wire.errors import ProtocolError
 
@@ -19,25 +21,29 @@ class Coordinators:
 
     def __init__(self, broker: BrokerContext, loop: asyncio.AbstractEventLoop) -> None:
         self.groups = GroupCoordinator(broker, loop)
+        self.transactions = TransactionCoordinator(broker, loop, self.groups.runtime)
 
     def follow(self, old: MetadataImage, new: MetadataImage) -> None:
         """Take over and hand over partitions of internal topics as the image says."""
         self.groups.follow(old, new)
+        self.transactions.follow(old, new)
 
     def close(self) -> None:
         """Stop every timer and every load."""
         self.groups.close()
+        self.transactions.close()
 
 
 async def answer_of(
-    coordinator: GroupCoordinator,
-    group_id: str,
-    operation: Callable[[Shard, Result], Any],
-    producer_id: int = -1,
+    coordinator: LogCoordinator[S],
+    key: str,
+    operation: Callable[[S, Result], Any],
+    producer: Producer = NO_PRODUCER,
 ) -> Any:
-    """Run an operation on a group and wait until what it did is committed; raises its refusal."""
+    """Run an operation on the shard of a group or transactional id, and wait until what it did is
+    committed; raises its refusal."""
     future: asyncio.Future[Any] = coordinator.loop.create_future()
-    coordinator.runtime.change(group_id, operation, deliver_to(future), producer_id)
+    coordinator.runtime.change(key, operation, deliver_to(future), producer)
     return await future
 
 

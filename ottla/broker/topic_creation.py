@@ -78,8 +78,8 @@ async def create_missing(broker: BrokerContext, names: Collection[str]) -> None:
 
 
 def _may_be_automatic(name: str) -> bool:
-    """Whether its first use may make a topic: coordinators make theirs themselves."""
-    return is_legal_name(name) and name not in (TRANSACTIONS_TOPIC, SHARE_STATE_TOPIC)
+    """Whether its first use may make a topic."""
+    return is_legal_name(name) and name != SHARE_STATE_TOPIC
 
 
 def _create_missing(
@@ -103,6 +103,24 @@ def automatic_topic(broker: BrokerContext, image: MetadataImage, name: str) -> N
                 ("cleanup.policy", "compact"),
                 ("compression.type", "producer"),
                 ("segment.bytes", str(config.offsets_topic_segment_bytes)),
+            ],
+        )
+    if name == TRANSACTIONS_TOPIC:
+        factor = attainable_factor(
+            "transaction.state.log.replication.factor",
+            config.transaction_state_log_replication_factor,
+            image,
+        )
+        return NewTopic(
+            name,
+            config.transaction_state_log_num_partitions,
+            factor,
+            configs=[
+                ("cleanup.policy", "compact"),
+                ("compression.type", "uncompressed"),
+                ("segment.bytes", str(config.transaction_state_log_segment_bytes)),
+                ("min.insync.replicas", str(min(config.transaction_state_log_min_isr, factor))),
+                ("unclean.leader.election.enable", "false"),
             ],
         )
     return NewTopic(name)

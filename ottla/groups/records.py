@@ -195,6 +195,16 @@ class RegularExpressionValue:
     resolved_ms: int
 
 
+class Producer(NamedTuple):
+    """Who writes in a transaction: a producer id and its epoch; -1 for nobody."""
+
+    producer_id: int = -1
+    epoch: int = -1
+
+
+NO_PRODUCER = Producer()
+
+
 class Marker(NamedTuple):
     """The end of a producer's transaction, as it stands in the log among the records."""
 

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ottla.groups.records import Record
-
 Answer = Callable[[Any], None]
 """Takes one reply, or the ProtocolError that stands for it. Called exactly once."""
 
@@ -33,7 +31,7 @@ class Result:
     """Unix time, for the timestamps in records."""
     tick_ms: int
     """Milliseconds that only grow, for deadlines."""
-    records: list[Record] = field(default_factory=list)
+    records: list[Any] = field(default_factory=list)
     replies: list[tuple[Answer, Any]] = field(default_factory=list)
     timers: list[tuple[TimerKey, int | None]] = field(default_factory=list)
 

@@ -34,3 +34,15 @@ class GroupSettings:
     def offsets_retention_ms(self) -> int:
         """How long offsets outlive their use (KIP-211)."""
         return self.offsets_retention_minutes * 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionSettings:
+    """What the transaction coordinator reads; names and defaults as above."""
+
+    transaction_max_timeout_ms: int = 900_000
+    transactional_id_expiration_ms: int = 604_800_000
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = 10_000
+    """Timeouts are kept to the ms; this is when an abort that the log refused is tried again."""
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = 3_600_000
+    transaction_state_log_num_partitions: int = 50

@@ -42,6 +42,9 @@ from ottla.wire.errors import ErrorCode, ProtocolError
 
 NO_CLUSTER = NoCluster()
 
+EXPIRE = "expire"
+"""The timer of a shard, not of a group, that looks for expired offsets."""
+
 
 class Shard:
     """One partition's groups and their offsets."""
@@ -270,6 +273,8 @@ class Shard:
 
     def expire(self, result: Result) -> None:
         """Forget offsets whose retention is over, and empty groups that have none left."""
+        interval_ms = self.settings.offsets_retention_check_interval_ms
+        result.set_timer(EXPIRE, "", after_ms=interval_ms)
         retention_ms = self.settings.offsets_retention_ms
         for group_id, group in self.groups.items():
             kept = False
@@ -301,6 +306,9 @@ class Shard:
 
     def fire(self, key: TimerKey, result: Result) -> None:
         """A timer is due."""
+        if key.kind == EXPIRE:
+            self.expire(result)
+            return
         group = self.groups.get(key.group_id)
         if isinstance(group, ConsumerGroup):
             self._fire_consumer(group, key, result)
@@ -355,6 +363,8 @@ class Shard:
 
     def loaded(self, result: Result) -> None:
         """All records are read: every member's session begins."""
+        interval_ms = self.settings.offsets_retention_check_interval_ms
+        result.set_timer(EXPIRE, "", after_ms=interval_ms)
         for group in self.groups.values():
             if isinstance(group, ConsumerGroup):
                 consumer_heartbeat.arm_all(group, result, self.settings, self.cluster)

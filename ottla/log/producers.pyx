@@ -94,10 +94,14 @@ cdef class Producers:
                 f"a batch with epoch {epoch} comes from an instance that is fenced")
         if epoch != state.epoch:
             # A new epoch begins at sequence 0, unless nothing is known of the old one.
-            if first != 0 and state.epoch != -1:
+            if first > 0 and state.epoch != -1:
                 raise OutOfOrderSequence(
                     f"producer {state.producer_id} begins epoch {epoch} with sequence {first}, "
                     "not 0")
+            return self.check_transactional(batch, state)
+        if first < 0:
+            # A coordinator's own batch, such as the offsets of a transaction: clients have to
+            # number theirs.
             return self.check_transactional(batch, state)
         last = sequence_after(first, fields.last_offset_delta(batch))
         for at in range(state.kept - 1, -1, -1):

@@ -7,11 +7,12 @@ from typing import Any
 
 from ottla.groups.cluster import Topic
 from ottla.groups.record_codec import Encoded, decode_record, encode_record
-from ottla.groups.records import Marker, Record
+from ottla.groups.records import NO_PRODUCER, Marker, Producer, Record
 from ottla.groups.routing import partition_for
-from ottla.groups.runtime import Committed, Runtime
+from ottla.groups.runtime import Runtime
 from ottla.groups.settings import GroupSettings
 from ottla.groups.shard import Shard
+from ottla.groups.shard_runtime import Committed
 from ottla.wire.errors import ProtocolError
 
 
@@ -96,12 +97,12 @@ class Workbench:
         return str(self.ids)
 
     def append(
-        self, partition: int, records: list[Record], producer: int, done: Committed
+        self, partition: int, records: list[Record], producer: Producer, done: Committed
     ) -> None:
         if self.refusal is not None:
             raise self.refusal
         log = self.logs.setdefault(partition, [])
-        log += [(encode_record(record), producer) for record in records]
+        log += [(encode_record(record), producer.producer_id) for record in records]
         self.records += records
         if self.hold_commits:
             self.uncommitted.append(done)
@@ -137,5 +138,6 @@ class Workbench:
     def ask(self, operation: Callable[..., Any], group_id: str = "g", producer_id: int = -1) -> Any:
         """Run an operation whose answer comes at once; a refusal is returned, not raised."""
         answers: list[Any] = []
-        self.runtime.change(group_id, operation, answers.append, producer_id)
+        producer = NO_PRODUCER if producer_id < 0 else Producer(producer_id, 0)
+        self.runtime.change(group_id, operation, answers.append, producer)
         return answers[0] if answers else None

@@ -21,7 +21,7 @@ from ottla.groups.classic_messages import Join, Joined, Leaving, NewMemberId, Sy
 from ottla.groups.consumer import ConsumerGroup
 from ottla.groups.consumer_heartbeat import Beat, Beaten
 from ottla.groups.offset_requests import Commit, OffsetToCommit
-from ottla.groups.records import TopicPartition
+from ottla.groups.records import NO_PRODUCER, Producer, TopicPartition
 from ottla.wire.errors import ErrorCode, ProtocolError
 from tests.groups.bench import Workbench
 
@@ -178,7 +178,8 @@ class Story:
         try:
             self.bench.runtime.change(
                 group, lambda s, r: s.commit(request, r),
-                lambda reply: answers.append(told(reply)), transactional,
+                lambda reply: answers.append(told(reply)),
+                Producer(transactional, 0) if transactional >= 0 else NO_PRODUCER,
             )
         except ProtocolError as error:
             return told(error)

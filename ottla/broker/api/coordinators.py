@@ -5,14 +5,14 @@ from __future__ import annotations
 from ottla.broker.context import BrokerContext, RequestContext
 from ottla.broker.dispatch import handles
 from ottla.broker.topic_creation import create_missing
-from ottla.groups.routing import OFFSETS_TOPIC, partition_for
+from ottla.groups.routing import OFFSETS_TOPIC, TRANSACTION_TOPIC, partition_for
 from ottla.replication.metadata import Endpoint
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import CoordinatorNotAvailable, InvalidRequest, ProtocolError
 from ottla.wire.messages import FindCoordinatorRequest, FindCoordinatorResponse
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
-TOPIC_OF_TYPE = {GROUP: OFFSETS_TOPIC}
+TOPIC_OF_TYPE = {GROUP: OFFSETS_TOPIC, TRANSACTION: TRANSACTION_TOPIC}
 """The internal topic whose partition leaders coordinate keys of this type."""
 
 

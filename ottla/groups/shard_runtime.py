@@ -1,0 +1,290 @@
+"""Runs the state machines: append what they return, replay it, answer when it is committed.
+
+    request -> shard -> Result -> append -> replay -> timers -> (committed) -> answers
+
+A read waits too while records before it are not committed: what one client was told, no power
+cut may take back (an offset fetched never goes back). Heartbeats change nothing and do not wait.
+
+The log is reached through functions that the broker's coordinators hand over; there is no
+socket, no event loop and no wall clock here. `runtime` has the groups, `transaction_runtime` the
+transactional ids.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
+
+from ottla.groups.errors import CoordinatorLoadInProgress, NotCoordinator
+from ottla.groups.records import NO_PRODUCER, Producer
+from ottla.groups.result import Answer, Result, TimerKey
+from ottla.groups.routing import partition_for
+from ottla.groups.timers import Timers
+from ottla.wire.errors import ErrorCode, ProtocolError
+
+
+class Clock(Protocol):
+    """What of `ottla.log.clock.Clock` is used."""
+
+    def now_ms(self) -> int:
+        """Unix time in milliseconds."""
+
+    def monotonic(self) -> float:
+        """Seconds that only grow."""
+
+
+Committed = Callable[[ProtocolError | None], None]
+"""Told once when an append is committed, or why it will not be. In the order of the appends."""
+
+Append = Callable[[int, list[Any], Producer, Committed], None]
+"""Appends records to a partition of the internal topic, in the transaction of a producer unless
+that is NO_PRODUCER, or raises ProtocolError and appends nothing."""
+
+
+class AnyShard(Protocol):
+    """A partition of an internal topic as the state machine that its records make."""
+
+    partition: int
+
+    def replay(self, record: Any, producer_id: int = -1) -> None:
+        """Take in one record, in the log's order."""
+
+    def fire(self, key: TimerKey, result: Result) -> None:
+        """A timer is due."""
+
+    def loaded(self, result: Result) -> None:
+        """All records are read."""
+
+    def waiting(self) -> list[Answer]:
+        """Take out all answers that are still owed."""
+
+
+S = TypeVar("S", bound=AnyShard)
+
+
+class _Live(Generic[S]):
+    """A shard that is coordinated here, with the answers that wait for its appends."""
+
+    def __init__(self, shard: S) -> None:
+        self.shard = shard
+        self.timers = Timers()
+        self.open_appends: deque[list[tuple[Answer, Any]]] = deque()
+
+
+class ShardRuntime(Generic[S]):
+    """All shards that this broker coordinates.
+
+    `wake` is called with a moment in ticks whenever some timer becomes due earlier than before;
+    `fire` is to be called then. `partitions` is how many the internal topic has.
+    """
+
+    def __init__(
+        self, partitions: int, clock: Clock, append: Append, wake: Callable[[int], None]
+    ) -> None:
+        self.partitions = partitions
+        self._clock = clock
+        self._append = append
+        self._wake = wake
+        self._live: dict[int, _Live[S]] = {}
+        self._loading: dict[int, S] = {}
+        self._woken_for: int | None = None
+
+    def tick_ms(self) -> int:
+        """Now, for deadlines."""
+        return int(self._clock.monotonic() * 1000)
+
+    # Which shards are here
+
+    def partition_of(self, key: str) -> int:
+        """The partition of the internal topic that keeps this group or transactional id."""
+        return partition_for(key, self.partitions)
+
+    def load_into(self, shard: S) -> S:
+        """This broker leads the shard's partition: replay its records into it, then `adopt` it.
+
+        Until then clients are told to wait.
+        """
+        self._loading[shard.partition] = shard
+        return shard
+
+    def adopt(self, shard: S) -> None:
+        """Coordinate a shard, unless it has moved to another broker meanwhile."""
+        if self._loading.get(shard.partition) is not shard:
+            return
+        del self._loading[shard.partition]
+        live = self._live[shard.partition] = _Live(shard)
+        result = self._turn()
+        shard.loaded(result)
+        self._perform(live, result)
+
+    def unload(self, partition: int) -> None:
+        """Another broker leads the partition now: everybody who waits is sent there."""
+        self._loading.pop(partition, None)
+        live = self._live.pop(partition, None)
+        if live is None:
+            return
+        error = NotCoordinator("the coordinator has moved to another broker")
+        for answers in live.open_appends:
+            for answer, _ in answers:
+                answer(error)
+        live.open_appends.clear()
+        for answer in live.shard.waiting():
+            answer(error)
+
+    def shards(self) -> list[S]:
+        """Every shard that is coordinated here."""
+        return [live.shard for live in self._live.values()]
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether some partition is still being read."""
+        return bool(self._loading)
+
+    def shard(self, key: str) -> S:
+        """The shard of a group or a transactional id.
+
+        Raises NotCoordinator, CoordinatorLoadInProgress.
+        """
+        return self._find(self.partition_of(key)).shard
+
+    def _find(self, partition: int) -> _Live[S]:
+        live = self._live.get(partition)
+        if live is None:
+            if partition in self._loading:
+                raise CoordinatorLoadInProgress("the coordinator is being read from the log")
+            raise NotCoordinator("this broker is not the coordinator")
+        return live
+
+    # Turns
+
+    def change(
+        self,
+        key: str,
+        operation: Callable[[S, Result], Any],
+        answer: Answer | None = None,
+        producer: Producer = NO_PRODUCER,
+    ) -> None:
+        """Run one operation on a shard, and answer what it returns once committed.
+
+        An operation that raises has still had the effects that are in its result: a JoinGroup
+        that is sent back for a member id has given that id out. Without `answer` the operation
+        has put its replies into the result itself.
+        """
+        live = self._find(self.partition_of(key))
+        result = self._turn()
+        try:
+            reply = operation(live.shard, result)
+        except ProtocolError as error:
+            reply = error
+            if answer is None:
+                self._perform(live, result, producer)
+                raise
+        if answer is not None:
+            result.reply(answer, reply)
+        self._perform(live, result, producer)
+
+    def turn(self, key: str, operation: Callable[[S, Result], Any]) -> Any:
+        """Run an operation that records nothing, but may set timers; what it returns."""
+        live = self._find(self.partition_of(key))
+        result = self._turn()
+        try:
+            return operation(live.shard, result)
+        finally:
+            assert not result.records
+            self._perform(live, result)
+
+    def change_all(self, operation: Callable[[S, Result], None]) -> None:
+        """Run an operation on every shard, such as forgetting deleted topics."""
+        for live in list(self._live.values()):
+            result = self._turn()
+            operation(live.shard, result)
+            self._perform(live, result)
+
+    def next_timer_ms(self) -> int | None:
+        """When `fire` has something to do."""
+        times = [live.timers.next_ms() for live in self._live.values()]
+        return min((at_ms for at_ms in times if at_ms is not None), default=None)
+
+    def fire(self) -> None:
+        """Let everything happen that is due by now."""
+        self._woken_for = None
+        for live in list(self._live.values()):
+            # One at a time: what one timer sets off may cancel or move the next.
+            while (key := live.timers.take_due(self.tick_ms())) is not None:
+                self._fire_one(live, key)
+        at_ms = self.next_timer_ms()
+        if at_ms is not None:
+            self._ask_to_wake(at_ms)
+
+    def _fire_one(self, live: _Live[S], key: TimerKey) -> None:
+        result = self._turn()
+        live.shard.fire(key, result)
+        self._perform(live, result)
+
+    def _turn(self) -> Result:
+        return Result(self._clock.now_ms(), self.tick_ms())
+
+    def _perform(self, live: _Live[S], result: Result, producer: Producer = NO_PRODUCER) -> None:
+        for key, at_ms in result.timers:
+            live.timers.set(key, at_ms)
+            if at_ms is not None:
+                self._ask_to_wake(at_ms)
+        if result.records:
+            self._record(live, result, producer)
+        elif live.open_appends:
+            live.open_appends[-1].extend(result.replies)
+        else:
+            for answer, reply in result.replies:
+                answer(reply)
+
+    def _record(self, live: _Live[S], result: Result, producer: Producer) -> None:
+        """Append and replay; where the append is refused everybody is told."""
+        waiting = result.replies
+        outcome: list[ProtocolError | None] = []
+        replayed = False
+
+        def committed(error: ProtocolError | None) -> None:
+            outcome.append(error)
+            if replayed:
+                self._committed(live, waiting, error)
+
+        live.open_appends.append(waiting)
+        try:
+            self._append(live.shard.partition, result.records, producer, committed)
+        except ProtocolError as error:
+            live.open_appends.pop()
+            told = NotCoordinator("the log refused") if _has_moved(error) else error
+            for answer, _ in waiting:
+                answer(told)
+            return
+        for record in result.records:
+            live.shard.replay(record, producer.producer_id)
+        replayed = True
+        if outcome:
+            self._committed(live, waiting, outcome[0])
+
+    def _committed(
+        self, live: _Live[S], waiting: list[tuple[Answer, Any]], error: ProtocolError | None
+    ) -> None:
+        if not live.open_appends:
+            return  # unloaded meanwhile, and everybody told
+        assert live.open_appends.popleft() is waiting, "appends are committed in their order"
+        for answer, reply in waiting:
+            answer(reply if error is None else error)
+        if error is not None:
+            # What was replayed is not in the log: the shard has to be read again from there.
+            self.unload(live.shard.partition)
+
+    def _ask_to_wake(self, at_ms: int) -> None:
+        if self._woken_for is None or at_ms < self._woken_for:
+            self._woken_for = at_ms
+            self._wake(at_ms)
+
+
+def _has_moved(error: ProtocolError) -> bool:
+    return error.code in (
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.FENCED_LEADER_EPOCH,
+    )

@@ -1,0 +1,47 @@
+"""Transactional ids that this broker coordinates: `shard_runtime` over `__transaction_state`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ottla.groups.errors import CoordinatorLoadInProgress, NotCoordinator
+from ottla.groups.markers import WriteMarker
+from ottla.groups.result import Result
+from ottla.groups.settings import TransactionSettings
+from ottla.groups.shard_runtime import Append, Clock, ShardRuntime
+from ottla.groups.transaction_shard import TransactionShard
+
+
+class TransactionRuntime(ShardRuntime[TransactionShard]):
+    """All transactional ids here; `partitions` is put right once the topic exists."""
+
+    def __init__(
+        self,
+        settings: TransactionSettings,
+        clock: Clock,
+        append: Append,
+        write_marker: WriteMarker,
+        wake: Callable[[int], None] = lambda at_ms: None,
+    ) -> None:
+        super().__init__(settings.transaction_state_log_num_partitions, clock, append, wake)
+        self.settings = settings
+        self._write_marker = write_marker
+
+    def begin_load(self, partition: int, coordinator_epoch: int) -> TransactionShard:
+        """This broker leads the partition: replay its records into the shard, then `adopt` it.
+
+        The leader epoch goes into the markers, so that those of a former coordinator are refused.
+        """
+        return self.load_into(
+            TransactionShard(
+                partition, coordinator_epoch, self.settings, self._write_marker, self._turn_of
+            )
+        )
+
+    def _turn_of(
+        self, transactional_id: str, operation: Callable[[TransactionShard, Result], None]
+    ) -> None:
+        try:
+            self.change(transactional_id, operation)
+        except (NotCoordinator, CoordinatorLoadInProgress):
+            pass  # whoever coordinates it now drives its markers on

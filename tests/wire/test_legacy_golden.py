@@ -99,7 +99,7 @@ def stored(data):
     return b"".join(batches)
 
 
-@pytest.mark.parametrize("data", produced())
+@pytest.mark.parametrize("data", list(produced()))
 def test_what_old_clients_sent_becomes_a_batch_that_passes(data):
     batch = bytearray(up_convert(data))
     check(batch, BatchLimits(now_ms=2**62))
@@ -111,7 +111,7 @@ def test_what_old_clients_sent_becomes_a_batch_that_passes(data):
     ]
 
 
-@pytest.mark.parametrize("data", fetched())
+@pytest.mark.parametrize("data", list(fetched()))
 def test_conversion_down_gives_what_kafka_gave(data):
     """Bytes of plain messages; of compressed ones offset, attributes, time, LZ4 header, inside."""
     converted = down_convert(stored(data), data[16])

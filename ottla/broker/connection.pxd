@@ -44,6 +44,10 @@ cdef class Connection:
     cdef int handle_frames(self) except -1
     cdef int handle(self, uint8_t *frame, Py_ssize_t size) except -1
     cdef int handle_produce(self, Cursor request, int version, int32_t correlation_id) except -1
+    cdef int serve_produce(
+        self, Cursor request, int version, int32_t correlation_id, int acks) except -1
+    cdef int hold_produce(
+        self, Cursor request, int version, int32_t correlation_id, int acks, waiting) except -1
     cdef int handle_fetch(self, Cursor request, int version, int32_t correlation_id) except -1
     cdef int handle_other(self, Cursor request, object header) except -1
     cdef bint try_fetch(self, bint final) except -1

@@ -46,6 +46,7 @@ cdef enum:
 
 cdef int16_t FETCH_FLEXIBLE = 12
 cdef int16_t PRODUCE_FLEXIBLE = 9
+cdef int16_t IMPLICIT_TRANSACTION = 12      # Produce adds its partitions by itself (KIP-890)
 
 
 cdef class Connection:
@@ -207,11 +208,21 @@ cdef class Connection:
     cdef int handle_produce(self, Cursor request, int version, int32_t correlation_id) except -1:
         cdef const uint8_t *body = request.at
         cdef int acks = self.producing.check(request, version)
+        request.at = body
+        if self.producing.transactional and version >= IMPLICIT_TRANSACTION:
+            waiting = self.producing.gate.admission(request, version)
+            request.at = body
+            if waiting is not None:
+                return self.hold_produce(request, version, correlation_id, acks, waiting)
+        return self.serve_produce(request, version, correlation_id, acks)
+
+    cdef int serve_produce(
+        self, Cursor request, int version, int32_t correlation_id, int acks
+    ) except -1:
         cdef bint apart = acks == -1 or acks == 0 or len(self.promised) > 0
         cdef Writer reply = Writer() if apart else self.out
         cdef Py_ssize_t start = reply.size
         cdef PendingReply pending
-        request.at = body
         reply.write_int32(0)
         write_response_header(reply, PRODUCE, version, correlation_id)
         pending = self.producing.serve(
@@ -229,6 +240,36 @@ cdef class Connection:
             self.promised.append(pending)
             self.watch_promised()
         return 0
+
+    cdef int hold_produce(
+        self, Cursor request, int version, int32_t correlation_id, int acks, waiting
+    ) except -1:
+        """Serve a produce once its partitions are in its transaction; frames behind it wait."""
+        frame = bytearray(request.rest())
+        self.task = waiting
+        waiting.add_done_callback(
+            lambda done: self.go_on_producing(done, frame, version, correlation_id, acks))
+        return 0
+
+    def go_on_producing(self, done, bytearray frame, int version, int correlation_id, int acks):
+        """The coordinator has added a produce's partitions to its transaction, or refused."""
+        cdef Cursor request = Cursor.__new__(Cursor)
+        cdef uint8_t[::1] view = frame
+        self.task = None
+        if self.closed or done.cancelled():
+            return
+        request.at, request.end = &view[0], &view[0] + view.shape[0]
+        self.producing.gate.refusal = done.result()
+        try:
+            self.serve_produce(request, version, correlation_id, acks)
+        except MalformedMessage as error:
+            self.refuse(error)
+        except Exception:
+            log.exception("%r is closed by a failure of the broker", self)
+            self.close()
+        finally:
+            self.producing.gate.refusal = None
+        self.go_on()
 
     cdef int handle_fetch(self, Cursor request, int version, int32_t correlation_id) except -1:
         self.fetch = self.fetching.read(request, version)

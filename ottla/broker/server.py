@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from ottla.broker import api
+from ottla.broker.api.versions import SUPPORTED_FEATURES
 from ottla.broker.config import BrokerConfig
 from ottla.broker.context import BrokerContext
 from ottla.broker.coordinators import Coordinators
@@ -19,12 +20,12 @@ from ottla.broker.flusher import Flusher
 from ottla.broker.housekeeping import Housekeeping, high_watermarks
 from ottla.broker.listener import Listener
 from ottla.broker.metadata_log import MetadataLog
-from ottla.broker.producer_ids import ProducerIds
 from ottla.log.clock import Clock
 from ottla.log.disk import Disk
 from ottla.log.log_directory import StorageRefused
 from ottla.log.settings import SettingsError
 from ottla.log.storage import Storage
+from ottla.replication.controller_features import finalise_features
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.replicas import Replicas
 from ottla.replication.standalone import StandaloneStore
@@ -62,14 +63,16 @@ class Server:
         )
         self.flusher = Flusher(loop)
         self.broker = BrokerContext(
-            config.node_id, config, self.clock, self.replicas, self.flusher, self.metadata_log,
-            ProducerIds(self.metadata_log),
+            config.node_id, config, self.clock, self.replicas, self.flusher, self.metadata_log
         )
         self.coordinators = self.broker.coordinators = Coordinators(self.broker, loop)
         self.replicas.follow(MetadataImage.empty(), self.metadata_log.image)
         self.coordinators.follow(MetadataImage.empty(), self.metadata_log.image)
         self.metadata_log.subscribe(self.replicas.follow)
         self.metadata_log.subscribe(self.coordinators.follow)
+        await self.metadata_log.decide(
+            finalise_features, {name: high for name, (_, high) in SUPPORTED_FEATURES.items()}
+        )
         self._listen(loop)
         await self.metadata_log.register_broker(
             config.node_id,
@@ -92,9 +95,12 @@ class Server:
     def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
         from ottla.broker.api.fetch import Fetching
         from ottla.broker.api.produce import Producing
+        from ottla.broker.api.transaction_gate import TransactionGate
 
         api.load()
-        producing = Producing(self.broker)
+        transactions = self.coordinators.transactions
+        gate = TransactionGate(self.replicas, transactions.check_batch, transactions.add_batches)
+        producing = Producing(self.broker, gate)
         fetching = Fetching(self.broker, lambda: random.SystemRandom().randint(1, 2**31 - 1))
         for endpoint in self.config.endpoints():
             self.listeners.append(

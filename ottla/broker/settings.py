@@ -17,8 +17,6 @@ KEPT_ONLY = frozenset({
     "group.consumer.min.heartbeat.interval.ms",
     "group.consumer.min.session.timeout.ms",
     "log.retention.check.interval.ms",
-    "transaction.state.log.num.partitions",
-    "transaction.state.log.replication.factor",
 })
 """Settings that are read but that nothing goes by yet."""
 

@@ -10,6 +10,7 @@ from ottla.groups.result import Result
 from ottla.groups.settings import TransactionSettings
 from ottla.groups.shard_runtime import Append, Clock, ShardRuntime
 from ottla.groups.transaction_shard import TransactionShard
+from ottla.wire.errors import InvalidRequest
 
 
 class TransactionRuntime(ShardRuntime[TransactionShard]):
@@ -26,6 +27,12 @@ class TransactionRuntime(ShardRuntime[TransactionShard]):
         super().__init__(settings.transaction_state_log_num_partitions, clock, append, wake)
         self.settings = settings
         self._write_marker = write_marker
+
+    def partition_of(self, key: str) -> int:
+        """The partition of `__transaction_state` that keeps an id. Raises InvalidRequest."""
+        if not key:
+            raise InvalidRequest("the transactional id is empty")
+        return super().partition_of(key)
 
     def begin_load(self, partition: int, coordinator_epoch: int) -> TransactionShard:
         """This broker leads the partition: replay its records into the shard, then `adopt` it.

@@ -27,7 +27,7 @@ from ottla.groups.transaction_records import (
     TransactionState,
     TransactionValue,
 )
-from ottla.wire.errors import InvalidRequest, ProtocolError
+from ottla.wire.errors import ProtocolError
 
 TIMEOUT = "timeout"
 """A transaction was open for too long."""
@@ -86,9 +86,9 @@ class TransactionShard:
         """InitProducerId: answer with the TransactionValue that holds the id and the epoch.
 
         An open transaction is aborted first, and the client told to ask again. Raises
-        InvalidRequest, InvalidTransactionTimeout and what `transactions.initialised` does.
+        InvalidTransactionTimeout and what `transactions.initialised` does.
         """
-        transactional_id = _need_id(request.transactional_id)
+        transactional_id = request.transactional_id
         largest = self.settings.transaction_max_timeout_ms
         if not 0 < request.timeout_ms <= largest:
             raise InvalidTransactionTimeout(f"a transaction may be open for 1 to {largest} ms")
@@ -114,9 +114,9 @@ class TransactionShard:
         version: int,
         result: Result,
     ) -> None:
-        """AddPartitionsToTxn, AddOffsetsToTxn. Raises InvalidRequest and what
+        """AddPartitionsToTxn, AddOffsetsToTxn. Raises what
         `transactions.with_partitions` does."""
-        before = self.transactions.get(_need_id(transactional_id))
+        before = self.transactions.get(transactional_id)
         value = transactions.with_partitions(
             before, producer, partitions, version, result.wall_ms
         )
@@ -141,9 +141,9 @@ class TransactionShard:
         """EndTxn: answer, when the markers are committed, with the TransactionValue after it.
 
         A client that is told of a commit finds it visible; only where a marker cannot be written
-        is it told earlier. Raises InvalidRequest and what `transactions.ended` does.
+        is it told earlier. Raises what `transactions.ended` does.
         """
-        transactional_id = _need_id(request.transactional_id)
+        transactional_id = request.transactional_id
         before = self.transactions.get(transactional_id)
         value = transactions.ended(
             before, request.producer, request.commit, request.version, result.wall_ms, new_id
@@ -290,8 +290,8 @@ class TransactionShard:
     # Administration
 
     def describe(self, transactional_id: str) -> TransactionValue:
-        """DescribeTransactions of one id. Raises InvalidRequest, TransactionalIdNotFound."""
-        value = self.transactions.get(_need_id(transactional_id))
+        """DescribeTransactions of one id. Raises TransactionalIdNotFound."""
+        value = self.transactions.get(transactional_id)
         if value is None:
             raise TransactionalIdNotFound(f"there is no transactional id {transactional_id!r}")
         return value
@@ -305,9 +305,3 @@ def _driver(ending: Ending) -> Answer:
             ending.drive()
 
     return drive
-
-
-def _need_id(transactional_id: str) -> str:
-    if not transactional_id:
-        raise InvalidRequest("the transactional id is empty")
-    return transactional_id

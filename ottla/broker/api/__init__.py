@@ -4,7 +4,8 @@ from importlib import import_module
 
 AREAS = (
     "classic_groups", "configs", "consumer_groups", "coordinators", "fetch", "group_admin",
-    "group_offsets", "metadata", "offsets", "produce", "producer_ids", "topics", "versions",
+    "group_offsets", "metadata", "offsets", "produce", "producer_ids", "topics",
+    "transaction_admin", "transaction_offsets", "transactions", "versions",
 )
 
 

@@ -103,10 +103,10 @@ async def _commit(
         )
         return codes
     except ProtocolError as error:
-        return [_commit_code(error.code)] * len(offsets)
+        return [commit_code(error.code)] * len(offsets)
 
 
-def _commit_code(code: ErrorCode) -> ErrorCode:
+def commit_code(code: ErrorCode) -> ErrorCode:
     """The log's troubles in words that a committing client understands."""
     if code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
         return ErrorCode.NOT_COORDINATOR

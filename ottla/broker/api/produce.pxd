@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from ottla.broker.api.transaction_gate cimport TransactionGate
 from ottla.broker.waiting cimport PendingReply
 from ottla.log.partition_log cimport PartitionLog
 from ottla.replication.partition cimport Partition
@@ -14,6 +15,8 @@ cdef class Producing:
     cdef object broker, flusher, by_name, by_id
     cdef dict limits                    # id of a LogConfig → (LogConfig, BatchLimits)
     cdef readonly bint failed           # some partition of the last request was refused
+    cdef TransactionGate gate
+    cdef bint transactional             # the request checked last has a transactional id
 
     cdef int check(self, Cursor request, int version) except -40000
     cdef PendingReply serve(

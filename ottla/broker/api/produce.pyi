@@ -1,5 +1,6 @@
 from typing import Any
 
+from ottla.broker.api.transaction_gate import TransactionGate
 from ottla.broker.context import BrokerContext
 
 INTERNAL_TOPICS: frozenset[str]
@@ -7,6 +8,6 @@ INTERNAL_TOPICS: frozenset[str]
 def produce(request: Any, context: Any) -> Any: ...
 
 class Producing:
-    def __init__(self, broker: BrokerContext) -> None: ...
+    def __init__(self, broker: BrokerContext, gate: TransactionGate) -> None: ...
     @property
     def failed(self) -> bool: ...

@@ -9,6 +9,7 @@ numbered and written to the segment from where they were received. Only the mess
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 
+from ottla.broker.api.transaction_gate cimport TransactionGate
 from ottla.broker.waiting cimport PendingReply
 from ottla.log.partition_log cimport PartitionLog
 from ottla.replication.partition cimport Partition
@@ -55,8 +56,8 @@ cdef BatchLimits limits_of(config):
 
 
 cdef class Producing:
-    def __init__(self, broker):
-        self.broker = broker
+    def __init__(self, broker, TransactionGate gate not None):
+        self.broker, self.gate = broker, gate
         self.flusher = broker.flusher
         self.by_name, self.by_id = broker.replicas.by_name, broker.replicas.by_id
         self.limits = {}
@@ -69,8 +70,10 @@ cdef class Producing:
         cdef bint flexible = version >= 9
         cdef Py_ssize_t topics, partitions, size
         cdef int acks
+        self.transactional = False
         if version >= 3:
             size = request.read_string_length(flexible)
+            self.transactional = size >= 0
             request.take(max(size, 0), "transactional id")
         acks = request.read_int16()
         request.read_int32()
@@ -115,9 +118,8 @@ cdef class Producing:
         cdef PendingReply pending = None
         self.failed = False
         if version >= 3:
-            size = request.read_string_length(flexible)
-            transactional = size >= 0
-            request.take(max(size, 0), "transactional id")
+            self.gate.transactional_id = request.read_string(flexible)
+            transactional = self.gate.transactional_id is not None
         acks = request.read_int16()
         timeout_ms = request.read_int32()
         topics = request.read_count(flexible, 3)
@@ -239,6 +241,8 @@ cdef class Producing:
             raise ProtocolError(
                 "a transactional batch in a request without a transactional id",
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if attributes(records) & TRANSACTIONAL:
+            self.gate.check(partition, records, version)
         return partition.append(records, size, acks == -1)
 
     cdef bytearray as_batch(self, Partition partition, uint8_t *records, Py_ssize_t size):

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from ottla.broker.api.transactions import as_client_error, with_new_producer_id
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
+from ottla.groups.records import Producer
+from ottla.groups.transaction_records import TransactionValue
+from ottla.groups.transaction_shard import Initialise
 from ottla.wire.apis import ApiKey
-from ottla.wire.errors import CoordinatorNotAvailable, InvalidRequest, ProtocolError
+from ottla.wire.errors import InvalidRequest, ProtocolError
 from ottla.wire.messages import InitProducerIdRequest, InitProducerIdResponse
+
+FENCED_FROM = 4
+"""First version whose clients know PRODUCER_FENCED."""
 
 
 @handles(ApiKey.INIT_PRODUCER_ID, versions=range(0, 6))
@@ -17,17 +24,28 @@ async def init_producer_id(
     try:
         if (request.producer_id == -1) != (request.producer_epoch == -1):
             raise InvalidRequest("producer id and producer epoch come together")
-        if request.transactional_id is not None:
-            raise _no_transactions(request.transactional_id)
+        if request.transactional_id is None:
+            producer_id = await context.broker.producer_ids.take()
+            return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+        value = await _initialise(request, request.transactional_id, context)
     except ProtocolError as error:
-        return InitProducerIdResponse(
-            error_code=int(error.code), producer_id=-1, producer_epoch=-1
-        )
-    producer_id = await context.broker.producer_ids.take()
-    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+        code = as_client_error(error, knows_fenced=context.version >= FENCED_FROM)
+        return InitProducerIdResponse(error_code=int(code), producer_id=-1, producer_epoch=-1)
+    return InitProducerIdResponse(producer_id=value.producer_id, producer_epoch=value.epoch)
 
 
-def _no_transactions(transactional_id: str) -> ProtocolError:
-    if not transactional_id:
-        return InvalidRequest("a transactional id may not be empty")
-    return CoordinatorNotAvailable("no coordinator of transactions is here yet")
+async def _initialise(
+    request: InitProducerIdRequest, transactional_id: str, context: RequestContext
+) -> TransactionValue:
+    initialise = Initialise(
+        transactional_id,
+        request.transaction_timeout_ms,
+        Producer(request.producer_id, request.producer_epoch),
+    )
+    return await with_new_producer_id(
+        context,
+        transactional_id,
+        lambda shard, answer, result, new_id: shard.initialise(
+            initialise, answer, result, new_id
+        ),
+    )

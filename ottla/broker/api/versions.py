@@ -46,7 +46,7 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
     )
 
 
-SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {}
+SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {"transaction.version": (0, 2)}
 """Features that ApiVersions offers, with their levels; each arrives with what it promises."""
 
 

@@ -1,0 +1,202 @@
+"""WriteTxnMarkers, DescribeTransactions, ListTransactions, DescribeProducers: transactions as
+brokers and administrators see them (KIP-664)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ottla.broker.context import RequestContext
+from ottla.broker.coordinators import deliver_to
+from ottla.broker.dispatch import handles
+from ottla.groups import patterns
+from ottla.groups.markers import TransactionMarker
+from ottla.groups.transaction_records import (
+    TopicIndex,
+    TransactionState,
+    TransactionValue,
+    by_topic,
+)
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ErrorCode, ProtocolError, UnknownTopicOrPartition
+from ottla.wire.messages import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+
+@handles(ApiKey.WRITE_TXN_MARKERS, versions=range(0, 3))
+async def write_txn_markers(
+    request: WriteTxnMarkersRequest, context: RequestContext
+) -> WriteTxnMarkersResponse:
+    """End transactions in partitions that are led here; answered when that is committed."""
+    made = WriteTxnMarkersResponse.Marker
+    response = WriteTxnMarkersResponse(markers=[])
+    for marker in request.markers:
+        ending = TransactionMarker(
+            marker.producer_id,
+            marker.producer_epoch,
+            marker.coordinator_epoch,
+            marker.transaction_result,
+        )
+        answered = made(producer_id=marker.producer_id, topics=[])
+        response.markers.append(answered)
+        for topic in marker.topics:
+            codes = await asyncio.gather(
+                *(_write((topic.name, i), ending, context) for i in topic.partition_indexes)
+            )
+            answered.topics.append(
+                made.Topic(
+                    name=topic.name,
+                    partitions=[
+                        made.Topic.Partition(partition_index=index, error_code=int(code))
+                        for index, code in zip(topic.partition_indexes, codes, strict=True)
+                    ],
+                )
+            )
+    return response
+
+
+async def _write(
+    partition: TopicIndex, marker: TransactionMarker, context: RequestContext
+) -> ErrorCode:
+    transactions = context.broker.coordinators.transactions
+    future: asyncio.Future[None] = transactions.loop.create_future()
+    try:
+        transactions.write_marker(partition, marker, deliver_to(future))
+        await future
+    except ProtocolError as error:
+        return error.code
+    return ErrorCode.NONE
+
+
+@handles(ApiKey.DESCRIBE_TRANSACTIONS, versions=range(0, 1))
+def describe_transactions(
+    request: DescribeTransactionsRequest, context: RequestContext
+) -> DescribeTransactionsResponse:
+    """State, producer and partitions of transactional ids."""
+    runtime = context.broker.coordinators.transactions.runtime
+    described = []
+    for transactional_id in request.transactional_ids:
+        try:
+            value = runtime.shard(transactional_id).describe(transactional_id)
+            described.append(_described(transactional_id, value))
+        except ProtocolError as error:
+            described.append(
+                DescribeTransactionsResponse.TransactionState(
+                    transactional_id=transactional_id, error_code=int(error.code)
+                )
+            )
+    return DescribeTransactionsResponse(transaction_states=described)
+
+
+def _described(
+    transactional_id: str, value: TransactionValue
+) -> DescribeTransactionsResponse.TransactionState:
+    made = DescribeTransactionsResponse.TransactionState
+    return made(
+        transactional_id=transactional_id,
+        transaction_state=value.state.label,
+        transaction_timeout_ms=value.timeout_ms,
+        transaction_start_time_ms=value.started_ms,
+        producer_id=value.producer_id,
+        producer_epoch=value.epoch,
+        topics=[
+            made.Topic(topic=topic, partitions=indexes)
+            for topic, indexes in by_topic(value.partitions).items()
+        ],
+    )
+
+
+@handles(ApiKey.LIST_TRANSACTIONS, versions=range(0, 3))
+def list_transactions(
+    request: ListTransactionsRequest, context: RequestContext
+) -> ListTransactionsResponse:
+    """The transactional ids here that pass all filters."""
+    runtime = context.broker.coordinators.transactions.runtime
+    if runtime.is_loading:
+        return ListTransactionsResponse(error_code=int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+    labels = {state.label for state in TransactionState}
+    pattern = request.transactional_id_pattern or ""
+    patterns.check(pattern)
+    found = [
+        (transactional_id, value)
+        for shard in runtime.shards()
+        for transactional_id, value in shard.transactions.items()
+        if _passes(value, request, context.broker.clock.now_ms())
+    ]
+    if pattern:
+        matching = patterns.matching(pattern, (transactional_id for transactional_id, _ in found))
+        found = [each for each in found if each[0] in matching]
+    return ListTransactionsResponse(
+        unknown_state_filters=[each for each in request.state_filters if each not in labels],
+        transaction_states=[
+            ListTransactionsResponse.TransactionState(
+                transactional_id=transactional_id,
+                producer_id=value.producer_id,
+                transaction_state=value.state.label,
+            )
+            for transactional_id, value in found
+        ],
+    )
+
+
+def _passes(value: TransactionValue, request: ListTransactionsRequest, now_ms: int) -> bool:
+    if request.producer_id_filters and value.producer_id not in request.producer_id_filters:
+        return False
+    if request.state_filters and value.state.label not in request.state_filters:
+        return False
+    return request.duration_filter < 0 or now_ms - value.started_ms > request.duration_filter
+
+
+@handles(ApiKey.DESCRIBE_PRODUCERS, versions=range(0, 1))
+def describe_producers(
+    request: DescribeProducersRequest, context: RequestContext
+) -> DescribeProducersResponse:
+    """What partitions know of their producers, and where open transactions begin."""
+    made = DescribeProducersResponse.Topic
+    return DescribeProducersResponse(
+        topics=[
+            made(
+                name=topic.name,
+                partitions=[
+                    _producers(topic.name, index, context) for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _producers(
+    topic: str, index: int, context: RequestContext
+) -> DescribeProducersResponse.Topic.Partition:
+    made = DescribeProducersResponse.Topic.Partition
+    partition = context.broker.replicas.partition(topic, index)
+    try:
+        if partition is None:
+            raise UnknownTopicOrPartition(f"there is no {topic}-{index} here")
+        partition.require_leader()
+    except ProtocolError as error:
+        return made(
+            partition_index=index, error_code=int(error.code), error_message=error.message
+        )
+    return made(
+        partition_index=index,
+        active_producers=[
+            made.ActiveProducer(
+                producer_id=state.producer_id,
+                producer_epoch=state.epoch,
+                last_sequence=state.last_sequence,
+                last_timestamp=state.last_timestamp,
+                coordinator_epoch=state.coordinator_epoch,
+                current_txn_start_offset=state.transaction_start,
+            )
+            for state in partition.log.producers.values()
+        ],
+    )

@@ -1,0 +1,15 @@
+# What stands between a transactional batch and its partition; see transaction_gate.pyx.
+
+from libc.stdint cimport uint8_t
+
+from ottla.replication.partition cimport Partition
+from ottla.wire.codec cimport Cursor
+
+
+cdef class TransactionGate:
+    cdef object by_name, by_id, check_batch, add_batches
+    cdef str transactional_id           # of the request that is being served
+    cdef object refusal                 # why its partitions were not added, None if they were
+
+    cdef object admission(self, Cursor request, int version)
+    cdef int check(self, Partition partition, const uint8_t *batch, int version) except -1

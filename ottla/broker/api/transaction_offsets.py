@@ -1,0 +1,110 @@
+"""TxnOffsetCommit (key 28): offsets that count once their transaction is committed (KIP-98)."""
+
+from __future__ import annotations
+
+from ottla.broker.api.group_offsets import commit_code
+from ottla.broker.context import RequestContext
+from ottla.broker.coordinators import answer_of
+from ottla.broker.dispatch import handles
+from ottla.broker.transaction_coordinator import IMPLICIT_FROM
+from ottla.groups.offset_requests import Commit, OffsetToCommit
+from ottla.groups.records import Producer
+from ottla.groups.routing import OFFSETS_TOPIC
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ErrorCode, ProtocolError
+from ottla.wire.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+
+IDS_FROM = 6
+"""First version that names topics by their ids."""
+EPOCHS_FROM = 5
+"""First version that adds the group's partition to the transaction by itself (KIP-890)."""
+
+
+@handles(ApiKey.TXN_OFFSET_COMMIT, versions=range(0, 7))
+async def txn_offset_commit(
+    request: TxnOffsetCommitRequest, context: RequestContext
+) -> TxnOffsetCommitResponse:
+    """Record offsets in a transaction; partitions that do not exist are told one by one."""
+    response = TxnOffsetCommitResponse(topics=[])
+    made = TxnOffsetCommitResponse.Topic
+    offsets, answers = [], []
+    image = context.broker.image
+    for topic in request.topics:
+        if context.version >= IDS_FROM:
+            known = image.topic_by_id(topic.topic_id)
+            answered = made(topic_id=topic.topic_id, partitions=[])
+            unknown = ErrorCode.UNKNOWN_TOPIC_ID
+        else:
+            known = image.topics.get(topic.name)
+            answered = made(name=topic.name, partitions=[])
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        response.topics.append(answered)
+        for each in topic.partitions:
+            answer = made.Partition(partition_index=each.partition_index)
+            answered.partitions.append(answer)
+            if known is None:
+                answer.error_code = int(unknown)
+            elif not 0 <= each.partition_index < len(known.partitions):
+                answer.error_code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            else:
+                answers.append(answer)
+                offsets.append(
+                    OffsetToCommit(
+                        known.name,
+                        each.partition_index,
+                        each.committed_offset,
+                        each.committed_leader_epoch if context.version >= 2 else -1,
+                        each.committed_metadata or "",
+                        known.topic_id,
+                    )
+                )
+    if not offsets:
+        return response
+    for answer, code in zip(answers, await _commit(request, offsets, context), strict=True):
+        answer.error_code = int(code)
+    return response
+
+
+async def _commit(
+    request: TxnOffsetCommitRequest, offsets: list[OffsetToCommit], context: RequestContext
+) -> list[ErrorCode]:
+    names_member = context.version >= 3
+    commit = Commit(
+        request.group_id,
+        offsets,
+        request.member_id if names_member else "",
+        request.group_instance_id if names_member else None,
+        request.generation_id_or_member_epoch if names_member else -1,
+        transactional=True,
+    )
+    producer = Producer(request.producer_id, request.producer_epoch)
+    groups = context.broker.coordinators.groups
+    try:
+        await _check(request, producer, groups.runtime.partition_of(request.group_id), context)
+        codes: list[ErrorCode] = await answer_of(
+            groups, request.group_id, lambda shard, result: shard.commit(commit, result), producer
+        )
+        return codes
+    except ProtocolError as error:
+        return [commit_code(error.code)] * len(offsets)
+
+
+async def _check(
+    request: TxnOffsetCommitRequest, producer: Producer, index: int, context: RequestContext
+) -> None:
+    """Let the offsets into the group's partition as a leader lets a batch (KIP-890)."""
+    transactions = context.broker.coordinators.transactions
+    partition = (OFFSETS_TOPIC, index)
+    version = IMPLICIT_FROM if context.version >= EPOCHS_FROM else 0
+    try:
+        if version:
+            error = await transactions.add_batches(
+                request.transactional_id, producer, frozenset((partition,))
+            )
+            if error is not None:
+                raise error
+        transactions.check_batch(request.transactional_id, producer, partition, version)
+    except ProtocolError as error:
+        if error.code is ErrorCode.NOT_ENOUGH_REPLICAS:
+            raise ProtocolError(error.message, ErrorCode.COORDINATOR_NOT_AVAILABLE) from None
+        raise

@@ -1,0 +1,215 @@
+"""AddPartitionsToTxn, AddOffsetsToTxn, EndTxn: transactions as their producers drive them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from ottla.broker.context import RequestContext
+from ottla.broker.coordinators import answer_of, deliver_to
+from ottla.broker.dispatch import handles
+from ottla.broker.topic_creation import create_missing
+from ottla.groups.records import Producer
+from ottla.groups.result import Answer, Result
+from ottla.groups.routing import OFFSETS_TOPIC
+from ottla.groups.transaction_errors import NeedsProducerId
+from ottla.groups.transaction_records import TopicIndex, TransactionValue
+from ottla.groups.transaction_shard import End, TransactionShard
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ErrorCode, ProtocolError
+from ottla.wire.messages import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+)
+
+FENCED_FROM = 2
+"""First version of these requests whose clients know PRODUCER_FENCED."""
+BATCHED_FROM = 4
+"""First AddPartitionsToTxn that brokers send, for many transactional ids at once."""
+EPOCHS_FROM = 5
+"""First version of these requests of clients with an epoch for each transaction (KIP-890)."""
+
+Operation = Callable[[TransactionShard, Answer, Result, int | None], None]
+
+
+async def with_new_producer_id(
+    context: RequestContext, transactional_id: str, operation: Operation
+) -> TransactionValue:
+    """Run an operation, once more with a new producer id should it turn out to need one."""
+    transactions = context.broker.coordinators.transactions
+    new_id: int | None = None
+    while True:
+        future: asyncio.Future[TransactionValue] = transactions.loop.create_future()
+        answer = deliver_to(future)
+        try:
+            transactions.runtime.change(
+                transactional_id, _turn(operation, answer, new_id)
+            )
+        except NeedsProducerId:
+            assert new_id is None, "a new producer id was at hand"
+            new_id = await context.broker.producer_ids.take()
+        else:
+            return await future
+
+
+def _turn(
+    operation: Operation, answer: Answer, new_id: int | None
+) -> Callable[[TransactionShard, Result], Any]:
+    return lambda shard, result: operation(shard, answer, result, new_id)
+
+
+def as_client_error(error: ProtocolError, knows_fenced: bool) -> ErrorCode:
+    """The log's troubles, and younger codes, in words that a transactional client understands."""
+    if error.code is ErrorCode.PRODUCER_FENCED and not knows_fenced:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
+        return ErrorCode.NOT_COORDINATOR
+    return error.code
+
+
+@handles(ApiKey.ADD_PARTITIONS_TO_TXN, versions=range(0, 6))
+async def add_partitions_to_txn(
+    request: AddPartitionsToTxnRequest, context: RequestContext
+) -> AddPartitionsToTxnResponse:
+    """Begin a transaction, or widen it; brokers may only ask whether partitions are in it."""
+    made = AddPartitionsToTxnResponse
+    if context.version < BATCHED_FROM:
+        codes = await _add(
+            request.v3_and_below_transactional_id,
+            Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
+            [(t.name, index) for t in request.v3_and_below_topics for index in t.partitions],
+            False,
+            context,
+        )
+        return made(results_by_topic_v3_and_below=_by_topic(codes))
+    results = await asyncio.gather(
+        *(
+            _add(
+                each.transactional_id,
+                Producer(each.producer_id, each.producer_epoch),
+                [(topic.name, index) for topic in each.topics for index in topic.partitions],
+                each.verify_only,
+                context,
+            )
+            for each in request.transactions
+        )
+    )
+    return made(
+        results_by_transaction=[
+            made.ResultsByTransaction(
+                transactional_id=each.transactional_id, topic_results=_by_topic(codes)
+            )
+            for each, codes in zip(request.transactions, results, strict=True)
+        ]
+    )
+
+
+def _by_topic(codes: dict[TopicIndex, ErrorCode]) -> list[AddPartitionsToTxnResponse.TopicResult]:
+    made = AddPartitionsToTxnResponse.TopicResult
+    topics: dict[str, AddPartitionsToTxnResponse.TopicResult] = {}
+    for (name, index), code in codes.items():
+        topic = topics.setdefault(name, made(name=name, results_by_partition=[]))
+        topic.results_by_partition.append(
+            made.ResultsByPartition(partition_index=index, partition_error_code=int(code))
+        )
+    return list(topics.values())
+
+
+async def _add(
+    transactional_id: str,
+    producer: Producer,
+    partitions: list[TopicIndex],
+    verify_only: bool,
+    context: RequestContext,
+) -> dict[TopicIndex, ErrorCode]:
+    """A code for each partition: all are added or, where one does not exist, none is."""
+    topics = context.broker.image.topics
+    unknown = [
+        (name, index)
+        for name, index in partitions
+        if name not in topics or not 0 <= index < len(topics[name].partitions)
+    ]
+    codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
+    if unknown:
+        codes.update(dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        return codes
+    if verify_only:
+        return {each: _verify(transactional_id, producer, each, context) for each in partitions}
+    version = 2 if context.version >= EPOCHS_FROM else 0
+    try:
+        await answer_of(
+            context.broker.coordinators.transactions,
+            transactional_id,
+            lambda shard, result: shard.add_partitions(
+                transactional_id, producer, frozenset(partitions), version, result
+            ),
+        )
+        code = ErrorCode.NONE
+    except ProtocolError as error:
+        code = as_client_error(error, knows_fenced=context.version >= FENCED_FROM)
+    return dict.fromkeys(partitions, code)
+
+
+def _verify(
+    transactional_id: str, producer: Producer, partition: TopicIndex, context: RequestContext
+) -> ErrorCode:
+    try:
+        shard = context.broker.coordinators.transactions.runtime.shard(transactional_id)
+        shard.check_partition(transactional_id, producer, partition)
+    except ProtocolError as error:
+        return as_client_error(error, knows_fenced=True)
+    return ErrorCode.NONE
+
+
+@handles(ApiKey.ADD_OFFSETS_TO_TXN, versions=range(0, 5))
+async def add_offsets_to_txn(
+    request: AddOffsetsToTxnRequest, context: RequestContext
+) -> AddOffsetsToTxnResponse:
+    """Add the partition that keeps a group's offsets to a transaction."""
+    if OFFSETS_TOPIC not in context.broker.image.topics:
+        await create_missing(context.broker, [OFFSETS_TOPIC])
+    groups = context.broker.coordinators.groups.runtime
+    partition = (OFFSETS_TOPIC, groups.partition_of(request.group_id))
+    producer = Producer(request.producer_id, request.producer_epoch)
+    try:
+        await answer_of(
+            context.broker.coordinators.transactions,
+            request.transactional_id,
+            lambda shard, result: shard.add_partitions(
+                request.transactional_id, producer, frozenset((partition,)), 0, result
+            ),
+        )
+    except ProtocolError as error:
+        code = as_client_error(error, knows_fenced=context.version >= FENCED_FROM)
+        return AddOffsetsToTxnResponse(error_code=int(code))
+    return AddOffsetsToTxnResponse(error_code=0)
+
+
+@handles(ApiKey.END_TXN, versions=range(0, 6))
+async def end_txn(request: EndTxnRequest, context: RequestContext) -> EndTxnResponse:
+    """Commit or abort; answered when readers of committed records can see it."""
+    end = End(
+        request.transactional_id,
+        Producer(request.producer_id, request.producer_epoch),
+        request.committed,
+        2 if context.version >= EPOCHS_FROM else 0,
+    )
+    try:
+        value = await with_new_producer_id(
+            context,
+            request.transactional_id,
+            lambda shard, answer, result, new_id: shard.end(end, answer, result, new_id),
+        )
+    except ProtocolError as error:
+        code = as_client_error(error, knows_fenced=context.version >= FENCED_FROM)
+        return EndTxnResponse(error_code=int(code))
+    if context.version < EPOCHS_FROM:
+        return EndTxnResponse(error_code=0)
+    return EndTxnResponse(
+        error_code=0, producer_id=value.producer_id, producer_epoch=value.epoch
+    )

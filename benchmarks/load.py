@@ -30,13 +30,13 @@ class LoadFailed(Exception):
 
 
 @contextlib.contextmanager
-def both_brokers() -> Iterator[dict[str, AnyBroker]]:
-    """Ottla and Kafka, running, with their segments in memory."""
+def both_brokers(*settings: str) -> Iterator[dict[str, AnyBroker]]:
+    """Ottla and Kafka, running with these settings, with their segments in memory."""
     subprocess.run(["make", "-s", "-C", BLASTER], check=True)
     directory = Path(tempfile.mkdtemp(prefix="ottla-bench-", dir=MEMORY))
     brokers: dict[str, AnyBroker] = {
-        "ottla": OttlaBroker(directory / "ottla", SETTINGS),
-        "kafka": KafkaBroker(directory / "kafka", SETTINGS),
+        "ottla": OttlaBroker(directory / "ottla", (*SETTINGS, *settings)),
+        "kafka": KafkaBroker(directory / "kafka", (*SETTINGS, *settings)),
     }
     started: list[AnyBroker] = []
     try:

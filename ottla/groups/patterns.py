@@ -23,7 +23,8 @@ def _compiled(pattern: str) -> Callable[[str], Any]:
     try:
         matches: Callable[[str], Any] = re2.compile(pattern, options).fullmatch
     except re2.error as error:
-        raise InvalidRegularExpression(f"{pattern!r} is no RE2 expression: {error}") from error
+        reason = error.args[0].decode() if error.args else "not understood"
+        raise InvalidRegularExpression(f"{pattern!r} is no RE2 expression: {reason}") from error
     return matches
 
 

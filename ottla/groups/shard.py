@@ -253,7 +253,11 @@ class Shard:
     def delete_offsets(
         self, group_id: str, wanted: Sequence[tuple[str, int]], result: Result
     ) -> list[ErrorCode]:
-        """OffsetDelete: a code for each partition. Raises GroupIdNotFound, NonEmptyGroup."""
+        """OffsetDelete: a code for each partition.
+
+        Raises InvalidGroupId, GroupIdNotFound, NonEmptyGroup.
+        """
+        _need_group_id(group_id)
         group = self.group(group_id)
         if not group.is_empty and not group.tells_topics:
             raise NonEmptyGroup("its members do not say which topics they read")

@@ -117,6 +117,7 @@ def test_a_classic_group_lives_in_every_version(
             assignments=[
                 SyncGroupRequest.Assignment(member_id=joined.member_id, assignment=b"mine")
             ],
+            **({"protocol_type": "consumer", "protocol_name": "range"} if step >= 5 else {}),
         ),
         at(ApiKey.SYNC_GROUP, step),
     )
@@ -211,6 +212,30 @@ def test_offsets_of_topics_that_do_not_exist_are_refused(client: WireClient) -> 
     absent = made(name="absent", partitions=[made.Partition(partition_index=0)])
     request = OffsetDeleteRequest(group_id="g", topics=[absent])
     assert client.call(request, 0).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_requests_that_make_no_sense_get_kafkas_codes(client: WireClient) -> None:
+    find(client, "g", 6)
+    sync = SyncGroupRequest(group_id="absent", generation_id=1, member_id="m")
+    assert client.call(sync, 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert client.call(sync, 5).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    old = LeaveGroupRequest(group_id="absent", member_id="m")
+    assert client.call(old, 2).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    leaving = LeaveGroupRequest.Member(member_id="m")
+    answer = client.call(LeaveGroupRequest(group_id="absent", members=[leaving]), 3)
+    codes = [each.error_code for each in answer.members]
+    assert (answer.error_code, codes) == (0, [ErrorCode.UNKNOWN_MEMBER_ID])
+    deletion = OffsetDeleteRequest(group_id="", topics=[])
+    assert client.call(deletion, 0).error_code == ErrorCode.INVALID_GROUP_ID
+    described = client.call(ConsumerGroupDescribeRequest(group_ids=["", "absent"]), 1)
+    assert [each.error_code for each in described.groups] == [
+        ErrorCode.INVALID_GROUP_ID, ErrorCode.GROUP_ID_NOT_FOUND,
+    ]
+    beat = ConsumerGroupHeartbeatRequest(
+        group_id="r", member_id="m", member_epoch=0, rebalance_timeout_ms=1000,
+        subscribed_topic_regex="(", topic_partitions=[],
+    )
+    assert client.call(beat, 1).error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
 def test_all_offsets_of_a_group_are_told_where_none_is_named(

@@ -9,7 +9,11 @@ from ottla.broker.context import RequestContext
 from ottla.broker.coordinators import answer_of, deliver_to
 from ottla.broker.dispatch import handles
 from ottla.groups.classic_messages import Join, Joined, Leaving, NewMemberId, Sync, Synced
-from ottla.groups.errors import CoordinatorLoadInProgress
+from ottla.groups.errors import (
+    CoordinatorLoadInProgress,
+    InconsistentProtocol,
+    UnknownMember,
+)
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, ProtocolError
 from ottla.wire.messages import (
@@ -83,6 +87,8 @@ def _joined(reply: Joined, version: int) -> JoinGroupResponse:
 async def sync_group(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
     """Hand in the leader's assignment, or wait for it."""
     coordinator = context.broker.coordinators.groups
+    if context.version >= 5 and None in (request.protocol_type, request.protocol_name):
+        raise InconsistentProtocol("from version 5 on a SyncGroup names the protocol")
     sync = Sync(
         request.group_id,
         request.generation_id,
@@ -130,11 +136,14 @@ async def leave_group(request: LeaveGroupRequest, context: RequestContext) -> Le
         leaving = [Leaving(request.member_id)]
     else:
         leaving = [Leaving(each.member_id, each.group_instance_id) for each in request.members]
-    codes = await answer_of(
-        coordinator,
-        request.group_id,
-        lambda shard, result: shard.leave(request.group_id, leaving, result),
-    )
+    try:
+        codes = await answer_of(
+            coordinator,
+            request.group_id,
+            lambda shard, result: shard.leave(request.group_id, leaving, result),
+        )
+    except UnknownMember as error:  # there is no group, hence none of these members
+        codes = [error.code] * len(leaving)
     if context.version < 3:
         return LeaveGroupResponse(error_code=int(codes[0]))
     return LeaveGroupResponse(

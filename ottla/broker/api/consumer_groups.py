@@ -12,6 +12,7 @@ from ottla.groups.cluster import Cluster
 from ottla.groups.consumer import ConsumerGroup, ConsumerMember
 from ottla.groups.consumer_draft import preferred_assignor
 from ottla.groups.consumer_heartbeat import Beat, Beaten
+from ottla.groups.errors import InvalidGroupId
 from ottla.groups.record_codec import by_topic
 from ottla.groups.records import TopicPartition
 from ottla.wire.apis import ApiKey
@@ -79,13 +80,15 @@ def consumer_group_describe(
     groups = []
     for group_id in request.group_ids:
         try:
+            if not group_id:
+                raise InvalidGroupId("the group id is empty")
             shard = context.broker.coordinators.groups.runtime.shard(group_id)
             answer = _describe(shard.consumer(group_id), shard.cluster, context.version)
+            answer.authorized_operations = operations
         except ProtocolError as error:
             answer = ConsumerGroupDescribeResponse.Group(
                 group_id=group_id, error_code=int(error.code), error_message=error.message
             )
-        answer.authorized_operations = operations
         groups.append(answer)
     return ConsumerGroupDescribeResponse(groups=groups)
 

@@ -46,9 +46,7 @@ def describe_groups(
 def _describe(
     group_id: str, operations: bool, context: RequestContext
 ) -> DescribeGroupsResponse.Group:
-    answer = DescribeGroupsResponse.Group(
-        group_id=group_id, authorized_operations=authorized_operations(operations)
-    )
+    answer = DescribeGroupsResponse.Group(group_id=group_id)
     try:
         shard = context.broker.coordinators.groups.runtime.shard(group_id)
         group = shard.groups.get(group_id)
@@ -62,6 +60,7 @@ def _describe(
         if context.version >= 6:
             answer.error_message = error.message
         return answer
+    answer.authorized_operations = authorized_operations(operations)
     stable = group.state is ClassicState.STABLE
     answer.group_state = group.state_name
     answer.protocol_type = group.protocol_type or ""
@@ -91,7 +90,7 @@ def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGrou
             group_id=group.group_id,
             protocol_type=group.protocol_type or "",
             group_state=group.state_name if context.version >= 4 else "",
-            group_type=group.type_name if context.version >= 5 else "",
+            group_type=group.type_name.lower() if context.version >= 5 else "",
         )
         for shard in runtime.shards()
         for group in shard.groups.values()

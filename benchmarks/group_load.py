@@ -1,0 +1,183 @@
+"""Raw group traffic: many connections, each with one request under way, from one Python process."""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ottla.wire.apis import APIS
+from ottla.wire.headers import RequestHeader, response_header_size
+from ottla.wire.messages import (
+    FindCoordinatorRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    OffsetCommitRequest,
+    SyncGroupRequest,
+)
+
+SUBSCRIPTION = b"\0\1" + struct.pack(">ih5sii", 1, 5, b"bench", -1, 0)
+JOIN, SYNC, HEARTBEAT, COMMIT = 7, 5, 4, 8
+"""Versions that both brokers serve and that are common among clients."""
+
+
+def frame(request: Any, version: int) -> bytes:
+    """A request with its header behind its length."""
+    body = RequestHeader(request.API_KEY, version, 1, "bench").encode() + request.encode(version)
+    return struct.pack(">i", len(body)) + body
+
+
+class Member:
+    """One member on a connection of its own."""
+
+    def __init__(self, address: tuple[str, int], group: str) -> None:
+        self.socket = socket.create_connection(address, 20)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.group = group
+        self.member_id = ""
+        self.generation = -1
+        self.buffer = b""
+
+    def send(self, request: Any, version: int) -> None:
+        self.socket.sendall(frame(request, version))
+
+    def receive(self, key: int, version: int) -> Any:
+        """The next answer, decoded."""
+        return self.decode(key, version, self.next_frame())
+
+    def next_frame(self) -> bytes:
+        while len(self.buffer) < 4 or len(self.buffer) < 4 + self._size():
+            data = self.socket.recv(1 << 16)
+            if not data:
+                raise ConnectionError("the broker closed the connection")
+            self.buffer += data
+        size = 4 + self._size()
+        whole, self.buffer = self.buffer[4:size], self.buffer[size:]
+        return whole
+
+    def _size(self) -> int:
+        size: int = struct.unpack(">i", self.buffer[:4])[0]
+        return size
+
+    @staticmethod
+    def decode(key: int, version: int, whole: bytes) -> Any:
+        body = whole[response_header_size(key, version, whole) :]
+        return APIS[key].response.decode(body, version)
+
+    def join_request(self) -> Any:
+        return JoinGroupRequest(
+            group_id=self.group, session_timeout_ms=45_000, rebalance_timeout_ms=60_000,
+            member_id=self.member_id, protocol_type="consumer",
+            protocols=[JoinGroupRequest.Protocol(name="range", metadata=SUBSCRIPTION)],
+        )
+
+    def find_coordinator(self) -> None:
+        """Ask until there is one, which makes the internal topic."""
+        deadline = time.monotonic() + 30
+        while True:
+            self.send(FindCoordinatorRequest(key=self.group), 3)
+            if self.receive(10, 3).error_code == 0:
+                return
+            assert time.monotonic() < deadline, "no coordinator"
+            time.sleep(0.1)
+
+    def heartbeat(self) -> bytes:
+        request = HeartbeatRequest(
+            group_id=self.group, generation_id=self.generation, member_id=self.member_id
+        )
+        return frame(request, HEARTBEAT)
+
+    def commit(self, topic: str, partition: int) -> bytes:
+        made = OffsetCommitRequest.Topic
+        offsets = made.Partition(
+            partition_index=partition, committed_offset=1, committed_metadata=""
+        )
+        request = OffsetCommitRequest(
+            group_id=self.group, generation_id_or_member_epoch=self.generation,
+            member_id=self.member_id, topics=[made(name=topic, partitions=[offsets])],
+        )
+        return frame(request, COMMIT)
+
+
+def settle(members: Sequence[Member]) -> float:
+    """All join, their leaders assign, all have their assignment: the seconds that it took."""
+    start = time.monotonic()
+    for member in members:
+        member.send(member.join_request(), JOIN)
+    waiting = []
+    for member in members:
+        if member.member_id:
+            waiting.append(member)
+            continue
+        answer = member.receive(11, JOIN)
+        member.member_id = answer.member_id
+        member.send(member.join_request(), JOIN)
+        waiting.append(member)
+    assignments: dict[str, list[Any]] = {}
+    for member in waiting:
+        answer = member.receive(11, JOIN)
+        assert answer.error_code == 0, answer
+        member.generation = answer.generation_id
+        if answer.leader == answer.member_id:
+            made = SyncGroupRequest.Assignment
+            assignments[member.member_id] = [
+                made(member_id=each.member_id, assignment=SUBSCRIPTION) for each in answer.members
+            ]
+    for member in members:
+        request = SyncGroupRequest(
+            group_id=member.group, generation_id=member.generation, member_id=member.member_id,
+            protocol_type="consumer", protocol_name="range",
+        )
+        if member.member_id in assignments:
+            request.assignments = assignments[member.member_id]
+        member.send(request, SYNC)
+    for member in members:
+        assert member.receive(14, SYNC).error_code == 0
+    return time.monotonic() - start
+
+
+def closed_loop(
+    members: Sequence[Member], request_of: Callable[[Member], bytes], seconds: float
+) -> int:
+    """Every member sends its request again as soon as it is answered; how many were answered."""
+    poller = select.epoll()
+    by_number = {member.socket.fileno(): (member, request_of(member)) for member in members}
+    for number, (member, request) in by_number.items():
+        poller.register(number, select.EPOLLIN)
+        member.socket.sendall(request)
+    count, under_way, deadline = 0, len(members), time.monotonic() + seconds
+    while under_way:
+        going_on = time.monotonic() < deadline
+        for number, _ in poller.poll(5):
+            member, request = by_number[number]
+            check_answer(member.next_frame())
+            count += 1
+            if going_on:
+                member.socket.sendall(request)
+            else:
+                under_way -= 1
+    poller.close()
+    return count
+
+
+def paced(members: Sequence[Member], interval: float, seconds: float) -> int:
+    """Every member sends a heartbeat an interval, spread evenly; how many were answered."""
+    frames = [(member, member.heartbeat()) for member in members]
+    step, start, count = interval / len(members), time.monotonic(), 0
+    while (elapsed := time.monotonic() - start) < seconds:
+        due = int(elapsed / step)
+        while count < due:
+            member, request = frames[count % len(frames)]
+            member.socket.sendall(request)
+            check_answer(member.next_frame())
+            count += 1
+        time.sleep(max(step, 0.002))
+    return count
+
+
+def check_answer(whole: bytes) -> None:
+    """An answer that tells an error would make the figure worthless."""
+    assert b"\0\x16" not in whole[-4:] and b"\0\x19" not in whole[-4:], whole

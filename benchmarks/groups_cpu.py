@@ -1,0 +1,137 @@
+"""How much CPU does a heartbeat cost, an offset commit, and how fast does a large group settle?
+
+Raw wire load from one process: members on connections of their own, one request under way on each.
+Both brokers in the same run, taking turns; data on tmpfs, so that a flush costs what it costs
+without a disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import statistics
+import time
+from typing import Any
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks import load, machine, report
+from benchmarks.group_load import Member, closed_loop, paced, settle
+
+GROUPS, SIZE, LARGE = 1_000, 3, 500
+CONNECTIONS, SECONDS = 32, 4.0
+names = (f"bench-{number}" for number in itertools.count())
+
+
+def address(broker: load.AnyBroker) -> tuple[str, int]:
+    return "127.0.0.1", broker.port
+
+
+def cost(broker: load.AnyBroker, run: Any) -> float:
+    """CPU seconds of the broker for a million of what `run` counts."""
+    before = machine.cpu_seconds(broker.pid)
+    count = run()
+    return (machine.cpu_seconds(broker.pid) - before) / count * 1e6
+
+
+def heartbeats(broker: load.AnyBroker, members: list[Member]) -> float:
+    return cost(broker, lambda: closed_loop(members, Member.heartbeat, SECONDS))
+
+
+def commits(broker: load.AnyBroker, members: list[Member], topic: str) -> float:
+    return cost(broker, lambda: closed_loop(members, lambda m: m.commit(topic, 0), SECONDS))
+
+
+def grown_group(broker: load.AnyBroker, size: int) -> tuple[list[Member], float]:
+    """A group of this size, and the seconds of a rebalance in which everybody joins again."""
+    name = next(names)
+    members = [Member(address(broker), name) for _ in range(size)]
+    members[0].find_coordinator()
+    settle(members)
+    return members, settle(members)
+
+
+def small_groups(broker: load.AnyBroker) -> list[Member]:
+    """A thousand groups of three, on three connections each."""
+    members = []
+    for _ in range(GROUPS):
+        name = next(names)
+        members += [Member(address(broker), name) for _ in range(SIZE)]
+    members[0].find_coordinator()
+    settle(members)
+    return members
+
+
+def share_of_core(broker: load.AnyBroker, members: list[Member]) -> float:
+    """Per cent of a core while all groups send heartbeats every three seconds."""
+    before, start = machine.cpu_seconds(broker.pid), time.monotonic()
+    paced(members, interval=3.0, seconds=12.0)
+    return (machine.cpu_seconds(broker.pid) - before) / (time.monotonic() - start) * 100
+
+
+def make_topic(broker: load.AnyBroker) -> str:
+    """A topic to commit offsets of."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic("groups", 1, 1)], operation_timeout=30)["groups"].result(60)
+    return "groups"
+
+
+def close(members: list[Member]) -> None:
+    for member in members:
+        member.socket.close()
+
+
+def measure(rounds: int) -> dict[str, dict[str, list[float]]]:
+    """By figure and broker, one value a round."""
+    found: dict[str, dict[str, list[float]]] = {}
+    with load.both_brokers("group.initial.rebalance.delay.ms=3000") as brokers:
+        topics = {kind: make_topic(broker) for kind, broker in brokers.items()}
+        for number in range(-1, rounds):  # the first round warms Kafka up and is not kept
+            for kind, broker in brokers.items():
+                members, _ = grown_group(broker, CONNECTIONS)
+                values = {
+                    "heartbeat": heartbeats(broker, members),
+                    "offset commit": commits(broker, members, topics[kind]),
+                }
+                close(members)
+                members, values["settle"] = grown_group(broker, LARGE)
+                close(members)
+                if number >= 0:
+                    for figure, value in values.items():
+                        found.setdefault(figure, {}).setdefault(kind, []).append(value)
+        for kind, broker in brokers.items():
+            members = small_groups(broker)
+            found.setdefault("idle groups", {})[kind] = [share_of_core(broker, members)]
+            close(members)
+    return found
+
+
+UNITS = {
+    "heartbeat": "CPU-s a million heartbeats",
+    "offset commit": "CPU-s a million commits of one offset",
+    "settle": f"s until {LARGE} members of one group have joined again and have their assignment",
+    "idle groups": f"% of a core, {GROUPS} groups of {SIZE} with a heartbeat each 3 s",
+}
+
+
+def main() -> None:
+    """The command."""
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--rounds", type=int, default=3)
+    found = measure(arguments.parse_args().rounds)
+    rows = []
+    for figure, by_broker in found.items():
+        ours, theirs = by_broker["ottla"], by_broker["kafka"]
+        digits = 2 if statistics.median(ours) < 10 else 1
+        rows.append(
+            [
+                UNITS[figure], report.spread(ours, digits), report.spread(theirs, digits),
+                report.ratio(ours, theirs),
+            ]
+        )
+    text = report.table(["figure", "Ottla", "Kafka 4.3.1", "ratio"], rows)
+    report.write("What do groups cost?", "groups-cpu", text, found)
+
+
+if __name__ == "__main__":
+    main()

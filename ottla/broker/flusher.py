@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from os.path import dirname
 
-from ottla.log.flush import FlushTask
+from ottla.log.flush import FlushTask, run_all
 from ottla.replication.partition import Partition
 from ottla.wire.errors import StorageFailed
 
@@ -49,7 +50,10 @@ class Flusher:
         if not tasks:
             return
         self.running = True
-        future = self.loop.run_in_executor(self.thread, _sync, [task for _, task in tasks])
+        by_directory: dict[str, list[FlushTask]] = {}
+        for partition, task in tasks:
+            by_directory.setdefault(dirname(partition.log.directory), []).append(task)
+        future = self.loop.run_in_executor(self.thread, _sync, by_directory)
         future.add_done_callback(lambda done: self._finish(tasks, done))
 
     def _finish(
@@ -78,7 +82,7 @@ class Flusher:
         self.thread.shutdown(wait=True)
 
 
-def _sync(tasks: list[FlushTask]) -> None:
+def _sync(by_directory: dict[str, list[FlushTask]]) -> None:
     """Runs in the flush thread: nothing but kernel calls. A task keeps its own failure."""
-    for task in tasks:
-        task.run()
+    for directory, tasks in by_directory.items():
+        run_all(tasks[0].disk, directory, tasks)

@@ -85,13 +85,16 @@ def blast(broker: AnyBroker, mode: str, name: str, **options: Any) -> dict[str, 
     """One run of blaster against a broker, with the share of the machine that others took."""
     settings = {"port": broker.port, "topic": name, "pid": broker.pid, **options}
     words = [x for k, v in settings.items() for x in (f"--{k.replace('_', '-')}", str(v))]
-    broker_before, busy_before = machine.cpu_seconds(broker.pid), machine.busy_seconds()
+    before, busy_before = machine.cpu_time(broker.pid), machine.busy_seconds()
     done = subprocess.run(
         [BLASTER / "blaster", mode, *words], capture_output=True, text=True, timeout=300
     )
     if done.returncode != 0:
         raise LoadFailed(f"blaster {mode} {' '.join(words)}: {done.stderr or done.stdout}")
     result: dict[str, Any] = json.loads(done.stdout)
-    used = machine.cpu_seconds(broker.pid) - broker_before + result["blaster_cpu_s"]
-    result["foreign_cpu_s"] = max(0.0, machine.busy_seconds() - busy_before - used)
+    after = machine.cpu_time(broker.pid)
+    user, system = after.user - before.user, after.system - before.system
+    busy = machine.busy_seconds() - busy_before
+    result["broker_user_share"] = user / max(user + system, 0.01)
+    result["foreign_cpu_s"] = max(0.0, busy - user - system - result["blaster_cpu_s"])
     return result

@@ -12,17 +12,22 @@ from typing import NamedTuple
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
 
-class Usage(NamedTuple):
-    """What was used since a process, or the machine, began."""
+class CpuTime(NamedTuple):
+    """CPU seconds of a process, all threads; in steps of 10 ms."""
 
-    process_cpu_s: float
-    machine_cpu_s: float
+    user: float
+    system: float
+
+
+def cpu_time(pid: int) -> CpuTime:
+    """What a process has used since it began."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return CpuTime(int(fields[11]) / TICKS_A_SECOND, int(fields[12]) / TICKS_A_SECOND)
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a process, all threads; in steps of 10 ms."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS_A_SECOND
+    """User and system time together."""
+    return sum(cpu_time(pid))
 
 
 def busy_seconds() -> float:

@@ -53,10 +53,20 @@ def main() -> None:
                 report.spread(ours, digits),
                 report.spread(theirs, digits),
                 report.ratio(ours, theirs),
+                f"{report.user_share(by_broker['ottla'])}, {report.user_share(by_broker['kafka'])}",
                 *(report.spread([r[rate] for r in by_broker[k]], 0) for k in ("ottla", "kafka")),
             ]
         )
-    header = ["load", "figure", "Ottla", "Kafka 4.3.1", "ratio", "Ottla MB/s or req/s", "Kafka"]
+    header = [
+        "load",
+        "figure",
+        "Ottla",
+        "Kafka 4.3.1",
+        "ratio",
+        "user space",
+        "Ottla MB/s or req/s",
+        "Kafka",
+    ]
     text = report.table(header, rows)
     report.write("What does producing cost?", "produce-cpu", text, results)
 

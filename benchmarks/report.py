@@ -25,6 +25,11 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> str:
     return f"{statistics.median(ours) / statistics.median(theirs):.2f} ×"
 
 
+def user_share(results: Sequence[dict[str, Any]]) -> str:
+    """The part of the CPU time that the kernel did not use: `15 %`."""
+    return f"{100 * statistics.median(r['broker_user_share'] for r in results):.0f} %"
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table."""
     lines = [header, ["---"] * len(header), *rows]

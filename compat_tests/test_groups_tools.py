@@ -1,4 +1,4 @@
-"""Groups through Kafka's own tools: Java consumers of both protocols, administration, formatters."""
+"""Groups through Kafka's own tools: Java consumers of both protocols, admin, formatters."""
 
 from __future__ import annotations
 

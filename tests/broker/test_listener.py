@@ -1,0 +1,105 @@
+"""Who may connect, and who is given up: limits hold, the others are served."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from ottla.broker import listener as listener_module
+from ottla.wire.messages import MetadataRequest
+from tests.broker.running import RunningBroker, WireClient
+
+
+def is_served(client: WireClient) -> bool:
+    return bool(client.call(MetadataRequest(topics=[]), 9).brokers)
+
+
+async def sweep(broker: RunningBroker) -> None:
+    for listener in broker.server.listeners:
+        listener._sweep()
+
+
+def test_connections_above_the_limit_of_an_address_are_closed(data: Path) -> None:
+    with RunningBroker(data, **{"max.connections.per.ip": 2}) as broker:
+        with WireClient(broker.address) as first, WireClient(broker.address) as second:
+            assert is_served(first) and is_served(second)
+            with WireClient(broker.address) as third:
+                assert third.is_closed()
+            assert is_served(first)
+        with WireClient(broker.address) as later:
+            assert is_served(later), "room is made when others leave"
+
+
+def test_an_address_may_have_a_limit_of_its_own(data: Path) -> None:
+    settings = {"max.connections.per.ip": 5, "max.connections.per.ip.overrides": "127.0.0.1:1"}
+    with RunningBroker(data, **settings) as broker, WireClient(broker.address) as first:
+        assert is_served(first)
+        with WireClient(broker.address) as second:
+            assert second.is_closed()
+
+
+def test_new_connections_above_the_rate_are_closed(data: Path) -> None:
+    with RunningBroker(data, **{"max.connection.creation.rate": 3}) as broker:
+        clients = [WireClient(broker.address) for _ in range(10)]
+        served = 0
+        for client in clients:
+            try:
+                served += is_served(client)
+            except (ConnectionError, OSError):
+                pass
+            client.close()
+    assert 3 <= served < 10
+
+
+def test_half_a_frame_that_stalls_is_given_up_and_an_idle_client_is_not(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with WireClient(broker.address) as slow, WireClient(broker.address) as idle:
+        assert is_served(slow) and is_served(idle)
+        slow.send_bytes(struct.pack(">i", 1000) + b"half of")
+        monkeypatch.setattr(listener_module, "FRAME_STALL_SECONDS", -1.0)
+        while not slow_is_seen(broker):
+            pass
+        broker.run(sweep(broker))
+        assert slow.is_closed()
+        assert is_served(idle)
+
+
+def slow_is_seen(broker: RunningBroker) -> bool:
+    """Whether the broker has received the half frame."""
+    return any(
+        connection.stalled_since() is not None
+        for listener in broker.server.listeners
+        for connection in list(listener.connections)
+    )
+
+
+def test_a_silent_client_is_closed_after_its_time(data: Path) -> None:
+    with RunningBroker(data, **{"connections.max.idle.ms": 1}) as broker:
+        with WireClient(broker.address) as silent:
+            assert is_served(silent)
+            broker.run(sweep_later(broker))
+            assert silent.is_closed()
+
+
+async def sweep_later(broker: RunningBroker) -> None:
+    """Sweep as if the clients had been silent for an hour."""
+    for listener in broker.server.listeners:
+        loop, listener.loop = listener.loop, LaterLoop(listener.loop)
+        listener._sweep()
+        listener.loop = loop
+
+
+class LaterLoop:
+    """A loop an hour ahead."""
+
+    def __init__(self, loop: object) -> None:
+        self.loop = loop
+
+    def time(self) -> float:
+        return self.loop.time() + 3600.0  # type: ignore[attr-defined, no-any-return]
+
+    def call_later(self, *arguments: object) -> object:
+        return self.loop.call_later(*arguments)  # type: ignore[attr-defined]

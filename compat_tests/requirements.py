@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 COMPAT_DIR = Path(os.environ.get("OTTLA_COMPAT_DIR", ROOT / ".cache" / "compat"))
 PEER_DIR = ROOT / "benchmarks" / "peers" / "kafka"
 JAVA_CLIENTS = ("4.4.0", "3.9.2")
+OLD_JAVA_CLIENTS = ("2.8.2", "2.0.1", "1.1.1", "0.11.0.3", "0.10.2.2", "0.10.0.1", "0.9.0.1")
 Missing = pytest.skip.Exception  # what every function here raises
 
 
@@ -56,8 +57,8 @@ def java() -> str:
     return path
 
 
-def java_client(version: str, *arguments: str) -> list[str]:
-    """The command that runs `java/CompatClient.java` on the Java client of that release."""
+def java_client(version: str, *arguments: str, program: str = "CompatClient") -> list[str]:
+    """The command that runs one of our small programs on the Java client of that release."""
     classes = built(f"classes/{version}")
     jars = built(f"jars/{version}")
     options = [
@@ -65,4 +66,4 @@ def java_client(version: str, *arguments: str) -> list[str]:
         "-Xmx512m",
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
     ]
-    return [java(), *options, "-cp", f"{classes}:{jars}/*", "CompatClient", *arguments]
+    return [java(), *options, "-cp", f"{classes}:{jars}/*", program, *arguments]

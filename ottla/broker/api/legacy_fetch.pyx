@@ -14,7 +14,7 @@ from ottla.wire.batch import batches
 from ottla.wire.legacy import down_convert
 
 cdef enum:
-    CONVERSION_SIZE_MAX = 4 << 20       # bytes that one request converts, which holds up the loop
+    CONVERSION_SIZE_MAX = 1 << 20       # bytes that one request converts, which holds up the loop
 
 
 cdef int share_conversion(list items) except -1:

@@ -1,0 +1,88 @@
+"""Java clients of eleven years on one topic: each reads what all of them produced.
+
+Apache Kafka 3.9 was the last to serve the oldest three; since 4.0 they are refused (KIP-896).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+
+from compat_tests import readers
+from compat_tests.brokers import Broker
+from compat_tests.requirements import JAVA_CLIENTS, OLD_JAVA_CLIENTS, java_client
+
+pytestmark = pytest.mark.timeout(300)
+
+CLIENTS = (*JAVA_CLIENTS, *OLD_JAVA_CLIENTS)
+CODECS = ("none", "gzip", "snappy", "lz4")
+PARTITIONS = 3
+COUNT = 200
+
+
+@pytest.fixture(autouse=True)
+def not_for_kafka_4(request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("--broker") == "kafka":
+        request.applymarker(pytest.mark.xfail(reason="Apache Kafka 4 refuses these clients"))
+
+
+def run(version: str, *arguments: str) -> list[str]:
+    """The sorted lines that the program prints: partition, offset, key, value."""
+    command = java_client(version, *arguments, program="AnyClient")
+    return sorted(readers.output_of(command).decode().splitlines())
+
+
+def produced(broker: Broker, topic: str, version: str, *codecs: str) -> list[str]:
+    """What this client was acknowledged."""
+    lines = run(
+        version, "produce", broker.bootstrap, topic, str(PARTITIONS), version, str(COUNT), *codecs
+    )
+    assert len(lines) == COUNT * len(codecs)
+    return lines
+
+
+@pytest.fixture(scope="module")
+def shared_topic(broker: Broker, new_topic: Callable[..., str]) -> tuple[str, list[str]]:
+    """A topic that every generation has produced to, with every codec that all of them know."""
+    topic = new_topic("generations", partitions=PARTITIONS)
+    lines = [line for client in CLIENTS for line in produced(broker, topic, client, *CODECS)]
+    assert len({tuple(line.split("\t")[:2]) for line in lines}) == len(lines)
+    return topic, sorted(lines)
+
+
+@pytest.mark.parametrize("version", CLIENTS)
+def test_every_generation_reads_what_all_have_produced(
+    broker: Broker, shared_topic: tuple[str, list[str]], version: str
+) -> None:
+    topic, lines = shared_topic
+    at = (broker.bootstrap, topic, str(PARTITIONS), str(len(lines)))
+    assert run(version, "assigned", *at) == lines
+
+
+@pytest.mark.parametrize("version", CLIENTS)
+def test_every_generation_forms_a_group_of_its_own(
+    broker: Broker, shared_topic: tuple[str, list[str]], version: str
+) -> None:
+    topic, lines = shared_topic
+    group = f"generation-{version}-{os.getpid()}"
+    at = (broker.bootstrap, topic, str(PARTITIONS), str(len(lines)))
+    assert run(version, "group", *at, group) == lines
+    # All was committed: the same group gets nothing but what comes now.
+    more = produced(broker, topic, "3.9.2", "gzip")
+    try:
+        assert run(version, "group", *at[:3], str(COUNT), group) == more
+    finally:
+        lines[:] = sorted([*lines, *more])
+
+
+@pytest.mark.parametrize("version", ["4.4.0", "3.9.2", "2.8.2", "0.10.2.2", "0.10.0.1", "0.9.0.1"])
+def test_zstd_is_read_by_the_new_and_by_the_oldest(
+    broker: Broker, new_topic: Callable[..., str], version: str
+) -> None:
+    """0.11 to 2.0 get batches as they are and cannot read zstd (KIP-110), as with Apache Kafka."""
+    topic = new_topic("zstd", partitions=PARTITIONS)
+    lines = produced(broker, topic, "2.8.2", "zstd")
+    at = (broker.bootstrap, topic, str(PARTITIONS), str(len(lines)))
+    assert run(version, "assigned", *at) == lines

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -75,6 +77,39 @@ def test_kafka_producer_perf_sends_all_its_records(
     assert "50000 records sent" in printed
     offsets = kafka_tool(broker, "get-offsets", "--bootstrap-server", "{}", "--topic", topic)
     assert sum(int(row.split(":")[2]) for row in offsets.split()) == 50_000
+
+
+def test_kafka_delete_records_moves_the_log_start(
+    broker: Broker, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    topic = new_topic("tool-delete-records")
+    kafka_tool(
+        broker, "producer-perf", "--topic", topic, "--num-records", "1000", "--record-size", "10",
+        "--throughput", "-1", "--bootstrap-server", "{}",
+    )  # fmt: skip
+    wanted = {"partitions": [{"topic": topic, "partition": 0, "offset": 400}], "version": 1}
+    (tmp_path / "offsets.json").write_text(json.dumps(wanted))
+    at = ("--bootstrap-server", "{}")
+    printed = kafka_tool(
+        broker, "delete-records", *at, "--offset-json-file", str(tmp_path / "offsets.json")
+    )
+    assert re.search(rf"partition: {topic}-0\s+low_watermark: 400", printed)
+    starts = kafka_tool(broker, "get-offsets", *at, "--topic", topic, "--time", "earliest")
+    assert starts.split() == [f"{topic}:0:400"]
+
+
+def test_kafka_log_dirs_tells_the_size_of_a_partition(
+    broker: Broker, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic("tool-log-dirs")
+    at = ("--bootstrap-server", "{}")
+    printed = kafka_tool(broker, "log-dirs", *at, "--describe", "--topic-list", topic)
+    described = json.loads(printed[printed.index("{") :])
+    (directory,) = described["brokers"][0]["logDirs"]
+    assert directory["error"] is None
+    assert directory["partitions"] == [
+        {"partition": f"{topic}-0", "size": 0, "offsetLag": 0, "isFuture": False}
+    ]
 
 
 def test_kafka_api_versions_knows_every_api(broker: Broker) -> None:

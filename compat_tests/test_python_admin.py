@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable
 
+import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin import NewTopic as AioNewTopic
@@ -22,6 +23,7 @@ from confluent_kafka.admin import (
 )
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import NewTopic as KafkaPythonNewTopic
+from kafka.structs import TopicPartition as KafkaPythonPartition
 
 from compat_tests import readers
 from compat_tests.brokers import Broker
@@ -94,6 +96,26 @@ def test_confluent_kafka_lists_offsets_and_describes_the_cluster(
     cluster = admin.describe_cluster(request_timeout=30).result(30)
     assert cluster.cluster_id
     assert [node.port for node in cluster.nodes] == [int(broker.bootstrap.rpartition(":")[2])]
+
+
+def test_records_are_deleted_up_to_an_offset_or_all_of_them(
+    broker: Broker, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic("delete-records")
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
+    for _ in range(5):
+        producer.send(topic, b"value").get(30)
+    producer.close()
+    confluent = AdminClient({"bootstrap.servers": broker.bootstrap})
+    below = TopicPartition(topic, 0, 3)
+    assert confluent.delete_records([below])[below].result(30).low_watermark == 3
+    with pytest.raises(KafkaException, match="OFFSET_OUT_OF_RANGE"):
+        confluent.delete_records([TopicPartition(topic, 0, 9)])[below].result(30)
+    kafka_python = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    partition = KafkaPythonPartition(topic, 0)
+    deleted = kafka_python.delete_records({partition: -1})
+    assert deleted[partition]["low_watermark"] == 5
+    kafka_python.close()
 
 
 def test_kafka_python_creates_describes_and_deletes(broker: Broker) -> None:

@@ -1,5 +1,5 @@
-"""What a broker does now and then: checkpoints, files that are due to go, producers that fell
-silent.
+"""What a broker does now and then: checkpoints, retention, files that are due to go, producers that
+fell silent.
 
 Each round looks at everything in slices on the loop, and hands to a thread only calls that block
 in the kernel.
@@ -13,8 +13,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from ottla.broker.context import BrokerContext
+from ottla.broker.retention import apply_retention
 from ottla.log import recovery
 from ottla.log.checkpoints import Partition as PartitionKey
+from ottla.log.disk import Disk
 from ottla.log.storage import CheckpointTask, Storage
 from ottla.replication.replicas import Replicas
 from ottla.wire.errors import StorageFailed
@@ -32,6 +34,12 @@ def high_watermarks(replicas: Replicas) -> Iterable[tuple[PartitionKey, int]]:
         yield (partition.topic, partition.index), partition.high_watermark
 
 
+def unlink_all(disk: Disk, paths: list[str]) -> None:
+    """Delete files; runs in a thread, as the file system may take long over large ones."""
+    for path in paths:
+        disk.unlink(path)
+
+
 class Housekeeping:
     """The periodic work of one broker, from start to `close`."""
 
@@ -41,9 +49,11 @@ class Housekeeping:
         self.broker, self.storage, self.loop = broker, storage, loop
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="ottla-housekeeping")
         checkpoint_seconds = broker.config.log_flush_offset_checkpoint_interval_ms / 1000
+        retention_seconds = broker.config.log_retention_check_interval_ms / 1000
         self.tasks = [
             loop.create_task(self._flush_what_was_recovered()),
             loop.create_task(self._every(checkpoint_seconds, self._checkpoint)),
+            loop.create_task(self._every(retention_seconds, self._retain)),
             loop.create_task(self._every(DELETIONS_SECONDS, self._delete)),
             loop.create_task(self._every(EXPIRY_SECONDS, self._expire_producers)),
         ]
@@ -68,7 +78,13 @@ class Housekeeping:
         task: CheckpointTask = self.storage.begin_checkpoint(high_watermarks(self.broker.replicas))
         await self.loop.run_in_executor(self.thread, task.run)
 
+    async def _retain(self) -> None:
+        await apply_retention(list(self.broker.replicas), self.storage)
+
     async def _delete(self) -> None:
+        await self.loop.run_in_executor(
+            self.thread, unlink_all, self.storage.disk, self.storage.due_files()
+        )
         for path in self.storage.due_deletions():
             await self.loop.run_in_executor(
                 self.thread, recovery.remove_directory, self.storage.disk, path

@@ -16,7 +16,6 @@ KEPT_ONLY = frozenset({
     "group.consumer.migration.policy",
     "group.consumer.min.heartbeat.interval.ms",
     "group.consumer.min.session.timeout.ms",
-    "log.retention.check.interval.ms",
 })
 """Settings that are read but that nothing goes by yet."""
 

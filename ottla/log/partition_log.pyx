@@ -379,7 +379,9 @@ cdef class PartitionLog:
     cpdef int64_t stable_offset(self, int64_t high_watermark) except -1:
         """Up to where committed records may be read, given how far the log is replicated."""
         cdef int64_t first = self.producers.first_unstable(high_watermark)
-        return first if 0 <= first < high_watermark else high_watermark
+        if first < 0 or first >= high_watermark:
+            return high_watermark
+        return max(first, self.log_start_offset)        # DeleteRecords may pass an open transaction
 
     def active_producers(self):
         """The state of every producer that is known."""

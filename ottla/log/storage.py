@@ -49,6 +49,7 @@ class Storage:
         self.open_files = OpenFiles(open_segments_max)
         self.on_failure = on_failure
         self.deletions: list[tuple[int, str]] = []
+        self.file_deletions: list[tuple[int, str]] = []
         self.homes: dict[Partition, LogDirectory] = {}
         self.renamed = 0
         for directory in directories:
@@ -217,6 +218,19 @@ class Storage:
         now_ms = self.clock.now_ms()
         due = [path for at, path in self.deletions if at <= now_ms]
         self.deletions = [entry for entry in self.deletions if entry[0] > now_ms]
+        return due
+
+    def delete_files_later(self, paths: list[str], delay_ms: int) -> None:
+        """Note files of removed segments, which may go in `delay_ms`: file.delete.delay.ms."""
+        at = self.clock.now_ms() + delay_ms
+        self.file_deletions += [(at, path) for path in paths]
+
+    def due_files(self) -> list[str]:
+        """Files to unlink now, in any thread; told once."""
+        now_ms = self.clock.now_ms()
+        due = [path for at, path in self.file_deletions if at <= now_ms]
+        if due:
+            self.file_deletions = [entry for entry in self.file_deletions if entry[0] > now_ms]
         return due
 
     def remove_deleted(self) -> None:

@@ -204,3 +204,13 @@ def test_a_deleted_log_leaves_no_directory(tmp_path: Path) -> None:
     assert values_of(log) == [b"a"]
     log.delete()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_below_the_log_start_is_the_last_stable_offset(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    opened = batch(b"a", producer_id=1, epoch=0, sequence=0, transactional=True)
+    log.append_bytes(opened, 0)
+    log.append_bytes(batch(b"b"), 0)
+    assert log.stable_offset(2) == 0
+    log.delete_before(1)
+    assert log.stable_offset(2) == 1

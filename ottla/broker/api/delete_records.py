@@ -1,0 +1,74 @@
+"""DeleteRecords (key 21): the records below an offset go, which moves a partition's log start."""
+
+from __future__ import annotations
+
+from ottla.broker.context import RequestContext
+from ottla.broker.dispatch import handles
+from ottla.broker.topic_creation import is_internal
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import (
+    ErrorCode,
+    InvalidTopic,
+    OffsetOutOfRange,
+    ProtocolError,
+    UnknownTopicOrPartition,
+)
+from ottla.wire.messages import DeleteRecordsRequest, DeleteRecordsResponse
+
+HIGH_WATERMARK = -1
+NO_LOW_WATERMARK = -1
+
+
+@handles(ApiKey.DELETE_RECORDS, versions=range(0, 3))
+def delete_records(
+    request: DeleteRecordsRequest, context: RequestContext
+) -> DeleteRecordsResponse:
+    """Move log starts (KIP-107); whole segments below go with the next round of retention."""
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsResponse.Topic(
+                name=topic.name,
+                partitions=[
+                    _delete_below(topic.name, item, context) for item in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _delete_below(
+    topic: str, item: DeleteRecordsRequest.Topic.Partition, context: RequestContext
+) -> DeleteRecordsResponse.Topic.Partition:
+    answer = DeleteRecordsResponse.Topic.Partition(
+        partition_index=item.partition_index, low_watermark=NO_LOW_WATERMARK
+    )
+    try:
+        answer.low_watermark = _move_start(topic, item.partition_index, item.offset, context)
+    except ProtocolError as error:
+        answer.error_code = int(error.code)
+    return answer
+
+
+def _move_start(topic: str, index: int, offset: int, context: RequestContext) -> int:
+    """The log start offset as it is then: a request for less than that changes nothing."""
+    broker = context.broker
+    if is_internal(topic):
+        raise InvalidTopic(f"records of {topic} are the broker's own")
+    partition = broker.replicas.partition(topic, index)
+    if partition is None:
+        raise UnknownTopicOrPartition(f"no partition {topic}-{index} here")
+    partition.require_leader()
+    if not partition.log.config.deletes:
+        raise ProtocolError(
+            f"cleanup.policy of {topic} does not contain delete", ErrorCode.POLICY_VIOLATION
+        )
+    end = partition.high_watermark
+    if offset == HIGH_WATERMARK:
+        offset = end
+    if not 0 <= offset <= end:
+        raise OffsetOutOfRange(f"{partition!r} can be deleted up to {end}, not up to {offset}")
+    if offset > partition.log.log_start_offset:
+        partition.log.delete_before(offset)
+        partition.wake()
+    return partition.log.log_start_offset

@@ -1,0 +1,69 @@
+"""DescribeLogDirs (key 35): which partitions are in which log directory, and how large they are."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+from ottla.broker.context import RequestContext
+from ottla.broker.dispatch import handles
+from ottla.log.log_directory import LogDirectory
+from ottla.replication.partition import Partition
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import DescribeLogDirsRequest, DescribeLogDirsResponse
+
+UNKNOWN_BYTES = -1
+
+
+@handles(ApiKey.DESCRIBE_LOG_DIRS, versions=range(0, 6))
+def describe_log_dirs(
+    request: DescribeLogDirsRequest, context: RequestContext
+) -> DescribeLogDirsResponse:
+    """Every log directory with those of the wanted partitions that it holds; null wants all."""
+    replicas = context.broker.replicas
+    storage = replicas.storage
+    wanted = None
+    if request.topics is not None:
+        wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    homes: dict[str, dict[str, list[Partition]]] = {each.path: {} for each in storage.directories}
+    for partition in replicas:
+        key = partition.topic, partition.index
+        if (wanted is None or key in wanted) and key in storage.homes:
+            topics = homes[storage.homes[key].path]
+            topics.setdefault(partition.topic, []).append(partition)
+    return DescribeLogDirsResponse(
+        results=[_described(each, homes[each.path]) for each in storage.directories]
+    )
+
+
+def _described(
+    directory: LogDirectory, topics: dict[str, list[Partition]]
+) -> DescribeLogDirsResponse.Result:
+    result = DescribeLogDirsResponse.Result(log_dir=os.path.abspath(directory.path))
+    if directory.offline is not None:
+        result.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
+        return result
+    result.total_bytes, result.usable_bytes = _space(directory.path)
+    result.topics = [
+        DescribeLogDirsResponse.Result.Topic(
+            name=name,
+            partitions=[
+                DescribeLogDirsResponse.Result.Topic.Partition(
+                    partition_index=partition.index, partition_size=partition.log.size_bytes
+                )
+                for partition in partitions
+            ],
+        )
+        for name, partitions in topics.items()
+    ]
+    return result
+
+
+def _space(path: str) -> tuple[int, int]:
+    """Bytes of the file system, and those of them that the broker may still write (KIP-827)."""
+    try:
+        usage = shutil.disk_usage(path)
+    except OSError:
+        return UNKNOWN_BYTES, UNKNOWN_BYTES
+    return usage.total, usage.free

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ottla.wire.apis import APIS
+from ottla.wire.errors import ErrorCode
 from ottla.wire.headers import RequestHeader, response_header_size
 from ottla.wire.messages import (
     FindCoordinatorRequest,
@@ -75,12 +76,16 @@ class Member:
         )
 
     def find_coordinator(self) -> None:
-        """Ask until there is one, which makes the internal topic."""
+        """Ask until there is one that serves, which makes the internal topic."""
         deadline = time.monotonic() + 30
         while True:
             self.send(FindCoordinatorRequest(key=self.group), 3)
             if self.receive(10, 3).error_code == 0:
-                return
+                # Kafka names a coordinator some seconds before it serves: then the member of
+                # nobody's group is unknown to it.
+                self.socket.sendall(self.heartbeat())
+                if self.receive(12, HEARTBEAT).error_code == ErrorCode.UNKNOWN_MEMBER_ID:
+                    return
             assert time.monotonic() < deadline, "no coordinator"
             time.sleep(0.1)
 

@@ -63,13 +63,12 @@ def _keep_former(
 ) -> None:
     """Leave members what they had, up to an even share of all partitions."""
     share, extra = divmod(len(free), max(len(mine), 1))
-    same_for_all = all(len(readers) == len(mine) for readers in subscribers.values())
+    same_for_all = all(len(each) == len(mine) for each in subscribers.values())
     # Those who have most keep the odd ones, so that fewest partitions move.
+    readers = {topic_id: set(member_ids) for topic_id, member_ids in subscribers.items()}
     for member_id in sorted(mine, key=lambda m: (-len(members[m].owned), m)):
         wanted = sorted(
-            p
-            for p in members[member_id].owned
-            if p in free and member_id in subscribers.get(p[0], ())
+            p for p in members[member_id].owned if p in free and member_id in readers[p[0]]
         )
         if same_for_all and len(wanted) > share:
             quota = share + (1 if extra > 0 else 0)

@@ -85,11 +85,11 @@ class ClassicGroup:
     pending_joins: set[str] = field(default_factory=set)
     """Ids given out with MEMBER_ID_REQUIRED whose second JoinGroup has not come yet."""
     pending_syncs: set[str] = field(default_factory=set)
-    subscribed_topics: frozenset[str] | None = None
-    """None where the protocol type or the metadata is not the consumers'."""
     delay_left_ms: int = 0
     """How much longer the initial delay may be extended."""
     _common: set[str] | None = None
+    _topics: frozenset[str] | None = None
+    _topics_known: bool = False
     type_name = "Classic"
 
     @property
@@ -220,19 +220,23 @@ class ClassicGroup:
         else:
             self.protocol = None
             self.move(ClassicState.EMPTY, wall_ms)
-        self.find_subscribed_topics()
+        self._topics_known = False
 
-    def find_subscribed_topics(self) -> None:
-        """Read the members' subscriptions, where they are consumers'."""
-        self.subscribed_topics = None
-        if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
-            return
-        if not self.members:
-            self.subscribed_topics = frozenset()
-        elif self.protocol is not None:
-            self.subscribed_topics = subscription.topics_of(
-                member.metadata(self.protocol) for member in self.members.values()
-            )
+    @property
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """What the members read; None where the protocol type or the metadata is not consumers'.
+
+        Found out when somebody asks: a broker that starts with many groups has better to do.
+        """
+        if not self._topics_known:
+            self._topics_known, self._topics = True, None
+            if self.protocol_type == CONSUMER_PROTOCOL_TYPE and not self.members:
+                self._topics = frozenset()
+            elif self.protocol_type == CONSUMER_PROTOCOL_TYPE and self.protocol is not None:
+                self._topics = subscription.topics_of(
+                    member.metadata(self.protocol) for member in self.members.values()
+                )
+        return self._topics
 
     def subscribes_to(self, topic: str) -> bool:
         """Whether a living member reads the topic; unknown where subscriptions are opaque."""
@@ -295,7 +299,7 @@ class ClassicGroup:
                 self.static_members[member.instance_id] = member.member_id
         state = ClassicState.STABLE if self.members else ClassicState.EMPTY
         self.move(state, value.state_ms)
-        self.find_subscribed_topics()
+        self._topics_known = False
 
 
 def _restored(stored: ClassicMemberValue, protocol: str | None) -> ClassicMember:

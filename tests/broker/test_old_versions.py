@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ottla.broker import api
 from ottla.broker.dispatch import HANDLERS
 from ottla.wire.apis import APIS
 from ottla.wire.batch import TimestampType, batches
@@ -16,11 +17,13 @@ from ottla.wire.messages import CreateTopicsRequest
 from ottla.wire.records import Record, build_batch, build_marker
 from tests.broker.produce_fetch import batch, fetch, fetch_request, produce, produce_request
 from tests.broker.running import RunningBroker, WireClient
+from tests.golden.frames import files, frames
 
+api.load()
 PRODUCE_VERSIONS = pytest.mark.parametrize("version", [0, 1, 2])
 FETCH_VERSIONS = pytest.mark.parametrize("version", [0, 1, 2, 3])
 CODECS = pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
-
+OF_THE_FUTURE = {(18, 7), (18, 15)}     # ApiVersions of clients to come, answered in version 0
 MARKER = build_marker(1, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp=1)
 
 
@@ -54,6 +57,16 @@ def test_every_api_is_served_from_the_first_version_that_kafka_ever_had() -> Non
     assert {key: handler.advertised for key, handler in HANDLERS.items()} == {
         key: handler.versions for key, handler in HANDLERS.items()
     }
+
+
+@pytest.mark.parametrize("file_name", files())
+def test_what_stock_clients_were_recorded_to_send_is_of_versions_that_are_served(
+    file_name: str,
+) -> None:
+    sent = {(f.key, f.version) for f in frames(file_name) if f.direction == "request"}
+    for key, version in sent:
+        if key in HANDLERS and (key, version) not in OF_THE_FUTURE:
+            assert version in HANDLERS[key].versions
 
 
 @PRODUCE_VERSIONS

@@ -12,6 +12,7 @@ import pytest
 from ottla.broker.retention import apply_retention
 from ottla.log.config import LogConfig
 from ottla.log.disk import Disk
+from ottla.log.partition_log import PartitionLog
 from ottla.log.storage import Storage
 from ottla.replication.partition import Partition
 from ottla.wire.errors import ErrorCode
@@ -91,6 +92,15 @@ def test_a_changed_setting_counts_from_the_next_round_on(tmp_path: Path) -> None
     one.clock.advance(DAY_MS)
     assert one.retain() == 11, "the active segment rolls, then goes"
     assert one.partition.log.log_end_offset == 11
+
+
+def test_after_a_crash_the_log_begins_where_its_first_segment_does(tmp_path: Path) -> None:
+    one = OnePartition(tmp_path, segment_bytes=400, retention_bytes=1000)
+    one.append(20)
+    start = one.retain()
+    again = PartitionLog.open(Disk(), one.clock, str(one.directory), log_start_offset=0)
+    assert (again.log_start_offset, again.log_end_offset) == (start, 20)
+    assert one.files(".deleted") == []
 
 
 def test_nothing_goes_that_is_not_acknowledged_yet(tmp_path: Path) -> None:

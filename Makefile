@@ -18,16 +18,21 @@ build: .venv/.built
 	$(PY) -m pip install -q --no-build-isolation -e .
 	touch $@
 
+# What an extra of pyproject.toml names; installing ".[extra]" instead would compile everything again.
+extra = $(PY) -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+	print(*project['optional-dependencies']['$(1)'], sep='\n')" > .venv/$(1).txt && \
+	$(PY) -m pip install -q -r .venv/$(1).txt
+
 .venv/.test: .venv/.built pyproject.toml
-	$(PY) -m pip install -q --no-build-isolation -e ".[test]"
+	$(call extra,test)
 	touch $@
 
 .venv/.compat: .venv/.test pyproject.toml
-	$(PY) -m pip install -q --no-build-isolation -e ".[compat]"
+	$(call extra,compat)
 	touch $@
 
 .venv/.lint: .venv/.base pyproject.toml
-	$(PY) -m pip install -q "ruff>=0.12" "mypy>=1.15"
+	$(call extra,lint)
 	touch $@
 
 run: build

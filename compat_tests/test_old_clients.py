@@ -6,13 +6,14 @@ Apache Kafka 3.9 was the last to serve the oldest three; since 4.0 they are refu
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable
 
 import pytest
 
 from compat_tests import readers
 from compat_tests.brokers import Broker
-from compat_tests.requirements import JAVA_CLIENTS, OLD_JAVA_CLIENTS, java_client
+from compat_tests.requirements import JAVA_CLIENTS, OLD_JAVA_CLIENTS, java_client, program
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -86,3 +87,28 @@ def test_zstd_is_read_by_the_new_and_by_the_oldest(
     lines = produced(broker, topic, "2.8.2", "zstd")
     at = (broker.bootstrap, topic, str(PARTITIONS), str(len(lines)))
     assert run(version, "assigned", *at) == lines
+
+
+KCAT_VERSIONS = ("0.8.2.2", "0.9.0.1", "0.10.0.0", "0.10.2.0")
+
+
+def kcat(broker: Broker, version: str, *arguments: str, stdin: bytes = b"") -> bytes:
+    """kcat as it behaves towards a broker of that release, without asking for versions."""
+    command = [program("kcat"), "-q", "-b", broker.bootstrap, "-X", "api.version.request=false"]
+    command += ["-X", f"broker.version.fallback={version}", *arguments]
+    return subprocess.run(command, input=stdin, capture_output=True, timeout=60, check=True).stdout
+
+
+def test_librdkafka_reads_in_each_old_format_what_it_wrote_in_each(
+    broker: Broker, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic("librdkafka-formats")
+    lines = []
+    for version in KCAT_VERSIONS:
+        for codec in CODECS:
+            sent = [b"%s-%s-%d" % (version.encode(), codec.encode(), i) for i in range(50)]
+            kcat(broker, version, "-P", "-t", topic, "-z", codec, stdin=b"\n".join(sent))
+            lines += sent
+    for version in KCAT_VERSIONS:
+        read = kcat(broker, version, "-C", "-e", "-o", "beginning", "-t", topic)
+        assert read.splitlines() == lines

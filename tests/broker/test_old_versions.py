@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import struct
+import zlib
 from typing import Any
 
 import pytest
@@ -12,6 +15,7 @@ from ottla.wire.apis import APIS
 from ottla.wire.batch import TimestampType, batches
 from ottla.wire.compression import Codec
 from ottla.wire.errors import ErrorCode
+from ottla.wire.headers import RequestHeader
 from ottla.wire.legacy import down_convert, read_message_set
 from ottla.wire.messages import CreateTopicsRequest
 from ottla.wire.records import Record, build_batch, build_marker
@@ -225,6 +229,37 @@ def test_a_wrong_message_set_is_refused_and_leaves_nothing(
     answer = produce(client, topic, records, version)
     assert (answer.error_code, answer.base_offset) == (code, -1)
     assert fetch(client, topic).high_watermark == 0
+
+
+@CODECS
+def test_a_damaged_message_set_is_the_clients_error_never_the_brokers(
+    client: WireClient, topic: str, codec: Codec
+) -> None:
+    chance = random.Random(codec)
+    for magic, version in ((0, 1), (1, 2)):
+        good = message_set(b"a" * 50, b"b", magic=magic, codec=codec)
+        for _ in range(150):
+            damaged = bytearray(good)
+            for _ in range(chance.randint(1, 3)):
+                damaged[chance.randrange(len(good))] = chance.randrange(256)
+            if chance.random() < 0.7:               # get past the outer checksum
+                damaged[12:16] = struct.pack(">I", zlib.crc32(damaged[16:]))
+            answer = produce(client, topic, bytes(damaged), version, acks=1)
+            assert answer.error_code != ErrorCode.UNKNOWN_SERVER_ERROR, damaged.hex()
+    assert produce(client, topic, good, version).error_code == 0
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_half_an_old_request_closes_and_appends_nothing(
+    client: WireClient, topic: str, broker: RunningBroker, version: int
+) -> None:
+    request = produce_request(topic, message_set(b"v"), acks=1)
+    request.topic_data[0].partition_data *= 2
+    header = RequestHeader(request.API_KEY, version, 1, "test").encode()
+    client.send_frame((header + request.encode(version))[:-1])
+    assert client.is_closed()
+    with WireClient(broker.address) as clean:
+        assert fetch(clean, topic).high_watermark == 0
 
 
 @pytest.mark.parametrize("acks", [0, 1])

@@ -23,7 +23,7 @@ from ottla.wire.messages import (
     IncrementalAlterConfigsRequest,
     ListOffsetsRequest,
 )
-from tests.broker.produce_fetch import batch, fetch, produce, values
+from tests.broker.produce_fetch import batch, fetch, fetch_request, produce, values
 from tests.broker.running import RunningBroker, WireClient
 from tests.fakes import FakeClock
 
@@ -171,6 +171,17 @@ def test_an_offset_that_cannot_be_the_start_changes_nothing(
     answer = delete_below(client, topic, offset)
     assert (answer.error_code, answer.low_watermark) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
     assert values(fetch(client, topic)) == [b"a"]
+
+
+def test_a_fetch_that_waits_below_a_new_log_start_is_told_so(
+    client: WireClient, topic: str, broker: RunningBroker
+) -> None:
+    produce(client, topic, batch(b"a"))
+    sent = client.send(fetch_request(topic, max_wait_ms=20_000, min_bytes=10_000), 11)
+    with WireClient(broker.address) as admin:
+        assert delete_below(admin, topic, 1).error_code == 0
+    answer = client.answer(sent).responses[0].partitions[0]
+    assert answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 def create(client: WireClient, name: str, **settings: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pyspark
 from pyspark.sql import SparkSession
 
@@ -12,6 +14,9 @@ CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 
 def local_session(log_level: str = "ERROR") -> SparkSession:
     """Two threads, no web pages, UTC, and the stock Kafka connector through spark.jars.packages."""
+    # Not the user's own Maven repository: where that has an artifact's pom and not its jar, because
+    # Maven needed no more, Spark would take it for the whole and fail.
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-Duser.home={COMPAT_DIR}")
     session = (
         SparkSession.builder.master("local[2]")
         .appName("ottla")

@@ -14,7 +14,7 @@ cdef class Connection:
     cdef object loop, listener, broker
     cdef readonly str host              # the peer's address
     cdef readonly bint closed
-    cdef readonly double active_at      # loop time of the last bytes received
+    cdef readonly double active_at      # loop time since when the client has the next move
     cdef Transport transport
     cdef Producing producing
     cdef Fetching fetching
@@ -26,7 +26,7 @@ cdef class Connection:
 
     cdef Reply out                      # replies that may be sent, in order
     cdef bint paused                    # frames wait in the inbox; nothing is read meanwhile
-    cdef bint writing                   # the socket took no more; nothing is read until it does
+    cdef readonly bint writing          # the socket took no more; nothing is read until it does
     cdef object promised                # deque of PendingReply, behind `out` in order
     cdef object promise_timer
     cdef bint scheduled                 # go_on is due in the next turn of the loop

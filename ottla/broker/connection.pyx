@@ -39,6 +39,8 @@ cdef enum:
     PRODUCE = 0
     FETCH = 1
     INBOX_SIZE = 4096           # grows with what arrives, never with what a length announces
+    INBOX_SIZE_KEPT = 4 << 20   # above it the memory goes back once the frame is handled
+    HEADER_SIZE_MIN = 8         # API key, version and correlation id
     INBOX_SIZE_HELD = 1 << 16   # received behind a frame that waits; more stays in the socket
     OUT_SIZE_MAX = 1 << 20      # unsent replies above this stop the handling of frames
     PROMISED_MAX = 1000         # produces in flight on one connection; clients keep a handful
@@ -73,11 +75,17 @@ cdef class Connection:
         """The socket has bytes, or its end."""
         try:
             self.receive()
+        except MalformedMessage as error:
+            self.refuse(error)
         except OSError:
+            self.close()
+        except Exception:
+            log.exception("%r is closed by a failure of the broker", self)
             self.close()
 
     def writable(self):
         """The socket takes bytes again."""
+        self.active_at = self.loop.time()
         self.go_on()
 
     def go_on(self):
@@ -151,13 +159,15 @@ cdef class Connection:
             if self.filled > 0:
                 memmove(self.inbox, self.inbox + self.begin, self.filled)
             self.begin = 0
+        if self.room > INBOX_SIZE_KEPT:
+            self.trim()
         if self.paused and not self.writing and not self.has_frame():
             self.paused = False
             self.loop.add_reader(self.transport.fd, self.readable)
         return 0
 
     def trim(self):
-        """Give the memory of an idle connection back."""
+        """Give the memory of an idle connection, or of a large frame, back."""
         if self.filled == 0 and self.room > INBOX_SIZE:
             free(self.inbox)
             self.inbox, self.room = NULL, 0
@@ -170,8 +180,9 @@ cdef class Connection:
         if self.filled - self.begin < 4:
             return False
         size = load_int32(self.inbox + self.begin)
-        if size <= 0 or size > self.frame_size_max:
-            raise MalformedMessage(f"frame of {size} bytes, 1 to {self.frame_size_max} are allowed")
+        if size < HEADER_SIZE_MIN or size > self.frame_size_max:
+            raise MalformedMessage(
+                f"frame of {size} bytes, {HEADER_SIZE_MIN} to {self.frame_size_max} are allowed")
         return self.filled - self.begin - 4 >= size
 
     cdef bint may_handle(self) except -1:
@@ -238,7 +249,8 @@ cdef class Connection:
             if pending is None:
                 pending = PendingReply(reply, None, 0)
             self.promised.append(pending)
-            self.watch_promised()
+            if len(self.promised) == 1:
+                self.watch_promised()
         return 0
 
     cdef int hold_produce(
@@ -256,11 +268,12 @@ cdef class Connection:
         cdef Cursor request = Cursor.__new__(Cursor)
         cdef uint8_t[::1] view = frame
         self.task = None
+        self.active_at = self.loop.time()
         if self.closed or done.cancelled():
             return
         request.at, request.end = &view[0], &view[0] + view.shape[0]
-        self.producing.gate.refusal = done.result()
         try:
+            self.producing.gate.refusal = done.result()
             self.serve_produce(request, version, correlation_id, acks)
         except MalformedMessage as error:
             self.refuse(error)
@@ -312,6 +325,7 @@ cdef class Connection:
             self.fetching.unwatch(fetch, wait)
             wait.stop()
             self.wait = None
+            self.active_at = self.loop.time()
         except Exception:
             log.exception("%r is closed by a failure of the broker", self)
             self.close()
@@ -334,6 +348,7 @@ cdef class Connection:
     def task_done(self, task, int key, int version, int correlation_id):
         """A coroutine handler ended: send its reply and go on with the frames behind it."""
         self.task = None
+        self.active_at = self.loop.time()
         if self.closed or task.cancelled():
             return
         error = task.exception()
@@ -365,20 +380,27 @@ cdef class Connection:
     cdef int release_promised(self) except -1:
         """Move the replies at the head of the queue that are whole behind those to be sent."""
         cdef PendingReply head
+        cdef bint released = False
         while self.promised:
             head = <PendingReply>self.promised[0]
             if head.open_promises > 0:
+                if released:
+                    self.watch_promised()
                 return 0
             self.promised.popleft()
             self.out.write_raw(head.frame.data, head.frame.size)
+            released = True
         return 0
 
     cdef int watch_promised(self) except -1:
-        """Have one timer for the whole queue: replies behind the head become due later than it."""
-        if self.promise_timer is None:
-            self.promise_timer = self.loop.call_at(
-                max((<PendingReply>self.promised[0]).deadline, self.loop.time() + 0.01),
-                self.promises_due)
+        """Have one timer for the whole queue: nothing behind the head can be sent before it."""
+        cdef double deadline = (<PendingReply>self.promised[0]).deadline
+        if self.promise_timer is not None:
+            if <double>self.promise_timer.when() <= deadline:
+                return 0
+            self.promise_timer.cancel()
+        self.promise_timer = self.loop.call_at(
+            max(deadline, <double>self.loop.time() + 0.01), self.promises_due)
         return 0
 
     def promises_due(self):
@@ -426,6 +448,7 @@ cdef class Connection:
         out.clear()
         if self.writing:
             self.writing = False
+            self.active_at = self.loop.time()       # nothing could arrive until now
             self.loop.remove_writer(self.transport.fd)
             if not self.paused:
                 self.loop.add_reader(self.transport.fd, self.readable)
@@ -472,11 +495,12 @@ cdef class Connection:
 
     def stalled_since(self):
         """Loop time since when a frame has been half received; None if there is no such frame."""
-        return self.active_at if self.filled > self.begin and not self.held() else None
+        if self.filled == self.begin or self.writing or self.held():
+            return None
+        return self.active_at
 
     def held(self):
         """Whether frames wait here because of us, not of the client."""
         return (
-            self.task is not None or self.wait is not None or self.writing
-            or len(self.promised) > 0
+            self.task is not None or self.wait is not None or len(self.promised) > 0
         )

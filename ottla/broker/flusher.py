@@ -9,15 +9,12 @@ a flush.
 from __future__ import annotations
 
 import asyncio
-import logging
 from concurrent.futures import ThreadPoolExecutor
 from os.path import dirname
 
 from ottla.log.flush import FlushTask, run_all
 from ottla.replication.partition import Partition
 from ottla.wire.errors import StorageFailed
-
-log = logging.getLogger("ottla.flusher")
 
 
 class Flusher:
@@ -42,7 +39,11 @@ class Flusher:
         group, self.waiting = self.waiting, set()
         tasks = []
         for partition in group:
-            task = partition.log.begin_flush()
+            try:
+                task = partition.log.begin_flush()
+            except StorageFailed:               # its topic was deleted, or its directory failed
+                partition.give_up()
+                continue
             if task is None:
                 self._done(partition, partition.log.recovery_point)
             else:
@@ -64,9 +65,8 @@ class Flusher:
         for partition, task in tasks:
             try:
                 partition.log.end_flush(task)
-            except StorageFailed as failure:
-                log.error("flush of %r failed, offline until a restart: %s", partition, failure)
-                partition.close()
+            except StorageFailed:
+                partition.give_up()
                 continue
             self._done(partition, partition.log.recovery_point)
         if self.waiting and not self.scheduled:

@@ -120,14 +120,16 @@ class Listener:
 
     def _turn_away(self) -> None:
         """No descriptor is left: free the spare one, close the newest client, take it back."""
-        log.error("listener %s: out of file descriptors, a client is turned away", self.name)
+        self.refusals += 1
+        if self.refusals <= REFUSALS_LOGGED_PER_SWEEP:
+            log.error("listener %s: out of file descriptors, a client is turned away", self.name)
         self.spare.close()
         try:
             sock, _ = self.sock.accept()
             sock.close()
+            self.spare = _spare_descriptor()
         except OSError:
-            pass
-        self.spare = _spare_descriptor()
+            pass                        # somebody else took the descriptor: there is no spare now
 
     def _sweep(self) -> None:
         now = self.loop.time()
@@ -137,7 +139,7 @@ class Listener:
                 connection.refuse(
                     TimeoutError(f"half a frame, and nothing more for {now - stalled:.0f} s")
                 )
-            elif not connection.held() and now - connection.active_at > self.idle_seconds:
+            elif now - connection.active_at > self.idle_seconds and not connection.held():
                 connection.close()
             elif now - connection.active_at > SWEEP_SECONDS:
                 connection.trim()

@@ -29,6 +29,7 @@ from ottla.replication.controller_features import finalise_features
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.replicas import Replicas
 from ottla.replication.standalone import StandaloneStore
+from ottla.wire.errors import StorageFailed
 
 log = logging.getLogger("ottla.server")
 
@@ -43,6 +44,7 @@ class Server:
         self.disk = disk or Disk()
         self.clock = clock or Clock()
         self.listeners: list[Listener] = []
+        self.housekeeping: Housekeeping | None = None
 
     async def start(self) -> None:
         """Open the logs, fold the metadata, then listen."""
@@ -61,6 +63,7 @@ class Server:
         self.replicas = Replicas(
             config.node_id, self.storage, config.topic_log_config, config.ottla_acks_all_flush
         )
+        self.storage.on_failure = self._directory_failed
         self.flusher = Flusher(loop)
         self.broker = BrokerContext(
             config.node_id, config, self.clock, self.replicas, self.flusher, self.metadata_log
@@ -70,16 +73,31 @@ class Server:
         self.coordinators.follow(MetadataImage.empty(), self.metadata_log.image)
         self.metadata_log.subscribe(self.replicas.follow)
         self.metadata_log.subscribe(self.coordinators.follow)
+        try:
+            await self._open_doors(loop)
+        except Exception:
+            # Everything is recovered by now: the next start need not do that again.
+            await self.stop()
+            raise
+        self.housekeeping = Housekeeping(self.broker, self.storage, loop)
+
+    async def _open_doors(self, loop: asyncio.AbstractEventLoop) -> None:
         await self.metadata_log.decide(
             finalise_features, {name: high for name, (_, high) in SUPPORTED_FEATURES.items()}
         )
         self._listen(loop)
         await self.metadata_log.register_broker(
-            config.node_id,
+            self.config.node_id,
             [(listener.name, *self.advertised(listener)) for listener in self.listeners],
-            config.broker_rack,
+            self.config.broker_rack,
         )
-        self.housekeeping = Housekeeping(self.broker, self.storage, loop)
+
+    def _directory_failed(self, path: str, reason: str) -> None:
+        """Nobody waits any longer for what a failed directory will not do."""
+        log.error("log directory %s is offline until a restart: %s", path, reason)
+        for partition in self.replicas:
+            if partition.log.offline is not None:
+                partition.give_up()
 
     def _check_unknown_partitions(self) -> None:
         """Refuse to begin a new cluster beside records of an old one."""
@@ -120,7 +138,8 @@ class Server:
             listener.stop_accepting()
         for listener in self.listeners:
             listener.close()
-        self.housekeeping.close()
+        if self.housekeeping is not None:
+            self.housekeeping.close()
         self.coordinators.close()
         self.flusher.close()
         self.metadata_log.close()
@@ -160,7 +179,7 @@ def run(properties: str | None, overrides: list[str]) -> int:
     _raise_descriptor_limit()
     try:
         asyncio.run(_serve(config))
-    except (OSError, StorageRefused) as error:
+    except (OSError, StorageRefused, StorageFailed) as error:
         print(f"ottla: {error}", file=sys.stderr)
         return 1
     return 0

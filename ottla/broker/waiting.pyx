@@ -45,9 +45,8 @@ cdef class PendingReply:
             return 0
         for item in self.promises:
             promise = <AckPromise>item
-            if promise.partition.high_watermark < promise.required:
+            if promise.partition.break_promise(promise):
                 store_int16(self.frame.data + promise.error_at, REQUEST_TIMED_OUT)
-                promise.partition.break_promise(promise)
         self.open_promises = 1
         return self.promise_ended()
 

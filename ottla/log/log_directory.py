@@ -66,12 +66,9 @@ class LogDirectory:
     def identify(self, node_id: int, cluster_id: str | None) -> None:
         """Check in `meta.properties` whose directory this is; write that file where it is missing.
 
-        Raises StorageRefused if it is another node's or cluster's.
+        Raises StorageRefused if it is another node's or cluster's, or does not say whose.
         """
-        try:
-            known = checkpoints.decode_properties(self.disk.read_bytes(self.file(META)))
-        except FileNotFoundError:
-            known = {}
+        known = self.known_ids()
         self.expect(known, "node.id", str(node_id))
         if cluster_id is not None:
             self.expect(known, "cluster.id", cluster_id)
@@ -86,6 +83,22 @@ class LogDirectory:
         if known != properties:
             data = checkpoints.encode_properties(properties)
             self.disk.write_atomically(self.file(META), data)
+
+    def known_ids(self) -> dict[str, str]:
+        """What `meta.properties` says. A damaged one is no reason to become another cluster."""
+        try:
+            known = checkpoints.decode_properties(self.disk.read_bytes(self.file(META)))
+        except FileNotFoundError:
+            return {}
+        except UnicodeDecodeError:
+            known = {}
+        whose = known.get("node.id") or known.get("broker.id")
+        if whose and known.get("cluster.id") and known.get("version", "1") in ("0", "1"):
+            return known
+        raise StorageRefused(
+            f"{self.file(META)} is damaged: version=1, node.id and cluster.id have to be in it. "
+            "Bring it back from a backup or another log directory, without its directory.id."
+        )
 
     def expect(self, known: dict[str, str], key: str, value: str) -> None:
         found = known.get(key, known.get("broker.id") if key == "node.id" else None)

@@ -15,6 +15,7 @@ cdef class LogSlice:
     cdef readonly int64_t position      # of the first byte in the file
     cdef readonly Py_ssize_t size       # in bytes, 0 when there is nothing to read
     cdef readonly int64_t first_offset  # the one that was asked for
+    cdef readonly bint ends_segment     # it stops where the segment does, not the log
 
 
 cdef class PartitionLog:

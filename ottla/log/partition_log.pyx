@@ -324,6 +324,7 @@ cdef class PartitionLog:
                 return slice
             size_max = batch_size
         slice.size = min(room, <int64_t>size_max)
+        slice.ends_segment = slice.size == room and number + 1 < len(self.segments)
         slice.position = start
         slice.file = segment.opened()
         return slice

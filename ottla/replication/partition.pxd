@@ -35,5 +35,5 @@ cdef class Partition:
     cdef int advance(self, int64_t offset) except -1
     cdef int64_t readable_end(self, bint committed_only) except -1
     cdef int promise(self, Promise promise) except -1
-    cdef int break_promise(self, Promise promise) except -1
+    cdef bint break_promise(self, Promise promise) except -1
     cdef int check_leader(self, int32_t client_epoch) except -1

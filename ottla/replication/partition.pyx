@@ -10,6 +10,7 @@ cut could take back.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from ottla.log.partition_log cimport PartitionLog
+from ottla.wire.batch cimport last_offset_delta
 
 from ottla.wire.errors import (
     FencedLeaderEpoch, NotLeaderOrFollower, StorageFailed, UnknownLeaderEpoch,
@@ -64,6 +65,9 @@ cdef class Partition:
             # A duplicate's first copy may still wait for its flush, and so must its reply.
             if not self.log.duplicate:
                 self.flush_wanted_upto = self.log.log_end_offset
+            elif self.log.recovery_point <= base + last_offset_delta(batch) < self.high_watermark:
+                # Read back after a crash it is readable before it is flushed, but not acknowledged.
+                self.log.flush()
         elif self.flush_wanted_upto <= self.high_watermark:
             self.advance(self.log.log_end_offset)
         return base
@@ -122,10 +126,12 @@ cdef class Partition:
         self.promises.insert(at, promise)
         return 0
 
-    cdef int break_promise(self, Promise promise) except -1:
-        if promise in self.promises:
-            self.promises.remove(promise)
-        return 0
+    cdef bint break_promise(self, Promise promise) except -1:
+        """Take back a promise; False if it has been kept, or given up, already."""
+        if promise not in self.promises:
+            return False
+        self.promises.remove(promise)
+        return True
 
     cdef int check_leader(self, int32_t client_epoch) except -1:
         """Refuse a client that believes in another leader epoch (KIP-320); -1: it does not say."""
@@ -148,6 +154,10 @@ cdef class Partition:
     def close(self):
         """Let go of everybody who waits here; they find the partition gone."""
         self.led_here = False
+        self.give_up()
+
+    def give_up(self):
+        """Nothing that waits here will come: break the promises, and have the watchers look."""
         promises, self.promises = self.promises, []
         for promise in promises:
             (<Promise>promise).kept(self)

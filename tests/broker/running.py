@@ -6,11 +6,13 @@ import asyncio
 import socket
 import struct
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ottla.broker.config import BrokerConfig
 from ottla.broker.server import Server
+from ottla.log.disk import Disk
 from ottla.wire.apis import APIS
 from ottla.wire.headers import RequestHeader, response_header_size
 
@@ -21,7 +23,8 @@ TIMEOUT_SECONDS = 20.0
 class RunningBroker:
     """A Server on its own loop in a thread, on a free port of the loopback address."""
 
-    def __init__(self, data: Path, **overrides: object) -> None:
+    def __init__(self, data: Path, disk: Disk | None = None, **overrides: object) -> None:
+        self.disk = disk
         settings = {
             "listeners": "PLAINTEXT://127.0.0.1:0",
             "log.dirs": str(data),
@@ -36,13 +39,21 @@ class RunningBroker:
         self.address = ("127.0.0.1", self.port)
 
     async def _start(self) -> Server:
-        server = Server(self.config)
+        server = Server(self.config, self.disk)
         await server.start()
         return server
 
     def run(self, coroutine: Any) -> Any:
         """Run something on the broker's own loop and return its result."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(TIMEOUT_SECONDS)
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call something on the broker's own loop and return its result."""
+
+        async def called() -> Any:
+            return function(*arguments)
+
+        return self.run(called())
 
     def stop(self) -> None:
         """Stop cleanly, as SIGTERM does."""

@@ -100,3 +100,20 @@ def test_a_client_is_refused_with_what_is_wrong_about_its_leader(log: PartitionL
     part.lead(1, 4, False)
     with pytest.raises(NotLeaderOrFollower):
         part.require_leader(4)
+
+
+def test_a_retry_of_what_a_crash_left_unflushed_is_acknowledged_after_a_flush(
+    tmp_path: Path,
+) -> None:
+    numbered = build_batch(
+        [Record(offset=0, timestamp=1, key=None, value=b"v")],
+        producer_id=7, producer_epoch=0, base_sequence=0,
+    )  # fmt: skip
+    before = partition(PartitionLog.open(Disk(), Clock(), str(tmp_path / "t-0")))
+    before.append_bytes(numbered)
+    # The process ends here: the batch is in the page cache only.
+    found = PartitionLog.open(Disk(), Clock(), str(tmp_path / "t-0"))
+    after = partition(found)
+    assert (after.high_watermark, found.recovery_point) == (1, 0)
+    assert after.append_bytes(numbered) == 0
+    assert found.recovery_point == 1

@@ -39,6 +39,7 @@ cdef enum:
     NO_SESSION = 0
     INITIAL_EPOCH = 0
     FINAL_EPOCH = -1
+    RESPONSE_SIZE_MAX = 1 << 30
     DEBUG_REPLICA = -2                  # a tool that reads past the high watermark
 
 
@@ -56,7 +57,8 @@ cdef class Fetching:
     def __init__(self, broker, choose_session_id):
         self.broker = broker
         self.by_name, self.by_id = broker.replicas.by_name, broker.replicas.by_id
-        self.response_size_max = broker.config.fetch_max_bytes
+        # Lengths in a reply have 31 bits, and there is more in it than records.
+        self.response_size_max = min(broker.config.fetch_max_bytes, RESPONSE_SIZE_MAX)
         self.sessions = FetchSessionCache(
             broker.config.max_incremental_fetch_session_cache_slots, choose_session_id)
 
@@ -72,6 +74,7 @@ cdef class Fetching:
         fetch.size_max = self.response_size_max
         if version >= 3:
             fetch.size_max = min(request.read_int32(), fetch.size_max)
+        fetch.size_min = min(fetch.size_min, fetch.size_max)
         fetch.committed_only = version >= 4 and request.read_int8() == 1
         fetch.session_id, fetch.session_epoch = NO_SESSION, FINAL_EPOCH
         if version >= 7:
@@ -215,6 +218,8 @@ cdef class Fetching:
             total += got
             if item.error != 0 or item.diverging_epoch >= 0:
                 due = True
+            if item.slice is not None and item.slice.ends_segment:
+                due = True                      # waiting brings no more: a read stays in a segment
             if fetch.incremental and got == 0 and self.as_told(item):
                 # Nothing new: it comes back to the list when it moves. What waits for room stays.
                 if item.partition is not None and item.fetch_offset >= self.readable(fetch, item):
@@ -245,7 +250,7 @@ cdef class Fetching:
         item.high_watermark = item.last_stable_offset = item.log_start = -1
         try:
             if item.partition is None or not item.partition.led_here:
-                self.find(item)
+                self.find_again(fetch, item)
             if item.partition is None:
                 if fetch.version >= 13 and item.topic not in self.by_id:
                     raise UnknownTopicId("no topic has this id")
@@ -267,18 +272,38 @@ cdef class Fetching:
             item.last_stable_offset = partition.readable_end(True)
             item.log_start = partition.log.log_start_offset
             if fetch.committed_only:
-                item.aborted = partition.log.aborted_transactions(
-                    item.fetch_offset, item.last_stable_offset)
+                item.aborted = [] if item.slice is None or item.slice.size == 0 else (
+                    partition.log.aborted_transactions(item.fetch_offset, item.last_stable_offset))
         except ProtocolError as error:
-            item.error = int(error.code)
-            if item.error == STORAGE_ERROR and fetch.version <= 5:
-                item.error = NOT_LEADER                 # which these clients know, and retry
+            self.refuse(fetch, item, int(error.code))
+        except OSError as error:
+            self.refuse(fetch, item, STORAGE_ERROR)
+            log.error("%r could not be read: %s", item.partition, error)
         except Exception:
-            item.error = UNKNOWN_SERVER_ERROR
+            self.refuse(fetch, item, UNKNOWN_SERVER_ERROR)
             log.exception("fetch from %r failed", item.partition)
         if item.converted is not None:
             return len(item.converted)
         return 0 if item.slice is None else item.slice.size
+
+    cdef int refuse(self, Fetch fetch, FetchItem item, int16_t code) except -1:
+        """Answer an item with an error and no records."""
+        if code == STORAGE_ERROR and fetch.version <= 5:
+            code = NOT_LEADER                           # which these clients know, and retry
+        item.error, item.slice, item.converted, item.aborted = code, None, None, None
+        return 0
+
+    cdef int find_again(self, Fetch fetch, FetchItem item) except -1:
+        """The partition was not here, or is led here no more: a topic comes, goes, comes anew."""
+        cdef Partition before = item.partition
+        if fetch.session is not None:
+            fetch.session.release(item)
+        self.find(item)
+        if fetch.session is not None:
+            fetch.session.watch(item)
+        elif fetch.watching and item.partition is not before:
+            fetch.size_min = 0                          # it watches the other one: answer now
+        return 0
 
     cdef int find(self, FetchItem item) except -1:
         cdef list partitions
@@ -350,6 +375,17 @@ cdef class Fetching:
         return 0
 
     cdef int write_item(self, Fetch fetch, FetchItem item, Reply reply) except -1:
+        cdef Py_ssize_t start = reply.size, ranges = len(reply.ranges)
+        try:
+            self.write_found(fetch, item, reply)
+        except OSError as error:
+            log.error("%r could not be read: %s", item.partition, error)
+            reply.cut(start, ranges)
+            self.refuse(fetch, item, STORAGE_ERROR)
+            self.write_found(fetch, item, reply)
+        return 0
+
+    cdef int write_found(self, Fetch fetch, FetchItem item, Reply reply) except -1:
         cdef int version = fetch.version
         cdef bint flexible = version >= 12
         cdef Py_ssize_t size = 0 if item.slice is None else item.slice.size

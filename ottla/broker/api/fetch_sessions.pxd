@@ -39,6 +39,7 @@ cdef class FetchSession(Watcher):
     cdef double created_at, used_at
 
     cdef int put(self, FetchItem item) except -1
+    cdef int watch(self, FetchItem item) except -1
     cdef int release(self, FetchItem item) except -1
     cdef int forget(self, object key) except -1
     cdef int to_the_end(self, FetchItem item) except -1

@@ -44,7 +44,11 @@ cdef class FetchSession(Watcher):
             self.release(before)
         self.items[key] = item
         self.changed[key] = item
-        if item.partition is not None:
+        return self.watch(item)
+
+    cdef int watch(self, FetchItem item) except -1:
+        """Have an item of this session told where its partition moves."""
+        if item.partition is not None and self.items.get((item.topic, item.index)) is item:
             self.by_partition[item.partition] = item
             item.partition.watch(self)
         return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterable
 
@@ -10,6 +11,7 @@ from ottla.broker.dispatch import handles
 from ottla.replication.partition import Partition
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import (
+    ErrorCode,
     InvalidRequest,
     NotLeaderOrFollower,
     ProtocolError,
@@ -22,6 +24,8 @@ from ottla.wire.messages import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
+
+log = logging.getLogger("ottla.offsets")
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
@@ -87,6 +91,9 @@ def _list_partition(
                 answer.leader_epoch = epoch
     except ProtocolError as error:
         answer.error_code = int(error.code)
+    except OSError as error:
+        log.error("%s-%d could not be read: %s", topic, item.partition_index, error)
+        answer.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
     return answer
 
 

@@ -1,0 +1,167 @@
+"""Connections that are held up, by us or by their clients: none of them hangs, storms or stays."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.wire.messages import ApiVersionsRequest, DeleteTopicsRequest
+from tests.broker.produce_fetch import batch, fetch, fetch_request, produce, values
+from tests.broker.running import RunningBroker, WireClient
+from tests.broker.test_fetch_sessions import session_fetch, told
+from tests.broker.test_server import create
+
+
+def pass_time(broker: RunningBroker, seconds: float) -> None:
+    """Let the loop's clock jump, and what is due then happen."""
+    loop = broker.loop
+    before: Callable[[], float] = loop.time
+
+    def jump() -> None:
+        loop.time = lambda: before() + seconds  # type: ignore[method-assign]
+
+    broker.call(jump)
+    # Timers that are due run in the next turn, what they schedule in those after it.
+    for _ in range(5):
+        broker.call(lambda: None)
+
+
+def stuck(broker: RunningBroker) -> bool:
+    """Whether a client does not take its replies."""
+    return any(each.writing for each in broker.server.listeners[0].connections)
+
+
+def connections(broker: RunningBroker) -> int:
+    return len(broker.server.listeners[0].connections)
+
+
+def test_garbage_behind_a_waiting_fetch_closes_the_connection_at_once(
+    client: WireClient, topic: str
+) -> None:
+    client.send(fetch_request(topic, max_wait_ms=60_000), 11)
+    client.send_bytes(b"\xff" * 200_000)
+    client.socket.settimeout(5)
+    assert client.is_closed()
+
+
+def test_a_connection_is_not_idle_while_it_waits_for_us(data: Path) -> None:
+    with RunningBroker(data) as broker, WireClient(broker.address) as client:
+        create(client, "t")
+        sent = client.send(fetch_request("t", max_wait_ms=900_000), 11)
+        while not held(broker):
+            pass
+        pass_time(broker, 901)
+        assert client.answer(sent).responses[0].partitions[0].error_code == 0
+        pass_time(broker, 6)
+        assert client.call(ApiVersionsRequest(), 0).error_code == 0
+
+
+def held(broker: RunningBroker) -> bool:
+    """Whether a request waits for the broker."""
+    return bool(broker.call(lambda: any(c.held() for c in broker.server.listeners[0].connections)))
+
+
+def test_a_client_that_never_reads_is_closed_when_it_is_idle(data: Path) -> None:
+    with RunningBroker(data) as broker, WireClient(broker.address) as client:
+        create(client, "t")
+        produce(client, "t", batch(b"x" * 900_000))
+        for _ in range(40):
+            client.send(fetch_request("t"), 11)
+        while not broker.call(stuck, broker):
+            pass
+        pass_time(broker, 601)
+        pass_time(broker, 6)
+        assert broker.call(connections, broker) == 0
+
+
+def test_a_session_follows_a_topic_that_comes_after_it(broker: RunningBroker, topic: str) -> None:
+    later = topic + "-later"
+    with WireClient(broker.address) as client, WireClient(broker.address) as admin:
+        client.socket.settimeout(5)
+        first = session_fetch(client, later, 0, 0, {0: 0})
+        create(admin, later)
+        produce(admin, later, batch(b"a"))
+        assert told(session_fetch(client, later, first.session_id, 1, {})) == {0: [b"a"]}
+        assert told(session_fetch(client, later, first.session_id, 2, {0: 1})) == {}
+        produce(admin, later, batch(b"b"))
+        assert told(session_fetch(client, later, first.session_id, 3, {})) == {0: [b"b"]}
+
+
+def test_a_session_follows_a_topic_that_is_made_anew(broker: RunningBroker, topic: str) -> None:
+    with WireClient(broker.address) as client, WireClient(broker.address) as admin:
+        first = session_fetch(client, topic, 0, 0, {0: 0})
+        session_fetch(client, topic, first.session_id, 1, {})
+        for epoch in (2, 5):
+            admin.call(DeleteTopicsRequest(topic_names=[topic], timeout_ms=10_000), 4)
+            create(admin, topic)
+            session_fetch(client, topic, first.session_id, epoch, {})
+            session_fetch(client, topic, first.session_id, epoch + 1, {})
+            produce(admin, topic, batch(b"new"))
+            answer = session_fetch(client, topic, first.session_id, epoch + 2, {})
+            assert told(answer) == {0: [b"new"]}
+
+
+def test_a_waiting_fetch_ends_when_its_topic_is_deleted(broker: RunningBroker, topic: str) -> None:
+    with WireClient(broker.address) as client, WireClient(broker.address) as admin:
+        sent = client.send(fetch_request(topic, max_wait_ms=60_000), 11)
+        admin.call(DeleteTopicsRequest(topic_names=[topic], timeout_ms=10_000), 4)
+        answer = client.answer(sent).responses[0].partitions[0]
+        assert answer.error_code == 3
+
+
+def test_nothing_watches_a_partition_after_its_clients_are_gone(data: Path) -> None:
+    with RunningBroker(data) as broker:
+        with WireClient(broker.address) as client:
+            create(client, "t")
+            client.send(fetch_request("t", max_wait_ms=60_000), 11)
+            while not held(broker):
+                pass
+        while broker.call(connections, broker):
+            pass
+        with WireClient(broker.address) as client:
+            assert produce(client, "t", batch(b"v")).error_code == 0
+            assert values(fetch(client, "t")) == [b"v"]
+
+
+def test_min_bytes_above_max_bytes_waits_for_no_more_than_max_bytes(
+    client: WireClient, topic: str
+) -> None:
+    for _ in range(3):
+        produce(client, topic, batch(b"x" * 1_000))
+    client.socket.settimeout(5)
+    answer = fetch(client, topic, max_wait_ms=60_000, min_bytes=1 << 30, max_bytes=2_000)
+    assert len(values(answer)) == 1
+
+
+def test_a_fetch_at_the_end_of_a_segment_does_not_wait(
+    client: WireClient, topic: str, broker: RunningBroker
+) -> None:
+    produce(client, topic, batch(b"old"))
+    partition: Any = broker.server.replicas.partition(topic, 0)
+    broker.call(partition.log.roll)
+    produce(client, topic, batch(b"new" * 1_000))
+    client.socket.settimeout(5)
+    answer = fetch(client, topic, max_wait_ms=60_000, min_bytes=3_000)
+    assert values(answer) == [b"old"]
+
+
+@pytest.mark.parametrize("size", range(1, 9))
+def test_a_frame_too_short_for_a_header_closes_the_connection(
+    client: WireClient, size: int
+) -> None:
+    client.send_bytes(struct.pack(">i", size) + bytes(size))
+    assert client.is_closed()
+
+
+@pytest.mark.parametrize("size", [0, -1, -(2**31)])
+def test_odd_sizes_in_a_fetch_give_one_batch(client: WireClient, topic: str, size: int) -> None:
+    produce(client, topic, batch(b"a"))
+    produce(client, topic, batch(b"b"))
+    answer = fetch(
+        client, topic, max_wait_ms=size, min_bytes=size, max_bytes=size, partition_max_bytes=size
+    )
+    assert values(answer) == [b"a"]

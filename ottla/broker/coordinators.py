@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from ottla.broker.context import BrokerContext
+from ottla.broker.context import BrokerContext, RequestContext
 from ottla.broker.group_coordinator import GroupCoordinator
 from ottla.broker.log_coordinator import LogCoordinator, S
 from ottla.broker.transaction_coordinator import TransactionCoordinator
@@ -45,6 +45,35 @@ async def answer_of(
     future: asyncio.Future[Any] = coordinator.loop.create_future()
     coordinator.runtime.change(key, operation, deliver_to(future), producer)
     return await future
+
+
+def answer_later(
+    context: RequestContext,
+    coordinator: LogCoordinator[S],
+    key: str,
+    operation: Callable[[S, Result], Any],
+    respond: Callable[[Any], Any],
+) -> asyncio.Future[bytes]:
+    """The same for a handler that is no coroutine: the body of the response, or what it will be.
+
+    `respond` makes the response of the operation's reply or of the ProtocolError that refused it.
+    A task, its steps and their turns of the loop would cost as much as the commit itself.
+    """
+    future: asyncio.Future[bytes] = coordinator.loop.create_future()
+
+    def answer(reply: Any) -> None:
+        if future.done():
+            return  # the client has gone
+        try:
+            future.set_result(respond(reply).encode(context.version))
+        except Exception as error:
+            future.set_exception(error)
+
+    try:
+        coordinator.runtime.change(key, operation, answer)
+    except ProtocolError as error:
+        answer(error)
+    return future
 
 
 def deliver_to(future: asyncio.Future[Any]) -> Callable[[Any], None]:

@@ -7,6 +7,7 @@ their ranges here.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
@@ -76,6 +77,10 @@ def serve(context: RequestContext, body: bytes) -> bytes | Awaitable[bytes]:
         return _finish(handler, request, context)
     try:
         response = handler.function(request, context)
+        if isinstance(response, asyncio.Future):
+            # A handler that waits without a coroutine, where that is worth it: the future is of
+            # the body's bytes (`coordinators.answer_later`).
+            return response.result() if response.done() else response
     except ProtocolError as error:
         response = error_response(context, error)
     except Exception:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTION_TOPIC = "__transaction_state"
 
@@ -20,6 +22,7 @@ def java_hash(text: str) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
+@lru_cache(maxsize=1 << 14)
 def partition_for(key: str, partitions: int) -> int:
     """Kafka's `abs(hashCode) % partitions`, where abs of the smallest integer counts as 0."""
     value = java_hash(key)

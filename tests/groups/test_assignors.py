@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 from ottla.groups.assignors import ASSIGNORS, Assignments, Subscriber, range_, uniform
 from ottla.groups.cluster import Topic
 
-TOPICS = {name: Topic(name, name.encode() * 16, count) for name, count in zip("abc", (5, 3, 8))}
+TOPICS = {
+    name: Topic(name, name.encode() * 16, count)
+    for name, count in {"a": 5, "b": 3, "c": 8}.items()
+}
 
 members = st.dictionaries(
     st.sampled_from(["m1", "m2", "m3", "m4", "m5"]),

@@ -29,6 +29,7 @@ from ottla.groups.records import (
     TargetMemberValue,
 )
 from ottla.wire.errors import MalformedMessage
+from ottla.wire.messages import OffsetCommitValue
 
 names = st.text(max_size=20)
 maybe = st.none() | names
@@ -93,6 +94,20 @@ def test_an_offset_has_the_bytes_that_kafka_writes() -> None:
     assert encoded.hex(" ") == (
         "00 03 00 00 00 00 00 00 00 05 00 00 00 03 00 01 6d 00 00 00 00 00 00 01 02"
     )
+
+
+@given(int64, int32, st.text(max_size=200), int64, ids)
+def test_offsets_have_the_bytes_of_their_schema(
+    offset: int, leader_epoch: int, metadata: str, commit_ms: int, topic_id: bytes
+) -> None:
+    value = CommittedOffset(offset, leader_epoch, metadata, commit_ms, topic_id=topic_id)
+    _, encoded = encode_record(Record(OffsetKey("g", "t", 7), value))
+    version = 3 if topic_id == bytes(16) else 4
+    message = OffsetCommitValue(
+        offset=offset, leader_epoch=leader_epoch, metadata=metadata,
+        commit_timestamp=commit_ms, topic_id=topic_id,
+    )
+    assert encoded == version.to_bytes(2, "big") + message.encode(version)
 
 
 def test_an_offset_with_its_own_retention_is_of_version_1() -> None:

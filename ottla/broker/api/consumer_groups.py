@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 
 from ottla.broker.api.group_admin import authorized_operations
 from ottla.broker.context import RequestContext
-from ottla.broker.coordinators import answer_of
+from ottla.broker.coordinators import answer_later
 from ottla.broker.dispatch import handles
 from ottla.groups.cluster import Cluster
 from ottla.groups.consumer import ConsumerGroup, ConsumerMember
@@ -28,9 +29,9 @@ CONSUMER_MEMBER, CLASSIC_MEMBER = 1, 0
 
 
 @handles(ApiKey.CONSUMER_GROUP_HEARTBEAT, versions=range(0, 2))
-async def consumer_group_heartbeat(
+def consumer_group_heartbeat(
     request: ConsumerGroupHeartbeatRequest, context: RequestContext
-) -> ConsumerGroupHeartbeatResponse:
+) -> asyncio.Future[bytes]:
     """Join, leave, or learn what to give up and what to take."""
     topics, owned = request.subscribed_topic_names, request.topic_partitions
     beat = Beat(
@@ -50,12 +51,19 @@ async def consumer_group_heartbeat(
         f"/{context.client_host}",
         context.version,
     )
-    reply: Beaten = await answer_of(
+    return answer_later(
+        context,
         context.broker.coordinators.groups,
         request.group_id,
         lambda shard, result: shard.beat(beat, result),
+        _heartbeat_response,
     )
+
+
+def _heartbeat_response(reply: Beaten | ProtocolError) -> ConsumerGroupHeartbeatResponse:
     made = ConsumerGroupHeartbeatResponse
+    if isinstance(reply, ProtocolError):
+        return made(error_code=int(reply.code), error_message=reply.message or None)
     return made(
         member_id=reply.member_id,
         member_epoch=reply.member_epoch,

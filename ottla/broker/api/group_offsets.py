@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ottla.broker.context import RequestContext
-from ottla.broker.coordinators import answer_of
+from ottla.broker.coordinators import answer_later, answer_of
 from ottla.broker.dispatch import handles
 from ottla.groups.offset_requests import Commit, FetchedOffset, OffsetToCommit
 from ottla.wire.apis import ApiKey
@@ -25,9 +25,9 @@ NO_ID = bytes(16)
 
 
 @handles(ApiKey.OFFSET_COMMIT, versions=range(0, 11))
-async def offset_commit(
+def offset_commit(
     request: OffsetCommitRequest, context: RequestContext
-) -> OffsetCommitResponse:
+) -> OffsetCommitResponse | asyncio.Future[bytes]:
     """Commit offsets of partitions that exist; the others are told one by one."""
     topics = context.broker.image.topics
     response = OffsetCommitResponse(topics=[])
@@ -62,9 +62,23 @@ async def offset_commit(
             )
     if not offsets and response.topics:
         return response
-    for answer, code in zip(answers, await _commit(request, offsets, context), strict=True):
-        answer.error_code = int(code)
-    return response
+    commit = _commit(request, offsets, context.version)
+
+    def respond(reply: list[ErrorCode] | ProtocolError) -> OffsetCommitResponse:
+        if isinstance(reply, ProtocolError):
+            reply = [commit_code(reply.code)] * len(answers)
+        for answer, code in zip(answers, reply, strict=True):
+            if code:
+                answer.error_code = int(code)
+        return response
+
+    return answer_later(
+        context,
+        context.broker.coordinators.groups,
+        request.group_id,
+        lambda shard, result: shard.commit(commit, result),
+        respond,
+    )
 
 
 def _answered_topic(
@@ -83,27 +97,18 @@ def _answered_topic(
     return answered, known.name, len(known.partitions), known.topic_id
 
 
-async def _commit(
-    request: OffsetCommitRequest, offsets: list[OffsetToCommit], context: RequestContext
-) -> list[ErrorCode]:
-    commit = Commit(
+def _commit(
+    request: OffsetCommitRequest, offsets: list[OffsetToCommit], version: int
+) -> Commit:
+    return Commit(
         request.group_id,
         offsets,
-        request.member_id if context.version >= 1 else "",
+        request.member_id if version >= 1 else "",
         request.group_instance_id,
-        request.generation_id_or_member_epoch if context.version >= 1 else -1,
-        request.retention_time_ms if 2 <= context.version <= 4 else -1,
-        context.version,
+        request.generation_id_or_member_epoch if version >= 1 else -1,
+        request.retention_time_ms if 2 <= version <= 4 else -1,
+        version,
     )
-    try:
-        codes: list[ErrorCode] = await answer_of(
-            context.broker.coordinators.groups,
-            request.group_id,
-            lambda shard, result: shard.commit(commit, result),
-        )
-        return codes
-    except ProtocolError as error:
-        return [commit_code(error.code)] * len(offsets)
 
 
 def commit_code(code: ErrorCode) -> ErrorCode:

@@ -69,7 +69,12 @@ cdef class PartitionLog:
             open_files = OpenFiles()
         loaded = recovery.load(
             disk, clock, directory, config, open_files, recovery_point, log_start_offset, clean)
-        return PartitionLog(disk, clock, directory, loaded, config, open_files, topic_id)
+        log = PartitionLog(disk, clock, directory, loaded, config, open_files, topic_id)
+        if log.log_end_offset < log_start_offset and log.offline is None:
+            # A power cut took the rest of what had been deleted. Its offsets are not used again:
+            # the checkpoint would hide what got them once more.
+            log.truncate_fully_and_start_at(log_start_offset)
+        return log
 
     def __repr__(self):
         return f"PartitionLog({self.directory}, {self.log_start_offset}..{self.log_end_offset})"

@@ -1,0 +1,91 @@
+"""Long-running programs on Kafka's own jars: started, killed and started again like a broker."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from compat_tests.requirements import PEER_DIR, ROOT, java, missing, program
+
+WAIT_SECONDS = 60
+# Much of such a short life is compiling: the first compiler only, and one thread for the heap.
+OPTIONS = ("-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+
+
+@cache
+def peer_jars() -> Path:
+    """The folder with the jars of Apache Kafka 4.3.1, its Streams and its Connect."""
+    java()
+    if subprocess.run([PEER_DIR / "setup.sh"], capture_output=True).returncode != 0:
+        missing("Kafka's own jars are not there")
+    default = Path(os.environ.get("TMPDIR", "/tmp")) / "kafka-peer"
+    return Path(os.environ.get("KAFKA_PEER_DIR", default)) / "libs"
+
+
+@cache
+def compiled(name: str) -> Path:
+    """The classes of `java_streams/<name>.java`, compiled once a run."""
+    classes = Path(tempfile.mkdtemp(prefix="ottla-classes-"))
+    source = ROOT / "compat_tests" / "java_streams" / f"{name}.java"
+    path = f"{peer_jars()}/*"
+    subprocess.run([program("javac"), "-nowarn", "-d", classes, "-cp", path, source], check=True)
+    return classes
+
+
+def wait_until(true: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> None:
+    """Return when something has become true; name it if it does not."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.1)
+
+
+class JavaProgram:
+    """One main class with its arguments; everything that it prints goes to one file."""
+
+    def __init__(self, directory: Path, *command: str, classes: Path | None = None) -> None:
+        self.directory = directory
+        self.log = directory / "java.log"
+        jars = f"{peer_jars()}/*"
+        path = jars if classes is None else f"{classes}{os.pathsep}{jars}"
+        log4j = peer_jars().parent / "log4j2-tools.properties"
+        logging = f"-Dlog4j2.configurationFile={log4j}"
+        self._command = [java(), *OPTIONS, logging, "-cp", path, *command]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it; nothing is waited for."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, stdout=log, stderr=log, cwd=self.directory
+            )
+
+    def kill(self) -> None:
+        """kill -9, if it runs."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def wait_until(self, true: Callable[[], bool], what: str) -> None:
+        """As the function of that name; a program that ends by itself fails the test at once."""
+
+        def checked() -> bool:
+            assert self._process is not None
+            status = self._process.poll()
+            assert status is None, f"ended with status {status}\n{self.tail()}"
+            return true()
+
+        try:
+            wait_until(checked, what)
+        except AssertionError as failure:
+            raise AssertionError(f"{failure}\n{self.tail()}") from None
+
+    def tail(self) -> str:
+        """The last lines that it printed."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-40:])

@@ -1,0 +1,249 @@
+"""Kafka Connect: a distributed worker, killed; MirrorMaker 2 between two brokers."""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource
+
+from compat_tests.brokers import Broker, free_port
+from compat_tests.jvms import JavaProgram
+
+pytestmark = pytest.mark.timeout(240)
+DISTRIBUTED = "org.apache.kafka.connect.cli.ConnectDistributed"
+MIRROR_MAKER = "org.apache.kafka.connect.mirror.MirrorMaker"
+LINES_A_ROUND = 5_000
+
+
+def properties(path: Path, settings: dict[str, object]) -> Path:
+    """Write a file of settings."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    return path
+
+
+class Worker:
+    """A distributed worker and its REST interface."""
+
+    def __init__(self, directory: Path, bootstrap: str) -> None:
+        name = f"connect-{os.getpid()}"
+        self._address = f"http://127.0.0.1:{free_port()}"
+        settings: dict[str, object] = {
+            "bootstrap.servers": bootstrap,
+            "group.id": name,
+            "config.storage.topic": f"{name}-configs",
+            "offset.storage.topic": f"{name}-offsets",
+            "status.storage.topic": f"{name}-status",
+            "offset.storage.partitions": 5,
+            "config.storage.replication.factor": 1,
+            "offset.storage.replication.factor": 1,
+            "status.storage.replication.factor": 1,
+            "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+            "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+            "listeners": self._address,
+            "exactly.once.source.support": "enabled",
+            "plugin.discovery": "service_load",
+            "offset.flush.interval.ms": 500,
+            "session.timeout.ms": 6000,
+            "heartbeat.interval.ms": 500,
+            "scheduled.rebalance.max.delay.ms": 0,
+            "consumer.session.timeout.ms": 6000,
+        }
+        file = properties(directory / "worker.properties", settings)
+        self.program = JavaProgram(directory, DISTRIBUTED, str(file))
+
+    def ask(self, method: str, path: str, body: dict[str, str] | None = None) -> object:
+        """What the worker answers; None while it cannot be asked."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(self._address + path, data, headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return json.load(answer)
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            return None
+
+    def connect(self, name: str, **settings: str) -> None:
+        """Create a connector as soon as the worker takes it."""
+        self.program.wait_until(
+            lambda: self.ask("PUT", f"/connectors/{name}/config", settings) is not None,
+            f"connector {name}",
+        )
+
+
+@pytest.fixture
+def worker(broker: Broker, tmp_path: Path) -> Iterator[Worker]:
+    worker = Worker(tmp_path / "worker", broker.bootstrap)
+    worker.program.start()
+    yield worker
+    worker.program.kill()
+
+
+def committed_values(bootstrap: str, topic: str) -> list[str]:
+    """The values of partition 0 as a reader of committed records sees them now."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "assigned-only",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    values = []
+    while (message := consumer.poll(30)) is not None and message.error() is None:
+        values.append(message.value().decode())
+    consumer.close()
+    return values
+
+
+def lines_of(first: int) -> list[str]:
+    """Lines that tell their number."""
+    return [f"line {number}" for number in range(first, first + LINES_A_ROUND)]
+
+
+def append(path: Path, lines: list[str]) -> None:
+    """Add lines to a file."""
+    with path.open("a") as file:
+        file.writelines(f"{text}\n" for text in lines)
+
+
+def test_a_killed_worker_goes_on_and_its_source_writes_every_line_once(
+    broker: Broker, new_topic: Callable[..., str], worker: Worker, tmp_path: Path
+) -> None:
+    topic, source, sink = new_topic("connect"), tmp_path / "source.txt", tmp_path / "sink.txt"
+    append(source, lines_of(0))
+    worker.connect(
+        f"source-{topic}",
+        **{
+            "connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector",
+            "file": str(source),
+            "topic": topic,
+            "tasks.max": "1",
+            "batch.size": "100",
+            "exactly.once.support": "required",
+        },
+    )
+    worker.connect(
+        f"sink-{topic}",
+        **{
+            "connector.class": "org.apache.kafka.connect.file.FileStreamSinkConnector",
+            "file": str(sink),
+            "topics": topic,
+            "tasks.max": "1",
+        },
+    )
+
+    def in_sink(lines: list[str]) -> bool:
+        return sink.exists() and set(lines) <= set(sink.read_text().splitlines())
+
+    worker.program.wait_until(lambda: in_sink(lines_of(0)[:100]), "the first lines in the sink")
+    worker.program.kill()
+    append(source, lines_of(LINES_A_ROUND))
+    worker.program.start()
+    everything = lines_of(0) + lines_of(LINES_A_ROUND)
+    worker.program.wait_until(lambda: in_sink(everything), "every line in the sink")
+    assert committed_values(broker.bootstrap, topic) == everything
+
+
+@pytest.fixture
+def other_broker(new_broker: Callable[..., Broker]) -> Iterator[Broker]:
+    broker = new_broker()
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+def test_mirror_maker_copies_records_settings_and_the_offsets_of_groups(
+    broker: Broker, other_broker: Broker, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    topic = new_topic("mirrored", retention_ms="123456789")
+    group = f"group-of-{topic}"
+    send(broker.bootstrap, topic, lines_of(0))
+    commit(broker.bootstrap, group, topic, LINES_A_ROUND)
+    ones = ("replication", "offset-syncs.topic.replication", "checkpoints.topic.replication",
+            "heartbeats.topic.replication", "config.storage.replication",
+            "offset.storage.replication", "status.storage.replication")  # fmt: skip
+    settings: dict[str, object] = {f"{name}.factor": 1 for name in ones}
+    settings |= {
+        "clusters": "here,there",
+        "here.bootstrap.servers": broker.bootstrap,
+        "there.bootstrap.servers": other_broker.bootstrap,
+        "here->there.enabled": "true",
+        "here->there.topics": topic,
+        "here->there.groups": group,
+        "there->here.enabled": "false",
+        "emit.checkpoints.interval.seconds": 1,
+        "sync.group.offsets.enabled": "true",
+        "sync.group.offsets.interval.seconds": 1,
+        "refresh.topics.interval.seconds": 2,
+        "refresh.groups.interval.seconds": 2,
+        "offset.flush.interval.ms": 500,
+        "plugin.discovery": "service_load",
+    }
+    file = properties(tmp_path / "mirror.properties", settings)
+    mirror = JavaProgram(tmp_path / "mirror", MIRROR_MAKER, str(file))
+    mirror.start()
+    try:
+        copy = f"here.{topic}"
+        there = other_broker.bootstrap
+        mirror.wait_until(lambda: copied(there, copy) == LINES_A_ROUND, "all records there")
+        assert committed_values(there, copy) == lines_of(0)
+        assert setting(there, copy, "retention.ms") == "123456789"
+        mirror.wait_until(lambda: committed(there, group, copy) > 0, "the group's offset there")
+    finally:
+        mirror.kill()
+
+
+def send(bootstrap: str, topic: str, values: list[str]) -> None:
+    """Produce to partition 0."""
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+    for value in values:
+        producer.produce(topic, value, partition=0)
+    assert producer.flush(30) == 0
+
+
+def as_member(bootstrap: str, group: str) -> Consumer:
+    """A consumer that commits and asks for offsets, and joins nothing."""
+    return Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+
+
+def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
+    """Commit an offset of partition 0."""
+    consumer = as_member(bootstrap, group)
+    consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    consumer.close()
+
+
+def committed(bootstrap: str, group: str, topic: str) -> int:
+    """The committed offset of partition 0, negative without one."""
+    consumer = as_member(bootstrap, group)
+    (at,) = consumer.committed([TopicPartition(topic, 0)], timeout=30)
+    consumer.close()
+    return int(at.offset)
+
+
+def copied(bootstrap: str, topic: str) -> int:
+    """How many records partition 0 holds; 0 without the topic."""
+    consumer = as_member(bootstrap, "watcher")
+    try:
+        if topic not in consumer.list_topics(timeout=30).topics:
+            return 0
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)[1])
+    finally:
+        consumer.close()
+
+
+def setting(bootstrap: str, topic: str, name: str) -> str:
+    """One setting of a topic."""
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    described = admin.describe_configs([resource])[resource].result(30)
+    return str(described[name].value)

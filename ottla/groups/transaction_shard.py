@@ -101,7 +101,8 @@ class TransactionShard:
             if value is None or value.state is not TransactionState.ONGOING:
                 raise
             told = error
-            self._fence(transactional_id, value, result, lambda: answer(told), answer)
+            fenced = transactions.fenced(value, result.wall_ms)
+            self._prepare(transactional_id, fenced, result, lambda: answer(told), answer)
             return
         result.records.append(TransactionRecord(transactional_id, value))
         result.reply(answer, value)
@@ -154,19 +155,12 @@ class TransactionShard:
         after = transactions.completed(value, result.wall_ms)
         self._prepare(transactional_id, value, result, lambda: answer(after), answer)
 
-    def _fence(
-        self,
-        transactional_id: str,
-        value: TransactionValue,
-        result: Result,
-        ended: Callable[[], Any] | None = None,
-        refused: Answer | None = None,
-    ) -> None:
+    def _time_out(self, transactional_id: str, value: TransactionValue, result: Result) -> None:
         # Should the log refuse the record, the transaction must not stay open for ever.
         interval_ms = self.settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
         result.set_timer(TIMEOUT, transactional_id, after_ms=interval_ms)
-        prepared = transactions.fenced(value, result.wall_ms)
-        self._prepare(transactional_id, prepared, result, ended, refused)
+        prepared = transactions.timed_out(value, result.wall_ms)
+        self._prepare(transactional_id, prepared, result, None, None)
 
     def _prepare(
         self,
@@ -243,7 +237,7 @@ class TransactionShard:
         elif key.kind == TIMEOUT:
             value = self.transactions.get(key.group_id)
             if value is not None and value.state is TransactionState.ONGOING:
-                self._fence(key.group_id, value, result)
+                self._time_out(key.group_id, value, result)
 
     def _expire(self, result: Result) -> None:
         """Forget ids that nobody used for transactional.id.expiration.ms."""

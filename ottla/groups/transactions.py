@@ -249,8 +249,23 @@ def _cannot_end(value: TransactionValue, commit: bool) -> InvalidTransactionStat
     return InvalidTransactionState(f"a transaction in {value.state.label} cannot be {wanted}")
 
 
+def timed_out(value: TransactionValue, wall_ms: int) -> TransactionValue:
+    """A transaction that was open for too long, prepared to abort.
+
+    Its producer is fenced, but may go on: to its own abort, or to its InitProducerId, this end
+    looks like one that it has asked for, and it is told the new epoch.
+    """
+    if value.is_exhausted:
+        return fenced(value, wall_ms)
+    return replace(
+        _prepared(value, False, wall_ms, client_version=EPOCH_PER_TRANSACTION),
+        epoch=value.epoch + 1,
+        last_epoch=value.epoch,
+    )
+
+
 def fenced(value: TransactionValue, wall_ms: int) -> TransactionValue:
-    """An open transaction prepared to abort without its producer's doing, which is fenced by it.
+    """An open transaction prepared to abort because another producer takes over.
 
     The epoch that it is fenced with is never given to anybody. An EndTxn of the fenced producer
     must not pass for a repetition, hence no client version.

@@ -209,7 +209,13 @@ def test_offsets_of_what_does_not_exist_are_refused_one_by_one(
     assert commit_offset(client, key, producer, "g", bytes(15) + b"x", 1, 6) is (
         ErrorCode.UNKNOWN_TOPIC_ID
     )
-    assert commit_offset(client, key, producer, "g", topic, 1, 4) is ErrorCode.INVALID_TXN_STATE
+    for version, refusal in (
+        (3, ErrorCode.INVALID_TXN_STATE), (4, ErrorCode.TRANSACTION_ABORTABLE)
+    ):
+        assert commit_offset(client, key, producer, "g", topic, 1, version) is refusal
+    for version in (3, 5):
+        code = commit_offset(client, key, producer, "", topic, 1, version)
+        assert code is ErrorCode.INVALID_GROUP_ID
 
 
 def test_brokers_ask_for_many_transactions_at_once(
@@ -371,4 +377,5 @@ def test_a_transaction_that_times_out_is_aborted(data: Path) -> None:
             client, "t", isolation_level=READ_COMMITTED, max_wait_ms=5_000, version=11
         )
         assert [a.producer_id for a in answer.aborted_transactions] == [producer.producer_id]
-        assert end(client, "x", producer, True, version=5) is ErrorCode.PRODUCER_FENCED
+        assert end(client, "x", producer, True, version=5) is ErrorCode.INVALID_TXN_STATE
+        assert end(client, "x", producer, True, version=4) is ErrorCode.PRODUCER_FENCED

@@ -277,8 +277,31 @@ def test_a_transaction_that_is_open_too_long_is_aborted_and_its_producer_fenced(
     bench.wait(1)
     assert bench.state() is S.COMPLETE_ABORT
     assert {(p, m.commits) for p, m in bench.markers} == {(A, False), (B, False)}
-    for v in (0, 2):
-        assert bench.end(producer, v=v) is ErrorCode.PRODUCER_FENCED
+    assert bench.check(producer, A) is ErrorCode.PRODUCER_FENCED
+    assert bench.end(producer) is ErrorCode.PRODUCER_FENCED
+
+
+def test_a_producer_that_was_too_slow_learns_its_epoch_by_its_abort_and_goes_on(
+    bench: TransactionBench,
+) -> None:
+    slow = bench.init(timeout_ms=5_000)
+    bench.add(slow, A, v=2)
+    bench.wait(5_000)
+    assert bench.end(slow, v=2) is ErrorCode.INVALID_TXN_STATE
+    after = bench.end(slow, commit=False, v=2)
+    assert after == Producer(slow.producer_id, slow.epoch + 1)
+    assert bench.init(expected=slow) == after
+    assert bench.add(after, A, v=2) is OK
+
+
+def test_an_epoch_that_can_be_fenced_only_once_more_is_not_told_to_who_was_too_slow(
+    bench: TransactionBench,
+) -> None:
+    last = at_epoch(bench, EPOCH_MAX - 1)
+    bench.add(last, A, v=2)
+    bench.wait(60_000)
+    assert bench.state() is S.COMPLETE_ABORT
+    assert bench.end(last, commit=False, v=2) is ErrorCode.PRODUCER_FENCED
 
 
 def test_the_time_of_one_transaction_is_not_that_of_the_next(bench: TransactionBench) -> None:

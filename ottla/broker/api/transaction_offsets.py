@@ -6,7 +6,8 @@ from ottla.broker.api.group_offsets import commit_code
 from ottla.broker.context import RequestContext
 from ottla.broker.coordinators import answer_of
 from ottla.broker.dispatch import handles
-from ottla.broker.transaction_coordinator import IMPLICIT_FROM
+from ottla.broker.transaction_coordinator import GENERIC_ERRORS_FROM, IMPLICIT_FROM
+from ottla.groups.errors import InvalidGroupId
 from ottla.groups.offset_requests import Commit, OffsetToCommit
 from ottla.groups.records import Producer
 from ottla.groups.routing import OFFSETS_TOPIC
@@ -18,6 +19,8 @@ IDS_FROM = 6
 """First version that names topics by their ids."""
 EPOCHS_FROM = 5
 """First version that adds the group's partition to the transaction by itself (KIP-890)."""
+_PRODUCE_VERSION = (0, 0, 0, 0, GENERIC_ERRORS_FROM, IMPLICIT_FROM)
+"""The Produce whose clients know as much as those of this version."""
 
 
 @handles(ApiKey.TXN_OFFSET_COMMIT, versions=range(0, 7))
@@ -80,6 +83,8 @@ async def _commit(
     producer = Producer(request.producer_id, request.producer_epoch)
     groups = context.broker.coordinators.groups
     try:
+        if not request.group_id:
+            raise InvalidGroupId("the group id is empty")
         await _check(request, producer, groups.runtime.partition_of(request.group_id), context)
         codes: list[ErrorCode] = await answer_of(
             groups, request.group_id, lambda shard, result: shard.commit(commit, result), producer
@@ -95,9 +100,9 @@ async def _check(
     """Let the offsets into the group's partition as a leader lets a batch (KIP-890)."""
     transactions = context.broker.coordinators.transactions
     partition = (OFFSETS_TOPIC, index)
-    version = IMPLICIT_FROM if context.version >= EPOCHS_FROM else 0
+    version = _PRODUCE_VERSION[min(context.version, EPOCHS_FROM)]
     try:
-        if version:
+        if version >= IMPLICIT_FROM:
             error = await transactions.add_batches(
                 request.transactional_id, producer, frozenset((partition,))
             )

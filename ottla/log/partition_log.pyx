@@ -189,6 +189,7 @@ cdef class PartitionLog:
 
     def note_aborted(self, aborted):
         """Write an aborted transaction to the index of the segment that has its marker."""
+        self.active.nothing_aborted = False
         try:
             TransactionIndex(self.disk, self.active.path(".txnindex")).append(
                 AbortedTransaction(*aborted))
@@ -395,9 +396,14 @@ cdef class PartitionLog:
 
     def aborted_transactions(self, from_offset, to_offset):
         """The aborted transactions which have records in this range of offsets."""
+        cdef Segment segment
         found = []
         for segment in self.segments[max(self.segment_number(from_offset), 0):]:
-            for entry in TransactionIndex(self.disk, segment.path(".txnindex")).entries():
+            if segment.nothing_aborted:
+                continue
+            entries = TransactionIndex(self.disk, segment.path(".txnindex")).entries()
+            segment.nothing_aborted = not entries
+            for entry in entries:
                 if entry.last_offset >= from_offset and entry.first_offset < to_offset:
                     found.append(entry)
                 if entry.last_stable_offset >= to_offset:

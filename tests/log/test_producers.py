@@ -205,6 +205,20 @@ def test_aborted_transactions_are_found_by_the_offsets_they_touch() -> None:
     assert [entry.last_offset for entry in log.aborted_transactions(0, 99)] == [5]
 
 
+def test_a_segment_without_aborted_transactions_is_looked_at_once() -> None:
+    disk = FaultyDisk()
+    log = new_log(disk, config=LogConfig(segment_bytes=400))
+    for number in range(12):
+        send(log, number, 1, transactional=False)
+    assert log.aborted_transactions(0, 99) == []
+    disk.read_bytes = lambda path: pytest.fail(f"{path} was read again")  # type: ignore
+    assert log.aborted_transactions(0, 99) == []
+    del disk.read_bytes
+    send(log, 12, 1, transactional=True)
+    end(log, ControlType.ABORT)
+    assert [entry.first_offset for entry in log.aborted_transactions(0, 99)] == [12]
+
+
 def test_a_write_outside_of_the_open_transaction_is_refused() -> None:
     log = new_log()
     send(log, 0, transactional=True)

@@ -155,6 +155,32 @@ def test_a_silent_member_loses_its_partitions_to_the_others(
     two.consumer.close()
 
 
+@pytest.mark.parametrize("protocol", ["eager", "cooperative"])
+def test_a_group_changes_its_protocol_under_its_members(
+    broker: Broker, new_topic: Callable[..., str], protocol: str
+) -> None:
+    topic = new_topic(f"groups-upgrade-{protocol}", partitions=PARTITIONS)
+    old = Member(broker, topic, topic, **PROTOCOLS[protocol])
+    new = Member(broker, topic, topic, **PROTOCOLS["kip848"])
+    back = Member(broker, topic, topic, **PROTOCOLS[protocol])
+    with members(old):
+        wait_for(lambda: len(old.owned) == PARTITIONS)
+        with members(new):
+            wait_for(lambda: len(old.owned) == len(new.owned) == 2)
+            produce(broker, topic)
+            wait_for(lambda: len(old.read) + len(new.read) >= RECORDS)
+            old.leave()
+            wait_for(lambda: len(new.owned) == PARTITIONS)
+            back.start()
+            wait_for(lambda: len(back.owned) == len(new.owned) == 2)
+        wait_for(lambda: len(back.owned) == PARTITIONS)
+        produce(broker, topic)
+        wait_for(lambda: len(back.read) >= RECORDS)
+        back.leave()
+    read = old.read + new.read + back.read
+    assert len(read) == len(set(read)) == 2 * RECORDS
+
+
 def test_kafka_python_members_share_and_commit(
     broker: Broker, new_topic: Callable[..., str]
 ) -> None:

@@ -22,6 +22,9 @@ log = logging.getLogger("ottla.groups")
 LOAD_BYTES = 1 << 20
 """Read between two breaths of the loop while shards load, which bounds how long clients wait."""
 
+LATE_SECONDS = 1.0
+"""Timers that are later than this say more about the broker than about its clients."""
+
 S = TypeVar("S", bound=AnyShard)
 Encode = Callable[[Any], tuple[bytes, bytes | None]]
 
@@ -39,6 +42,8 @@ class LogCoordinator(Generic[S]):
     ) -> None:
         self.broker, self.loop, self.topic, self.encode = broker, loop, topic, encode
         self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        self._waited = False
         self._loads: dict[int, asyncio.Task[None]] = {}
 
     def begin_shard(self, index: int, leader_epoch: int) -> S:
@@ -120,13 +125,25 @@ class LogCoordinator(Generic[S]):
         """Have the runtime's timers fire at a moment in ticks."""
         if self._timer is not None:
             self._timer.cancel()
-        delay = max(at_ms / 1000 - self.broker.clock.monotonic(), 0.0)
+        now = self.broker.clock.monotonic()
         # Rounded up: a timer that fires too early would only set itself again.
-        self._timer = self.loop.call_later(delay + 0.001, self._fire)
+        self._fire_at(max(at_ms / 1000, now) + 0.001, now)
+
+    def _fire_at(self, due: float, now: float) -> None:
+        self._due = due
+        self._timer = self.loop.call_later(due - now, self._fire)
 
     def _fire(self) -> None:
         self._timer = None
-        self.runtime.fire()
+        now = self.broker.clock.monotonic()
+        if now - self._due > LATE_SECONDS and not self._waited:
+            # This process stood still (a suspended machine, SIGSTOP). Heartbeats that came
+            # meanwhile lie in the sockets: read them before anybody's session is taken for over.
+            self._waited = True
+            self._fire_at(now + LATE_SECONDS, now)
+        else:
+            self._waited = False
+            self.runtime.fire()
 
 
 def append_batch(

@@ -438,3 +438,9 @@ def test_foreign_records_are_skipped_and_broken_ones_refused() -> None:
     state = good[:16] + b"\x63" + good[17:]
     with pytest.raises(MalformedMessage, match="state 99"):
         decode_record(b"\0\0\0\1x", state)
+
+
+def test_every_moment_is_its_own_tick(bench: TransactionBench) -> None:
+    for elapsed_ms in range(10_000):
+        bench.clock.elapsed_ms = elapsed_ms
+        assert bench.runtime.tick_ms() == elapsed_ms

@@ -250,3 +250,12 @@ def test_a_failed_write_leaves_the_producer_as_it_was(tmp_path: Path) -> None:
     disk.free = 1 << 20
     assert send(log, 1) == 1 and not log.duplicate
     assert values_of(log) == [b"0", b"1"]
+
+
+def test_a_coordinators_own_batches_are_fenced_by_epochs_but_have_no_sequence() -> None:
+    log = new_log()
+    assert [send(log, -1, epoch=epoch, transactional=True) for epoch in (3, 3, 3)] == [0, 1, 2]
+    end(log, ControlType.COMMIT, epoch=4)
+    with pytest.raises(InvalidProducerEpoch):
+        send(log, -1, epoch=3, transactional=True)
+    assert [send(log, -1, epoch=epoch, transactional=True) for epoch in (4, 5)] == [4, 5]

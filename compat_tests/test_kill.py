@@ -42,6 +42,7 @@ class Load:
                 "message.timeout.ms": 120_000,
                 "reconnect.backoff.max.ms": 200,
                 "queue.buffering.max.messages": 20_000,
+                "batch.num.messages": 100,  # many small promises, so that a kill breaks some
             }
         )
         self._thread = threading.Thread(target=self._run, name="load")

@@ -8,12 +8,13 @@ References: Kafka's message format v2 (KIP-98); timestamps KIP-32, KIP-937.
 
 from cpython.buffer cimport PyBUF_READ
 from cpython.memoryview cimport PyMemoryView_FromMemory
-from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t
 
 from ottla.wire.checksum cimport crc32c
 from ottla.wire.record_walk cimport (
-    SOUND, TIMESTAMP, Flaw, Walk, flaw_text, walk_records,
+    NULL_KEY, SOUND, TIMESTAMP, Flaw, Walk, flaw_text, walk_records,
 )
+from ottla.wire.varint cimport read_varint
 
 from enum import IntEnum
 
@@ -34,6 +35,7 @@ class TimestampType(IntEnum):
 cdef enum:
     LEGACY_OVERHEAD = 14        # of the smallest message that Kafka ever had
     ZSTD = 4
+    RECORD_ERRORS_MAX = 4096    # records of one batch that an error names one by one
 
 
 cdef class BatchLimits:
@@ -108,6 +110,47 @@ cdef int check_header(const uint8_t *batch, BatchLimits limits) except -1:
     return 0
 
 
+cdef str record_text(Walk *walk, int32_t index, Flaw flaw):
+    if flaw == TIMESTAMP:
+        return (f"timestamp {walk.timestamp} of record {index} is outside of "
+                f"{walk.earliest} to {walk.latest}")
+    return f"record {index}: {flaw_text(flaw)}"
+
+
+cdef object rejection(
+    const uint8_t *at, const uint8_t *end, int32_t count, Walk *walk, Flaw first
+):
+    """The error of a batch with well-formed records that the topic does not want (KIP-467).
+
+    It names each of them, for the client to send the others again. A batch that turns out to be
+    malformed behind the first of them is answered for the first alone.
+    """
+    cdef str text = record_text(walk, walk.index, first)
+    cdef const uint8_t *record_end
+    cdef int32_t index, length
+    cdef Flaw flaw
+    cdef list errors = []
+    walk.gaps, walk.last_offset_delta = True, INT32_MAX     # each record is walked by itself
+    for index in range(count):
+        record_end = read_varint(at, end, &length)
+        if record_end is NULL or length < 1 or length > end - record_end:
+            errors.clear()
+            break
+        record_end += length
+        flaw = walk_records(at, record_end, 1, walk)
+        if flaw == TIMESTAMP or flaw == NULL_KEY:
+            errors.append((index, record_text(walk, index, flaw)))
+            if len(errors) == RECORD_ERRORS_MAX:
+                break
+        elif flaw != SOUND:
+            errors.clear()
+            break
+        at = record_end
+    error = InvalidTimestamp(text) if first == TIMESTAMP else InvalidRecord(text)
+    error.record_errors = tuple(errors)
+    return error
+
+
 cdef int check_records(
     const uint8_t *batch, Py_ssize_t size, BatchLimits limits, Walk *walk
 ) except -1:
@@ -124,10 +167,8 @@ cdef int check_records(
         at = &plain[0] if plain.shape[0] else NULL
         end = at + plain.shape[0]
     flaw = walk_records(at, end, record_count(batch), walk)
-    if flaw == TIMESTAMP:
-        raise InvalidTimestamp(
-            f"timestamp {walk.timestamp} of record {walk.index} is outside of "
-            f"{walk.earliest} to {walk.latest}")
+    if flaw == TIMESTAMP or flaw == NULL_KEY:
+        raise rejection(at, end, record_count(batch), walk, flaw)
     if flaw != SOUND:
         raise InvalidRecord(f"record {walk.index} of {record_count(batch)}: {flaw_text(flaw)}")
     if attributes(batch) & LOG_APPEND_TIME and walk.without_timestamp:

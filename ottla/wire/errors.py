@@ -206,6 +206,8 @@ class ProtocolError(Exception):
     """What a client is told: a code, and a message that says what was wrong, where, what to do."""
 
     code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
+    record_errors: tuple[tuple[int, str], ...] = ()
+    """Records of a refused batch that are to blame: index in the batch, and why (KIP-467)."""
 
     def __init__(self, message: str = "", code: ErrorCode | None = None) -> None:
         super().__init__(message)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages import ListOffsetsRequest, MetadataRequest
+from ottla.wire.messages import CreateTopicsRequest, ListOffsetsRequest, MetadataRequest
+from ottla.wire.records import Record, build_batch
 from tests.broker.produce_fetch import (
     batch,
     fetch,
@@ -17,6 +18,16 @@ from tests.broker.produce_fetch import (
     values,
 )
 from tests.broker.running import RunningBroker, WireClient
+
+
+@pytest.fixture
+def compacted_topic(client: WireClient) -> str:
+    policy = CreateTopicsRequest.Topic.Config(name="cleanup.policy", value="compact")
+    topic = CreateTopicsRequest.Topic(
+        name="compacted", num_partitions=1, replication_factor=1, configs=[policy]
+    )
+    client.call(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5)
+    return "compacted"
 
 
 def topic_id(client: WireClient, topic: str) -> bytes:
@@ -56,6 +67,21 @@ def test_every_kind_of_acknowledgement_leaves_the_record(
         assert client.receive_frame()
     answer = fetch(client, topic, max_wait_ms=5000)
     assert values(answer) == [b"v"]
+
+
+@pytest.mark.parametrize("version", [7, 8, 9, 12])
+def test_a_refusal_names_the_records_to_blame(
+    client: WireClient, compacted_topic: str, version: int
+) -> None:
+    records = [
+        Record(offset=n, timestamp=1, key=key, value=b"v")
+        for n, key in enumerate([b"a", None, b"b", None])
+    ]
+    refused = produce(client, compacted_topic, build_batch(records), version)
+    assert refused.error_code == ErrorCode.INVALID_RECORD
+    assert [error.batch_index for error in refused.record_errors] == ([1, 3] if version > 7 else [])
+    assert all("no key" in error.batch_index_error_message for error in refused.record_errors)
+    assert fetch(client, compacted_topic).high_watermark == 0
 
 
 def test_a_large_reply_comes_from_the_file_whole(client: WireClient, topic: str) -> None:

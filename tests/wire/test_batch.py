@@ -10,7 +10,13 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from ottla.wire.batch import BatchLimits, BatchView, TimestampType, batches, check
 from ottla.wire.checksum import crc32c_of
 from ottla.wire.compression import Codec, compress
-from ottla.wire.errors import CorruptMessage, ErrorCode, ProtocolError
+from ottla.wire.errors import (
+    CorruptMessage,
+    ErrorCode,
+    InvalidRecord,
+    InvalidTimestamp,
+    ProtocolError,
+)
 from ottla.wire.records import Record, build_batch
 
 NOW = 1_700_000_000_000
@@ -224,6 +230,19 @@ def test_zstd_is_refused_where_the_request_is_too_old_for_it():
 def test_a_compacted_topic_refuses_a_record_without_key(codec):
     check(batch_of(codec=codec, key=b""), BatchLimits(now_ms=NOW, compacted=True))
     assert refusal(batch_of(codec=codec, key=None), compacted=True) == INVALID
+
+
+@CODECS
+def test_a_refused_batch_names_each_record_that_is_to_blame(codec):
+    keys = [b"a", None, b"b", None]
+    records = [Record(offset=n, timestamp=NOW, key=k, value=b"") for n, k in enumerate(keys)]
+    with pytest.raises(InvalidRecord) as refused:
+        check(bytearray(build_batch(records, codec=codec)), BatchLimits(now_ms=NOW, compacted=True))
+    assert [index for index, _ in refused.value.record_errors] == [1, 3]
+    late = [Record(offset=n, timestamp=NOW + 2 * HOUR, key=b"k", value=b"") for n in range(2)]
+    with pytest.raises(InvalidTimestamp) as refused:
+        check(bytearray(build_batch(late, codec=codec)), BatchLimits(now_ms=NOW))
+    assert [index for index, _ in refused.value.record_errors] == [0, 1]
 
 
 TIMES = [(NOW + HOUR, True), (NOW + HOUR + 1, False), (2**62, False), (0, True), (-5, False)]

@@ -3,9 +3,10 @@
 from importlib import import_module
 
 AREAS = (
-    "classic_groups", "configs", "consumer_groups", "coordinators", "delete_records", "fetch",
-    "group_admin", "group_offsets", "log_dirs", "metadata", "offsets", "produce", "producer_ids",
-    "topics", "transaction_admin", "transaction_offsets", "transactions", "versions",
+    "access_control", "classic_groups", "configs", "consumer_groups", "coordinators",
+    "delete_records", "fetch", "group_admin", "group_offsets", "log_dirs", "metadata", "offsets",
+    "produce", "producer_ids", "topics", "transaction_admin", "transaction_offsets",
+    "transactions", "versions",
 )
 
 

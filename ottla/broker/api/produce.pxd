@@ -27,6 +27,7 @@ cdef class Producing:
         self, Cursor request, Writer reply, int version, object found, int acks,
         bint transactional, PendingReply pending
     ) except -1
+    cdef int write_record_errors(self, Writer reply, tuple errors, bint flexible) except -1
     cdef Partition find_partition(self, object found, int32_t index)
     cdef int64_t append(
         self, Partition partition, uint8_t *records, Py_ssize_t size, int version, int acks,

@@ -178,6 +178,7 @@ cdef class Producing:
         cdef int64_t base = -1, log_start = -1, append_time = -1
         cdef int16_t code = 0
         cdef str message = None
+        cdef tuple record_errors = ()
         cdef uint8_t[::1] converted
         cdef Partition partition = None
         cdef Py_ssize_t error_at
@@ -195,6 +196,7 @@ cdef class Producing:
         except ProtocolError as error:
             self.failed = True
             code, message = int(error.code), error.message or None
+            record_errors = error.record_errors
             if code == STORAGE_ERROR and version < 4:
                 code = NOT_LEADER                       # which these clients know, and retry
         except Exception:
@@ -210,11 +212,20 @@ cdef class Producing:
         if version >= 5:
             reply.write_int64(log_start)
         if version >= 8:
-            reply.write_count(0, version >= 9)          # record_errors
+            self.write_record_errors(reply, record_errors, version >= 9)
             reply.write_string(message, version >= 9)
         reply.write_no_tags(version >= 9)
         if pending is not None and code == 0:
             self.hold(partition, pending, base, last_offset_delta(records), error_at)
+        return 0
+
+    cdef int write_record_errors(self, Writer reply, tuple errors, bint flexible) except -1:
+        """| count | { batch index int32 | message | tags } ... |"""
+        reply.write_count(len(errors), flexible)
+        for index, message in errors:
+            reply.write_int32(index)
+            reply.write_string(message, flexible)
+            reply.write_no_tags(flexible)
         return 0
 
     cdef Partition find_partition(self, object found, int32_t index):

@@ -61,8 +61,10 @@ class Flusher:
         self, tasks: list[tuple[Partition, FlushTask]], future: asyncio.Future[None]
     ) -> None:
         self.running = False
-        future.result()
+        failure = future.exception()
         for partition, task in tasks:
+            if failure is not None and task.error is None:
+                task.error = OSError(f"the flush ended with {failure!r}")
             try:
                 partition.log.end_flush(task)
             except StorageFailed:

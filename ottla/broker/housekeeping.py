@@ -65,6 +65,8 @@ class Housekeeping:
                 await work()
             except (OSError, StorageFailed) as error:
                 log.error("%s", error)
+            except Exception:
+                log.exception("%r failed, and is tried again", work)
 
     async def _flush_what_was_recovered(self) -> None:
         """After a crash, what was read back is served at once and made durable in the background.

@@ -137,7 +137,8 @@ cdef class Partition:
         """Refuse a client that believes in another leader epoch (KIP-320); -1: it does not say."""
         if not self.led_here:
             raise NotLeaderOrFollower(f"{self!r} is led by broker {self.leader_id}")
-        if self.log.offline is not None:
+        # A damaged log takes no more records, and is served up to the damage.
+        if self.log.offline is not None and self.log.damage is None:
             raise StorageFailed(f"{self!r} is offline: {self.log.offline}")
         if client_epoch == -1 or client_epoch == self.leader_epoch:
             return 0

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 
 from ottla.log.config import LogConfig
 from ottla.log.storage import Storage
 from ottla.replication.metadata import MetadataImage, TopicImage
 from ottla.replication.partition import Partition
+from ottla.wire.errors import StorageFailed
+
+log = logging.getLogger("ottla.replicas")
 
 MakeLogConfig = Callable[[MetadataImage, str], LogConfig]
 
@@ -44,16 +48,26 @@ class Replicas:
         """Create, change and drop partitions so that they are as `new` says."""
         if new.topics is not old.topics:
             for name in old.topics.keys() - new.topics.keys():
-                self._drop(name)
+                try:
+                    self._drop(name)
+                except StorageFailed as error:
+                    log.error("%s: %s", name, error)
             for name, topic in new.topics.items():
                 before = old.topics.get(name)
                 if topic is before:
                     continue
                 if before is not None and before.topic_id != topic.topic_id:
                     self._drop(name)
-                self._place(topic, new)
+                self._try_to_place(topic, new)
         if new.configs is not old.configs:
             self._reconfigure(old, new)
+
+    def _try_to_place(self, topic: TopicImage, image: MetadataImage) -> None:
+        """Place a topic's partitions; a disk that refuses one topic does not hold up the others."""
+        try:
+            self._place(topic, image)
+        except StorageFailed as error:
+            log.error("%s: %s", topic.name, error)
 
     def _place(self, topic: TopicImage, image: MetadataImage) -> None:
         partitions = self.by_name.setdefault(topic.name, [])
@@ -65,10 +79,12 @@ class Replicas:
                 continue
             partition = partitions[index]
             if partition is None:
-                log = self.storage.get_or_create(
+                opened = self.storage.get_or_create(
                     topic.name, index, topic.topic_id, self.log_config(image, topic.name)
                 )
-                partition = Partition(topic.name, index, topic.topic_id, log, self.flush_before_ack)
+                partition = Partition(
+                    topic.name, index, topic.topic_id, opened, self.flush_before_ack
+                )
                 partitions[index] = partition
             leader_changed = (partition.leader_id, partition.leader_epoch) != (
                 state.leader, state.leader_epoch,

@@ -1,5 +1,5 @@
-"""What a broker does now and then: checkpoints, retention, files that are due to go, producers that
-fell silent.
+"""What a broker does now and then: checkpoints, retention, compaction, files that are due to go,
+producers that fell silent.
 
 Each round looks at everything in slices on the loop, and hands to a thread only calls that block
 in the kernel.
@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
+from ottla.broker.cleaning import LogCleaner
 from ottla.broker.context import BrokerContext
 from ottla.broker.retention import apply_retention
 from ottla.log import recovery
@@ -57,6 +58,14 @@ class Housekeeping:
             loop.create_task(self._every(DELETIONS_SECONDS, self._delete)),
             loop.create_task(self._every(EXPIRY_SECONDS, self._expire_producers)),
         ]
+        if broker.config.log_cleaner_enable:
+            cleaner = LogCleaner(broker, storage, self._in_thread)
+            # At 0 it would never let go.
+            backoff_seconds = max(0.1, broker.config.log_cleaner_backoff_ms / 1000)
+            self.tasks.append(loop.create_task(self._every(backoff_seconds, cleaner.clean_due)))
+
+    async def _in_thread(self, work: Callable[[], None]) -> None:
+        await self.loop.run_in_executor(self.thread, work)
 
     async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
         while True:

@@ -147,6 +147,19 @@ class BrokerSettings(Settings):
     transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
         "transaction.remove.expired.transaction.cleanup.interval.ms", 3_600_000, at_least=1,
         help="How often transactional ids that may be forgotten are looked for.")
+    log_cleaner_enable: bool = setting(
+        "log.cleaner.enable", True,
+        help="Whether topics with cleanup.policy compact are compacted.")
+    log_cleaner_backoff_ms: Long = setting(
+        "log.cleaner.backoff.ms", 15_000, at_least=0,
+        help="How long the cleaner sleeps when no topic needs it.")
+    log_cleaner_dedupe_buffer_size: Long = setting(
+        "log.cleaner.dedupe.buffer.size", 134_217_728, at_least=1 << 20,
+        help="The most memory for keys while a log is compacted, 27 bytes each; with more keys it"
+        " takes several passes.")
+    log_cleaner_io_max_bytes_per_second: float = setting(
+        "log.cleaner.io.max.bytes.per.second", 1.7976931348623157e308,
+        help="The most that the cleaner reads and writes in a second.")
     log_retention_check_interval_ms: Long = setting(
         "log.retention.check.interval.ms", 300_000, at_least=1,
         help="How often segments that may go are looked for.")

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t
 
-from ottla.log import recovery, retention
+from ottla.log import recovery, retention, swaps
 from ottla.log.partition_log cimport PartitionLog
 from ottla.log.segment cimport Segment
 from ottla.log.segment import file_name
@@ -32,6 +32,8 @@ def truncate(PartitionLog log, int64_t offset):
 cdef cut_segments(PartitionLog log, int64_t offset):
     """Remove segments from `offset` on, and the end of the one that contains it."""
     cdef Segment segment
+    # A new list: by it a cleaner knows that the segments it is in the middle of are not as they were.
+    log.segments = list(log.segments)
     # From the end: whenever this stops, what is left is a whole log.
     while len(log.segments) > 1 and log.segments[-1].base_offset >= offset:
         segment = log.segments.pop()
@@ -54,6 +56,7 @@ cdef cut_segments(PartitionLog log, int64_t offset):
 cdef lower_recovery_point(PartitionLog log, int64_t offset):
     """What is written from here on is new, even if a flush that began earlier ends later."""
     log.recovery_point = min(log.recovery_point, offset)
+    log.first_dirty_offset = min(log.first_dirty_offset, offset)
     for task in log.flushes:
         task.offset = min(task.offset, offset)
 
@@ -72,6 +75,7 @@ def start_anew(PartitionLog log, int64_t offset):
     if log.offline is not None:
         raise StorageFailed(log.offline)
     try:
+        log.segments = list(log.segments)
         while log.segments:
             remove_files(log, log.segments.pop())
         log.active = None
@@ -108,13 +112,8 @@ def remove_segment(PartitionLog log, Segment segment):
     file.delete.delay.ms. Whoever holds a File reads on. Raises OSError.
     """
     assert segment is not log.active and segment.end_offset <= log.log_start_offset
-    paths = []
     segment.forget()
-    for suffix in SUFFIXES:
-        path = segment.path(suffix)
-        if log.disk.exists(path):
-            log.disk.rename(path, path + ".deleted")
-            paths.append(path + ".deleted")
+    paths = put_aside(log, segment)
     log.segments.remove(segment)
     if segment in log.unsynced:
         log.unsynced.remove(segment)
@@ -133,6 +132,55 @@ def remove_below_start(PartitionLog log):
             paths += remove_segment(log, log.segments[0])
     except OSError as error:
         raise StorageFailed(f"{log.directory}: {error}") from error
+    return paths
+
+
+def replace_segments(PartitionLog log, list sources, Segment cleaned):
+    """Put a cleaned segment in the place of its sources; paths to unlink.
+
+    From `.log.swap` on, a crash ends with the cleaned segment, before with the sources
+    (`swaps`). A transaction index goes before its log file: aborted records never lie without it.
+    """
+    cdef Segment segment, new
+    cdef int64_t end_offset = sources[len(sources) - 1].end_offset
+    paths = []
+    try:
+        cleaned.forget()
+        new = Segment(
+            log.disk, log.open_files, log.directory, cleaned.base_offset, cleaned.size,
+            end_offset, log.clock.now_ms(), log.config.index_interval_bytes)
+        present = [
+            suffix for suffix in swaps.SUFFIXES if log.disk.exists(cleaned.path(suffix))]
+        for suffix in present:
+            log.disk.rename(cleaned.path(suffix), new.path(suffix) + swaps.SWAP)
+        for segment in sources:
+            segment.forget()
+            paths += put_aside(log, segment)
+        for suffix in sorted(present, key=".log".__ne__):
+            log.disk.rename(new.path(suffix) + swaps.SWAP, new.path(suffix))
+    except OSError as error:
+        log.fail(f"a cleaned segment could not take its place: {error}")
+        raise StorageFailed(log.offline) from error
+    at = log.segments.index(sources[0])
+    log.segments[at:at + len(sources)] = [new]
+    for segment in sources:
+        if segment in log.unsynced:
+            log.unsynced.remove(segment)
+        if segment.base_offset != new.base_offset and segment.base_offset in log.snapshots:
+            del log.snapshots[segment.base_offset]
+            paths.append(f"{log.directory}/{file_name(segment.base_offset, '.snapshot')}")
+    log.unsynced_directories.add(log.directory)
+    return paths
+
+
+cdef list put_aside(PartitionLog log, Segment segment):
+    """Rename a segment's files to `.deleted`; their paths now."""
+    paths = []
+    for suffix in SUFFIXES:
+        path = segment.path(suffix)
+        if log.disk.exists(path):
+            log.disk.rename(path, path + ".deleted")
+            paths.append(path + ".deleted")
     return paths
 
 

@@ -23,6 +23,7 @@ class LogDirectory:
 
     __slots__ = (
         "clean",
+        "cleaned",
         "cluster_id",
         "directory_id",
         "disk",
@@ -44,6 +45,7 @@ class LogDirectory:
         self.clean = disk.exists(self.file(CLEAN_MARKER))
         self.recovery_points = self.offsets(checkpoints.RECOVERY_POINTS)
         self.log_starts = self.offsets(checkpoints.LOG_STARTS)
+        self.cleaned = self.offsets(checkpoints.CLEANED)
         self.high_watermarks = self.offsets(checkpoints.HIGH_WATERMARKS)
         self.partitions = self.find_partitions()
 

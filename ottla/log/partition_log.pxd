@@ -28,6 +28,7 @@ cdef class PartitionLog:
     cdef readonly int64_t log_start_offset
     cdef readonly int64_t log_end_offset
     cdef readonly int64_t recovery_point        # everything below is on the medium
+    cdef public int64_t first_dirty_offset      # below, a cleaner has seen every key
     cdef readonly int32_t latest_epoch          # -1 without
     cdef readonly bint duplicate                # whether the last append was a repetition
     cdef readonly str offline                   # why it takes no writes, None while it does

@@ -83,6 +83,9 @@ cdef class PartitionLog:
         """Take over a topic's changed settings."""
         self.config = config
         self.segment_bytes, self.segment_ms = config.segment_bytes, config.segment_ms
+        if config.compacts:
+            # The active segment is never cleaned: it has to end for its records' turn to come.
+            self.segment_ms = min(config.segment_ms, config.max_compaction_lag_ms)
         self.index_entries_max = max(1, config.segment_index_bytes // 12)
         # Offsets in indexes are relative, and 32 bits wide.
         self.offset_span_max = 0x7fffffff
@@ -193,6 +196,7 @@ cdef class PartitionLog:
         try:
             TransactionIndex(self.disk, self.active.path(".txnindex")).append(
                 AbortedTransaction(*aborted))
+            self.active.transactions_changed = True
         except OSError as error:
             # The marker is in the log: without the index, aborted records would look committed.
             self.fail(f"the transaction index could not be written: {error}")
@@ -441,6 +445,13 @@ cdef class PartitionLog:
     def remove_segment(self, segment):
         """Take away a segment below the log start; paths for any thread to unlink, later."""
         return cutting.remove_segment(self, segment)
+
+    def replace_segments(self, sources, cleaned):
+        """Put a cleaned segment in the place of `sources`; paths for any thread to unlink, later.
+
+        The cleaned files have to be on the medium. Raises StorageFailed, the log is offline then.
+        """
+        return cutting.replace_segments(self, sources, cleaned)
 
     def remove_below_start(self):
         """Take away every segment below the log start; paths for any thread to unlink, later."""

@@ -27,6 +27,7 @@ from ottla.log.producers import Producers
 from ottla.log.scan import find_valid_batch
 from ottla.log.segment import Segment, SegmentDamaged, file_name
 from ottla.log.snapshots import decode
+from ottla.log.swaps import SWAP, complete_swaps
 from ottla.log.transaction_index import AbortedTransaction, TransactionIndex
 
 UNFINISHED = (".tmp", ".cleaned", ".deleted")
@@ -90,6 +91,9 @@ def load(
     except FileNotFoundError:
         names = []
     names = remove_unfinished(disk, directory, names)
+    if any(name.endswith(SWAP) for name in names):
+        complete_swaps(disk, directory, names)
+        names = disk.listdir(directory)
     segments = segments_in(disk, clock, directory, config, open_files, names)
     if not segments:
         start = log_start_offset
@@ -220,6 +224,7 @@ def write_transactions(
     disk.unlink(segment.path(".txnindex"))
     for entry in aborted:
         TransactionIndex(disk, segment.path(".txnindex")).append(AbortedTransaction(*entry))
+        segment.transactions_changed = True
 
 
 def judge(

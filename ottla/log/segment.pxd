@@ -23,6 +23,7 @@ cdef class Segment(Openable):
     cdef readonly int64_t max_timestamp_offset  # last offset of the batch that has it
     cdef bint times_known                   # the three above have been read from the files
     cdef bint appendable                    # all files are open and the times are known
+    cdef public bint transactions_changed   # the .txnindex file is not on the medium yet
     cdef int64_t since_index                # bytes since the last index entry
     cdef int64_t last_offset                # the last batch's base offset, and where it begins
     cdef int64_t last_position              #   -1 where that is not known

@@ -27,6 +27,7 @@ class Segment(Openable):
     max_timestamp: int
     max_timestamp_offset: int
     index_interval: int
+    transactions_changed: bool
     def __init__(
         self,
         disk: Disk,

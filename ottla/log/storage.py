@@ -150,6 +150,7 @@ class Storage:
             log_start_offset=home.log_starts.get(key, 0),
             clean=home.clean,
         )
+        log.first_dirty_offset = home.cleaned.get(key, 0)
         log.on_failure = lambda reason: self.fail(home, reason)
         home.partitions[key] = f"{key[0]}-{key[1]}"
         return log
@@ -181,6 +182,7 @@ class Storage:
                 home.partitions,
                 home.recovery_points,
                 home.log_starts,
+                home.cleaned,
                 home.high_watermarks,
             ):
                 known.pop(key, None)
@@ -265,14 +267,19 @@ class Storage:
             if directory.offline is not None:
                 continue
             recovery_points, starts = dict(directory.recovery_points), dict(directory.log_starts)
+            cleaned = dict(directory.cleaned)
             for key, log in self.logs.items():
                 if self.homes[key] is directory and log.segments:
                     recovery_points[key] = log.recovery_point
                     starts[key] = log.log_start_offset
+                    if log.first_dirty_offset or key in cleaned:
+                        cleaned[key] = log.first_dirty_offset
             files = [
                 (checkpoints.RECOVERY_POINTS, recovery_points),
                 (checkpoints.LOG_STARTS, starts),
             ]
+            if cleaned:
+                files.append((checkpoints.CLEANED, cleaned))
             if directory.path in by_directory:
                 directory.high_watermarks |= by_directory[directory.path]
                 files.append((checkpoints.HIGH_WATERMARKS, directory.high_watermarks))

@@ -1,0 +1,96 @@
+"""Which logs are due to be cleaned, by Kafka's rules, and how far. Decides only."""
+
+from dataclasses import dataclass
+
+from ottla.log.partition_log import PartitionLog
+from ottla.log.segment import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Cleanable:
+    """What of a log may be cleaned: the segments below `end_offset`, new from `first_dirty_offset`.
+
+    `ratio` is the share of their bytes that no pass has seen yet; `overdue` says that
+    max.compaction.lag.ms is over for some of these.
+    """
+
+    log: PartitionLog
+    first_dirty_offset: int
+    end_offset: int
+    clean_bytes: int
+    dirty_bytes: int
+    overdue: bool
+
+    @property
+    def ratio(self) -> float:
+        """The dirty share, from 0 to 1."""
+        return self.dirty_bytes / max(1, self.clean_bytes + self.dirty_bytes)
+
+    @property
+    def due(self) -> bool:
+        """Whether a pass is worth its cost now."""
+        if not self.dirty_bytes:
+            return False
+        return self.overdue or self.ratio > self.log.config.min_cleanable_dirty_ratio
+
+
+def cleanable(log: PartitionLog, high_watermark: int, now_ms: int) -> Cleanable | None:
+    """What of a log may be cleaned now; None if it has no sealed segment, or must be left alone.
+
+    Never cleaned: the active segment, an open transaction and what follows it, what is not
+    committed or not on the medium yet, and what is younger than min.compaction.lag.ms.
+    """
+    sealed = log.segments[:-1]
+    if not log.config.compacts or not sealed or log.offline is not None:
+        return None
+    first_dirty = log.first_dirty_offset
+    if not log.log_start_offset <= first_dirty <= log.log_end_offset:
+        first_dirty = log.log_start_offset
+    dirty = [segment for segment in sealed if segment.end_offset > first_dirty]
+    limit = min(log.stable_offset(high_watermark), log.recovery_point)
+    lag_ms = log.config.min_compaction_lag_ms
+    count = 0
+    for segment in dirty:
+        if segment.end_offset > limit or (
+            lag_ms > 0 and segment.largest_timestamp > now_ms - lag_ms
+        ):
+            break
+        count += 1
+    return Cleanable(
+        log,
+        first_dirty,
+        dirty[count - 1].end_offset if count else first_dirty,
+        sum(segment.size for segment in sealed if segment.end_offset <= first_dirty),
+        sum(segment.size for segment in dirty[:count]),
+        is_overdue(dirty, log.config.max_compaction_lag_ms, now_ms),
+    )
+
+
+def is_overdue(dirty: list[Segment], lag_max_ms: int, now_ms: int) -> bool:
+    """Whether a record may be older than max.compaction.lag.ms and not compacted yet."""
+    if lag_max_ms >= now_ms:
+        return False
+    for segment in dirty:
+        segment.load_times()
+        if 0 < segment.first_timestamp < now_ms - lag_max_ms:
+            return True
+    return False
+
+
+def groups_of(
+    segments: list[Segment], size_max: int, index_entries_max: int, index_interval: int
+) -> list[list[Segment]]:
+    """Neighbours that together make one segment of at most `size_max` bytes, as they are now."""
+    groups: list[list[Segment]] = []
+    size = 0
+    # Each entry of an index stands for more bytes than its interval.
+    bytes_max = min(size_max, index_entries_max * max(1, index_interval))
+    for segment in segments:
+        fits = bool(groups) and size + segment.size <= bytes_max
+        if fits and segment.end_offset - groups[-1][0].base_offset <= 0x7FFFFFFF:
+            groups[-1].append(segment)
+            size += segment.size
+        else:
+            groups.append([segment])
+            size = segment.size
+    return groups

@@ -1,0 +1,57 @@
+"""The inner loops of a cleaner: keys out of batches, and batches with the newest records only."""
+
+from collections.abc import Mapping
+
+from ottla.log.cleaner_keys import KeyOffsets
+from ottla.log.cleaner_transactions import CleanedTransactions
+from ottla.log.clock import Clock
+from ottla.log.disk import Disk
+from ottla.log.open_files import OpenFiles
+from ottla.log.scan import BatchScan
+from ottla.log.segment import Segment
+
+class CleanedSegment(Segment):
+    """A segment that is being written beside those that it will replace."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        open_files: OpenFiles,
+        directory: str,
+        base_offset: int,
+        size: int = 0,
+        end_offset: int = -1,
+        created_ms: int = 0,
+        index_interval: int = 4096,
+    ) -> None: ...
+    def begin(self) -> None: ...
+    def finish(self) -> None: ...
+
+class CleanerPass:
+    """What one pass knows: keys, transactions, producers, and the time that it is for it."""
+
+    keys: KeyOffsets
+    first_dirty_offset: int
+    end_offset: int
+    transactions: CleanedTransactions
+    bytes_read: int
+    bytes_written: int
+    changes: int
+    def __init__(
+        self,
+        keys: KeyOffsets,
+        first_dirty_offset: int,
+        transactions: CleanedTransactions,
+        producers: Mapping[int, tuple[int, int]],
+        now_ms: int,
+        delete_retention_ms: int,
+    ) -> None: ...
+    def index(self, scan: BatchScan, clock: Clock, seconds: float) -> bool | None: ...
+    def clean(
+        self,
+        scan: BatchScan,
+        target: CleanedSegment,
+        last_source: bool,
+        clock: Clock,
+        seconds: float,
+    ) -> bool: ...

@@ -1,0 +1,149 @@
+# cython: boundscheck=False, wraparound=False, cdivision=True
+"""Where each key was written last, in a bounded table.
+
+Keys themselves are not kept, only 128 bits of each under a keyed hash: two of ten million keys fall
+together with a chance of 1 to 10^24, and nobody can make keys that do without the secret.
+Reference: SipHash-2-4 with 128 bits of output, Aumasson and Bernstein.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
+
+ENTRY_SIZE = sizeof(KeyEntry)
+cdef double LOAD_MAX = 0.9              # Kafka's log.cleaner.io.buffer.load.factor
+
+
+cdef inline uint64_t rotate(uint64_t value, int bits) noexcept nogil:
+    return (value << bits) | (value >> (64 - bits))
+
+
+cdef inline void mix(uint64_t *v, int rounds) noexcept nogil:
+    while rounds:
+        rounds -= 1
+        v[0] += v[1]
+        v[1] = rotate(v[1], 13) ^ v[0]
+        v[0] = rotate(v[0], 32)
+        v[2] += v[3]
+        v[3] = rotate(v[3], 16) ^ v[2]
+        v[0] += v[3]
+        v[3] = rotate(v[3], 21) ^ v[0]
+        v[2] += v[1]
+        v[1] = rotate(v[1], 17) ^ v[2]
+        v[2] = rotate(v[2], 32)
+
+
+cdef void siphash(
+    const uint8_t *at, Py_ssize_t size, uint64_t k0, uint64_t k1, uint64_t *low, uint64_t *high
+) noexcept nogil:
+    cdef uint64_t[4] v
+    cdef uint64_t word = 0
+    cdef uint64_t last = (<uint64_t>size) << 56
+    v[0] = k0 ^ 0x736f6d6570736575u
+    v[1] = k1 ^ 0x646f72616e646f6du ^ 0xee
+    v[2] = k0 ^ 0x6c7967656e657261u
+    v[3] = k1 ^ 0x7465646279746573u
+    while size >= 8:
+        memcpy(&word, at, 8)
+        v[3] ^= word
+        mix(v, 2)
+        v[0] ^= word
+        at += 8
+        size -= 8
+    word = 0
+    memcpy(&word, at, size)
+    last |= word
+    v[3] ^= last
+    mix(v, 2)
+    v[0] ^= last
+    v[2] ^= 0xee
+    mix(v, 4)
+    low[0] = v[0] ^ v[1] ^ v[2] ^ v[3]
+    v[1] ^= 0xdd
+    mix(v, 4)
+    high[0] = v[0] ^ v[1] ^ v[2] ^ v[3]
+
+
+cdef int64_t slots_for(int64_t keys) noexcept:
+    return <int64_t>(max(keys, 1) / LOAD_MAX) + 2
+
+
+cdef class KeyOffsets:
+    """The newest offset of each key."""
+
+    def __init__(self, int64_t memory_max, int64_t keys_max, bytes secret not None):
+        if len(secret) != 16:
+            raise ValueError(f"a secret has 16 bytes, not {len(secret)}")
+        memcpy(&self.secret_low, <const uint8_t *>secret, 8)
+        memcpy(&self.secret_high, <const uint8_t *>secret + 8, 8)
+        self.allocate(min(memory_max // <int64_t>sizeof(KeyEntry), slots_for(keys_max)))
+
+    def __dealloc__(self):
+        free(self.entries)
+
+    cdef int allocate(self, int64_t slots) except -1:
+        cdef KeyEntry *entries
+        slots = max(slots, 4)
+        entries = <KeyEntry *>calloc(slots, sizeof(KeyEntry))
+        if entries is NULL:
+            raise MemoryError(f"no memory for {slots} keys of a cleaner")
+        free(self.entries)
+        self.entries, self.slots = entries, slots
+        self.limit, self.used = <int64_t>(slots * LOAD_MAX), 0
+        return 0
+
+    @property
+    def memory(self):
+        """Bytes that the table takes."""
+        return self.slots * sizeof(KeyEntry)
+
+    def grow(self, int64_t keys):
+        """Make room for so many keys in a table that is empty: one batch has to fit in."""
+        assert self.used == 0
+        if keys > self.limit:
+            self.allocate(slots_for(keys))
+
+    cdef KeyEntry *find(self, const uint8_t *key, Py_ssize_t size) noexcept:
+        """The entry of a key, or the free one where it belongs."""
+        cdef uint64_t low, high, slot
+        cdef KeyEntry *entry
+        siphash(key, size, self.secret_low, self.secret_high, &low, &high)
+        slot = low % self.slots
+        while True:
+            entry = self.entries + slot
+            if entry.offset_plus_one == 0:
+                entry.low, entry.high = low, high
+                return entry
+            if entry.low == low and entry.high == high:
+                return entry
+            slot += 1
+            if slot == self.slots:
+                slot = 0
+
+    cdef void put(self, const uint8_t *key, Py_ssize_t size, int64_t offset) noexcept:
+        """Note a key's offset; the caller has seen that `used` is below `limit`."""
+        cdef KeyEntry *entry = self.find(key, size)
+        if entry.offset_plus_one == 0:
+            self.used += 1
+        entry.offset_plus_one = offset + 1
+
+    cdef int64_t get(self, const uint8_t *key, Py_ssize_t size) noexcept:
+        return self.find(key, size).offset_plus_one - 1
+
+    def set(self, bytes key not None, int64_t offset):
+        """Note that `key` was written at `offset`. Raises OverflowError where the table is full."""
+        if self.used >= self.limit:
+            raise OverflowError(f"the table has its {self.limit} keys")
+        self.put(<const uint8_t *>key, len(key), offset)
+
+    def offset_of(self, bytes key not None):
+        """Where `key` was written last, -1 if it is not in the table."""
+        return self.get(<const uint8_t *>key, len(key))
+
+
+def digest_of(bytes key not None, bytes secret not None):
+    """The 16 bytes that stand for a key."""
+    cdef KeyOffsets table = KeyOffsets(0, 1, secret)
+    cdef uint64_t low, high
+    siphash(<const uint8_t *>key, len(key), table.secret_low, table.secret_high, &low, &high)
+    return low.to_bytes(8, "little") + high.to_bytes(8, "little")

@@ -20,6 +20,7 @@ log = logging.getLogger("ottla.cleaner")
 
 SLICE_SECONDS = 0.001
 PARTITIONS_PER_SLICE = 200
+MEMORY_MIN = 1 << 20  # with less Apache Kafka does not start
 
 
 class LogCleaner:
@@ -67,7 +68,7 @@ class LogCleaner:
         delay_ms = target.log.config.file_delete_delay_ms
         cleaner = Cleaner(
             target,
-            self.broker.config.log_cleaner_dedupe_buffer_size,
+            max(MEMORY_MIN, self.broker.config.log_cleaner_dedupe_buffer_size),
             SLICE_SECONDS,
             lambda paths: self.storage.delete_files_later(paths, delay_ms),
         )

@@ -154,7 +154,7 @@ class BrokerSettings(Settings):
         "log.cleaner.backoff.ms", 15_000, at_least=0,
         help="How long the cleaner sleeps when no topic needs it.")
     log_cleaner_dedupe_buffer_size: Long = setting(
-        "log.cleaner.dedupe.buffer.size", 134_217_728, at_least=1 << 20,
+        "log.cleaner.dedupe.buffer.size", 134_217_728,
         help="The most memory for keys while a log is compacted, 27 bytes each; with more keys it"
         " takes several passes.")
     log_cleaner_io_max_bytes_per_second: float = setting(

@@ -32,7 +32,7 @@ def truncate(PartitionLog log, int64_t offset):
 cdef cut_segments(PartitionLog log, int64_t offset):
     """Remove segments from `offset` on, and the end of the one that contains it."""
     cdef Segment segment
-    # A new list: by it a cleaner knows that the segments it is in the middle of are not as they were.
+    # A new list: by it a cleaner knows that the segments which it reads are not as they were.
     log.segments = list(log.segments)
     # From the end: whenever this stops, what is left is a whole log.
     while len(log.segments) > 1 and log.segments[-1].base_offset >= offset:

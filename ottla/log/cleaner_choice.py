@@ -41,7 +41,8 @@ def cleanable(log: PartitionLog, high_watermark: int, now_ms: int) -> Cleanable 
     committed or not on the medium yet, and what is younger than min.compaction.lag.ms.
     """
     sealed = log.segments[:-1]
-    if not log.config.compacts or not sealed or log.offline is not None:
+    damaged = log.damage is not None and log.damage.permanent
+    if not log.config.compacts or not sealed or log.offline is not None or damaged:
         return None
     first_dirty = log.first_dirty_offset
     if not log.log_start_offset <= first_dirty <= log.log_end_offset:

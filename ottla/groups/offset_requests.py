@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from ottla.groups.classic import CONSUMER_PROTOCOL_TYPE, ClassicGroup, ClassicState
@@ -26,8 +25,7 @@ class OffsetToCommit(NamedTuple):
     topic_id: bytes = bytes(16)
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(NamedTuple):
     """An OffsetCommit or, with a producer id, a TxnOffsetCommit.
 
     `generation` is the member epoch where the member speaks KIP-848; -1 with an empty member id

@@ -51,11 +51,21 @@ _V4_END = struct.Struct(">qBBB")
 def encode_record(record: Record) -> Encoded:
     """A record's key and value as bytes."""
     key, value = record
+    if isinstance(key, OffsetKey):
+        return _encode_offset_key(key), None if value is None else _encode_offset(value)
     kind = _KINDS[type(key)]
     return (
         _I16.pack(kind.number) + kind.encode_key(key),
         None if value is None else kind.encode_value(value),
     )
+
+
+def _encode_offset_key(key: OffsetKey) -> bytes:
+    """The commonest key, by hand: type, group and topic with 2-byte lengths, partition."""
+    group_id, topic, partition = key
+    group, name = group_id.encode(), topic.encode()
+    form = f">hh{len(group)}sh{len(name)}si"
+    return struct.pack(form, 1, len(group), group, len(name), name, partition)
 
 
 def decode_record(key: bytes, value: bytes | None) -> Record | None:

@@ -80,9 +80,8 @@ Key = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class CommittedOffset:
-    """Where a group goes on reading a partition."""
+class CommittedOffset(NamedTuple):
+    """Where a group goes on reading a partition; a tuple, for there are many."""
 
     offset: int
     leader_epoch: int = -1

@@ -210,13 +210,16 @@ class ShardRuntime(Generic[S]):
     def fire(self) -> None:
         """Let everything happen that is due by now."""
         self._woken_for = None
-        for live in list(self._live.values()):
-            # One at a time: what one timer sets off may cancel or move the next.
-            while (key := live.timers.take_due(self.tick_ms())) is not None:
-                self._fire_one(live, key)
-        at_ms = self.next_timer_ms()
-        if at_ms is not None:
-            self._ask_to_wake(at_ms)
+        try:
+            for live in list(self._live.values()):
+                # One at a time: what one timer sets off may cancel or move the next.
+                while (key := live.timers.take_due(self.tick_ms())) is not None:
+                    self._fire_one(live, key)
+        finally:
+            # Also when one of them failed: the others are still to come.
+            at_ms = self.next_timer_ms()
+            if at_ms is not None:
+                self._ask_to_wake(at_ms)
 
     def _fire_one(self, live: _Live[S], key: TimerKey) -> None:
         result = self._turn()
@@ -253,11 +256,13 @@ class ShardRuntime(Generic[S]):
         live.open_appends.append(waiting)
         try:
             self._append(live.shard.partition, result.records, producer, committed)
-        except ProtocolError as error:
+        except Exception as error:
             live.open_appends.pop()
-            told = NotCoordinator("the log refused") if _has_moved(error) else error
+            told = _told(error)
             for answer, _ in waiting:
                 answer(told)
+            if not isinstance(error, ProtocolError):
+                raise  # our own failure, such as a record that its format cannot hold
             return
         for record in result.records:
             live.shard.replay(record, producer.producer_id)
@@ -281,6 +286,13 @@ class ShardRuntime(Generic[S]):
         if self._woken_for is None or at_ms < self._woken_for:
             self._woken_for = at_ms
             self._wake(at_ms)
+
+
+def _told(error: Exception) -> ProtocolError:
+    """What clients are told of an append that was refused."""
+    if not isinstance(error, ProtocolError):
+        return ProtocolError("the broker failed; its log says why", ErrorCode.UNKNOWN_SERVER_ERROR)
+    return NotCoordinator("the log refused") if _has_moved(error) else error
 
 
 def _has_moved(error: ProtocolError) -> bool:

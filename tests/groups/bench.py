@@ -13,7 +13,6 @@ from ottla.groups.runtime import Runtime
 from ottla.groups.settings import GroupSettings
 from ottla.groups.shard import Shard
 from ottla.groups.shard_runtime import Committed
-from ottla.wire.errors import ProtocolError
 
 
 class FakeClock:
@@ -71,7 +70,7 @@ class Workbench:
         self.records: list[Record] = []
         self.uncommitted: list[Committed] = []
         self.hold_commits = False
-        self.refusal: ProtocolError | None = None
+        self.refusal: Exception | None = None
         self.ids = 0
         self.start()
 

@@ -29,7 +29,7 @@ from ottla.groups.records import (
     TargetMemberValue,
 )
 from ottla.wire.errors import MalformedMessage
-from ottla.wire.messages import OffsetCommitValue
+from ottla.wire.messages import OffsetCommitKey, OffsetCommitValue
 
 names = st.text(max_size=20)
 maybe = st.none() | names
@@ -101,7 +101,9 @@ def test_offsets_have_the_bytes_of_their_schema(
     offset: int, leader_epoch: int, metadata: str, commit_ms: int, topic_id: bytes
 ) -> None:
     value = CommittedOffset(offset, leader_epoch, metadata, commit_ms, topic_id=topic_id)
-    _, encoded = encode_record(Record(OffsetKey("g", "t", 7), value))
+    key, encoded = encode_record(Record(OffsetKey(metadata, metadata, 7), value))
+    named = OffsetCommitKey(group=metadata, topic=metadata, partition=7)
+    assert key == b"\0\1" + named.encode(0)
     version = 3 if topic_id == bytes(16) else 4
     message = OffsetCommitValue(
         offset=offset, leader_epoch=leader_epoch, metadata=metadata,

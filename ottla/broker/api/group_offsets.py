@@ -10,6 +10,7 @@ from ottla.broker.context import RequestContext
 from ottla.broker.coordinators import answer_later, answer_of
 from ottla.broker.dispatch import handles
 from ottla.groups.offset_requests import Commit, FetchedOffset, OffsetToCommit
+from ottla.replication.metadata import MetadataImage
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, ProtocolError
 from ottla.wire.messages import (
@@ -29,25 +30,23 @@ def offset_commit(
     request: OffsetCommitRequest, context: RequestContext
 ) -> OffsetCommitResponse | asyncio.Future[bytes]:
     """Commit offsets of partitions that exist; the others are told one by one."""
-    topics = context.broker.image.topics
+    image = context.broker.image
     response = OffsetCommitResponse(topics=[])
     offsets: list[OffsetToCommit] = []
     answers: list[OffsetCommitResponse.Topic.Partition] = []
     for topic in request.topics:
-        answered, name, count, topic_id = _answered_topic(topic, context)
+        answered, name, count, topic_id = _answered_topic(topic, image, context.version)
         response.topics.append(answered)
-        known = topics.get(name)
-        unknown = (
-            ErrorCode.UNKNOWN_TOPIC_ID
-            if context.version >= 10 and known is None
-            else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        )
         for each in topic.partitions:
             index = each.partition_index
             answer = OffsetCommitResponse.Topic.Partition(partition_index=index)
             answered.partitions.append(answer)
             if not 0 <= index < count:
-                answer.error_code = int(unknown)
+                answer.error_code = int(
+                    ErrorCode.UNKNOWN_TOPIC_ID
+                    if context.version >= 10 and name not in image.topics
+                    else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                )
                 continue
             answers.append(answer)
             offsets.append(
@@ -82,11 +81,10 @@ def offset_commit(
 
 
 def _answered_topic(
-    topic: OffsetCommitRequest.Topic, context: RequestContext
+    topic: OffsetCommitRequest.Topic, image: MetadataImage, version: int
 ) -> tuple[OffsetCommitResponse.Topic, str, int, bytes]:
     """The topic's part of the answer, with its name, number of partitions and id."""
-    image = context.broker.image
-    if context.version >= 10:
+    if version >= 10:
         known = image.topic_by_id(topic.topic_id)
         answered = OffsetCommitResponse.Topic(topic_id=topic.topic_id, partitions=[])
     else:

@@ -14,8 +14,10 @@ build: .venv/.built
 	$(PY) -m pip install -q "setuptools>=77" "Cython>=3.1"
 	touch $@
 
+# Bytecode is made here, so that a start is fast where Python is told not to write any.
 .venv/.built: .venv/.base $(SOURCES)
 	$(PY) -m pip install -q --no-build-isolation -e .
+	$(PY) -m compileall -q ottla
 	touch $@
 
 # What an extra of pyproject.toml names; installing ".[extra]" instead would compile everything again.

@@ -236,13 +236,17 @@ cdef class Connection:
         cdef PendingReply pending
         reply.write_int32(0)
         write_response_header(reply, PRODUCE, version, correlation_id)
-        pending = self.producing.serve(
-            request, reply, version, self.promise_kept, self.loop.time() if acks == -1 else 0)
+        pending = self.producing.serve(request, reply, version, self.promise_kept)
         if acks == 0:
             if self.producing.failed:
                 raise MalformedMessage("a produce with acks=0 failed; closing is its only answer")
             return 0
         store_int32(reply.data + start, <int32_t>(reply.size - start - 4))
+        if pending is not None and not apart:
+            # acks=1 that flush.messages holds back: the replies before it go without it.
+            pending.move_to(Writer(), start)
+            self.out.cut(start, len(self.out.ranges))
+            apart = True
         if pending is None and apart and not self.promised:
             self.out.write_raw(reply.data, reply.size)
         elif apart:

@@ -17,6 +17,7 @@ from ottla.broker.context import BrokerContext
 from ottla.broker.retention import apply_retention
 from ottla.log import recovery
 from ottla.log.checkpoints import Partition as PartitionKey
+from ottla.log.config import FOREVER_MS
 from ottla.log.disk import Disk
 from ottla.log.storage import CheckpointTask, Storage
 from ottla.replication.replicas import Replicas
@@ -51,10 +52,12 @@ class Housekeeping:
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="ottla-housekeeping")
         checkpoint_seconds = broker.config.log_flush_offset_checkpoint_interval_ms / 1000
         retention_seconds = broker.config.log_retention_check_interval_ms / 1000
+        flush_seconds = max(10, min(broker.config.log_flush_scheduler_interval_ms, 1000)) / 1000
         self.tasks = [
             loop.create_task(self._flush_what_was_recovered()),
             loop.create_task(self._every(checkpoint_seconds, self._checkpoint)),
             loop.create_task(self._every(retention_seconds, self._retain)),
+            loop.create_task(self._every(flush_seconds, self._flush_overdue)),
             loop.create_task(self._every(DELETIONS_SECONDS, self._delete)),
             loop.create_task(self._every(EXPIRY_SECONDS, self._expire_producers)),
         ]
@@ -84,6 +87,20 @@ class Housekeeping:
             if partition.log.recovery_point < partition.log.log_end_offset:
                 self.broker.flusher.want(partition)
                 await asyncio.sleep(0)
+
+    async def _flush_overdue(self) -> None:
+        """Flush what flush.ms says. A topic without it costs one look at one of its partitions."""
+        now_ms = self.broker.clock.now_ms()
+        for partitions in list(self.broker.replicas.by_name.values()):
+            if not partitions or partitions[0] is None:
+                continue
+            if partitions[0].log.config.flush_ms == FOREVER_MS:
+                continue
+            for count, partition in enumerate(partitions, 1):
+                if partition is not None and partition.log.flush_due(now_ms):
+                    self.broker.flusher.want(partition)
+                if count % PARTITIONS_PER_SLICE == 0:
+                    await asyncio.sleep(0)
 
     async def _checkpoint(self) -> None:
         task: CheckpointTask = self.storage.begin_checkpoint(high_watermarks(self.broker.replicas))

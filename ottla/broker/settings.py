@@ -75,6 +75,10 @@ class BrokerSettings(Settings):
     log_flush_offset_checkpoint_interval_ms: int = setting(
         "log.flush.offset.checkpoint.interval.ms", 60_000, at_least=0,
         help="How often recovery points and high watermarks are written down.")
+    log_flush_scheduler_interval_ms: Long = setting(
+        "log.flush.scheduler.interval.ms", 2**63 - 1,
+        help="How often logs are looked at whose flush.ms may be over: every second at the least,"
+        " where Apache Kafka by default never looks.")
     delete_topic_enable: bool = setting(
         "delete.topic.enable", True, help="Whether topics can be deleted.")
     producer_id_expiration_ms: int = setting(

@@ -15,6 +15,7 @@ cdef class PendingReply:
     cdef object notify                  # called with no arguments when the last promise is kept
 
     cdef int promise(self, Partition partition, int64_t required, Py_ssize_t error_at) except -1
+    cdef int move_to(self, Writer frame, Py_ssize_t start) except -1
     cdef int promise_ended(self) except -1
     cdef int expire(self) except -1
 

@@ -31,6 +31,14 @@ cdef class PendingReply:
         partition.promise(promise)
         return 0
 
+    cdef int move_to(self, Writer frame, Py_ssize_t start) except -1:
+        """The reply was written from `start` on among others: from now on it is `frame`."""
+        frame.write_raw(self.frame.data + start, self.frame.size - start)
+        self.frame = frame
+        for item in self.promises:
+            (<AckPromise>item).error_at -= start
+        return 0
+
     cdef int promise_ended(self) except -1:
         self.open_promises -= 1
         if self.open_promises == 0:

@@ -34,6 +34,8 @@ cdef class PartitionLog:
     cdef readonly str offline                   # why it takes no writes, None while it does
     cdef public object on_failure               # called with the reason once the log goes offline
     cdef readonly object damage                 # what recovery found, None if nothing
+    cdef readonly int64_t flush_messages        # offsets that may be without a flush
+    cdef readonly int64_t flushed_ms            # when the last flush ended, or the log was opened
     cdef readonly list segments                 # of Segment, ascending
     cdef readonly object epochs
     cdef readonly Producers producers

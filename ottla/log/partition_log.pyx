@@ -55,6 +55,7 @@ cdef class PartitionLog:
             self.offline = str(self.damage)
         # What recovery made anew is not on the medium yet.
         self.changed = self.recovery_point < self.log_end_offset
+        self.flushed_ms = clock.now_ms()
         self.configure(config)
 
     @staticmethod
@@ -83,6 +84,7 @@ cdef class PartitionLog:
         """Take over a topic's changed settings."""
         self.config = config
         self.segment_bytes, self.segment_ms = config.segment_bytes, config.segment_ms
+        self.flush_messages = config.flush_messages
         if config.compacts:
             # The active segment is never cleaned: it has to end for its records' turn to come.
             self.segment_ms = min(config.segment_ms, config.max_compaction_lag_ms)
@@ -247,6 +249,7 @@ cdef class PartitionLog:
             self.make_directory()
         elif self.active.size:
             self.active.seal()
+            self.trim()
             self.write_snapshot()
         segment = Segment(
             self.disk, self.open_files, self.directory, self.log_end_offset,
@@ -262,6 +265,11 @@ cdef class PartitionLog:
         self.segments.append(segment)
         self.active, self.changed = segment, True
         self.unsynced_directories.add(self.directory)
+
+    def trim(self):
+        """Give the room back that was reserved behind the active segment's last batch."""
+        if self.config.preallocate or self.active.reserved:
+            self.active.trim()
 
     def make_directory(self):
         """Make the partition's directory and say in it whose it is."""
@@ -515,6 +523,12 @@ cdef class PartitionLog:
         if self.offline is not None:
             raise StorageFailed(self.offline)
         self.recovery_point = max(self.recovery_point, task.offset)
+        self.flushed_ms = self.clock.now_ms()
+
+    def flush_due(self, now_ms):
+        """Whether flush.ms has passed since the last flush, and something is not on the medium."""
+        return (self.recovery_point < self.log_end_offset and self.offline is None
+                and now_ms - self.flushed_ms >= self.config.flush_ms)
 
     def flush(self):
         """Return once all that is appended by now is durable. Blocks. Raises StorageFailed."""
@@ -533,6 +547,7 @@ cdef class PartitionLog:
             return
         try:
             self.active.seal()
+            self.trim()
             if self.active.size and self.active not in self.unsynced:
                 self.unsynced.append(self.active)
             if self.log_end_offset not in self.snapshots:

@@ -133,6 +133,12 @@ cdef class Segment(Openable):
     def reserve(self, size):
         """Ask the disk for the room of a whole segment."""
         self.opened().reserve(size)
+        self.reserved = True
+
+    def trim(self):
+        """Give the reserved room back to the disk. Raises OSError."""
+        self.opened().truncate(self.size)
+        self.reserved = False
 
     # Append
 

@@ -32,8 +32,6 @@ KEPT_ONLY = frozenset({
     "compression.type",
     "compression.zstd.level",
     "errors.deadletterqueue.group.enable",
-    "flush.messages",
-    "flush.ms",
     "follower.replication.throttled.replicas",
     "leader.replication.throttled.replicas",
     "local.retention.bytes",
@@ -80,11 +78,11 @@ class TopicConfig(Settings):
         help="How long the file of a deleted segment stays, for readers that are in it.")
     flush_messages: Long = setting(
         "flush.messages", LONG_MAX, at_least=1, synonyms=("log.flush.interval.messages",),
-        help="Flush to the disk after so many records.")
+        help="So many offsets may be without a flush; who reaches it is answered after one.")
     flush_ms: Long = setting(
         "flush.ms", LONG_MAX, at_least=0,
         synonyms=("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
-        help="Flush to the disk after so long.")
+        help="Flush to the disk after so long, beside the flush of acks=all.")
     follower_replication_throttled_replicas: Names = setting(
         "follower.replication.throttled.replicas", (),
         help="Replicas, as partition:broker or *, that follow within the throttle.")

@@ -68,6 +68,10 @@ cdef class Partition:
             elif self.log.recovery_point <= base + last_offset_delta(batch) < self.high_watermark:
                 # Read back after a crash it is readable before it is flushed, but not acknowledged.
                 self.log.flush()
+        elif self.log.log_end_offset - self.log.recovery_point >= self.log.flush_messages:
+            # flush.messages: Kafka flushes before it answers, here the answer waits for the flush.
+            if not self.log.duplicate:
+                self.flush_wanted_upto = self.log.log_end_offset
         elif self.flush_wanted_upto <= self.high_watermark:
             self.advance(self.log.log_end_offset)
         return base

@@ -102,26 +102,25 @@ cdef class Producing:
             raise MalformedMessage(f"Produce: {what} must not be null")
         return length
 
-    cdef PendingReply serve(
-        self, Cursor request, Writer reply, int version, object notify, double now
-    ):
+    cdef PendingReply serve(self, Cursor request, Writer reply, int version, object notify):
         """Append what a checked request holds and write the body of its reply.
 
-        Returns None where the reply may go at once, else the reply with its open promises; its
-        frame is then `reply` itself.
+        Returns None where the reply may go at once, else the reply with its open promises, whose
+        frame is `reply` itself; `notify` is called when the last of them is kept.
         """
         cdef bint flexible = version >= 9
         cdef Py_ssize_t topics, partitions, size
-        cdef int acks, timeout_ms
+        cdef int acks
         cdef bint transactional = False
         cdef object found
-        cdef PendingReply pending = None
+        cdef PendingReply pending
         self.failed = False
+        self.notify = notify
         if version >= 3:
             self.gate.transactional_id = request.read_string(flexible)
             transactional = self.gate.transactional_id is not None
         acks = request.read_int16()
-        timeout_ms = request.read_int32()
+        self.timeout_ms = request.read_int32()
         topics = request.read_count(flexible, 3)
         reply.write_count(topics, flexible)
         while topics > 0:
@@ -131,9 +130,7 @@ cdef class Producing:
             reply.write_count(partitions, flexible)
             while partitions > 0:
                 partitions -= 1
-                if pending is None and acks == -1:
-                    pending = PendingReply(reply, notify, now + timeout_ms * 0.001)
-                self.serve_partition(request, reply, version, found, acks, transactional, pending)
+                self.serve_partition(request, reply, version, found, acks, transactional)
                 if flexible:
                     request.skip_tags()
             if flexible:
@@ -142,8 +139,7 @@ cdef class Producing:
         if version >= 1:
             reply.write_int32(0)                        # throttle_time_ms
         reply.write_no_tags(flexible)
-        if pending is not None and pending.open_promises == 0:
-            return None
+        pending, self.pending = self.pending, None
         return pending
 
     cdef object find_topic(self, Cursor request, Writer reply, int version):
@@ -170,7 +166,7 @@ cdef class Producing:
 
     cdef int serve_partition(
         self, Cursor request, Writer reply, int version, object found, int acks,
-        bint transactional, PendingReply pending
+        bint transactional
     ) except -1:
         cdef int32_t index = request.read_int32()
         cdef Py_ssize_t size = request.read_bytes_length(version >= 9)
@@ -215,8 +211,8 @@ cdef class Producing:
             self.write_record_errors(reply, record_errors, version >= 9)
             reply.write_string(message, version >= 9)
         reply.write_no_tags(version >= 9)
-        if pending is not None and code == 0:
-            self.hold(partition, pending, base, last_offset_delta(records), error_at)
+        if code == 0 and base + last_offset_delta(records) >= partition.high_watermark:
+            self.hold(partition, reply, acks, base + last_offset_delta(records) + 1, error_at)
         return 0
 
     cdef int write_record_errors(self, Writer reply, tuple errors, bint flexible) except -1:
@@ -278,13 +274,19 @@ cdef class Producing:
         return limits
 
     cdef int hold(
-        self, Partition partition, PendingReply pending, int64_t base, int32_t last_delta,
-        Py_ssize_t error_at
+        self, Partition partition, Writer reply, int acks, int64_t required, Py_ssize_t error_at
     ) except -1:
-        """Promise the acknowledgement for when the batch is as durable as acks=all says."""
-        cdef int64_t required = base + last_delta + 1
-        if partition.high_watermark >= required:
+        """Promise the acknowledgement for when the batch is as durable as it has to be.
+
+        With acks=all that is once clients can read it. With less only flush.messages may ask for a
+        flush; the batch before it may wait for one without this batch's own having to.
+        """
+        if acks != -1 and partition.flush_wanted_upto < required:
             return 0
-        pending.promise(partition, required, error_at)
+        if acks != 0:
+            if self.pending is None:
+                self.pending = PendingReply(
+                    reply, self.notify, self.flusher.loop.time() + self.timeout_ms * 0.001)
+            self.pending.promise(partition, required, error_at)
         self.flusher.want(partition)
         return 0

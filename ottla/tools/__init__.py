@@ -1,1 +1,1 @@
-"""Command-line tools under Kafka's names. None yet: Kafka's own work against Ottla."""
+"""The `ottla` command and what it does beside serving: reading, checking and adopting logs."""

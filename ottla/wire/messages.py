@@ -28,7 +28,7 @@ def __getattr__(name: str) -> type[Message]:
     for ending in ENDINGS:
         if name[:1].isupper() and name.endswith(ending):
             file_name = snake_case(name.removesuffix(ending))
-            for folder in ("", "records/"):
+            for folder in ("", "records/", "kraft/"):
                 if (SCHEMA_FOLDER / f"{folder}{file_name}.txt").is_file():
                     make_classes(f"{folder}{file_name}")
                     if name in globals():

@@ -1,0 +1,213 @@
+"""Data of every kind that a broker keeps: codecs, headers, transactions, a compacted table, groups.
+
+What `write` leaves in a broker's log directory is what `ottla log` has to read, check and adopt.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+BROKER = (
+    "offsets.topic.num.partitions=2",
+    "transaction.state.log.num.partitions=2",
+    "group.initial.rebalance.delay.ms=0",
+    "log.cleaner.backoff.ms=200",
+)
+"""Settings of a broker to be filled: few partitions, so that dumping them all is quick."""
+RECORDS = 1500          # of about a kilobyte each: two segments and a bit
+WAIT_SECONDS = 30
+SEGMENT = {"segment.bytes": "1048576", "index.interval.bytes": "4096"}
+TOPICS: dict[str, dict[str, str]] = {
+    **{f"codec-{codec}": {"compression.type": "producer", **SEGMENT} for codec in CODECS},
+    "append-time": {"message.timestamp.type": "LogAppendTime"},
+    "table": {
+        "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", **SEGMENT,
+        "segment.ms": "1000",
+    },
+    "transactions": {"retention.ms": "-1"},
+    "cut": {"retention.bytes": "-1"},
+    "empty": {},
+}  # fmt: skip
+Offsets = dict[tuple[str, int], int]
+
+
+@dataclass
+class Written:
+    """What has to be found again."""
+
+    values: dict[str, list[bytes | None]] = field(default_factory=dict)
+    """Of each topic but the compacted one, in order: what a reader of committed records sees."""
+    newest: dict[bytes, bytes] = field(default_factory=dict)
+    """Of the compacted topic: the newest value of each key."""
+    commits: dict[str, Offsets] = field(default_factory=dict)
+    """By group."""
+
+
+def write(bootstrap: str) -> Written:
+    """Fill a broker."""
+    written = Written()
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    made = admin.create_topics(
+        [NewTopic(name, 1, 1, config=config) for name, config in TOPICS.items()],
+        operation_timeout=WAIT_SECONDS,
+    )
+    for future in made.values():
+        future.result(WAIT_SECONDS)
+    source = random.Random(7)
+    for codec in CODECS:
+        write_codec(bootstrap, codec, source, written)
+    write_append_time(bootstrap, written)
+    write_table(bootstrap, source, written)
+    write_transactions(bootstrap, written)
+    write_cut(bootstrap, admin, written)
+    written.values["empty"] = []
+    commit(bootstrap, "classic-group", {"codec-none": 700, "codec-zstd": 1200}, "classic", written)
+    commit(bootstrap, "new-group", {"codec-gzip": 41, "transactions": 3}, "consumer", written)
+    return written
+
+
+def producer(bootstrap: str, **settings: object) -> Producer:
+    """An idempotent producer."""
+    config = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5}
+    return Producer({**config, **{k.replace("_", "."): v for k, v in settings.items()}})
+
+
+def flush(of: Producer) -> None:
+    """Everything was acknowledged."""
+    assert of.flush(WAIT_SECONDS) == 0
+
+
+def write_codec(bootstrap: str, codec: str, source: random.Random, written: Written) -> None:
+    """Records with keys, headers and null values."""
+    topic = f"codec-{codec}"
+    client = producer(bootstrap, compression_type=codec, batch_size=30_000)
+    values: list[bytes | None] = []
+    for number in range(RECORDS):
+        value = source.randbytes(500).hex().encode() if number % 10 else None
+        headers = [("trace", b"%d" % number), ("empty", None)] if number % 3 == 0 else None
+        client.produce(
+            topic, value, key=b"key-%d \xc3\xa9" % number, headers=headers,
+            timestamp=1_700_000_000_000 + source.randrange(10**6),
+        )  # fmt: skip
+        values.append(value)
+        if number % 200 == 0:
+            client.poll(0)
+    flush(client)
+    written.values[topic] = values
+
+
+def write_append_time(bootstrap: str, written: Written) -> None:
+    """Records that the broker stamps."""
+    client = producer(bootstrap, compression_type="lz4")
+    values = [b"stamped %d" % number for number in range(20)]
+    for value in values:
+        client.produce("append-time", value)
+    flush(client)
+    written.values["append-time"] = list(values)
+
+
+def write_table(bootstrap: str, source: random.Random, written: Written) -> None:
+    """A table that is written again and again, and a tombstone."""
+    client = producer(bootstrap)
+    for number in range(2600):
+        key, value = b"row-%d" % source.randrange(40), source.randbytes(500).hex().encode()
+        written.newest[key] = value
+        client.produce("table", value, key=key)
+        if number % 200 == 0:
+            client.poll(0)
+    client.produce("table", None, key=b"row-gone")
+    flush(client)
+
+
+def write_transactions(bootstrap: str, written: Written) -> None:
+    """Transactions that were committed and aborted, with an offset in one of them."""
+    values: list[bytes | None] = []
+    client = producer(bootstrap, transactional_id="mover")
+    client.init_transactions(WAIT_SECONDS)
+    for number in range(6):
+        client.begin_transaction()
+        for part in range(3):
+            value = b"transaction %d part %d" % (number, part)
+            client.produce("transactions", value)
+            if number % 2 == 0:
+                values.append(value)
+        client.flush(WAIT_SECONDS)
+        if number % 2:
+            client.abort_transaction(WAIT_SECONDS)
+        else:
+            client.commit_transaction(WAIT_SECONDS)
+    written.values["transactions"] = values
+
+
+def write_cut(bootstrap: str, admin: AdminClient, written: Written) -> None:
+    """A log whose beginning was deleted."""
+    client = producer(bootstrap)
+    values: list[bytes | None] = [b"%d" % number for number in range(50)]
+    for value in values:
+        client.produce("cut", value)
+    flush(client)
+    done = admin.delete_records([TopicPartition("cut", 0, 20)])
+    for future in done.values():
+        future.result(WAIT_SECONDS)
+    written.values["cut"] = values[20:]
+
+
+def commit(
+    bootstrap: str, group: str, offsets: dict[str, int], protocol: str, written: Written
+) -> None:
+    """Join a group, commit, leave."""
+    settings = {"bootstrap.servers": bootstrap, "group.id": group, "group.protocol": protocol}
+    client = Consumer({**settings, "enable.auto.commit": False, "auto.offset.reset": "earliest"})
+    client.subscribe(list(offsets))
+    wait_until(lambda: bool(client.poll(0.2)) or len(client.assignment()) == len(offsets))
+    wanted = [TopicPartition(topic, 0, offset) for topic, offset in offsets.items()]
+    client.commit(offsets=wanted, asynchronous=False)
+    client.close()
+    written.commits[group] = {(topic, 0): offset for topic, offset in offsets.items()}
+
+
+def committed(bootstrap: str, group: str, topics: list[str]) -> Offsets:
+    """What a group has committed."""
+    client = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    found = client.committed([TopicPartition(topic, 0) for topic in topics], WAIT_SECONDS)
+    client.close()
+    return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
+
+
+def read(bootstrap: str, topic: str) -> list[tuple[bytes | None, bytes | None]]:
+    """Keys and values that a reader of committed records sees, up to the end."""
+    client = Consumer({
+        "bootstrap.servers": bootstrap, "group.id": "nobody", "enable.auto.commit": False,
+        "isolation.level": "read_committed", "auto.offset.reset": "earliest",
+        "enable.partition.eof": True,
+    })  # fmt: skip
+    low, _ = client.get_watermark_offsets(TopicPartition(topic, 0), WAIT_SECONDS)
+    client.assign([TopicPartition(topic, 0, low)])
+    found = []
+    deadline = time.monotonic() + WAIT_SECONDS
+    while time.monotonic() < deadline:
+        for message in client.consume(1000, 1.0):
+            error = message.error()
+            if error is None:
+                found.append((message.key(), message.value()))
+            elif error.name() == "_PARTITION_EOF":
+                client.close()
+                return found
+            else:
+                raise KafkaException(error)
+    raise AssertionError(f"{topic} did not end within {WAIT_SECONDS} s")
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    """Raises AssertionError when the time is up."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

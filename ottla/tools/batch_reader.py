@@ -1,0 +1,133 @@
+"""Batches of a log file one after the other, whatever their format and whoever wrote them.
+
+Only reads: a file that a broker has open is not disturbed. Memory is bounded by the largest batch,
+and no length is believed that points behind the end of the file.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ottla.wire.batch import BatchView, TimestampType
+from ottla.wire.checksum import crc32_of
+from ottla.wire.compression import Codec
+from ottla.wire.errors import ProtocolError, UnsupportedCompression
+from ottla.wire.legacy import read_message_set
+from ottla.wire.records import Record
+
+START = struct.Struct(">qiiBI")         # offset, length, epoch or checksum, magic
+START_SIZE = 17
+LOG_OVERHEAD = 12
+LEGACY_OVERHEAD = 14
+BUFFER_BYTES = 1 << 20
+
+
+class DamagedFile(Exception):
+    """The bytes at `position` can be no batch."""
+
+    def __init__(self, message: str, position: int) -> None:
+        super().__init__(message)
+        self.position = position
+
+
+@dataclass(slots=True)
+class LegacyBatch:
+    """A message of format v0 or v1: with a codec, a set of messages inside it."""
+
+    data: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    @property
+    def last_offset(self) -> int:
+        return int.from_bytes(self.data[:8], "big", signed=True)
+
+    @property
+    def magic(self) -> int:
+        return self.data[16]
+
+    @property
+    def crc(self) -> int:
+        return int.from_bytes(self.data[12:16], "big")
+
+    @property
+    def codec(self) -> int:
+        return self.data[17] & 7
+
+    @property
+    def timestamp_type(self) -> TimestampType | None:
+        """None in v0, which has no timestamps."""
+        return TimestampType(self.data[17] >> 3 & 1) if self.magic else None
+
+    @property
+    def max_timestamp(self) -> int:
+        return int.from_bytes(self.data[18:26], "big", signed=True) if self.magic else -1
+
+    def crc_holds(self) -> bool:
+        """Whether the bytes have the checksum that they say."""
+        return crc32_of(self.data[16:]) == self.crc
+
+    def records(self) -> list[Record]:
+        """The message itself, or those inside it. Raises ProtocolError."""
+        return read_message_set(self.data)
+
+
+Batch = BatchView | LegacyBatch
+
+
+def read_batches(
+    path: str, size_max: int | None = None, position: int = 0, slice_max: int | None = None
+) -> Iterator[tuple[int, Batch]]:
+    """The batches of a file with their positions, up to one that is cut off.
+
+    Only the first `size_max` bytes of the file count, and only `slice_max` from `position` on.
+    Raises DamagedFile where a length is too small, OSError.
+    """
+    with open(path, "rb", buffering=BUFFER_BYTES) as file:
+        end = os.fstat(file.fileno()).st_size
+        if size_max is not None:
+            end = min(end, size_max)
+        if slice_max is not None:
+            end = min(end, position + slice_max)
+        file.seek(position)
+        while position + START_SIZE <= end:
+            start = file.read(START_SIZE)
+            if len(start) < START_SIZE:
+                return
+            _, length, _, magic, _ = START.unpack(start + bytes(4))
+            if length < LEGACY_OVERHEAD:
+                raise DamagedFile(
+                    f"{path} at {position}: a batch says that it has {length} bytes, fewer than "
+                    f"the {LEGACY_OVERHEAD} that any has",
+                    position,
+                )
+            if position + LOG_OVERHEAD + length > end:
+                return
+            data = start + file.read(LOG_OVERHEAD + length - START_SIZE)
+            yield position, as_batch(data, magic, path, position)
+            position += LOG_OVERHEAD + length
+
+
+def as_batch(data: bytes, magic: int, path: str, position: int) -> Batch:
+    """The batch that these bytes are."""
+    if magic < 2:
+        if magic == 1 and len(data) < LOG_OVERHEAD + LEGACY_OVERHEAD + 8:
+            raise DamagedFile(f"{path} at {position}: a message v1 has {len(data)} bytes", position)
+        return LegacyBatch(data)
+    try:
+        return BatchView(data)
+    except ProtocolError as error:
+        raise DamagedFile(f"{path} at {position}: {error}", position) from error
+
+
+def codec_name(codec: int) -> str:
+    """As Kafka calls it. Raises UnsupportedCompression."""
+    try:
+        return Codec(codec).name.lower()
+    except ValueError:
+        raise UnsupportedCompression(f"{codec} is the number of no codec") from None

@@ -1,0 +1,128 @@
+"""`ottla log dump`: what is in the files of a partition, with kafka-dump-log's flags and lines.
+
+Segments, both indexes, the transaction index, producer snapshots and KRaft's snapshots are printed
+as Apache Kafka 4.3 prints them, line for line; checkpoints and `partition.metadata`, which Kafka's
+tool ignores, in the same manner. Reference: Kafka's DumpLogSegments, by its output.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable, Iterator
+
+from ottla.tools.batch_reader import DamagedFile
+from ottla.tools.decoders import (
+    Decoder,
+    NotDecodable,
+    coordinator_decoder,
+    kraft_decoder,
+    plain_decoder,
+)
+
+INT_MAX = 2**31 - 1
+STRING_DECODER = "org.apache.kafka.tools.api.StringDecoder"
+TOPIC_DECODERS = {
+    "offsets_decoder": "__consumer_offsets",
+    "transaction_log_decoder": "__transaction_state",
+    "share_group_state_decoder": "__share_group_state",
+}
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Kafka's flags."""
+    flags = (
+        ("--print-data-log", "print keys and values; any decoder says that too"),
+        ("--deep-iteration", "go into the batches and print a line for each record"),
+        ("--skip-record-metadata", "print keys and values alone, without offsets and sizes"),
+        ("--verify-index-only", "check indexes against the log without printing them"),
+        ("--index-sanity-check", "check only what a start checks of an index"),
+        ("--offsets-decoder", "decode group metadata and offsets: logs of __consumer_offsets"),
+        ("--transaction-log-decoder", "decode logs of __transaction_state"),
+        ("--share-group-state-decoder", "decode logs of __share_group_state"),
+        ("--cluster-metadata-decoder",
+         "decode logs and snapshots of __cluster_metadata, which Apache Kafka's KRaft controllers"
+         " write; Ottla's own metadata log is text: print it with --print-data-log"),
+    )  # fmt: skip
+    parser.add_argument(
+        "--files", metavar="FILE,FILE,…", action="append", required=True,
+        help="files to print, with commas between them",
+    )  # fmt: skip
+    for flag, what in flags:
+        parser.add_argument(flag, action="store_true", help=what)
+    for flag, what in (("--key-decoder-class", "keys"), ("--value-decoder-class", "values")):
+        parser.add_argument(
+            flag, nargs="?", const=STRING_DECODER, metavar="CLASS",
+            help=f"how to read {what}: StringDecoder (usual), LongDecoder, IntegerDecoder,"
+            " DoubleDecoder, or DefaultDecoder for hexadecimal digits",
+        )  # fmt: skip
+    parser.add_argument(
+        "--max-bytes", type=positive, default=INT_MAX, metavar="BYTES",
+        help="read no more than this from the beginning of each log file",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max-message-size", type=positive, default=5 << 20, metavar="BYTES",
+        help="the largest batch that an index entry may point to (5242880)",
+    )  # fmt: skip
+
+
+def positive(text: str) -> int:
+    """A number of bytes."""
+    if not text.isdecimal() or not 0 < int(text) <= INT_MAX:
+        raise ArgumentTypeError(f"{text!r} is no number of bytes from 1 to {INT_MAX}")
+    return int(text)
+
+
+def decoder_of(options: Namespace) -> Decoder | None:
+    """What turns records into text; None where they are not to be printed. Raises ValueError."""
+    for option, topic in TOPIC_DECODERS.items():
+        if getattr(options, option):
+            return coordinator_decoder(topic)
+    if options.cluster_metadata_decoder:
+        return kraft_decoder
+    key, value = options.key_decoder_class, options.value_decoder_class
+    if options.print_data_log or key or value:
+        return plain_decoder(key or STRING_DECODER, value or STRING_DECODER)
+    return None
+
+
+def run(options: Namespace) -> int:
+    """Print the files; 1 where one could not be read to its end."""
+    from ottla.tools.dump_indexes import dump_index, dump_time_index
+    from ottla.tools.dump_log import dump_log
+    from ottla.tools.dump_small import dump_checkpoint, dump_snapshot, dump_transactions
+
+    try:
+        decoder = decoder_of(options)
+    except ValueError as error:
+        print(f"ottla log dump: {error}", file=sys.stderr)
+        return 2
+    status = 0
+    findings: list[str] = []            # told at the end, as Kafka does; `verify` judges them
+    printers: dict[str, Callable[[str], Iterator[str]]] = {
+        ".log": lambda path: dump_log(path, options, decoder, findings),
+        ".checkpoint": lambda path: dump_log(path, options, decoder, findings),
+        ".index": lambda path: dump_index(path, options, findings),
+        ".timeindex": lambda path: dump_time_index(path, options, findings),
+        ".txnindex": dump_transactions,
+        ".snapshot": dump_snapshot,
+    }
+    for path in (path for given in options.files for path in given.split(",")):
+        path = re.sub("//+", "/", path)
+        print("Dumping", path)
+        name = path.rpartition("/")[2]
+        printer = printers.get("." + name.rpartition(".")[2], dump_checkpoint)
+        try:
+            for line in printer(path):
+                print(line)
+        except (OSError, ValueError, DamagedFile, NotDecodable) as error:
+            if isinstance(error, BrokenPipeError):
+                raise
+            status = 1
+            sys.stdout.flush()
+            print(error, file=sys.stderr)
+    sys.stdout.flush()
+    for text in findings:
+        print(text, file=sys.stderr)
+    return status

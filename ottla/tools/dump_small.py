@@ -1,0 +1,101 @@
+"""The lines that `ottla log dump` prints of the small files: transaction indexes, snapshots, and
+the checkpoints that Kafka's tool leaves out.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+
+from ottla.log.checkpoints import decode_offsets
+from ottla.log.snapshots import ENTRY, HEADER
+from ottla.tools.dump_log import java_optional
+from ottla.wire.checksum import crc32c_of
+
+TRANSACTION = struct.Struct(">hqqqq")
+TRANSACTION_VERSION = 0
+SNAPSHOT_VERSION = 1
+INT_MAX = 2**31 - 1
+SMALL_FILE_BYTES_MAX = 1 << 28
+
+
+def read_small(path: str) -> bytes:
+    """A whole file that cannot be large. Raises OSError, ValueError."""
+    size = os.stat(path).st_size
+    if size > SMALL_FILE_BYTES_MAX:
+        raise ValueError(f"{path} has {size} bytes: it is no index, snapshot or checkpoint")
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def dump_transactions(path: str) -> Iterator[str]:
+    """The aborted transactions of a segment."""
+    data = read_small(path)
+    whole = len(data) // TRANSACTION.size * TRANSACTION.size
+    for version, producer_id, first, last, stable in TRANSACTION.iter_unpack(data[:whole]):
+        if version != TRANSACTION_VERSION:
+            raise ValueError(f"{path}: version {version} of an entry is unknown, 0 is")
+        yield (
+            f"version: {version} producerId: {producer_id} firstOffset: {first} "
+            f"lastOffset: {last} lastStableOffset: {stable}"
+        )
+    if whole < len(data):
+        raise ValueError(f"{path}: {len(data) - whole} bytes at the end are no whole entry")
+
+
+def dump_snapshot(path: str) -> Iterator[str]:
+    """The producers that a partition knew."""
+    data = read_small(path)
+    if len(data) < HEADER.size:
+        raise ValueError(f"{path} has {len(data)} bytes, too few for a producer snapshot")
+    version, crc, count = HEADER.unpack_from(data)
+    if version != SNAPSHOT_VERSION:
+        raise ValueError(f"{path}: version {version} of a producer snapshot is unknown, 1 is")
+    if crc != crc32c_of(data[6:]):
+        raise ValueError(
+            f"{path} is corrupt (CRC is no longer valid). Stored crc: {crc}. "
+            f"Computed crc: {crc32c_of(data[6:])}"
+        )
+    if count < 0 or len(data) != HEADER.size + count * ENTRY.size:
+        raise ValueError(f"{path} says {count} producers and has {len(data)} bytes")
+    for fields in ENTRY.iter_unpack(data[HEADER.size :]):
+        producer, epoch, sequence, offset, delta, timestamp, coordinator, start = fields
+        line = (
+            f"producerId: {producer} producerEpoch: {epoch} coordinatorEpoch: {coordinator} "
+            f"currentTxnFirstOffset: {java_optional(None if start < 0 else start)} "
+            f"lastTimestamp: {timestamp}"
+        )
+        if offset >= 0:
+            first = (sequence - delta) & INT_MAX
+            line += (
+                f" firstSequence: {first} lastSequence: {sequence} lastOffset: {offset} "
+                f"offsetDelta: {delta} timestamp: {timestamp}"
+            )
+        yield line
+
+
+def dump_checkpoint(path: str) -> Iterator[str]:
+    """A checkpoint, `partition.metadata`, `meta.properties`. Raises ValueError for other files."""
+    name = os.path.basename(path)
+    if name == "leader-epoch-checkpoint":
+        yield from dump_epochs(path)
+    elif name.endswith("-offset-checkpoint"):
+        for (topic, partition), offset in decode_offsets(read_small(path)).items():
+            yield f"topic: {topic} partition: {partition} offset: {offset}"
+    elif name in ("partition.metadata", "meta.properties", "quorum-state"):
+        yield from read_small(path).decode().splitlines()
+    else:
+        raise ValueError(f"Ignoring unknown file {path}")
+
+
+def dump_epochs(path: str) -> Iterator[str]:
+    """The offset that each leader epoch began with."""
+    lines = read_small(path).decode().split("\n")
+    if lines[0].strip() != "0" or len(lines) < 2 or not lines[1].strip().isdecimal():
+        raise ValueError(f"{path} is no leader epoch checkpoint of version 0")
+    entries = [line.split() for line in lines[2:] if line]
+    if len(entries) != int(lines[1]) or any(len(entry) != 2 for entry in entries):
+        raise ValueError(f"{path} announces {lines[1]} leader epochs, and has others")
+    for epoch, offset in entries:
+        yield f"leaderEpoch: {epoch} startOffset: {offset}"

@@ -1,0 +1,96 @@
+"""Records of KRaft's metadata log, `__cluster_metadata`, and of its snapshots (KIP-631).
+
+    value   | frame version, 1 | type | version | fields of schema/kraft/<type>.txt
+              '-------- unsigned varints -----'
+
+Control records of the quorum (a new leader, the voters) have the form of transaction markers: the
+key says which, the value begins with its version.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from ottla.wire import messages
+from ottla.wire.errors import MalformedMessage
+from ottla.wire.records import Record
+from ottla.wire.schema_parser import SCHEMA_FOLDER, camel_case, parse_first_line, snake_case
+from ottla.wire.structs import Message
+
+FRAME_VERSION = 1
+VARINT_BYTES_MAX = 5
+
+QUORUM_RECORDS = {
+    2: ("LeaderChange:", "LeaderChangeMessage"),
+    3: ("SnapshotHeader", "SnapshotHeaderRecord"),
+    4: ("SnapshotFooter", "SnapshotFooterRecord"),
+    5: ("KRaftVersion", "KRaftVersionRecord"),
+    6: ("KRaftVoters", "VotersRecord"),
+}
+"""Control records that are not of transactions: what Kafka prints before them, and their class."""
+
+
+class UnknownKraftRecord(ValueError):
+    """A record of a type or version that this release does not know."""
+
+
+@cache
+def kraft_classes() -> dict[int, type[Message]]:
+    """The classes of metadata records, by their type."""
+    found: dict[int, type[Message]] = {}
+    for path in sorted((SCHEMA_FOLDER / "kraft").glob("*.txt")):
+        with path.open(encoding="ascii") as file:
+            first = parse_first_line(file.readline())
+        if first.key is not None:
+            found[first.key] = getattr(messages, camel_case(first.name))
+    return found
+
+
+def kind_name(message: Message) -> str:
+    """The type of a record as Kafka prints it: TOPIC_RECORD."""
+    return snake_case(type(message).__name__).upper()
+
+
+def decode_kraft_record(data: bytes) -> tuple[Message, int]:
+    """A metadata record and its version. Raises UnknownKraftRecord, MalformedMessage."""
+    frame, at = read_varint(data, 0)
+    if frame != FRAME_VERSION:
+        raise UnknownKraftRecord(f"frame version {frame} is not {FRAME_VERSION}")
+    kind, at = read_varint(data, at)
+    version, at = read_varint(data, at)
+    message_class = kraft_classes().get(kind)
+    if message_class is None:
+        raise UnknownKraftRecord(f"type {kind} of a metadata record is not known here")
+    if version not in message_class.VERSIONS:
+        raise UnknownKraftRecord(
+            f"version {version} of {message_class.__name__} is not known here"
+        )
+    return message_class.decode(memoryview(data)[at:], version), version
+
+
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """An unsigned varint and the position behind it."""
+    value = 0
+    for count in range(VARINT_BYTES_MAX):
+        if at >= len(data):
+            raise MalformedMessage("a metadata record ends inside its frame")
+        value |= (data[at] & 0x7F) << 7 * count
+        at += 1
+        if data[at - 1] < 0x80:
+            return value, at
+    raise MalformedMessage("a varint of a metadata record is too long")
+
+
+def quorum_record(kind: int, record: Record) -> tuple[str, Any, int] | None:
+    """What a control record of the quorum is called, holds, and its version; None for others."""
+    if kind not in QUORUM_RECORDS or record.value is None or len(record.value) < 2:
+        return None
+    label, class_name = QUORUM_RECORDS[kind]
+    message_class: type[Message] = getattr(messages, class_name)
+    version = int.from_bytes(record.value[:2], "big")
+    known = min(version, message_class.VERSIONS[-1])
+    try:
+        return label, message_class.decode(record.value, known), known
+    except MalformedMessage:
+        return None

@@ -1,0 +1,32 @@
+"""`ottla log ACTION …`: the flags of each action. What an action needs is imported when it runs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from importlib import import_module
+
+ACTIONS = {
+    "dump": ("ottla.tools.dump", "print segments, indexes, snapshots and checkpoints"),
+}
+
+
+def main(arguments: list[str]) -> int:
+    """Run one action; `arguments` begin with "log". Returns the exit status."""
+    root = argparse.ArgumentParser(prog="ottla log", description="Log directories, offline.")
+    actions = root.add_subparsers(dest="action", metavar="ACTION", required=True)
+    given = arguments[1] if len(arguments) > 1 else ""
+    for name, (module, what) in ACTIONS.items():
+        action = actions.add_parser(name, help=what, description=what[0].upper() + what[1:] + ".")
+        if name == given:
+            import_module(module).add_arguments(action)
+    options = root.parse_args(arguments[1:])
+    try:
+        status: int = import_module(ACTIONS[options.action][0]).run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read the output has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return status

@@ -6,8 +6,9 @@ from ottla.broker.api.fetch cimport Fetch, Fetching
 from ottla.broker.api.produce cimport Producing
 from ottla.broker.reply cimport Reply
 from ottla.broker.transport cimport Transport
-from ottla.broker.waiting cimport PendingReply, Wait
+from ottla.broker.waiting cimport LateReply, PendingReply, Wait
 from ottla.wire.codec cimport Cursor
+from ottla.wire.headers cimport RequestHeader
 
 
 cdef class Connection:
@@ -32,7 +33,7 @@ cdef class Connection:
     cdef bint scheduled                 # go_on is due in the next turn of the loop
 
     # What holds the frames behind it: a handler's task, or a fetch that waits.
-    cdef object task
+    cdef object task                    # a Task, or the LateReply in its place
     cdef Fetch fetch
     cdef Wait wait
     cdef int32_t correlation_id         # of that request
@@ -49,10 +50,12 @@ cdef class Connection:
     cdef int hold_produce(
         self, Cursor request, int version, int32_t correlation_id, int acks, waiting) except -1
     cdef int handle_fetch(self, Cursor request, int version, int32_t correlation_id) except -1
-    cdef int handle_other(self, Cursor request, object header) except -1
+    cdef int handle_other(self, Cursor request, RequestHeader head) except -1
+    cdef int wait_for(self, LateReply late, RequestHeader head) except -1
+    cdef int answer(self, response, int key, int version, int32_t correlation_id) except -1
     cdef bint try_fetch(self, bint final) except -1
     cdef int write_response(
-        self, int16_t key, int version, int32_t correlation_id, bytes body) except -1
+        self, int16_t key, int version, int32_t correlation_id, response) except -1
     cdef int release_promised(self) except -1
     cdef int watch_promised(self) except -1
     cdef int flush(self) except -1

@@ -6,7 +6,8 @@ Whatever a request needs happens in its turn, except for three things that are f
 
 - a produce whose acknowledgement is still promised (acks=all): further produces are appended
   meanwhile, their replies queue behind it;
-- a fetch that waits for bytes, and a handler that is a coroutine: the frames behind them wait.
+- a fetch that waits for bytes, and a handler that is a coroutine or returns a LateReply: the
+  frames behind them wait.
 
 While the socket does not take the replies, nothing more is read: this bounds what a client can
 make us hold.
@@ -20,10 +21,11 @@ from ottla.broker.api.fetch cimport Fetch, Fetching
 from ottla.broker.api.produce cimport Producing
 from ottla.broker.reply cimport FileRange, Reply
 from ottla.broker.transport cimport Transport
-from ottla.broker.waiting cimport PendingReply, Wait
+from ottla.broker.waiting cimport LateReply, PendingReply, Wait
 from ottla.wire.byteorder cimport load_int16, load_int32, store_int32
 from ottla.wire.codec cimport Cursor, Writer
 from ottla.wire.headers cimport RequestHeader, read_request_header, write_response_header
+from ottla.wire.structs cimport Message
 
 import asyncio
 import logging
@@ -335,16 +337,16 @@ cdef class Connection:
             self.close()
         self.go_on()
 
-    cdef int handle_other(self, Cursor request, object header) except -1:
-        cdef RequestHeader head = <RequestHeader>header
+    cdef int handle_other(self, Cursor request, RequestHeader head) except -1:
         context = RequestContext(
             self.broker, head.api_key, head.version, head.client_id, self.host,
             self.listener.name)
-        body = serve(context, request.rest())
-        if isinstance(body, bytes):
-            self.write_response(head.api_key, head.version, head.correlation_id, body)
-            return 0
-        self.task = asyncio.ensure_future(body, loop=self.loop)
+        response = serve(context, request)
+        if type(response) is LateReply:
+            return self.wait_for(<LateReply>response, head)
+        if isinstance(response, (Message, bytes)):
+            return self.write_response(head.api_key, head.version, head.correlation_id, response)
+        self.task = asyncio.ensure_future(response, loop=self.loop)
         self.task.add_done_callback(
             lambda task: self.task_done(task, head.api_key, head.version, head.correlation_id))
         return 0
@@ -352,26 +354,65 @@ cdef class Connection:
     def task_done(self, task, int key, int version, int correlation_id):
         """A coroutine handler ended: send its reply and go on with the frames behind it."""
         self.task = None
-        self.active_at = self.loop.time()
         if self.closed or task.cancelled():
             return
-        error = task.exception()
-        if error is None:
-            self.write_response(key, version, correlation_id, task.result())
-            self.go_on()
-        elif isinstance(error, MalformedMessage):
-            self.refuse(error)
+        self.answer(task.exception() or task.result(), key, version, correlation_id)
+        self.go_on()
+
+    cdef int wait_for(self, LateReply late, RequestHeader head) except -1:
+        """Write a late reply if it is there already; else the frames behind it wait."""
+        late.api_key, late.version = head.api_key, head.version
+        late.correlation_id = head.correlation_id
+        late.receiver = self
+        if late.over:
+            self.answer(late.response, late.api_key, late.version, late.correlation_id)
         else:
-            log.error("%r is closed by a failure of the broker", self, exc_info=error)
+            self.task = late
+        return 0
+
+    def deliver_late(self, LateReply late not None):
+        """A late reply is there: it is sent from here, a turn of the loop would cost more."""
+        self.task = None
+        self.answer(late.response, late.api_key, late.version, late.correlation_id)
+        if self.filled > self.begin:
+            self.schedule()             # not from here: what is behind it may need whoever called
+            return
+        try:
+            self.flush()
+        except OSError:
             self.close()
 
+    cdef int answer(self, response, int key, int version, int32_t correlation_id) except -1:
+        """Write what a handler had later: its response, or the exception in its place."""
+        self.active_at = self.loop.time()
+        if self.closed:
+            return 0
+        try:
+            if isinstance(response, BaseException):
+                raise response
+            self.write_response(key, version, correlation_id, response)
+        except MalformedMessage as error:
+            self.refuse(error)
+        except Exception:
+            log.exception("%r is closed by a failure of the broker", self)
+            self.close()
+        return 0
+
     cdef int write_response(
-        self, int16_t key, int version, int32_t correlation_id, bytes body
+        self, int16_t key, int version, int32_t correlation_id, response
     ) except -1:
+        """Add a reply: a message, or a body that is bytes already."""
         cdef Py_ssize_t start = self.out.size
         self.out.write_int32(0)
         write_response_header(self.out, key, version, correlation_id)
-        self.out.write_raw(<const char *>body, len(body))
+        try:
+            if type(response) is bytes:
+                self.out.write_raw(<const char *><bytes>response, len(response))
+            else:
+                (<Message?>response).encode_into(self.out, version)
+        except BaseException:
+            self.out.size = start
+            raise
         store_int32(self.out.data + start, <int32_t>(self.out.size - start - 4))
         return 0
 

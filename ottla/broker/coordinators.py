@@ -6,14 +6,19 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from ottla.broker.context import BrokerContext, RequestContext
+from ottla.broker.context import BrokerContext
 from ottla.broker.group_coordinator import GroupCoordinator
 from ottla.broker.log_coordinator import LogCoordinator, S
 from ottla.broker.transaction_coordinator import TransactionCoordinator
+from ottla.broker.waiting import LateReply
 from ottla.groups.records import NO_PRODUCER, Producer
-from ottla.groups.result import Result
+from ottla.groups.result import Answer, Result
 from ottla.replication.metadata import MetadataImage
 from ottla.wire.errors import ProtocolError
+from ottla.wire.structs import Message
+
+Change = Callable[[str, Callable[[S, Result], Any], Answer], None]
+"""`ShardRuntime.change` or `gather`: runs an operation and answers what it returns."""
 
 
 class Coordinators:
@@ -48,32 +53,29 @@ async def answer_of(
 
 
 def answer_later(
-    context: RequestContext,
-    coordinator: LogCoordinator[S],
+    change: Change[S],
     key: str,
     operation: Callable[[S, Result], Any],
-    respond: Callable[[Any], Any],
-) -> asyncio.Future[bytes]:
-    """The same for a handler that is no coroutine: the body of the response, or what it will be.
+    respond: Callable[[Any], Message],
+) -> LateReply:
+    """The same for a handler that is no coroutine; `change` is `change` or `gather` of a runtime.
 
     `respond` makes the response of the operation's reply or of the ProtocolError that refused it.
     A task, its steps and their turns of the loop would cost as much as the commit itself.
     """
-    future: asyncio.Future[bytes] = coordinator.loop.create_future()
+    late = LateReply()
 
     def answer(reply: Any) -> None:
-        if future.done():
-            return  # the client has gone
         try:
-            future.set_result(respond(reply).encode(context.version))
+            late.deliver(respond(reply))
         except Exception as error:
-            future.set_exception(error)
+            late.deliver(error)
 
     try:
-        coordinator.runtime.change(key, operation, answer)
+        change(key, operation, answer)
     except ProtocolError as error:
         answer(error)
-    return future
+    return late
 
 
 def deliver_to(future: asyncio.Future[Any]) -> Callable[[Any], None]:

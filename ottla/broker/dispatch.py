@@ -1,4 +1,4 @@
-"""From a decoded header to a handler, and from what it returns or raises to the reply's bytes.
+"""From a decoded header to a handler, and from what it returns or raises to a response.
 
 Handlers register themselves with `@handles`; the ranges that ApiVersions tells are these
 registrations. Produce and Fetch are served by the connection itself, in Cython, and only register
@@ -7,7 +7,6 @@ their ranges here.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
@@ -15,9 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ottla.broker.context import RequestContext
-from ottla.wire.apis import APIS, ApiKey
+from ottla.broker.waiting import LateReply
+from ottla.wire.apis import APIS, Api, ApiKey
+from ottla.wire.codec import Cursor
 from ottla.wire.errors import ErrorCode, MalformedMessage, ProtocolError
 from ottla.wire.messages import ApiVersionsResponse
+from ottla.wire.structs import Message
 
 log = logging.getLogger("ottla.dispatch")
 
@@ -26,6 +28,7 @@ log = logging.getLogger("ottla.dispatch")
 class Handler:
     """A registered handler with the versions that it serves and those that ApiVersions tells."""
 
+    api: Api
     function: Callable[[Any, RequestContext], Any]
     versions: range
     advertised: range
@@ -46,19 +49,22 @@ def handles(
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         if key in HANDLERS:
             raise AssertionError(f"{key.name} is handled twice")
-        known = APIS[key].versions
+        api = APIS[key]
+        known = api.versions
         if versions.start < known.start or versions.stop > known.stop:
             raise AssertionError(f"{key.name} is defined for {known}, not for {versions}")
         HANDLERS[key] = Handler(
-            function, versions, advertised or versions, inspect.iscoroutinefunction(function)
+            api, function, versions, advertised or versions, inspect.iscoroutinefunction(function)
         )
         return function
 
     return register
 
 
-def serve(context: RequestContext, body: bytes) -> bytes | Awaitable[bytes]:
-    """Answer one request; the result is the response's body, or will be.
+def serve(
+    context: RequestContext, body: Cursor
+) -> Message | bytes | LateReply | Awaitable[Message]:
+    """Answer one request; the result is the response, its body as bytes, or will be a response.
 
     Raises MalformedMessage where the request has no answer but a closed connection.
     """
@@ -72,21 +78,17 @@ def serve(context: RequestContext, body: bytes) -> bytes | Awaitable[bytes]:
         raise MalformedMessage(
             f"{APIS[context.api_key].name} version {version} is not served, {handler.versions} are"
         )
-    request = APIS[context.api_key].request.decode(body, version)
+    request = handler.api.request.decode(body, version)
     if handler.waits:
         return _finish(handler, request, context)
     try:
-        response = handler.function(request, context)
-        if isinstance(response, asyncio.Future):
-            # A handler that waits without a coroutine, where that is worth it: the future is of
-            # the body's bytes (`coordinators.answer_later`).
-            return response.result() if response.done() else response
+        # A handler that waits without a coroutine, where that is worth it, returns a LateReply.
+        response: Message | LateReply = handler.function(request, context)
+        return response
     except ProtocolError as error:
-        response = error_response(context, error)
+        return error_response(context, error)
     except Exception:
-        response = _unexpected(context)
-    encoded: bytes = response.encode(version)
-    return encoded
+        return _unexpected(context)
 
 
 def version_of_versions(handler: Handler) -> bytes:
@@ -106,29 +108,29 @@ def version_of_versions(handler: Handler) -> bytes:
     return encoded
 
 
-async def _finish(handler: Handler, request: Any, context: RequestContext) -> bytes:
+async def _finish(handler: Handler, request: Any, context: RequestContext) -> Message:
     try:
-        response = await handler.function(request, context)
+        response: Message = await handler.function(request, context)
+        return response
     except ProtocolError as error:
-        response = error_response(context, error)
+        return error_response(context, error)
     except Exception:
-        response = _unexpected(context)
-    encoded: bytes = response.encode(context.version)
-    return encoded
+        return _unexpected(context)
 
 
-def error_response(context: RequestContext, error: ProtocolError) -> Any:
+def error_response(context: RequestContext, error: ProtocolError) -> Message:
     """A response that tells a whole request's failure in its top-level error code."""
-    response = APIS[context.api_key].response()
+    response: Any = APIS[context.api_key].response()
     if not hasattr(response, "error_code"):
         raise MalformedMessage(f"{APIS[context.api_key].name}: {error.message}") from error
     response.error_code = int(error.code)
     if hasattr(response, "error_message") and error.message:
         response.error_message = error.message
-    return response
+    told: Message = response
+    return told
 
 
-def _unexpected(context: RequestContext) -> Any:
+def _unexpected(context: RequestContext) -> Message:
     """Our own bug: logged whole, told to the client as code -1."""
     log.exception("%s version %d failed", APIS[context.api_key].name, context.version)
     return error_response(

@@ -55,7 +55,7 @@ class GroupCoordinator(LogCoordinator[Shard]):
         self.view = ImageView(MetadataImage.empty(), 0)
         self.runtime = Runtime(
             settings_from(broker.config), broker.clock, self.append, lambda: str(uuid.uuid4()),
-            self.wake, self.view,
+            self.wake, self.view, loop.call_soon,
         )
 
     def follow(self, old: MetadataImage, new: MetadataImage) -> None:

@@ -1,7 +1,8 @@
 # Requests that cannot be answered yet. A PendingReply is a finished reply with promises still open
-# (acks=all); a Wait is a request that runs again when something moved, or when its time is up.
+# (acks=all); a Wait is a request that runs again when something moved, or when its time is up; a
+# LateReply is what a handler returns in place of a response that it does not have yet.
 
-from libc.stdint cimport int16_t, int64_t
+from libc.stdint cimport int16_t, int32_t, int64_t
 
 from ottla.replication.partition cimport Partition, Promise, Watcher
 from ottla.wire.codec cimport Writer
@@ -34,3 +35,12 @@ cdef class Wait(Watcher):
     cdef int start(self, double seconds) except -1
     cdef int stop(self) except -1
     cdef int wake(self) except -1
+
+
+cdef class LateReply:
+    cdef readonly object response       # a message, or the exception in its place; None until then
+    cdef object receiver                # the connection, once it waits
+    cdef bint over                      # delivered, or nobody wants it any more
+    cdef int16_t api_key
+    cdef int version
+    cdef int32_t correlation_id

@@ -104,3 +104,20 @@ cdef class Wait(Watcher):
             self.timer.cancel()
             self.timer = None
         return 0
+
+
+cdef class LateReply:
+    """A response that its handler has later: cheaper than a coroutine, its task and their turns."""
+
+    def deliver(self, response):
+        """Answer with this message, or fail with this exception; once, from the loop's thread."""
+        if self.over:
+            return                      # the client has gone
+        self.over = True
+        self.response = response
+        if self.receiver is not None:
+            self.receiver.deliver_late(self)
+
+    def cancel(self):
+        """The client has gone."""
+        self.over = True

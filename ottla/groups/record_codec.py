@@ -63,7 +63,8 @@ def encode_record(record: Record) -> Encoded:
 def _encode_offset_key(key: OffsetKey) -> bytes:
     """The commonest key, by hand: type, group and topic with 2-byte lengths, partition."""
     group_id, topic, partition = key
-    group, name = group_id.encode(), topic.encode()
+    # Bytes of a client that are no UTF-8 are kept as they came, as `wire.codec` keeps them.
+    group, name = group_id.encode(errors="surrogateescape"), topic.encode()
     form = f">hh{len(group)}sh{len(name)}si"
     return struct.pack(form, 1, len(group), group, len(name), name, partition)
 
@@ -114,7 +115,7 @@ class _Kind:
 
 def _encode_offset(value: CommittedOffset) -> bytes:
     # The commonest record by far, hence packed by hand; tests hold it to the schema.
-    metadata = value.metadata.encode()
+    metadata = value.metadata.encode(errors="surrogateescape")
     if value.expire_ms < 0 and value.topic_id != _NO_ID and len(metadata) < 127:
         return (
             _V4.pack(4, value.offset, value.leader_epoch, len(metadata) + 1)

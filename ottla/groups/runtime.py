@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ottla.groups.cluster import Cluster
 from ottla.groups.settings import GroupSettings
 from ottla.groups.shard import NO_CLUSTER, Shard
-from ottla.groups.shard_runtime import Append, Clock, ShardRuntime
+from ottla.groups.shard_runtime import Append, Clock, Later, ShardRuntime
 
 
 class Runtime(ShardRuntime[Shard]):
@@ -21,8 +21,9 @@ class Runtime(ShardRuntime[Shard]):
         new_id: Callable[[], str],
         wake: Callable[[int], None] = lambda at_ms: None,
         cluster: Cluster = NO_CLUSTER,
+        later: Later = lambda function: function(),
     ) -> None:
-        super().__init__(settings.offsets_topic_num_partitions, clock, append, wake)
+        super().__init__(settings.offsets_topic_num_partitions, clock, append, wake, later)
         self.settings = settings
         self._new_id = new_id
         self._cluster = cluster

@@ -2,6 +2,10 @@
 
     request -> shard -> Result -> append -> replay -> timers -> (committed) -> answers
 
+Commits of offsets do not depend on each other: those that come in one turn of the loop are gathered
+into one Result, hence into one batch (`gather`). Whatever else reads or changes the shard appends
+them first.
+
 A read waits too while records before it are not committed: what one client was told, no power
 cut may take back (an offset fetched never goes back). Heartbeats change nothing and do not wait.
 
@@ -42,6 +46,13 @@ Append = Callable[[int, list[Any], Producer, Committed], None]
 that is NO_PRODUCER, or raises ProtocolError and appends nothing."""
 
 
+Later = Callable[[Callable[[], None]], object]
+"""Has a function called when what has arrived by now is handled, such as `loop.call_soon`."""
+
+GATHERED_RECORDS_MAX = 1000
+"""More do not wait for the end of the turn: this bounds a batch."""
+
+
 class AnyShard(Protocol):
     """A partition of an internal topic as the state machine that its records make."""
 
@@ -69,6 +80,7 @@ class _Live(Generic[S]):
     def __init__(self, shard: S) -> None:
         self.shard = shard
         self.timers = Timers()
+        self.gathered: Result | None = None
         self.open_appends: deque[list[tuple[Answer, Any]]] = deque()
 
 
@@ -80,12 +92,18 @@ class ShardRuntime(Generic[S]):
     """
 
     def __init__(
-        self, partitions: int, clock: Clock, append: Append, wake: Callable[[int], None]
+        self,
+        partitions: int,
+        clock: Clock,
+        append: Append,
+        wake: Callable[[int], None],
+        later: Later = lambda function: function(),
     ) -> None:
         self.partitions = partitions
         self._clock = clock
         self._append = append
         self._wake = wake
+        self._later = later
         self._live: dict[int, _Live[S]] = {}
         self._loading: dict[int, S] = {}
         self._woken_for: int | None = None
@@ -115,7 +133,7 @@ class ShardRuntime(Generic[S]):
             return
         del self._loading[shard.partition]
         live = self._live[shard.partition] = _Live(shard)
-        result = self._turn()
+        result = self._turn(live)
         shard.loaded(result)
         self._perform(live, result)
 
@@ -130,6 +148,10 @@ class ShardRuntime(Generic[S]):
             for answer, _ in answers:
                 answer(error)
         live.open_appends.clear()
+        if live.gathered is not None:
+            for answer, _ in live.gathered.replies:
+                answer(error)
+            live.gathered = None
         for answer in live.shard.waiting():
             answer(error)
 
@@ -173,7 +195,7 @@ class ShardRuntime(Generic[S]):
         has put its replies into the result itself.
         """
         live = self._find(self.partition_of(key))
-        result = self._turn()
+        result = self._turn(live)
         try:
             reply = operation(live.shard, result)
         except ProtocolError as error:
@@ -185,10 +207,34 @@ class ShardRuntime(Generic[S]):
             result.reply(answer, reply)
         self._perform(live, result, producer)
 
+    def gather(self, key: str, operation: Callable[[S, Result], Any], answer: Answer) -> None:
+        """The same for an operation that needs nothing which another one gathered has recorded.
+
+        All of one turn of the loop are appended, made durable and answered together.
+        """
+        live = self._find(self.partition_of(key))
+        gathered, is_first = live.gathered, live.gathered is None
+        if gathered is None:
+            gathered = live.gathered = self._turn(live)
+        try:
+            reply = operation(live.shard, gathered)
+        except ProtocolError as error:
+            reply = error
+        gathered.replies.append((answer, reply))
+        if len(gathered.records) >= GATHERED_RECORDS_MAX:
+            self._append_gathered(live)
+        elif is_first:
+            self._later(lambda: self._append_gathered(live))
+
+    def _append_gathered(self, live: _Live[S]) -> None:
+        gathered, live.gathered = live.gathered, None
+        if gathered is not None:
+            self._perform(live, gathered)
+
     def turn(self, key: str, operation: Callable[[S, Result], Any]) -> Any:
         """Run an operation that records nothing, but may set timers; what it returns."""
         live = self._find(self.partition_of(key))
-        result = self._turn()
+        result = self._turn(live)
         try:
             return operation(live.shard, result)
         finally:
@@ -198,7 +244,7 @@ class ShardRuntime(Generic[S]):
     def change_all(self, operation: Callable[[S, Result], None]) -> None:
         """Run an operation on every shard, such as forgetting deleted topics."""
         for live in list(self._live.values()):
-            result = self._turn()
+            result = self._turn(live)
             operation(live.shard, result)
             self._perform(live, result)
 
@@ -222,11 +268,13 @@ class ShardRuntime(Generic[S]):
                 self._ask_to_wake(at_ms)
 
     def _fire_one(self, live: _Live[S], key: TimerKey) -> None:
-        result = self._turn()
+        result = self._turn(live)
         live.shard.fire(key, result)
         self._perform(live, result)
 
-    def _turn(self) -> Result:
+    def _turn(self, live: _Live[S]) -> Result:
+        """What begins now, after everything before it is appended."""
+        self._append_gathered(live)
         return Result(self._clock.now_ms(), self.tick_ms())
 
     def _perform(self, live: _Live[S], result: Result, producer: Producer = NO_PRODUCER) -> None:

@@ -1,5 +1,6 @@
 from typing import Any, ClassVar, Self, dataclass_transform
 
+from ottla.wire.codec import Cursor
 from ottla.wire.plan import Layout
 
 @dataclass_transform(kw_only_default=True)
@@ -15,6 +16,6 @@ class Message(Struct):
     FLEXIBLE_FROM: ClassVar[int | None]
     def encode(self, version: int) -> bytes: ...
     @classmethod
-    def decode(cls, data: bytes | bytearray | memoryview, version: int) -> Self: ...
+    def decode(cls, data: bytes | bytearray | memoryview | Cursor, version: int) -> Self: ...
 
 def rebuilt(struct_class: type[Struct], values: dict[str, Any]) -> Struct: ...

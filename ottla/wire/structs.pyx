@@ -456,11 +456,11 @@ cdef class Message(Struct):
 
     @classmethod
     def decode(cls, data, int version):
-        """The message in `data`; bytes behind its end are ignored.
+        """The message in `data`, bytes or a Cursor; bytes behind its end are ignored.
 
         MalformedMessage where it is none. UnsupportedVersion: no such version.
         """
-        return decode_from(cls, Cursor(data), version)
+        return decode_from(cls, data if type(data) is Cursor else Cursor(data), version)
 
 
 cdef object decode_from(type message_class, Cursor cursor, int version):

@@ -308,3 +308,54 @@ def test_a_member_that_waits_holds_up_nobody_else(broker: RunningBroker) -> None
         assert code == ErrorCode.REBALANCE_IN_PROGRESS
         again = join(one, "w", 3, joined.member_id)
         assert again.generation_id == other.answer(waiting).generation_id == 2
+
+
+def offset_of(client: WireClient, group: str) -> int:
+    answer = client.call(OffsetFetchRequest(group_id=group, topics=None), 5)
+    offset: int = answer.topics[0].partitions[0].committed_offset
+    return offset
+
+
+def test_commits_in_flight_on_many_connections_are_each_answered_in_order(
+    broker: RunningBroker, client: WireClient, topic: str
+) -> None:
+    known_id = topic_id(client, topic)
+    find(client, "flight", 6)
+    others = [WireClient(broker.address) for _ in range(4)]
+    sent = []
+    for round_number in range(5):
+        for each in others:
+            request = commit_request(topic, known_id, "flight", 5)
+            request.topics[0].partitions[0].committed_offset = round_number
+            sent.append((each, each.send(request, 5)))
+    for each in others:
+        sent.append((each, each.send(OffsetFetchRequest(group_id="flight", topics=None), 5)))
+    for each, what in sent[:-4]:
+        assert each.answer(what).topics[0].partitions[0].error_code == 0
+    for each, what in sent[-4:]:
+        assert each.answer(what).topics[0].partitions[0].committed_offset >= 0
+        each.socket.close()
+    assert offset_of(client, "flight") == 4
+
+
+def test_who_goes_away_before_the_answer_has_committed_all_the_same(
+    broker: RunningBroker, client: WireClient, topic: str
+) -> None:
+    known_id = topic_id(client, topic)
+    find(client, "gone", 6)
+    with WireClient(broker.address) as other:
+        other.send(commit_request(topic, known_id, "gone", 5), 5)
+    client.call(commit_request(topic, known_id, "kept", 5), 5)
+    while not client.call(OffsetFetchRequest(group_id="gone", topics=None), 5).topics:
+        pass
+    assert offset_of(client, "gone") == offset_of(client, "kept") == 7
+
+
+def test_a_group_id_that_is_no_utf_8_is_kept_as_it_came(client: WireClient, topic: str) -> None:
+    known_id, group = topic_id(client, topic), "odd\udcff"
+    request = commit_request(topic, known_id, group, 5)
+    request.topics[0].partitions[0].committed_metadata = "\udcfe"
+    find(client, "odd", 6)
+    assert client.call(request, 5).topics[0].partitions[0].error_code == 0
+    answer = client.call(OffsetFetchRequest(group_id=group, topics=None), 5)
+    assert answer.topics[0].partitions[0].metadata == "\udcfe"

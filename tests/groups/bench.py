@@ -68,15 +68,19 @@ class Workbench:
         self.cluster = FakeCluster()
         self.logs: dict[int, list[tuple[Encoded | Marker, int]]] = {}
         self.records: list[Record] = []
+        self.appends: list[list[Record]] = []
         self.uncommitted: list[Committed] = []
         self.hold_commits = False
         self.refusal: Exception | None = None
+        self.turn_goes_on = False
+        self.due: list[Callable[[], None]] = []
         self.ids = 0
         self.start()
 
     def start(self) -> None:
         self.runtime = Runtime(
-            self.settings, self.clock, self.append, self.new_id, cluster=self.cluster
+            self.settings, self.clock, self.append, self.new_id, cluster=self.cluster,
+            later=self.later,
         )
         for partition in range(self.settings.offsets_topic_num_partitions):
             shard = self.runtime.begin_load(partition)
@@ -91,6 +95,19 @@ class Workbench:
         """kill -9: what was appended is there, what lived in memory is not."""
         self.start()
 
+    def later(self, function: Callable[[], None]) -> None:
+        """What is due at the end of a turn is due at once, unless the test has the turn go on."""
+        if self.turn_goes_on:
+            self.due.append(function)
+        else:
+            function()
+
+    def end_turn(self) -> None:
+        """Everything that came in one turn of the loop is handled."""
+        due, self.due = self.due, []
+        for function in due:
+            function()
+
     def new_id(self) -> str:
         self.ids += 1
         return str(self.ids)
@@ -103,6 +120,7 @@ class Workbench:
         log = self.logs.setdefault(partition, [])
         log += [(encode_record(record), producer.producer_id) for record in records]
         self.records += records
+        self.appends.append(records)
         if self.hold_commits:
             self.uncommitted.append(done)
         else:

@@ -9,6 +9,7 @@ import pytest
 from ottla.groups.errors import NotCoordinator
 from ottla.groups.offset_requests import Commit, OffsetToCommit
 from ottla.groups.routing import java_hash, partition_for
+from ottla.groups.shard_runtime import GATHERED_RECORDS_MAX
 from ottla.wire.errors import ErrorCode, NotLeaderOrFollower, ProtocolError, StorageFailed
 from tests.groups.bench import Workbench
 
@@ -16,6 +17,11 @@ from tests.groups.bench import Workbench
 def commit(bench: Workbench, offset: int, answers: list[Any], group: str = "g") -> None:
     request = Commit(group, [OffsetToCommit("t", 0, offset, -1, "")])
     bench.runtime.change(group, lambda s, r: s.commit(request, r), answers.append)
+
+
+def gather(bench: Workbench, offset: int, answers: list[Any], **who: Any) -> None:
+    request = Commit("g", [OffsetToCommit("t", 0, offset, -1, "")], **who)
+    bench.runtime.gather("g", lambda s, r: s.commit(request, r), answers.append)
 
 
 def fetch(bench: Workbench, answers: list[Any]) -> None:
@@ -85,6 +91,83 @@ def test_a_lost_commit_sends_everybody_to_the_next_coordinator() -> None:
     ]
     with pytest.raises(NotCoordinator):
         bench.runtime.shard("g")
+
+
+def turn_of_commits(*offsets: int) -> tuple[Workbench, list[Any]]:
+    """Commits that came in one turn of the loop, which is not over."""
+    bench, answers = Workbench(), []
+    bench.turn_goes_on = True
+    for offset in offsets:
+        gather(bench, offset, answers)
+    return bench, answers
+
+
+def test_the_commits_of_a_turn_are_one_append() -> None:
+    bench, answers = turn_of_commits(5, 6, 7)
+    assert bench.appends == [] and answers == []
+    bench.end_turn()
+    assert [[record.value.offset for record in append] for append in bench.appends] == [[5, 6, 7]]
+    assert answers == [[ErrorCode.NONE]] * 3
+
+
+def test_gathered_commits_wait_for_their_one_append_to_be_committed() -> None:
+    bench, answers = turn_of_commits(5, 6)
+    bench.hold_commits = True
+    bench.end_turn()
+    assert answers == [] and len(bench.uncommitted) == 1
+    bench.commit_all()
+    assert answers == [[ErrorCode.NONE]] * 2
+
+
+def test_a_fetch_in_the_same_turn_finds_what_was_committed_before_it() -> None:
+    bench, answers = turn_of_commits(5)
+    fetch(bench, answers)
+    assert answers[0] == [ErrorCode.NONE]
+    assert answers[1][0].value.offset == 5
+    bench.end_turn()
+    assert len(bench.appends) == 1
+
+
+def test_a_timer_in_the_same_turn_comes_after_the_commits() -> None:
+    bench, answers = turn_of_commits(5)
+    bench.wait(bench.settings.offsets_retention_ms * 2)  # offsets expire: also this one
+    assert answers == [[ErrorCode.NONE]]
+    assert bench.records[0].value.offset == 5
+    assert all(record.value is None for record in bench.records[1:]) and bench.records[1:]
+
+
+def test_a_refused_commit_does_not_touch_those_gathered_with_it() -> None:
+    bench, answers = turn_of_commits(5)
+    gather(bench, 6, answers, member_id="nobody", generation=3)
+    bench.end_turn()
+    assert answers[0] == [ErrorCode.NONE]
+    assert isinstance(answers[1], ProtocolError)
+    assert [record.value.offset for record in bench.records] == [5]
+
+
+def test_a_refused_append_changes_nothing_for_all_that_were_gathered() -> None:
+    bench, answers = turn_of_commits(5, 6)
+    bench.refusal = StorageFailed("full")
+    bench.end_turn()
+    assert [answer.code for answer in answers] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
+    bench.refusal = None
+    fetch(bench, answers)
+    assert answers[2] == []
+
+
+def test_who_leaves_in_the_middle_of_a_turn_tells_those_who_wait_for_its_end() -> None:
+    bench, answers = turn_of_commits(5, 6)
+    bench.runtime.unload(bench.partition())
+    assert [answer.code for answer in answers] == [ErrorCode.NOT_COORDINATOR] * 2
+    bench.end_turn()
+    assert bench.appends == []
+
+
+def test_a_batch_does_not_grow_without_bound_in_a_long_turn() -> None:
+    bench, answers = turn_of_commits(*range(GATHERED_RECORDS_MAX + 1))
+    assert len(bench.appends[0]) == len(answers) == GATHERED_RECORDS_MAX
+    bench.end_turn()
+    assert len(answers) == GATHERED_RECORDS_MAX + 1
 
 
 def test_groups_live_where_java_puts_them() -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 
 from ottla.broker.api.group_admin import authorized_operations
 from ottla.broker.context import RequestContext
 from ottla.broker.coordinators import answer_later
 from ottla.broker.dispatch import handles
+from ottla.broker.waiting import LateReply
 from ottla.groups.cluster import Cluster
 from ottla.groups.consumer import ConsumerGroup, ConsumerMember
 from ottla.groups.consumer_draft import preferred_assignor
@@ -31,7 +31,7 @@ CONSUMER_MEMBER, CLASSIC_MEMBER = 1, 0
 @handles(ApiKey.CONSUMER_GROUP_HEARTBEAT, versions=range(0, 2))
 def consumer_group_heartbeat(
     request: ConsumerGroupHeartbeatRequest, context: RequestContext
-) -> asyncio.Future[bytes]:
+) -> LateReply:
     """Join, leave, or learn what to give up and what to take."""
     topics, owned = request.subscribed_topic_names, request.topic_partitions
     beat = Beat(
@@ -52,8 +52,7 @@ def consumer_group_heartbeat(
         context.version,
     )
     return answer_later(
-        context,
-        context.broker.coordinators.groups,
+        context.broker.coordinators.groups.runtime.change,
         request.group_id,
         lambda shard, result: shard.beat(beat, result),
         _heartbeat_response,

@@ -9,6 +9,7 @@ from typing import Any
 from ottla.broker.context import RequestContext
 from ottla.broker.coordinators import answer_later, answer_of
 from ottla.broker.dispatch import handles
+from ottla.broker.waiting import LateReply
 from ottla.groups.offset_requests import Commit, FetchedOffset, OffsetToCommit
 from ottla.replication.metadata import MetadataImage
 from ottla.wire.apis import ApiKey
@@ -28,7 +29,7 @@ NO_ID = bytes(16)
 @handles(ApiKey.OFFSET_COMMIT, versions=range(0, 11))
 def offset_commit(
     request: OffsetCommitRequest, context: RequestContext
-) -> OffsetCommitResponse | asyncio.Future[bytes]:
+) -> OffsetCommitResponse | LateReply:
     """Commit offsets of partitions that exist; the others are told one by one."""
     image = context.broker.image
     response = OffsetCommitResponse(topics=[])
@@ -72,8 +73,7 @@ def offset_commit(
         return response
 
     return answer_later(
-        context,
-        context.broker.coordinators.groups,
+        context.broker.coordinators.groups.runtime.gather,
         request.group_id,
         lambda shard, result: shard.commit(commit, result),
         respond,

@@ -12,6 +12,7 @@ from enum import IntEnum
 
 from ottla.broker.context import BrokerContext
 from ottla.broker.kafka_settings import kafka_settings
+from ottla.broker.loggers import levels
 from ottla.log.settings import Setting
 from ottla.log.topic_config import TopicConfig, convert_unit, synonyms_of
 from ottla.replication.metadata import MetadataImage
@@ -25,13 +26,14 @@ class Source(IntEnum):
     ALL_BROKERS = 3
     STATIC = 4
     DEFAULT = 5
+    LOGGER = 6
     CLIENT_METRICS = 7
     GROUP = 8
 
 
 TYPES = {
-    "boolean": 1, "string": 2, "int": 3, "short": 4, "long": 5, "double": 6, "list": 7, "class": 8,
-    "password": 9,
+    "unknown": 0, "boolean": 1, "string": 2, "int": 3, "short": 4, "long": 5, "double": 6,
+    "list": 7, "class": 8, "password": 9,
 }
 """Kafka's numbers of the types (KIP-226, KIP-569)."""
 
@@ -180,6 +182,12 @@ def client_metrics_entries(own: Mapping[str, str]) -> Iterator[Entry]:
         else:
             default = setting.text(setting.default)
             yield Entry(name, default, Source.DEFAULT, setting.kind, False, False, (), setting.help)
+
+
+def logger_entries() -> Iterator[Entry]:
+    """The level of every logger of this process (KIP-412)."""
+    for name, level in levels():
+        yield Entry(name, level, Source.LOGGER, "unknown", False, False, (), "")
 
 
 def _entry(

@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 
 from ottla.broker import api
-from ottla.broker.api.versions import SUPPORTED_FEATURES
 from ottla.broker.config import BrokerConfig
 from ottla.broker.context import BrokerContext
 from ottla.broker.coordinators import Coordinators
+from ottla.broker.features import default_levels
 from ottla.broker.flusher import Flusher
 from ottla.broker.housekeeping import Housekeeping, high_watermarks
 from ottla.broker.listener import Listener
@@ -82,9 +82,7 @@ class Server:
         self.housekeeping = Housekeeping(self.broker, self.storage, loop)
 
     async def _open_doors(self, loop: asyncio.AbstractEventLoop) -> None:
-        await self.metadata_log.decide(
-            finalise_features, {name: high for name, (_, high) in SUPPORTED_FEATURES.items()}
-        )
+        await self.metadata_log.decide(finalise_features, default_levels())
         self._listen(loop)
         await self.metadata_log.register_broker(
             self.config.node_id,

@@ -1,10 +1,43 @@
-"""Which features are finalised, and at which level (KIP-584)."""
+"""Which features are finalised, and at which level (KIP-584).
+
+A level of 0 means that the cluster has decided not to use a feature, which is not the same as never
+having been asked: the next start of a broker does not undo it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
 
 from ottla.replication.metadata import Decision, FeatureSet, MetadataImage
+from ottla.wire.errors import ErrorCode, ProtocolError
+
+Levels = Mapping[str, tuple[int, int]]
+"""The features that the code knows, each with its lowest and its highest level."""
+
+
+class InvalidUpdateVersion(ProtocolError):
+    """A level that a feature cannot be brought to."""
+
+    code = ErrorCode.INVALID_UPDATE_VERSION
+
+
+class UpgradeType(IntEnum):
+    """What an update may do to a level."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureUpdate:
+    """A level that a client wants. `upgrade_type` is as it was sent."""
+
+    name: str
+    level: int
+    upgrade_type: int = UpgradeType.UPGRADE
 
 
 def finalise_features(image: MetadataImage, levels: Mapping[str, int]) -> Decision[None]:
@@ -12,4 +45,46 @@ def finalise_features(image: MetadataImage, levels: Mapping[str, int]) -> Decisi
     return Decision(
         [FeatureSet(name, level) for name, level in levels.items() if name not in image.features],
         None,
+    )
+
+
+def update_features(
+    image: MetadataImage,
+    updates: Sequence[FeatureUpdate],
+    supported: Levels,
+    validate_only: bool = False,
+) -> Decision[None]:
+    """Bring features to other levels: all of them, or none and InvalidUpdateVersion is raised."""
+    for update in updates:
+        _check(image.features.get(update.name, 0), update, supported)
+    changed = {
+        update.name: FeatureSet(update.name, update.level)
+        for update in updates
+        if image.features.get(update.name, 0) != update.level
+    }
+    return Decision([] if validate_only else list(changed.values()), None)
+
+
+def _check(level: int, update: FeatureUpdate, supported: Levels) -> None:
+    if update.upgrade_type not in tuple(UpgradeType):
+        raise _refused(update, "The controller does not support the given upgrade type.")
+    if update.level < 0:
+        raise _refused(update, "A feature version cannot be less than 0.")
+    if update.name not in supported:
+        raise _refused(update, "This broker does not support this feature.")
+    low, high = supported[update.name]
+    if not low <= update.level <= high:
+        raise _refused(update, f"This broker only supports versions {low}-{high}")
+    if update.level < level and update.upgrade_type == UpgradeType.UPGRADE:
+        raise _refused(
+            update,
+            "Can't downgrade the version of this feature without setting the upgrade type to"
+            " either safe or unsafe downgrade.",
+        )
+
+
+def _refused(update: FeatureUpdate, reason: str) -> InvalidUpdateVersion:
+    return InvalidUpdateVersion(
+        "The update failed for all features since the following feature had an error: Invalid"
+        f" update version {update.level} for feature {update.name}. {reason}"
     )

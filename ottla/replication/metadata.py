@@ -11,6 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
+from ottla.replication.principals import (
+    Entity,
+    Identity,
+    QuotaSet,
+    ScramCredential,
+    ScramSet,
+)
+
 NO_LEADER = -1
 
 Result = TypeVar("Result")
@@ -129,7 +137,7 @@ class ProducerIdsTaken:
 
 @dataclass(frozen=True, slots=True)
 class FeatureSet:
-    """A feature is finalised at a level (KIP-584); 0 takes it away."""
+    """A feature is finalised at a level (KIP-584); 0 is the decision not to use it."""
 
     name: str
     level: int
@@ -145,6 +153,8 @@ MetadataRecord = (
     | BrokerGone
     | ProducerIdsTaken
     | FeatureSet
+    | ScramSet
+    | QuotaSet
 )
 
 Resource = tuple[str, str]
@@ -164,6 +174,8 @@ class MetadataImage:
     configs: Mapping[Resource, Mapping[str, str]] = field(default_factory=dict)
     features: Mapping[str, int] = field(default_factory=dict)
     next_producer_id: int = 0
+    credentials: Mapping[Identity, ScramCredential] = field(default_factory=dict)
+    quotas: Mapping[Entity, Mapping[str, float]] = field(default_factory=dict)
 
     @classmethod
     def empty(cls, cluster_id: str = "") -> MetadataImage:
@@ -209,6 +221,8 @@ class _Draft:
         self.configs: dict[Resource, Mapping[str, str]] | None = None
         self.features: dict[str, int] | None = None
         self.next_producer_id = base.next_producer_id
+        self.credentials: dict[Identity, ScramCredential] | None = None
+        self.quotas: dict[Entity, Mapping[str, float]] | None = None
 
     def add(self, record: MetadataRecord) -> None:
         self.count += 1
@@ -238,9 +252,11 @@ class _Draft:
                 self.next_producer_id = record.next_id
             case FeatureSet():
                 self.features = dict(self.base.features if self.features is None else self.features)
-                self.features.pop(record.name, None)
-                if record.level > 0:
-                    self.features[record.name] = record.level
+                self.features[record.name] = record.level
+            case ScramSet():
+                self._set_credential(record)
+            case QuotaSet():
+                self._set_quota(record)
 
     def _topic(self, name: str) -> TopicImage:
         return (self.base.topics if self.topics is None else self.topics)[name]
@@ -274,6 +290,23 @@ class _Draft:
         else:
             self.configs.pop(resource, None)
 
+    def _set_credential(self, record: ScramSet) -> None:
+        if self.credentials is None:
+            self.credentials = dict(self.base.credentials)
+        self.credentials.pop((record.user, record.mechanism), None)
+        if record.credential is not None:
+            self.credentials[record.user, record.mechanism] = record.credential
+
+    def _set_quota(self, record: QuotaSet) -> None:
+        if self.quotas is None:
+            self.quotas = dict(self.base.quotas)
+        limits = dict(self.quotas.pop(record.entity, {}))
+        limits.pop(record.key, None)
+        if record.value is not None:
+            limits[record.key] = record.value
+        if limits:
+            self.quotas[record.entity] = limits
+
     def image(self) -> MetadataImage:
         base = self.base
         return replace(
@@ -285,4 +318,6 @@ class _Draft:
             configs=base.configs if self.configs is None else self.configs,
             features=base.features if self.features is None else self.features,
             next_producer_id=self.next_producer_id,
+            credentials=base.credentials if self.credentials is None else self.credentials,
+            quotas=base.quotas if self.quotas is None else self.quotas,
         )

@@ -29,6 +29,7 @@ from ottla.replication.metadata import (
     TopicCreated,
     TopicDeleted,
 )
+from ottla.replication.principals import QuotaSet, ScramCredential, ScramSet
 
 KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
@@ -42,6 +43,8 @@ KINDS: dict[str, type[Any]] = {
         BrokerGone,
         ProducerIdsTaken,
         FeatureSet,
+        ScramSet,
+        QuotaSet,
     )
 }
 
@@ -79,6 +82,9 @@ def _to_json(value: Any) -> Any:
     if isinstance(value, BrokerImage):
         addresses = [[e.listener, e.host, e.port] for e in value.endpoints]
         return [value.node_id, value.epoch, addresses, value.rack]
+    if isinstance(value, ScramCredential):
+        keys = (value.salt, value.stored_key, value.server_key)
+        return [value.iterations, *(key.hex() for key in keys)]
     if isinstance(value, tuple):
         return [_to_json(item) for item in value]
     return value
@@ -95,6 +101,11 @@ def _from_json(name: str, value: Any) -> Any:
         case "broker":
             node_id, epoch, addresses, rack = value
             return BrokerImage(node_id, epoch, tuple(Endpoint(*a) for a in addresses), rack)
+        case "credential" if value is not None:
+            iterations, *keys = value
+            return ScramCredential(iterations, *(bytes.fromhex(key) for key in keys))
+        case "entity":
+            return tuple((kind, of) for kind, of in value)
     return value
 
 

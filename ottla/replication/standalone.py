@@ -25,6 +25,7 @@ from ottla.replication.metadata import (
     ProducerIdsTaken,
     TopicCreated,
 )
+from ottla.replication.principals import QuotaSet, ScramSet
 from ottla.replication.records import decode_record, encode_record
 from ottla.wire.batch import batches
 from ottla.wire.records import Record, build_batch
@@ -101,6 +102,7 @@ class StandaloneStore:
         """Append one batch, still to be synced; now and then a snapshot takes its place."""
         self.behind_snapshot += len(records)
         needed = 2 * len(image.topics) + len(image.configs)
+        needed += len(image.credentials) + len(image.quotas)
         if self.behind_snapshot > SNAPSHOT_AFTER_RECORDS + 4 * needed:
             # A segment of its own: those before it are of no use once it is synced.
             self.log.roll()
@@ -145,4 +147,9 @@ def snapshot_records(image: MetadataImage) -> Iterator[MetadataRecord]:
             yield ConfigSet(resource_type, resource_name, name, value)
     for feature, level in image.features.items():
         yield FeatureSet(feature, level)
+    for (user, mechanism), credential in image.credentials.items():
+        yield ScramSet(user, mechanism, credential)
+    for entity, limits in image.quotas.items():
+        for key, limit in limits.items():
+            yield QuotaSet(entity, key, limit)
     yield ProducerIdsTaken(image.next_producer_id)

@@ -331,9 +331,8 @@ def test_the_second_version_of_transactions_is_a_feature(client: WireClient) -> 
     answer = client.call(
         ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3
     )
-    assert [(f.name, f.max_version_level) for f in answer.finalized_features] == [
-        ("transaction.version", 2)
-    ]
+    levels = {f.name: f.max_version_level for f in answer.finalized_features}
+    assert levels["transaction.version"] == 2
     assert answer.finalized_features_epoch >= 0
 
 

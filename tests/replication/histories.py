@@ -20,6 +20,7 @@ from ottla.replication.metadata import (
     TopicCreated,
     TopicDeleted,
 )
+from ottla.replication.principals import QuotaSet, ScramCredential, ScramSet
 
 NAMES = st.sampled_from(["a", "b", "c.d", "ä\n\"é"])
 NODES = st.integers(0, 4)
@@ -41,6 +42,12 @@ BROKERS = st.builds(
     st.lists(ENDPOINTS, max_size=2).map(tuple),
     st.none() | st.just("rack"),
 )
+ENTITIES = st.sampled_from([
+    (("user", "ä\n\"é"),), (("client-id", None), ("user", "u")), (("ip", None),),
+])
+CREDENTIALS = st.sampled_from([
+    None, ScramCredential(4096, b"", b"\0\xff", b"k"), ScramCredential(16384, b"s", b"", b""),
+])
 ANYWHERE: st.SearchStrategy[MetadataRecord] = st.one_of(
     st.builds(
         ConfigSet,
@@ -52,6 +59,11 @@ ANYWHERE: st.SearchStrategy[MetadataRecord] = st.one_of(
     st.builds(BrokerRegistered, BROKERS),
     st.builds(BrokerGone, NODES),
     st.builds(FeatureSet, st.sampled_from(["group.version", "kraft.version"]), st.integers(0, 2)),
+    st.builds(ScramSet, NAMES, st.integers(1, 2), CREDENTIALS),
+    st.builds(
+        QuotaSet, ENTITIES, st.sampled_from(["request_percentage", "consumer_byte_rate"]),
+        st.sampled_from([None, 1e18, 0.1]),
+    ),
 )
 
 

@@ -23,6 +23,7 @@ from ottla.replication.metadata import (
     TopicCreated,
     TopicDeleted,
 )
+from ottla.replication.principals import QuotaSet, ScramCredential, ScramSet
 from ottla.replication.standalone import snapshot_records
 from tests.replication.histories import histories
 from tests.replication.images import brokers, with_topics
@@ -106,10 +107,22 @@ def test_brokers_come_and_go() -> None:
     assert image.apply([BrokerGone(3)]).brokers == {}
 
 
-def test_features_at_level_0_are_gone() -> None:
+def test_a_feature_at_level_0_is_remembered_as_not_wanted() -> None:
     image = MetadataImage.empty().apply([FeatureSet("group.version", 1)])
     assert image.features == {"group.version": 1}
-    assert image.apply([FeatureSet("group.version", 0)]).features == {}
+    assert image.apply([FeatureSet("group.version", 0)]).features == {"group.version": 0}
+
+
+def test_quotas_and_credentials_come_and_go() -> None:
+    someone = (("client-id", None), ("user", "u"))
+    credential = ScramCredential(4096, b"salt", b"stored", b"server")
+    limit, key = QuotaSet(someone, "producer_byte_rate", 5.0), ScramSet("u", 1, credential)
+    image = MetadataImage.empty().apply([limit, key])
+    assert image.quotas == {someone: {"producer_byte_rate": 5.0}}
+    assert image.credentials == {("u", 1): credential}
+    emptied = image.apply([replace(limit, value=None), replace(key, credential=None)])
+    assert (emptied.quotas, emptied.credentials) == ({}, {})
+    assert image.quotas, "an image does not change"
 
 
 def test_producer_ids_never_go_back() -> None:

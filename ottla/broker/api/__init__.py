@@ -3,10 +3,11 @@
 from importlib import import_module
 
 AREAS = (
-    "access_control", "classic_groups", "configs", "consumer_groups", "coordinators",
-    "delete_records", "fetch", "group_admin", "group_offsets", "log_dirs", "metadata", "offsets",
-    "produce", "producer_ids", "topics", "transaction_admin", "transaction_offsets",
-    "transactions", "versions",
+    "access_control", "authentication", "classic_groups", "configs", "consumer_groups",
+    "coordinators", "credentials", "delete_records", "features", "fetch", "group_admin",
+    "group_offsets", "log_dirs", "metadata", "offsets", "partitions", "produce", "producer_ids",
+    "quorum", "quotas", "topics", "transaction_admin", "transaction_offsets", "transactions",
+    "versions",
 )
 
 

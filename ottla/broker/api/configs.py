@@ -4,6 +4,7 @@ ListConfigResources (74).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 
@@ -15,11 +16,13 @@ from ottla.broker.config_entries import (
     broker_entries,
     client_metrics_entries,
     group_entries,
+    logger_entries,
     topic_entries,
 )
 from ottla.broker.config_rules import rules_for
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
+from ottla.broker.loggers import alter_levels
 from ottla.replication.controller_configs import (
     Alteration,
     ConfigChange,
@@ -52,6 +55,7 @@ class ResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8
     CLIENT_METRICS = 16
     GROUP = 32
 
@@ -62,7 +66,7 @@ KINDS = {
     ResourceType.CLIENT_METRICS: "client-metrics",
     ResourceType.GROUP: "group",
 }
-"""How the metadata's records call the types."""
+"""How the metadata's records call the types; levels of loggers are not kept there."""
 
 
 @handles(ApiKey.DESCRIBE_CONFIGS, versions=range(0, 5))
@@ -106,14 +110,13 @@ def _entries(resource_type: int, name: str, context: RequestContext) -> Iterator
     if resource_type == ResourceType.BROKER:
         if not name:
             return all_brokers_entries(image)
-        if not name.removeprefix("-").isdecimal():
-            raise InvalidRequest(f"Broker id must be an integer, but it is: {name}")
-        if int(name) != broker.node_id:
-            raise InvalidRequest(
-                f"Unexpected broker id, expected {broker.node_id} or empty string,"
-                f" but received {name}"
-            )
+        _require_this_broker(name, broker.node_id, " or empty string,")
         return broker_entries(broker, image)
+    if resource_type == ResourceType.BROKER_LOGGER:
+        if not name:
+            raise InvalidRequest("Broker id must not be empty")
+        _require_this_broker(name, broker.node_id, "")
+        return logger_entries()
     if resource_type == ResourceType.GROUP:
         if not name:
             raise InvalidRequest("Group name must not be empty")
@@ -123,6 +126,15 @@ def _entries(resource_type: int, name: str, context: RequestContext) -> Iterator
             raise InvalidRequest("Client metrics subscription name must not be empty")
         return client_metrics_entries(image.config_of("client-metrics", name))
     raise InvalidRequest(f"Unsupported resource type: {resource_type}")
+
+
+def _require_this_broker(name: str, node_id: int, or_what: str) -> None:
+    if not name.removeprefix("-").isdecimal():
+        raise InvalidRequest(f"Broker id must be an integer, but it is: {name}")
+    if int(name) != node_id:
+        raise InvalidRequest(
+            f"Unexpected broker id, expected {node_id}{or_what} but received {name}"
+        )
 
 
 def _described(
@@ -215,22 +227,43 @@ async def _alter(
     context: RequestContext,
 ) -> list[ProtocolError | None]:
     """Alter what has a type that we know; the errors are in the order of the resources."""
+    wanted = list(resources)
+    times = Counter((resource_type, name) for resource_type, name, _ in wanted)
     errors: list[ProtocolError | None] = []
     places, alterations = [], []
-    for place, (resource_type, name, changes) in enumerate(resources):
+    for place, (resource_type, name, changes) in enumerate(wanted):
+        errors.append(None)
         if resource_type in KINDS:
-            errors.append(None)
             places.append(place)
             kind = KINDS[ResourceType(resource_type)]
             alterations.append(Alteration(kind, name, changes, replace))
+        elif resource_type == ResourceType.BROKER_LOGGER and not replace:
+            try:
+                if times[resource_type, name] > 1:
+                    raise InvalidRequest("Each resource must appear at most once.")
+                _alter_loggers(name, changes, validate_only, context)
+            except ProtocolError as refusal:
+                errors[place] = refusal
         else:
-            errors.append(InvalidRequest(f"Unknown resource type {resource_type}"))
-    broker = context.broker
-    rules = rules_for(broker.node_id, broker.config.static)
-    found = await broker.metadata_log.decide(alter_configs, alterations, rules, validate_only)
-    for place, error in zip(places, found, strict=True):
-        errors[place] = error
+            errors[place] = InvalidRequest(f"Unknown resource type {resource_type}")
+    if alterations:
+        broker = context.broker
+        rules = rules_for(broker.node_id, broker.config.static)
+        found = await broker.metadata_log.decide(alter_configs, alterations, rules, validate_only)
+        for place, error in zip(places, found, strict=True):
+            errors[place] = error
     return errors
+
+
+def _alter_loggers(
+    name: str, changes: Sequence[ConfigChange], validate_only: bool, context: RequestContext
+) -> None:
+    node_id = context.broker.node_id
+    if not name.removeprefix("-").isdecimal():
+        raise InvalidRequest(f"Node id must be an integer, but it is: {name}")
+    if int(name) != node_id:
+        raise InvalidRequest(f"Unexpected node id. Expected {node_id}, but received {name}")
+    alter_levels(changes, validate_only)
 
 
 @handles(ApiKey.LIST_CONFIG_RESOURCES, versions=range(0, 2))
@@ -240,19 +273,19 @@ def list_config_resources(
     """Name everything that has settings (KIP-1142); version 0 names client metrics only."""
     types = {int(ResourceType.CLIENT_METRICS)}
     if context.version > 0:
-        types = set(request.resource_types) or set(map(int, KINDS))
-    unknown = types - set(map(int, KINDS))
+        types = set(request.resource_types) or set(map(int, ResourceType))
+    unknown = types - set(map(int, ResourceType))
     if unknown:
         raise UnsupportedVersion(f"resources of type {min(unknown)} cannot be listed")
     image = context.broker.image
     found: list[tuple[int, str]] = []
     for resource_type in sorted(types, reverse=True):
-        kind = KINDS[ResourceType(resource_type)]
         if resource_type == ResourceType.TOPIC:
             names: Iterable[str] = image.topics
-        elif resource_type == ResourceType.BROKER:
+        elif resource_type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
             names = map(str, sorted(image.brokers))
         else:
+            kind = KINDS[ResourceType(resource_type)]
             names = sorted(name for k, name in image.configs if k == kind)
         found += [(resource_type, name) for name in names]
     return ListConfigResourcesResponse(

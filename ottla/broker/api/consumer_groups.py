@@ -8,6 +8,7 @@ from ottla.broker.api.group_admin import authorized_operations
 from ottla.broker.context import RequestContext
 from ottla.broker.coordinators import answer_later
 from ottla.broker.dispatch import handles
+from ottla.broker.features import GROUP_VERSION
 from ottla.broker.waiting import LateReply
 from ottla.groups.cluster import Cluster
 from ottla.groups.consumer import ConsumerGroup, ConsumerMember
@@ -17,7 +18,7 @@ from ottla.groups.errors import InvalidGroupId
 from ottla.groups.record_codec import by_topic
 from ottla.groups.records import TopicPartition
 from ottla.wire.apis import ApiKey
-from ottla.wire.errors import ProtocolError
+from ottla.wire.errors import ProtocolError, UnsupportedVersion
 from ottla.wire.messages import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -33,6 +34,7 @@ def consumer_group_heartbeat(
     request: ConsumerGroupHeartbeatRequest, context: RequestContext
 ) -> LateReply:
     """Join, leave, or learn what to give up and what to take."""
+    _require_protocol(context)
     topics, owned = request.subscribed_topic_names, request.topic_partitions
     beat = Beat(
         request.group_id,
@@ -57,6 +59,12 @@ def consumer_group_heartbeat(
         lambda shard, result: shard.beat(beat, result),
         _heartbeat_response,
     )
+
+
+def _require_protocol(context: RequestContext) -> None:
+    """Members of this kind are for clusters that have finalised group.version 1."""
+    if context.broker.image.features.get(GROUP_VERSION, 0) < 1:
+        raise UnsupportedVersion("group.version is 0: there are no consumer groups of KIP-848")
 
 
 def _heartbeat_response(reply: Beaten | ProtocolError) -> ConsumerGroupHeartbeatResponse:
@@ -87,6 +95,7 @@ def consumer_group_describe(
     groups = []
     for group_id in request.group_ids:
         try:
+            _require_protocol(context)
             if not group_id:
                 raise InvalidGroupId("the group id is empty")
             shard = context.broker.coordinators.groups.runtime.shard(group_id)

@@ -6,6 +6,7 @@ import re
 
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import HANDLERS, handles
+from ottla.broker.features import SUPPORTED_FEATURES, finalised
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidRequest, ProtocolError
 from ottla.wire.messages import ApiVersionsRequest, ApiVersionsResponse
@@ -23,6 +24,7 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
     if context.version >= 5:
         _check_expected_node(request, context)
     image = context.broker.image
+    levels = finalised(image)
     return ApiVersionsResponse(
         api_keys=[
             ApiVersionsResponse.ApiKey(
@@ -36,18 +38,14 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
             ApiVersionsResponse.SupportedFeature(name=name, min_version=low, max_version=high)
             for name, (low, high) in SUPPORTED_FEATURES.items()
         ],
-        finalized_features_epoch=image.offset if image.features else -1,
+        finalized_features_epoch=image.offset if levels else -1,
         finalized_features=[
             ApiVersionsResponse.FinalizedFeature(
                 name=name, min_version_level=level, max_version_level=level
             )
-            for name, level in image.features.items()
+            for name, level in levels.items()
         ],
     )
-
-
-SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {"transaction.version": (0, 2)}
-"""Features that ApiVersions offers, with their levels; each arrives with what it promises."""
 
 
 def _check_expected_node(request: ApiVersionsRequest, context: RequestContext) -> None:

@@ -1,0 +1,93 @@
+"""SaslHandshake (key 17), SaslAuthenticate (36) and delegation tokens (38 to 41), answered as by a
+Kafka listener without authentication: nobody can log in there, nor get a token.
+"""
+
+from __future__ import annotations
+
+from ottla.broker.context import RequestContext
+from ottla.broker.dispatch import handles
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+    RenewDelegationTokenRequest,
+    RenewDelegationTokenResponse,
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+
+PRINCIPAL_TYPE, PRINCIPAL_NAME = "User", "ANONYMOUS"
+NOT_ALLOWED = int(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+NEVER = -1
+
+
+@handles(ApiKey.SASL_HANDSHAKE, versions=range(0, 2))
+def sasl_handshake(
+    request: SaslHandshakeRequest, context: RequestContext
+) -> SaslHandshakeResponse:
+    """A listener of protocol PLAINTEXT offers no mechanism."""
+    return SaslHandshakeResponse(error_code=int(ErrorCode.ILLEGAL_SASL_STATE), mechanisms=[])
+
+
+@handles(ApiKey.SASL_AUTHENTICATE, versions=range(0, 3))
+def sasl_authenticate(
+    request: SaslAuthenticateRequest, context: RequestContext
+) -> SaslAuthenticateResponse:
+    """There is nothing to authenticate for."""
+    return SaslAuthenticateResponse(
+        error_code=int(ErrorCode.ILLEGAL_SASL_STATE),
+        error_message=f"Listener {context.listener} does not authenticate: talk to it without SASL",
+        auth_bytes=b"",
+    )
+
+
+@handles(ApiKey.CREATE_DELEGATION_TOKEN, versions=range(0, 4))
+def create_delegation_token(
+    request: CreateDelegationTokenRequest, context: RequestContext
+) -> CreateDelegationTokenResponse:
+    """A token is for those who have authenticated (KIP-48)."""
+    answer = CreateDelegationTokenResponse(
+        error_code=NOT_ALLOWED,
+        principal_type=PRINCIPAL_TYPE,
+        principal_name=PRINCIPAL_NAME,
+        issue_timestamp_ms=NEVER,
+        expiry_timestamp_ms=NEVER,
+        max_timestamp_ms=NEVER,
+        token_id="",
+        hmac=b"",
+    )
+    if context.version >= 3:
+        answer.token_requester_principal_type = PRINCIPAL_TYPE
+        answer.token_requester_principal_name = PRINCIPAL_NAME
+    return answer
+
+
+@handles(ApiKey.RENEW_DELEGATION_TOKEN, versions=range(0, 3))
+def renew_delegation_token(
+    request: RenewDelegationTokenRequest, context: RequestContext
+) -> RenewDelegationTokenResponse:
+    """As above."""
+    return RenewDelegationTokenResponse(error_code=NOT_ALLOWED, expiry_timestamp_ms=NEVER)
+
+
+@handles(ApiKey.EXPIRE_DELEGATION_TOKEN, versions=range(0, 3))
+def expire_delegation_token(
+    request: ExpireDelegationTokenRequest, context: RequestContext
+) -> ExpireDelegationTokenResponse:
+    """As above."""
+    return ExpireDelegationTokenResponse(error_code=NOT_ALLOWED, expiry_timestamp_ms=NEVER)
+
+
+@handles(ApiKey.DESCRIBE_DELEGATION_TOKEN, versions=range(0, 4))
+def describe_delegation_token(
+    request: DescribeDelegationTokenRequest, context: RequestContext
+) -> DescribeDelegationTokenResponse:
+    """As above."""
+    return DescribeDelegationTokenResponse(error_code=NOT_ALLOWED, tokens=[])

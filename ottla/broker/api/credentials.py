@@ -1,0 +1,91 @@
+"""SCRAM credentials (KIP-554): DescribeUserScramCredentials (key 50), AlterUserScramCredentials
+(51).
+
+They are kept for brokers that ask for a password; this version asks nobody for one. No answer
+contains a salt or a key.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+from ottla.broker.context import RequestContext
+from ottla.broker.dispatch import handles
+from ottla.replication.controller_scram import NewCredential, alter_credentials
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+)
+
+Described = DescribeUserScramCredentialsResponse.Result
+
+
+@handles(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, versions=range(0, 1))
+def describe_user_scram_credentials(
+    request: DescribeUserScramCredentialsRequest, context: RequestContext
+) -> DescribeUserScramCredentialsResponse:
+    """Tell mechanisms and iterations of users; no names mean all of them."""
+    known: dict[str, list[Described.CredentialInfo]] = defaultdict(list)
+    for (user, mechanism), credential in sorted(
+        context.broker.image.credentials.items(), key=lambda item: item[0]
+    ):
+        known[user].append(
+            Described.CredentialInfo(mechanism=mechanism, iterations=credential.iterations)
+        )
+    times = Counter(user.name for user in request.users or ()) or Counter(list(known))
+    return DescribeUserScramCredentialsResponse(
+        error_code=0,
+        error_message=None,
+        results=[_described(user, count, known) for user, count in times.items()],
+    )
+
+
+def _described(
+    user: str, times: int, known: dict[str, list[Described.CredentialInfo]]
+) -> Described:
+    answer = Described(user=user, error_message=None, credential_infos=[])
+    if times > 1:
+        answer.error_code = int(ErrorCode.DUPLICATE_RESOURCE)
+        answer.error_message = (
+            "Cannot describe SCRAM credentials for the same user twice in a single request:"
+            f" {user}"
+        )
+    elif user not in known:
+        answer.error_code = int(ErrorCode.RESOURCE_NOT_FOUND)
+        answer.error_message = (
+            f"Attempt to describe a user credential that does not exist: {user}"
+        )
+    else:
+        answer.credential_infos = known[user]
+    return answer
+
+
+@handles(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, versions=range(0, 1))
+async def alter_user_scram_credentials(
+    request: AlterUserScramCredentialsRequest, context: RequestContext
+) -> AlterUserScramCredentialsResponse:
+    """Set and delete credentials; a user at a time, as a whole or not at all."""
+    errors = await context.broker.metadata_log.decide(
+        alter_credentials,
+        [(each.name, each.mechanism) for each in request.deletions],
+        [
+            NewCredential(
+                each.name, each.mechanism, each.iterations, each.salt, each.salted_password
+            )
+            for each in request.upsertions
+        ],
+    )
+    return AlterUserScramCredentialsResponse(
+        results=[
+            AlterUserScramCredentialsResponse.Result(
+                user=user,
+                error_code=0 if error is None else int(error.code),
+                error_message=None if error is None else error.message,
+            )
+            for user, error in errors.items()
+        ]
+    )

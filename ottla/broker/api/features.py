@@ -1,0 +1,39 @@
+"""UpdateFeatures (key 57): another level for features of the cluster (KIP-584)."""
+
+from __future__ import annotations
+
+from ottla.broker.context import RequestContext
+from ottla.broker.dispatch import handles
+from ottla.broker.features import SUPPORTED_FEATURES
+from ottla.replication.controller_features import FeatureUpdate, UpgradeType, update_features
+from ottla.wire.apis import ApiKey
+from ottla.wire.messages import UpdateFeaturesRequest, UpdateFeaturesResponse
+
+
+@handles(ApiKey.UPDATE_FEATURES, versions=range(0, 3))
+async def update_features_api(
+    request: UpdateFeaturesRequest, context: RequestContext
+) -> UpdateFeaturesResponse:
+    """Upgrade and downgrade features, all or none; ApiVersions tells the levels that count then."""
+    version = context.version
+    updates = [
+        FeatureUpdate(each.feature, each.max_version_level, _upgrade_type(each, version))
+        for each in request.feature_updates
+    ]
+    validate_only = request.validate_only if version >= 1 else False
+    await context.broker.metadata_log.decide(
+        update_features, updates, SUPPORTED_FEATURES, validate_only
+    )
+    response = UpdateFeaturesResponse(error_code=0, error_message=None)
+    if version <= 1:
+        response.results = [
+            UpdateFeaturesResponse.Result(feature=each.name, error_code=0, error_message=None)
+            for each in updates
+        ]
+    return response
+
+
+def _upgrade_type(update: UpdateFeaturesRequest.FeatureUpdate, version: int) -> int:
+    if version >= 1:
+        return update.upgrade_type
+    return int(UpgradeType.SAFE_DOWNGRADE if update.allow_downgrade else UpgradeType.UPGRADE)

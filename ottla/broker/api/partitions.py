@@ -1,0 +1,121 @@
+"""ElectLeaders (key 43), AlterPartitionReassignments (45), ListPartitionReassignments (46)."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from ottla.broker.context import RequestContext
+from ottla.broker.dispatch import handles
+from ottla.replication.controller_partitions import (
+    ElectionType,
+    Reassignment,
+    elect_leaders,
+    reassign_partitions,
+    to_elect,
+)
+from ottla.replication.metadata import Decision, MetadataImage
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ErrorCode, ProtocolError
+from ottla.wire.messages import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+
+Answer = tuple[tuple[str, int], ProtocolError | None]
+
+
+@handles(ApiKey.ELECT_LEADERS, versions=range(0, 3))
+async def elect_leaders_api(
+    request: ElectLeadersRequest, context: RequestContext
+) -> ElectLeadersResponse:
+    """Elect the preferred leaders, or any for partitions without one; null means of all topics."""
+    kind = request.election_type if context.version >= 1 else int(ElectionType.PREFERRED)
+    asked = request.topic_partitions
+    named = [(each.topic, index) for each in asked or () for index in each.partitions]
+
+    def elect(image: MetadataImage) -> Decision[list[Answer]]:
+        wanted = named if asked is not None else list(to_elect(image, kind))
+        decision = elect_leaders(image, kind, wanted)
+        answers = list(zip(wanted, decision.result, strict=True))
+        return Decision(decision.records, answers)
+
+    answers = await context.broker.metadata_log.decide(elect)
+    known = kind in tuple(ElectionType)
+    response = ElectLeadersResponse(
+        replica_election_results=[
+            ElectLeadersResponse.ReplicaElectionResult(
+                topic=topic, partition_result=[_elected(*answer) for answer in group]
+            )
+            for topic, group in groupby(answers, key=lambda answer: answer[0][0])
+        ]
+    )
+    if context.version >= 1 and not known:
+        response.error_code = int(ErrorCode.INVALID_REQUEST)
+    return response
+
+
+def _elected(
+    partition: tuple[str, int], error: ProtocolError | None
+) -> ElectLeadersResponse.ReplicaElectionResult.PartitionResult:
+    return ElectLeadersResponse.ReplicaElectionResult.PartitionResult(
+        partition_id=partition[1],
+        error_code=0 if error is None else int(error.code),
+        error_message=None if error is None else error.message,
+    )
+
+
+@handles(ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=range(0, 2))
+async def alter_partition_reassignments(
+    request: AlterPartitionReassignmentsRequest, context: RequestContext
+) -> AlterPartitionReassignmentsResponse:
+    """Change which brokers have partitions, or cancel that (KIP-455)."""
+    wanted = [
+        Reassignment(
+            topic.name,
+            each.partition_index,
+            None if each.replicas is None else tuple(each.replicas),
+        )
+        for topic in request.topics
+        for each in topic.partitions
+    ]
+    may_change_factor = request.allow_replication_factor_change if context.version >= 1 else True
+    errors = await context.broker.metadata_log.decide(
+        reassign_partitions, wanted, may_change_factor
+    )
+    answers = iter(errors)
+    response = AlterPartitionReassignmentsResponse(
+        error_message=None,
+        responses=[
+            AlterPartitionReassignmentsResponse.Response(
+                name=topic.name,
+                partitions=[_reassigned(each.partition_index, next(answers))
+                            for each in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+    if context.version >= 1:
+        response.allow_replication_factor_change = may_change_factor
+    return response
+
+
+def _reassigned(
+    index: int, error: ProtocolError | None
+) -> AlterPartitionReassignmentsResponse.Response.Partition:
+    return AlterPartitionReassignmentsResponse.Response.Partition(
+        partition_index=index,
+        error_code=0 if error is None else int(error.code),
+        error_message=None if error is None else error.message or None,
+    )
+
+
+@handles(ApiKey.LIST_PARTITION_REASSIGNMENTS, versions=range(0, 1))
+def list_partition_reassignments(
+    request: ListPartitionReassignmentsRequest, context: RequestContext
+) -> ListPartitionReassignmentsResponse:
+    """Nothing: a reassignment that is possible here is finished before it is answered."""
+    return ListPartitionReassignmentsResponse(error_code=0, error_message=None, topics=[])

@@ -1,0 +1,165 @@
+"""Who keeps the cluster's metadata: DescribeQuorum (key 55), AddRaftVoter (80), RemoveRaftVoter
+(81); and UnregisterBroker (64).
+
+A broker's metadata log is its own: one voter, always the leader, everything that it has applied is
+committed. Offsets count metadata records, as the epoch of finalised features does.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+from ottla.broker.context import BrokerContext, RequestContext
+from ottla.broker.dispatch import handles
+from ottla.replication.controller_brokers import unregister_broker
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import (
+    ErrorCode,
+    InvalidRequest,
+    ProtocolError,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+)
+from ottla.wire.messages import (
+    AddRaftVoterRequest,
+    AddRaftVoterResponse,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
+
+METADATA_TOPIC = "__cluster_metadata"
+"""What Kafka's tools ask for."""
+LEADER_EPOCH = 0
+"""The only leader that there ever was."""
+NO_DIRECTORY = bytes(16)
+
+
+@handles(ApiKey.DESCRIBE_QUORUM, versions=range(0, 3))
+def describe_quorum(
+    request: DescribeQuorumRequest, context: RequestContext
+) -> DescribeQuorumResponse:
+    """Tell leader, voters and offsets of the metadata log; there is no other log to ask about."""
+    broker, version = context.broker, context.version
+    asked = [
+        (topic.topic_name, each.partition_index)
+        for topic in request.topics
+        for each in topic.partitions
+    ]
+    if asked == [(METADATA_TOPIC, 0)]:
+        partition = _metadata_partition(broker, version)
+        topics = [
+            DescribeQuorumResponse.Topic(topic_name=METADATA_TOPIC, partitions=[partition])
+        ]
+        return DescribeQuorumResponse(topics=topics, nodes=_nodes(broker) if version >= 2 else [])
+    return DescribeQuorumResponse(
+        topics=[
+            DescribeQuorumResponse.Topic(
+                topic_name=topic.topic_name,
+                partitions=[_unknown(each.partition_index, version) for each in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _metadata_partition(
+    broker: BrokerContext, version: int
+) -> DescribeQuorumResponse.Topic.Partition:
+    offset, now_ms = broker.image.offset, broker.clock.now_ms()
+    me = DescribeQuorumResponse.ReplicaState(replica_id=broker.node_id, log_end_offset=offset)
+    if version >= 1:
+        me.last_fetch_timestamp = me.last_caught_up_timestamp = now_ms
+    if version >= 2:
+        me.replica_directory_id = _directory_id(broker)
+    return DescribeQuorumResponse.Topic.Partition(
+        partition_index=0,
+        leader_id=broker.node_id,
+        leader_epoch=LEADER_EPOCH,
+        high_watermark=offset,
+        current_voters=[me],
+        observers=[],
+    )
+
+
+def _directory_id(broker: BrokerContext) -> bytes:
+    """The id of the directory that has the metadata; Kafka writes it in URL-safe base 64."""
+    try:
+        found = base64.urlsafe_b64decode(broker.replicas.storage.directories[0].directory_id + "==")
+    except (ValueError, binascii.Error):
+        return NO_DIRECTORY
+    return found if len(found) == len(NO_DIRECTORY) else NO_DIRECTORY
+
+
+def _nodes(broker: BrokerContext) -> list[DescribeQuorumResponse.Node]:
+    me = broker.image.brokers[broker.node_id]
+    return [
+        DescribeQuorumResponse.Node(
+            node_id=me.node_id,
+            listeners=[
+                DescribeQuorumResponse.Node.Listener(
+                    name=each.listener, host=each.host, port=each.port
+                )
+                for each in me.endpoints
+            ],
+        )
+    ]
+
+
+def _unknown(index: int, version: int) -> DescribeQuorumResponse.Topic.Partition:
+    error = UnknownTopicOrPartition("This server does not host this topic-partition.")
+    answer = DescribeQuorumResponse.Topic.Partition(
+        partition_index=index, error_code=int(error.code), current_voters=[], observers=[]
+    )
+    if version >= 2:
+        answer.error_message = error.message
+    return answer
+
+
+@handles(ApiKey.ADD_RAFT_VOTER, versions=range(0, 2))
+def add_raft_voter(request: AddRaftVoterRequest, context: RequestContext) -> AddRaftVoterResponse:
+    """Refuse: as in a Kafka of kraft.version 0, who votes is settled when the cluster is made."""
+    _check_cluster(request.cluster_id, context)
+    if request.voter_id < 0 or not request.listeners:
+        raise InvalidRequest("Add voter request didn't include a valid voter")
+    raise _voters_are_settled("adding")
+
+
+@handles(ApiKey.REMOVE_RAFT_VOTER, versions=range(0, 1))
+def remove_raft_voter(
+    request: RemoveRaftVoterRequest, context: RequestContext
+) -> RemoveRaftVoterResponse:
+    """Refuse, as above."""
+    _check_cluster(request.cluster_id, context)
+    if request.voter_id < 0:
+        raise InvalidRequest("Remove voter request didn't include a valid voter")
+    raise _voters_are_settled("removing")
+
+
+def _check_cluster(cluster_id: str | None, context: RequestContext) -> None:
+    mine = context.broker.image.cluster_id
+    if cluster_id is not None and cluster_id != mine:
+        raise ProtocolError(
+            f'The given id "{cluster_id}" doesn\'t match the cluster id "{mine}"',
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+        )
+
+
+def _voters_are_settled(what: str) -> UnsupportedVersion:
+    return UnsupportedVersion(
+        f"Cluster doesn't support {what} voters: a broker's metadata log has one voter, itself"
+    )
+
+
+@handles(ApiKey.UNREGISTER_BROKER, versions=range(0, 1))
+async def unregister_broker_api(
+    request: UnregisterBrokerRequest, context: RequestContext
+) -> UnregisterBrokerResponse:
+    """Forget a broker that will not come back, a former node.id of this one for instance."""
+    broker = context.broker
+    await broker.metadata_log.decide(unregister_broker, request.broker_id, broker.node_id)
+    return UnregisterBrokerResponse(error_code=0, error_message=None)

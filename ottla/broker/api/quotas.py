@@ -1,0 +1,81 @@
+"""Quotas of users, clients and addresses (KIP-546): DescribeClientQuotas (key 48),
+AlterClientQuotas (49).
+
+They are kept and described; nobody is throttled by them yet, and throttle_time_ms is always 0.
+"""
+
+from __future__ import annotations
+
+from ottla.broker.context import RequestContext
+from ottla.broker.dispatch import handles
+from ottla.replication.controller_quotas import (
+    Component,
+    LimitChange,
+    QuotaAlteration,
+    alter_quotas,
+    matching_quotas,
+)
+from ottla.wire.apis import ApiKey
+from ottla.wire.messages import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+)
+
+Altered = AlterClientQuotasResponse.Entry
+Described = DescribeClientQuotasResponse.Entry
+
+
+@handles(ApiKey.DESCRIBE_CLIENT_QUOTAS, versions=range(0, 2))
+def describe_client_quotas(
+    request: DescribeClientQuotasRequest, context: RequestContext
+) -> DescribeClientQuotasResponse:
+    """Tell the limits of the entities that a filter finds."""
+    components = [
+        Component(each.entity_type, each.match_type, each.match) for each in request.components
+    ]
+    return DescribeClientQuotasResponse(
+        error_code=0,
+        error_message=None,
+        entries=[
+            Described(
+                entity=[Described.Entity(entity_type=kind, entity_name=name)
+                        for kind, name in entity],
+                values=[Described.Value(key=key, value=value) for key, value in limits.items()],
+            )
+            for entity, limits in matching_quotas(
+                context.broker.image, components, request.strict
+            )
+        ],
+    )
+
+
+@handles(ApiKey.ALTER_CLIENT_QUOTAS, versions=range(0, 2))
+async def alter_client_quotas(
+    request: AlterClientQuotasRequest, context: RequestContext
+) -> AlterClientQuotasResponse:
+    """Set and take away limits of entities; each entity as a whole or not at all."""
+    alterations = [
+        QuotaAlteration(
+            [(part.entity_type, part.entity_name) for part in entry.entity],
+            [LimitChange(op.key, None if op.remove else op.value) for op in entry.ops],
+        )
+        for entry in request.entries
+    ]
+    errors = await context.broker.metadata_log.decide(
+        alter_quotas, alterations, request.validate_only
+    )
+    return AlterClientQuotasResponse(
+        entries=[
+            Altered(
+                error_code=0 if error is None else int(error.code),
+                error_message=None if error is None else error.message,
+                entity=[
+                    Altered.Entity(entity_type=part.entity_type, entity_name=part.entity_name)
+                    for part in entry.entity
+                ],
+            )
+            for entry, error in zip(request.entries, errors, strict=True)
+        ]
+    )

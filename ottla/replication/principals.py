@@ -1,0 +1,44 @@
+"""What the metadata keeps about those who connect: SCRAM credentials (KIP-554), quotas (KIP-546).
+
+A password is not kept, and nothing that a client could log in with: only what a server checks a
+client's proof against (RFC 5802, section 3).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Entity = tuple[tuple[str, str | None], ...]
+"""Whom a quota is for: pairs of type and name, sorted by type; the name None is the default of
+all that have no quota of their own."""
+
+Identity = tuple[str, int]
+"""A user and the number of a SCRAM mechanism."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScramCredential:
+    """Salted keys of one user for one mechanism."""
+
+    iterations: int
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ScramSet:
+    """A user's credential for a mechanism; None takes it away."""
+
+    user: str
+    mechanism: int
+    credential: ScramCredential | None
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaSet:
+    """One limit of an entity; None takes it away."""
+
+    entity: Entity
+    key: str
+    value: float | None

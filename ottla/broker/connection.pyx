@@ -473,6 +473,7 @@ cdef class Connection:
         while not self.closed and (out.sent < out.size or out.ranges):
             piece = <FileRange>out.ranges[0] if out.ranges else None
             if piece is not None and piece.after == out.sent:
+                self.transport.cork(piece.after < out.size)
                 sent = self.transport.send_file(
                     piece.file.fd, piece.position, min(piece.left, budget))
                 if sent > 0:
@@ -491,6 +492,7 @@ cdef class Connection:
         if self.closed:
             return 0
         out.clear()
+        self.transport.cork(False)
         if self.writing:
             self.writing = False
             self.active_at = self.loop.time()       # nothing could arrive until now

@@ -4,6 +4,7 @@ from libc.stdint cimport int16_t, int32_t, uint8_t
 
 from ottla.broker.api.fetch cimport Fetch, Fetching
 from ottla.broker.api.produce cimport Producing
+from ottla.broker.poller cimport Pollable, Poller
 from ottla.broker.reply cimport Reply
 from ottla.broker.transport cimport Transport
 from ottla.broker.waiting cimport LateReply, PendingReply, Wait
@@ -11,8 +12,9 @@ from ottla.wire.codec cimport Cursor
 from ottla.wire.headers cimport RequestHeader
 
 
-cdef class Connection:
+cdef class Connection(Pollable):
     cdef object loop, listener, broker
+    cdef Poller poller
     cdef readonly str host              # the peer's address
     cdef readonly bint closed
     cdef readonly double active_at      # loop time since when the client has the next move

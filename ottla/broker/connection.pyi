@@ -1,14 +1,14 @@
-import asyncio
 import socket
 from typing import Any
 
 from ottla.broker.listener import Listener
+from ottla.broker.poller import BrokerLoop, Pollable
 from ottla.broker.waiting import LateReply
 
-class Connection:
+class Connection(Pollable):
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
+        loop: BrokerLoop,
         listener: Listener,
         sock: socket.socket,
         host: str,
@@ -21,8 +21,6 @@ class Connection:
     def active_at(self) -> float: ...
     @property
     def writing(self) -> bool: ...
-    def readable(self) -> None: ...
-    def writable(self) -> None: ...
     def go_on(self) -> None: ...
     def pause(self) -> None: ...
     def trim(self) -> None: ...

@@ -19,6 +19,7 @@ from libc.string cimport memmove
 
 from ottla.broker.api.fetch cimport Fetch, Fetching
 from ottla.broker.api.produce cimport Producing
+from ottla.broker.poller cimport EPOLLIN, EPOLLOUT, Pollable, Poller
 from ottla.broker.reply cimport FileRange, Reply
 from ottla.broker.transport cimport Transport
 from ottla.broker.waiting cimport LateReply, PendingReply, Wait
@@ -63,7 +64,8 @@ cdef class Connection:
         self.out = Reply()
         self.promised = deque()
         self.active_at = loop.time()
-        loop.add_reader(self.transport.fd, self.readable)
+        self.poller = loop.poller
+        self.poller.watch(self.transport.fd, self, EPOLLIN)
 
     def __dealloc__(self):
         free(self.inbox)
@@ -73,8 +75,12 @@ cdef class Connection:
 
     # -- the loop's calls ------------------------------------------------------------------------
 
-    def readable(self):
-        """The socket has bytes, or its end."""
+    cdef int ready(self) except -1:
+        """The socket has bytes, or its end, or takes bytes again."""
+        if self.writing:
+            self.active_at = self.loop.time()
+            self.go_on()
+            return 0
         try:
             self.receive()
         except MalformedMessage as error:
@@ -84,11 +90,7 @@ cdef class Connection:
         except Exception:
             log.exception("%r is closed by a failure of the broker", self)
             self.close()
-
-    def writable(self):
-        """The socket takes bytes again."""
-        self.active_at = self.loop.time()
-        self.go_on()
+        return 0
 
     def go_on(self):
         """Handle whole frames and send their replies, as far as both go."""
@@ -149,8 +151,8 @@ cdef class Connection:
 
     def pause(self):
         """Whole frames wait here already: stop receiving until some of them are handled."""
-        self.loop.remove_reader(self.transport.fd)
         self.paused = True
+        self.poller.watch(self.transport.fd, self, 0)
 
     cdef int compact(self) except -1:
         """Move what is left to the front, and receive again where that was stopped."""
@@ -165,7 +167,7 @@ cdef class Connection:
             self.trim()
         if self.paused and not self.writing and not self.has_frame():
             self.paused = False
-            self.loop.add_reader(self.transport.fd, self.readable)
+            self.poller.watch(self.transport.fd, self, EPOLLIN)
         return 0
 
     def trim(self):
@@ -496,17 +498,13 @@ cdef class Connection:
         if self.writing:
             self.writing = False
             self.active_at = self.loop.time()       # nothing could arrive until now
-            self.loop.remove_writer(self.transport.fd)
-            if not self.paused:
-                self.loop.add_reader(self.transport.fd, self.readable)
+            self.poller.watch(self.transport.fd, self, 0 if self.paused else EPOLLIN)
         return 0
 
     cdef int wait_for_room(self) except -1:
         if not self.writing:
             self.writing = True
-            if not self.paused:
-                self.loop.remove_reader(self.transport.fd)
-            self.loop.add_writer(self.transport.fd, self.writable)
+            self.poller.watch(self.transport.fd, self, EPOLLOUT)
         return 0
 
     # -- ending ----------------------------------------------------------------------------------
@@ -525,8 +523,7 @@ cdef class Connection:
         if self.closed:
             return
         self.closed = True
-        self.loop.remove_reader(self.transport.fd)
-        self.loop.remove_writer(self.transport.fd)
+        self.poller.watch(self.transport.fd, self, 0)
         if self.wait is not None:
             self.fetching.unwatch(self.fetch, self.wait)
             self.wait.stop()

@@ -3,7 +3,6 @@ silent."""
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import logging
 import socket
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from ottla.broker.api.fetch import Fetching
     from ottla.broker.api.produce import Producing
     from ottla.broker.context import BrokerContext
+    from ottla.broker.poller import BrokerLoop
 
 log = logging.getLogger("ottla.listener")
 
@@ -39,7 +39,7 @@ class Listener:
         broker: BrokerContext,
         producing: Producing,
         fetching: Fetching,
-        loop: asyncio.AbstractEventLoop,
+        loop: BrokerLoop,
     ) -> None:
         self.name, self.broker, self.loop = name, broker, loop
         self.producing, self.fetching = producing, fetching

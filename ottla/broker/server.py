@@ -20,6 +20,7 @@ from ottla.broker.flusher import Flusher
 from ottla.broker.housekeeping import Housekeeping, high_watermarks
 from ottla.broker.listener import Listener
 from ottla.broker.metadata_log import MetadataLog
+from ottla.broker.poller import BrokerLoop
 from ottla.log.clock import Clock
 from ottla.log.disk import Disk
 from ottla.log.log_directory import StorageRefused
@@ -49,6 +50,8 @@ class Server:
     async def start(self) -> None:
         """Open the logs, fold the metadata, then listen."""
         loop = asyncio.get_running_loop()
+        if not isinstance(loop, BrokerLoop):
+            raise TypeError(f"a Server runs on a BrokerLoop, not on a {type(loop).__name__}")
         config = self.config
         self.storage = Storage.open(
             self.disk,
@@ -81,7 +84,7 @@ class Server:
             raise
         self.housekeeping = Housekeeping(self.broker, self.storage, loop)
 
-    async def _open_doors(self, loop: asyncio.AbstractEventLoop) -> None:
+    async def _open_doors(self, loop: BrokerLoop) -> None:
         await self.metadata_log.decide(finalise_features, default_levels())
         self._listen(loop)
         await self.metadata_log.register_broker(
@@ -108,7 +111,7 @@ class Server:
                 " move them away."
             )
 
-    def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _listen(self, loop: BrokerLoop) -> None:
         from ottla.broker.api.fetch import Fetching
         from ottla.broker.api.produce import Producing
         from ottla.broker.api.transaction_gate import TransactionGate
@@ -176,7 +179,8 @@ def run(properties: str | None, overrides: list[str]) -> int:
         log.warning("%s", warning)
     _raise_descriptor_limit()
     try:
-        asyncio.run(_serve(config))
+        with asyncio.Runner(loop_factory=BrokerLoop) as runner:
+            runner.run(_serve(config))
     except (OSError, StorageRefused, StorageFailed) as error:
         print(f"ottla: {error}", file=sys.stderr)
         return 1

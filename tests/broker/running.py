@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ottla.broker.config import BrokerConfig
+from ottla.broker.poller import BrokerLoop
 from ottla.broker.server import Server
 from ottla.log.disk import Disk
 from ottla.wire.apis import APIS
@@ -31,7 +32,7 @@ class RunningBroker:
             **{name.replace("_", "."): value for name, value in overrides.items()},
         }
         self.config = BrokerConfig.load(None, [f"{key}={value}" for key, value in settings.items()])
-        self.loop = asyncio.new_event_loop()
+        self.loop = BrokerLoop()
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()
         self.server: Server = self.run(self._start())

@@ -1,0 +1,20 @@
+import asyncio
+import selectors
+
+class Pollable: ...
+
+class Poller:
+    touched: bool
+
+    def __init__(self, epoll_fd: int) -> None: ...
+    def wait(self, timeout_seconds: float | None) -> list[tuple[int, int]]: ...
+
+class ConnectionSelector(selectors.EpollSelector):
+    poller: Poller
+
+class BrokerLoop(asyncio.SelectorEventLoop):
+    """asyncio's loop, in which the sockets of connections are served before it hears of them."""
+
+    poller: Poller
+
+    def __init__(self) -> None: ...

@@ -40,8 +40,13 @@ def talking(broker: RunningBroker) -> Iterator[None]:
 
 
 def test_a_timer_is_not_starved_by_a_busy_connection(broker: RunningBroker) -> None:
+    async def wait_for_timer() -> str:
+        due = broker.loop.create_future()
+        broker.loop.call_later(0.02, due.set_result, "due")
+        return await due
+
     with talking(broker):
-        broker.run(asyncio.sleep(0.02))
+        assert broker.run(wait_for_timer()) == "due"
 
 
 def test_calls_from_threads_are_not_starved_by_a_busy_connection(broker: RunningBroker) -> None:

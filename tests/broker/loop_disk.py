@@ -1,0 +1,95 @@
+"""A real file system of its own, in a file, whose power can be cut: ext4 on a loop device.
+
+The cut is ext4's shutdown ioctl without a flush of its journal: from then on every write and sync
+fails, and after the next mount only what had been synced is certain to be there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+
+import pytest
+
+EXT4_IOC_SHUTDOWN = 0x8004587D
+NO_LOG_FLUSH = 2
+
+
+def run(*command: str) -> None:
+    """Run a command; what it says is the error's."""
+    ended = subprocess.run(command, capture_output=True, text=True)
+    if ended.returncode:
+        raise OSError(f"{' '.join(command)}: {ended.stderr.strip()}")
+
+
+class LoopDisk:
+    """`mount_point` is where it is; what cannot be had here skips the test with the reason."""
+
+    def __init__(self, directory: Path, size_bytes: int) -> None:
+        if sys.platform != "linux" or os.geteuid() != 0:
+            pytest.skip("a loop mount needs Linux and root")
+        if shutil.which("mkfs.ext4") is None:
+            pytest.skip("a loop mount needs mkfs.ext4 (e2fsprogs)")
+        self.image, self.mount_point = directory / "image", directory / "mounted"
+        self.mount_point.mkdir()
+        self.image.touch()
+        os.truncate(self.image, size_bytes)
+        run("mkfs.ext4", "-q", str(self.image))
+        try:
+            self.mount()
+        except OSError as error:
+            pytest.skip(f"no loop mount here: {error}")
+
+    def mount(self) -> None:
+        """Mount it, which replays its journal."""
+        run("mount", "-o", "loop", str(self.image), str(self.mount_point))
+
+    def unmount(self) -> None:
+        """Nobody may have files open in it."""
+        run("umount", str(self.mount_point))
+
+    def cut_power(self) -> None:
+        """Nothing reaches the medium any more, and what has not is gone."""
+        handle = os.open(self.mount_point, os.O_RDONLY)
+        try:
+            fcntl.ioctl(handle, EXT4_IOC_SHUTDOWN, struct.pack("=I", NO_LOG_FLUSH))
+        finally:
+            os.close(handle)
+
+    def __enter__(self) -> LoopDisk:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        subprocess.run(["umount", "-l", str(self.mount_point)], capture_output=True)
+
+
+class MemoryDisk:
+    """A file system in memory with a size: what is full here is full at once."""
+
+    def __init__(self, mount_point: Path, size_bytes: int) -> None:
+        if sys.platform != "linux" or os.geteuid() != 0:
+            pytest.skip("a mount needs Linux and root")
+        self.mount_point = mount_point
+        mount_point.mkdir()
+        try:
+            run("mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(mount_point))
+        except OSError as error:
+            pytest.skip(f"no tmpfs mount here: {error}")
+
+    def __enter__(self) -> MemoryDisk:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        subprocess.run(["umount", "-l", str(self.mount_point)], capture_output=True)

@@ -22,9 +22,10 @@ from ottla.broker.addresses import (
     parse_addresses,
     parse_protocols,
 )
+from ottla.broker.group_rules import check_group_settings, known_assignors
 from ottla.broker.kafka_settings import OUTSIDE_THE_TABLE, kafka_settings
 from ottla.broker.properties import parse_properties
-from ottla.broker.settings import KEPT_ONLY, BrokerSettings
+from ottla.broker.settings import BrokerSettings
 from ottla.log import topic_config
 from ottla.log.config import LogConfig
 from ottla.log.settings import SettingsError
@@ -61,6 +62,9 @@ class BrokerConfig(BrokerSettings):
         self._check_others()
         self._listeners, self._advertised = self._addresses()
         self.max_connections_per_ip_overrides_by_host()
+        self.group_consumer_assignors = known_assignors(self.group_consumer_assignors)
+        self.group_consumer_migration_policy = self.group_consumer_migration_policy.lower()
+        self.warnings += check_group_settings(self)
         log_config({}, self.topic_defaults())
         self._cached: tuple[Layers, dict[str, str], LogConfig] | None = None
 
@@ -85,9 +89,8 @@ class BrokerConfig(BrokerSettings):
         unused = []
         for name, text in self.static.items():
             if name in self.declared:
-                if name in KEPT_ONLY:
-                    unused.append(name)
-            elif name.startswith("listener.name.") or name in OUTSIDE_THE_TABLE:
+                continue
+            if name.startswith("listener.name.") or name in OUTSIDE_THE_TABLE:
                 unused.append(name)
             elif name in kafka_settings("broker"):
                 kafka_settings("broker")[name].setting.parse(text)

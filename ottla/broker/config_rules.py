@@ -18,6 +18,8 @@ MATCHED = (
     "client_source_address", "client_source_port",
 )
 """What a subscription to client metrics may match (KIP-714)."""
+GROUP_SETTINGS = frozenset({"consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"})
+"""The settings of groups that something here goes by."""
 GROUP_LIMITS = re.compile(
     r"(consumer|share|streams)\.((?:session|heartbeat)\.(?:timeout|interval)\.ms)"
 )
@@ -31,7 +33,7 @@ def rules_for(node_id: int, static: Mapping[str, str]) -> dict[str, ConfigRules]
         _check_broker(node_id, name, configs, changed)
 
     def check_group(name: str, configs: Mapping[str, str], changed: frozenset[str]) -> None:
-        _check_group(static, configs)
+        _check_group(static, configs, changed)
 
     return {
         "topic": ConfigRules(_topic_list, _check_topic),
@@ -108,8 +110,16 @@ def _parse_known(
     return values
 
 
-def _check_group(static: Mapping[str, str], configs: Mapping[str, str]) -> None:
+def _check_group(
+    static: Mapping[str, str], configs: Mapping[str, str], changed: frozenset[str]
+) -> None:
     values = _parse_known("group", "group config name", configs, InvalidConfig)
+    idle = sorted(changed & values.keys() - GROUP_SETTINGS)
+    if idle:
+        raise InvalidConfig(
+            f"{', '.join(idle)}: without effect in Ottla, which does not serve share and streams"
+            f" groups and assigns at once; a group may set {', '.join(sorted(GROUP_SETTINGS))}"
+        )
     broker = kafka_settings("broker")
     for name, value in values.items():
         limited = GROUP_LIMITS.fullmatch(name)

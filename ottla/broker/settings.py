@@ -10,16 +10,6 @@ from ottla.log.settings import Long, Names, Settings, Short, days, setting
 
 INT_MAX = 2**31 - 1
 
-KEPT_ONLY = frozenset({
-    "group.consumer.max.heartbeat.interval.ms",
-    "group.consumer.max.session.timeout.ms",
-    "group.consumer.migration.policy",
-    "group.consumer.min.heartbeat.interval.ms",
-    "group.consumer.min.session.timeout.ms",
-})
-"""Settings that are read but that nothing goes by yet."""
-
-
 class BrokerSettings(Settings):
     """The settings of a broker."""
 
@@ -111,16 +101,29 @@ class BrokerSettings(Settings):
         "group.consumer.session.timeout.ms", 45_000, at_least=1,
         help="Session timeout of KIP-848 members.")
     group_consumer_min_session_timeout_ms: int = setting(
-        "group.consumer.min.session.timeout.ms", 45_000, at_least=1, help="Its lower limit.")
+        "group.consumer.min.session.timeout.ms", 45_000, at_least=1,
+        help="Its lower limit, for a group's own setting too.")
     group_consumer_max_session_timeout_ms: int = setting(
-        "group.consumer.max.session.timeout.ms", 60_000, at_least=1, help="Its upper limit.")
+        "group.consumer.max.session.timeout.ms", 60_000, at_least=1,
+        help="Its upper limit, likewise.")
     group_consumer_heartbeat_interval_ms: int = setting(
         "group.consumer.heartbeat.interval.ms", 5000, at_least=1,
         help="Heartbeat interval of KIP-848 members.")
     group_consumer_min_heartbeat_interval_ms: int = setting(
-        "group.consumer.min.heartbeat.interval.ms", 5000, at_least=1, help="Its lower limit.")
+        "group.consumer.min.heartbeat.interval.ms", 5000, at_least=1,
+        help="Its lower limit, for a group's own setting too.")
     group_consumer_max_heartbeat_interval_ms: int = setting(
-        "group.consumer.max.heartbeat.interval.ms", 15_000, at_least=1, help="Its upper limit.")
+        "group.consumer.max.heartbeat.interval.ms", 15_000, at_least=1,
+        help="Its upper limit, likewise.")
+    group_consumer_assignors: Names = setting(
+        "group.consumer.assignors", ("uniform", "range"),
+        help="Server-side assignors that KIP-848 members may ask for, uniform and range; the first"
+        " serves those who ask for none.")
+    group_coordinator_rebalance_protocols: Names = setting(
+        "group.coordinator.rebalance.protocols", ("classic", "consumer", "streams"),
+        one_of=("consumer", "classic", "share", "streams"),
+        help="Protocols that groups may use; without consumer there are no KIP-848 members."
+        " Share and streams groups are not served.")
     group_consumer_max_size: int = setting(
         "group.consumer.max.size", INT_MAX, at_least=1, help="Members of a KIP-848 group.")
     group_consumer_migration_policy: str = setting(

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ottla.broker import settings as broker
 from ottla.broker.config import TOPIC_DEFAULTS
 from ottla.broker.kafka_settings import kafka_settings
 from ottla.broker.settings import BrokerSettings
@@ -41,8 +40,7 @@ beside it, changed at run time for this broker; the same for all brokers; in the
 
 def page() -> str:
     """The whole page."""
-    kept = broker.KEPT_ONLY
-    used = [s for name, s in sorted(BrokerSettings.declared.items()) if name not in kept]
+    used = [setting for _, setting in sorted(BrokerSettings.declared.items())]
     parts = [
         START,
         "\n## The broker's\n\n",
@@ -67,8 +65,7 @@ def page() -> str:
 def without_effect() -> Iterator[Setting]:
     """Kafka's broker properties that nothing here goes by."""
     for name, known in sorted(kafka_settings("broker").items()):
-        used = name in BrokerSettings.declared or name in TOPIC_DEFAULTS
-        if not used or name in broker.KEPT_ONLY:
+        if name not in BrokerSettings.declared and name not in TOPIC_DEFAULTS:
             yield known.setting
 
 

@@ -119,4 +119,3 @@ def range_(members: Mapping[str, Subscriber], topics: Mapping[str, Topic]) -> As
 
 
 ASSIGNORS: dict[str, Assignor] = {"uniform": uniform, "range": range_}
-DEFAULT_ASSIGNOR = "uniform"

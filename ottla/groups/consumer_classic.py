@@ -67,7 +67,7 @@ def join(
     if subscription is None:
         raise InconsistentProtocol("the subscription cannot be read")
     value = _value(member, request, subscription)
-    draft = Draft(group, result, cluster)
+    draft = Draft(group, result, cluster, settings.group_consumer_assignors)
     current = _enter(draft, member, member_id, value, request, result)
     draft.update(member is None or subscription_changed(member.value, value))
     owned = _owned(subscription, cluster)

@@ -7,9 +7,9 @@ member owns. Each step builds on the one before, but nothing may touch the group
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from ottla.groups.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, Subscriber
+from ottla.groups.assignors import ASSIGNORS, Subscriber
 from ottla.groups.cluster import Cluster, Topic
 from ottla.groups.consumer import ConsumerGroup, hash_of
 from ottla.groups.consumer_reconcile import Owned, reconcile
@@ -36,10 +36,17 @@ from ottla.groups.result import Result
 class Draft:
     """Each method adds its records to the result, and shows the group as if they were replayed."""
 
-    def __init__(self, group: ConsumerGroup, result: Result, cluster: Cluster) -> None:
+    def __init__(
+        self,
+        group: ConsumerGroup,
+        result: Result,
+        cluster: Cluster,
+        assignors: Sequence[str] = tuple(ASSIGNORS),
+    ) -> None:
         self._group = group
         self._result = result
         self._cluster = cluster
+        self._assignors = assignors
         self._id = group.group_id
         self.members = {member_id: m.value for member_id, m in group.members.items()}
         self.targets = dict(group.targets)
@@ -153,7 +160,7 @@ class Draft:
             )
             for member_id, value in self.members.items()
         }
-        assignor = ASSIGNORS[preferred_assignor(self.members.values())]
+        assignor = ASSIGNORS[preferred_assignor(self.members.values(), self._assignors)]
         for member_id, partitions in assignor(subscribers, self._topics()).items():
             self.set_target(member_id, partitions)
         self.set_target_epoch(self.epoch)
@@ -179,9 +186,16 @@ def subscription_changed(before: ConsumerMemberValue, after: ConsumerMemberValue
     )
 
 
-def preferred_assignor(values: Iterable[ConsumerMemberValue]) -> str:
-    """The assignor that most members ask for; who asks for none takes what the others want."""
-    votes = Counter(value.assignor for value in values if value.assignor)
+def preferred_assignor(
+    values: Iterable[ConsumerMemberValue], assignors: Sequence[str]
+) -> str:
+    """The assignor that most members ask for; who asks for none takes what the others want.
+
+    A group may remember one that is not among `assignors` any more: that vote does not count.
+    """
+    votes = Counter(
+        value.assignor for value in values if value.assignor and value.assignor in assignors
+    )
     if not votes:
-        return DEFAULT_ASSIGNOR
+        return assignors[0]
     return min(votes, key=lambda name: (-votes[name], name))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ottla.groups import patterns
-from ottla.groups.assignors import ASSIGNORS
 from ottla.groups.cluster import Cluster
 from ottla.groups.consumer import LEFT_FOR_NOW, ConsumerGroup, ConsumerMember
 from ottla.groups.consumer_draft import Draft, subscription_changed
@@ -74,7 +74,7 @@ class Beaten:
     assignment: frozenset[TopicPartition] | None = None
 
 
-def check(request: Beat) -> None:
+def check(request: Beat, assignors: Sequence[str]) -> None:
     """Refuse what no client may send. Raises InvalidRequest, UnsupportedAssignor,
     InvalidRegularExpression."""
     _need(request.group_id != "", "GroupId can't be empty.")
@@ -96,10 +96,10 @@ def check(request: Beat) -> None:
     if request.member_epoch == LEFT_FOR_NOW:
         _need(request.instance_id is not None, "InstanceId can't be null.")
     _need(request.member_epoch >= LEFT_FOR_NOW, "MemberEpoch is invalid.")
-    if request.assignor is not None and request.assignor not in ASSIGNORS:
+    if request.assignor is not None and request.assignor not in assignors:
         raise UnsupportedAssignor(
             f"ServerAssignor {request.assignor} is not supported."
-            f" Supported assignors: {', '.join(ASSIGNORS)}."
+            f" Supported assignors: {', '.join(assignors)}."
         )
     if request.pattern is not None:
         patterns.check(request.pattern)
@@ -111,15 +111,24 @@ def _need(condition: bool, message: str) -> None:
 
 
 def interval_ms(group_id: str, settings: GroupSettings, cluster: Cluster) -> int:
-    """How often this group's members shall send heartbeats."""
+    """How often this group's members shall send heartbeats.
+
+    A group's own setting may be older than the limits that the broker has now: they win.
+    """
     own = cluster.group_setting(group_id, "consumer.heartbeat.interval.ms")
-    return settings.group_consumer_heartbeat_interval_ms if own is None else own
+    if own is None:
+        return settings.group_consumer_heartbeat_interval_ms
+    least = settings.group_consumer_min_heartbeat_interval_ms
+    return min(max(own, least), settings.group_consumer_max_heartbeat_interval_ms)
 
 
 def session_ms(group_id: str, settings: GroupSettings, cluster: Cluster) -> int:
-    """How long this group's members may be silent."""
+    """How long this group's members may be silent; within the broker's limits, as above."""
     own = cluster.group_setting(group_id, "consumer.session.timeout.ms")
-    return settings.group_consumer_session_timeout_ms if own is None else own
+    if own is None:
+        return settings.group_consumer_session_timeout_ms
+    least = settings.group_consumer_min_session_timeout_ms
+    return min(max(own, least), settings.group_consumer_max_session_timeout_ms)
 
 
 def heartbeat(
@@ -149,7 +158,7 @@ def heartbeat(
         assignment = frozenset(member.current.assigned) if request.is_full else None
         interval = interval_ms(group.group_id, settings, cluster)
         return Beaten(member.member_id, member.epoch, interval, assignment)
-    draft = Draft(group, result, cluster)
+    draft = Draft(group, result, cluster, settings.group_consumer_assignors)
     current = _enter(draft, member, value, request, result)
     draft.update(member is None or subscription_changed(member.value, value))
     updated = draft.reconcile(request.member_id, current, request.owned)

@@ -29,6 +29,8 @@ class GroupSettings:
     group_consumer_regex_refresh_interval_ms: int = 600_000
     group_consumer_migration_policy: str = "bidirectional"
     """Who may change a living group's protocol: disabled, upgrade, downgrade or bidirectional."""
+    group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    """Server-side assignors that members may ask for; the first serves those who ask for none."""
 
     @property
     def offsets_retention_ms(self) -> int:

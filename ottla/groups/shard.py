@@ -179,7 +179,7 @@ class Shard:
     def beat(self, request: Beat, result: Result) -> Beaten:
         """ConsumerGroupHeartbeat. Raises what `check`, `heartbeat` and `leave` of
         `consumer_heartbeat` do, GroupIdNotFound."""
-        consumer_heartbeat.check(request)
+        consumer_heartbeat.check(request, self.settings.group_consumer_assignors)
         if request.member_epoch in (consumer_heartbeat.LEAVE, LEFT_FOR_NOW):
             group = self.consumer(request.group_id)
             return consumer_heartbeat.leave(group, request, result, self.cluster)

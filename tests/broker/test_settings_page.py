@@ -32,7 +32,7 @@ def test_the_page_is_current() -> None:
 @pytest.mark.parametrize(
     "name",
     sorted(
-        (BrokerSettings.declared.keys() - broker.KEPT_ONLY)
+        BrokerSettings.declared.keys()
         | (TopicConfig.declared.keys() - topic.KEPT_ONLY)
     ),
 )
@@ -45,5 +45,5 @@ def test_every_property_is_either_used_or_without_effect() -> None:
     unused = {setting.name for setting in without_effect()}
     assert "num.io.threads" in unused and "compression.type" in unused
     assert "log.flush.interval.ms" not in unused
-    assert not unused & (BrokerSettings.declared.keys() - broker.KEPT_ONLY)
+    assert not unused & BrokerSettings.declared.keys()
     assert "log.retention.hours" not in unused

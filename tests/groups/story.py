@@ -22,6 +22,7 @@ from ottla.groups.consumer import ConsumerGroup
 from ottla.groups.consumer_heartbeat import Beat, Beaten
 from ottla.groups.offset_requests import Commit, OffsetToCommit
 from ottla.groups.records import NO_PRODUCER, Producer, TopicPartition
+from ottla.groups.settings import GroupSettings
 from ottla.wire.errors import ErrorCode, ProtocolError
 from tests.groups.bench import Workbench
 
@@ -81,7 +82,7 @@ def _by_topic(names: str) -> dict[str, tuple[int, ...]]:
 class Story:
     """Plays the steps of one scenario and writes down what came of each."""
 
-    def __init__(self, settings: dict[str, int]) -> None:
+    def __init__(self, settings: dict[str, Any]) -> None:
         self.bench = Workbench(**settings)
         self.heard: list[str] = []
 
@@ -257,14 +258,25 @@ class Story:
         self.bench.wait(milliseconds(duration))
         return ""
 
+    def configure(self, options: dict[str, str]) -> str:
+        """Settings of the group itself."""
+        self.bench.cluster.settings.update({name: int(v) for name, v in options.items()})
+        return ""
+
     def crash(self, options: dict[str, str]) -> str:
         self.bench.crash()
         return ""
 
 
+def setting(name: str, value: str) -> Any:
+    """A setting's value as the type that it has."""
+    default = GroupSettings.__dataclass_fields__[name.replace(".", "_")].default
+    return tuple(value.split(",")) if isinstance(default, tuple) else type(default)(value)
+
+
 def retell(text: str) -> str:
     """Play a scenario's text; the same text with the outcomes that were seen."""
-    settings: dict[str, int] = {}
+    settings: dict[str, Any] = {}
     story: Story | None = None
     lines = []
     for line in text.splitlines():
@@ -273,7 +285,7 @@ def retell(text: str) -> str:
             lines.append(line.rstrip())
         elif step.startswith("set "):
             name, value = step[4:].split("=")
-            settings[name.replace(".", "_")] = int(value)
+            settings[name.replace(".", "_")] = setting(name, value)
             lines.append(line.rstrip())
         else:
             story = story or Story(settings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ottla.broker.api.group_admin import authorized_operations
 from ottla.broker.context import RequestContext
@@ -62,9 +62,11 @@ def consumer_group_heartbeat(
 
 
 def _require_protocol(context: RequestContext) -> None:
-    """Members of this kind are for clusters that have finalised group.version 1."""
+    """Members of this kind need group.version 1, and a broker that is not set to do without."""
     if context.broker.image.features.get(GROUP_VERSION, 0) < 1:
         raise UnsupportedVersion("group.version is 0: there are no consumer groups of KIP-848")
+    if "consumer" not in context.broker.config.group_coordinator_rebalance_protocols:
+        raise UnsupportedVersion("group.coordinator.rebalance.protocols leaves consumer out")
 
 
 def _heartbeat_response(reply: Beaten | ProtocolError) -> ConsumerGroupHeartbeatResponse:
@@ -99,7 +101,8 @@ def consumer_group_describe(
             if not group_id:
                 raise InvalidGroupId("the group id is empty")
             shard = context.broker.coordinators.groups.runtime.shard(group_id)
-            answer = _describe(shard.consumer(group_id), shard.cluster, context.version)
+            group, assignors = shard.consumer(group_id), shard.settings.group_consumer_assignors
+            answer = _describe(group, shard.cluster, assignors, context.version)
             answer.authorized_operations = operations
         except ProtocolError as error:
             answer = ConsumerGroupDescribeResponse.Group(
@@ -110,14 +113,16 @@ def consumer_group_describe(
 
 
 def _describe(
-    group: ConsumerGroup, cluster: Cluster, version: int
+    group: ConsumerGroup, cluster: Cluster, assignors: Sequence[str], version: int
 ) -> ConsumerGroupDescribeResponse.Group:
     return ConsumerGroupDescribeResponse.Group(
         group_id=group.group_id,
         group_state=group.state_name,
         group_epoch=group.epoch,
         assignment_epoch=group.target_epoch,
-        assignor_name=preferred_assignor(member.value for member in group.members.values()),
+        assignor_name=preferred_assignor(
+            (member.value for member in group.members.values()), assignors
+        ),
         members=[_member(group, each, cluster, version) for each in group.members.values()],
     )
 

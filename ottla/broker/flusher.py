@@ -1,17 +1,23 @@
-"""Group flush: one thread that syncs the disk, and everybody who waits for it served by the next
+"""Group flush: a thread that syncs the disk, and everybody who waits for it served by the next
 sync.
 
 While a flush runs, further batches are appended; the flush after it covers them all. So the rate
 of acknowledgements is bound by the device's flushes times what arrives meanwhile, not by one batch
 a flush.
+
+A group that is nothing but files goes to a thread without Python (`sync_thread`); one that makes
+files or directories durable by more than a sync, or that is large, to one that runs Python.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from os.path import dirname
 
+from ottla.broker.sync_thread import FILES_MAX, SyncThread
+from ottla.log.disk import File
 from ottla.log.flush import FlushTask, run_all
 from ottla.replication.partition import Partition
 from ottla.wire.errors import StorageFailed
@@ -26,6 +32,9 @@ class Flusher:
         self.running = False
         self.scheduled = False
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="ottla-flush")
+        self.sync_thread = SyncThread()
+        self.tasks: list[tuple[Partition, FlushTask]] = []
+        loop.add_reader(self.sync_thread.fd, self._synced)
 
     def want(self, partition: Partition) -> None:
         """Flush `partition` soon; frames that are read in this turn of the loop join the group."""
@@ -51,17 +60,29 @@ class Flusher:
         if not tasks:
             return
         self.running = True
+        files = plain_files(task for _, task in tasks)
+        if files is not None:
+            self.tasks = tasks
+            self.sync_thread.begin(files)
+            return
         by_directory: dict[str, list[FlushTask]] = {}
         for partition, task in tasks:
             by_directory.setdefault(dirname(partition.log.directory), []).append(task)
         future = self.loop.run_in_executor(self.thread, _sync, by_directory)
-        future.add_done_callback(lambda done: self._finish(tasks, done))
+        future.add_done_callback(lambda done: self._finish(tasks, done.exception()))
+
+    def _synced(self) -> None:
+        tasks, self.tasks = self.tasks, []
+        failures = self.sync_thread.end()
+        if failures:
+            for _, task in tasks:
+                task.error = next((failures[f] for f in task.files if f in failures), None)
+        self._finish(tasks, None)
 
     def _finish(
-        self, tasks: list[tuple[Partition, FlushTask]], future: asyncio.Future[None]
+        self, tasks: list[tuple[Partition, FlushTask]], failure: BaseException | None
     ) -> None:
         self.running = False
-        failure = future.exception()
         for partition, task in tasks:
             if failure is not None and task.error is None:
                 task.error = OSError(f"the flush ended with {failure!r}")
@@ -81,7 +102,19 @@ class Flusher:
 
     def close(self) -> None:
         """Wait for the flush that runs; the storage flushes everything else when it closes."""
+        self.loop.remove_reader(self.sync_thread.fd)
+        self.sync_thread.close()
         self.thread.shutdown(wait=True)
+
+
+def plain_files(tasks: Iterable[FlushTask]) -> list[File] | None:
+    """The files of these tasks where syncing each of them is all that there is to do."""
+    files: list[File] = []
+    for task in tasks:
+        if task.directories or task.epochs is not None or not task.files:
+            return None
+        files += task.files
+    return files if len(files) <= FILES_MAX and all(type(f) is File for f in files) else None
 
 
 def _sync(by_directory: dict[str, list[FlushTask]]) -> None:

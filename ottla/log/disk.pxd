@@ -3,6 +3,9 @@
 from libc.stdint cimport int64_t, uint8_t
 
 
+cdef int sync_descriptor(int fd) noexcept nogil         # errno, 0 where the bytes are on the medium
+
+
 cdef class File:
     cdef readonly int fd                # -1 when closed
     cdef readonly str path              # where it was opened; a rename does not follow

@@ -57,6 +57,10 @@ cdef extern from *:
     int ottla_reserve(int fd, long long size) nogil
 
 
+cdef int sync_descriptor(int fd) noexcept nogil:
+    return errno if ottla_sync(fd) else 0
+
+
 cdef class File:
     """One open file, read and written at positions. The descriptor closes with the last reference.
 
@@ -117,12 +121,10 @@ cdef class File:
 
     def sync(self):
         """Return once the bytes are on the medium. Releases the GIL: a thread may call it."""
-        cdef int failed, code = 0
+        cdef int code
         with nogil:
-            failed = ottla_sync(self.fd)
-            if failed:
-                code = errno
-        if failed:
+            code = sync_descriptor(self.fd)
+        if code:
             raise OSError(code, os.strerror(code), self.path)
 
     def truncate(self, size):

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import ApiVersionsRequest, DeleteTopicsRequest, ProduceRequest
@@ -30,7 +31,8 @@ def slow_flush(broker: RunningBroker) -> Iterator[None]:
     release = threading.Event()
     broker.server.flusher.thread.submit(release.wait)
     try:
-        yield
+        with mock.patch("ottla.broker.flusher.plain_files", lambda tasks: None):
+            yield
     finally:
         release.set()
 

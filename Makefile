@@ -44,7 +44,7 @@ test: .venv/.test
 	.venv/bin/pytest -q
 
 lint: .venv/.lint .venv/.test
-	.venv/bin/ruff check ottla tests compat_tests benchmarks setup.py
+	.venv/bin/ruff check ottla tests compat_tests benchmarks examples setup.py
 	.venv/bin/mypy
 
 # The stock clients; `compat_tests/setup` gets everything that they need.

@@ -6,7 +6,6 @@ Java client 4.x leaves that to the broker (KIP-890).
 
 from __future__ import annotations
 
-import subprocess
 import threading
 import time
 from collections import Counter
@@ -313,36 +312,3 @@ def wait_for(condition: Callable[[], bool], transfers: list[Transfers]) -> None:
         assert not failed, failed
         assert time.monotonic() < deadline, f"not within {SECONDS} s"
         time.sleep(0.02)
-
-
-def test_a_copy_by_the_java_client_is_exact_through_kills_of_the_broker(
-    new_broker: Callable[..., Broker], directory: Path
-) -> None:
-    broker, records = new_broker("group.initial.rebalance.delay.ms=0"), 2_000
-    broker.start()
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    for created in admin.create_topics([NewTopic(name, 2, 1) for name in ("a", "b")]).values():
-        created.result(SECONDS)
-    plain = Producer({"bootstrap.servers": broker.bootstrap})
-    for number in range(records):
-        plain.produce("a", b"%d" % number, partition=number % 2)
-    plain.flush(SECONDS)
-    command = java_client(
-        JAVA_CLIENTS[0], "copy", broker.bootstrap, "a", "b", program="TransactionClient"
-    )
-    with (
-        (directory / "copy.log").open("wb") as complaints,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=complaints) as copy,
-    ):
-        assert copy.stdout is not None
-        for line, _ in enumerate(copy.stdout, 1):
-            if line in (5, 20, 45):
-                broker.kill()
-                broker.start()
-    assert copy.returncode == 0, (directory / "copy.log").read_text()[-3000:]
-    assert sorted(map(int, committed(broker.bootstrap, "b", 2))) == list(range(records))
-    reader = consumer(broker.bootstrap, "copy-a")
-    wanted = [TopicPartition("a", index) for index in range(2)]
-    assert [each.offset for each in reader.committed(wanted, SECONDS)] == [records // 2] * 2
-    reader.close()
-    broker.stop()

@@ -1,13 +1,10 @@
 import java.time.Duration;
 import java.util.ArrayList;
-import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import org.apache.kafka.clients.admin.Admin;
-import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
-import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.KafkaException;
@@ -20,7 +17,6 @@ import org.apache.kafka.common.serialization.StringSerializer;
  *
  * <pre>
  *   facts BOOTSTRAP TOPIC     commits, aborts, fences, lists and describes; a fact a line, tab-separated
- *   copy BOOTSTRAP FROM TO    consume-transform-produce of all records, exactly once; "copied" after each commit
  *   read BOOTSTRAP TOPIC      the values of all committed records
  * </pre>
  */
@@ -31,7 +27,6 @@ public final class TransactionClient {
     bootstrap = arguments[1];
     switch (arguments[0]) {
       case "facts" -> facts(arguments[2]);
-      case "copy" -> copy(arguments[2], arguments[3]);
       case "read" -> read(arguments[2]).forEach(System.out::println);
       default -> throw new IllegalArgumentException(arguments[0]);
     }
@@ -101,32 +96,6 @@ public final class TransactionClient {
     second.commitTransaction();
     second.close();
     fact("after", read(topic).size());
-  }
-
-  private static void copy(String from, String to) {
-    try (var consumer = consumer("copy-" + from);
-        var producer = producer("copy-" + from)) {
-      producer.initTransactions();
-      consumer.subscribe(List.of(from));
-      for (int empty = 0; empty < 10; ) {
-        var records = consumer.poll(Duration.ofMillis(500));
-        if (records.isEmpty()) {
-          empty++;
-          continue;
-        }
-        empty = 0;
-        producer.beginTransaction();
-        Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
-        for (ConsumerRecord<String, String> each : records) {
-          producer.send(new ProducerRecord<>(to, each.partition(), null, each.value()));
-          offsets.put(
-              new TopicPartition(each.topic(), each.partition()), new OffsetAndMetadata(each.offset() + 1));
-        }
-        producer.sendOffsetsToTransaction(offsets, consumer.groupMetadata());
-        producer.commitTransaction();
-        System.out.println("copied");
-      }
-    }
   }
 
   private static List<String> read(String topic) {

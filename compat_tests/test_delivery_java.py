@@ -1,0 +1,120 @@
+"""Consume, transform, produce by the Java client: `examples/delivery/Delivery.java`, killed.
+
+As `tests/broker/test_delivery_semantics.py` does with the same programs on confluent-kafka.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from compat_tests.brokers import Broker
+from compat_tests.requirements import JAVA_CLIENTS, java_client
+from compat_tests.test_transactions import SECONDS, committed, consumer
+
+pytestmark = pytest.mark.timeout(180)
+KILLS, RECORDS_A_KILL, PARTITIONS = 4, 400, 2
+
+
+class Program:
+    """The program of one promise; it prints a line after each round."""
+
+    def __init__(self, broker: Broker, directory: Path, semantics: str) -> None:
+        self.source, self.sink = f"in-{semantics}", f"out-{semantics}"
+        self._command = java_client(
+            JAVA_CLIENTS[0], semantics, broker.bootstrap, self.source, self.sink,
+            program="Delivery",
+        )  # fmt: skip
+        self._log = directory / "delivery.log"
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Start it, unless it runs."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        self.kill()
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+
+    def rounds(self, count: int) -> None:
+        """Wait for so many rounds, or for its end."""
+        assert self._process is not None and self._process.stdout is not None
+        for _ in range(count):
+            if not self._process.stdout.readline():
+                break
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+
+@pytest.fixture(scope="module")
+def own_broker(new_broker: Callable[..., Broker]) -> Iterator[Broker]:
+    broker = new_broker("group.initial.rebalance.delay.ms=0")
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+def fill(bootstrap: str, topic: str, first: int) -> None:
+    """More records."""
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in range(first, first + RECORDS_A_KILL):
+        producer.produce(topic, b"record %d" % number, partition=number % PARTITIONS)
+    assert producer.flush(SECONDS) == 0
+
+
+def left(broker: Broker, program: Program, filled: int) -> int:
+    """How many records are not committed as read."""
+    reader = consumer(broker.bootstrap, f"{program.source}-to-{program.sink}")
+    wanted = [TopicPartition(program.source, index) for index in range(PARTITIONS)]
+    at = sum(max(each.offset, 0) for each in reader.committed(wanted, SECONDS))
+    reader.close()
+    return filled - at
+
+
+@pytest.mark.parametrize("semantics", ["at_most_once", "at_least_once", "exactly_once"])
+def test_kills_of_program_and_broker_break_no_promise(
+    own_broker: Broker, directory: Path, semantics: str
+) -> None:
+    chance = random.Random(semantics)
+    program = Program(own_broker, directory, semantics)
+    admin = AdminClient({"bootstrap.servers": own_broker.bootstrap})
+    topics = [NewTopic(name, PARTITIONS, 1) for name in (program.source, program.sink)]
+    for created in admin.create_topics(topics).values():
+        created.result(SECONDS)
+    filled = 0
+    try:
+        for kill in range(KILLS):
+            fill(own_broker.bootstrap, program.source, filled)
+            filled += RECORDS_A_KILL
+            program.start()
+            program.rounds(chance.randrange(2, 12))
+            if kill % 2:
+                program.kill()
+            else:
+                own_broker.kill()
+                own_broker.start()
+        while left(own_broker, program, filled):
+            program.start()  # as its manager would, where it ended by itself
+    finally:
+        program.kill()
+    written = Counter(committed(own_broker.bootstrap, program.sink, PARTITIONS))
+    expected = Counter(b"RECORD %d" % number for number in range(filled))
+    assert not written.keys() - expected.keys(), "a record that nobody sent"
+    if semantics != "at_least_once":
+        assert max(written.values()) == 1, "a record is written twice"
+    if semantics != "at_most_once":
+        assert not expected - written, "a record is lost"

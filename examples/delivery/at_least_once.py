@@ -1,0 +1,67 @@
+"""Consume, transform, produce, at least once: nothing is lost, a crash writes what was under way
+a second time.
+
+    python at_least_once.py localhost:9092 SOURCE SINK
+
+The offsets are committed when every record has been acknowledged. Any error ends the program;
+start it again and it goes on at what it had committed.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+
+BATCH = 20
+
+
+def transform(value: bytes) -> bytes:
+    return value.upper()
+
+
+def take(consumer: Consumer) -> list[Message]:
+    """The next records, perhaps none."""
+    messages: list[Message] = consumer.consume(BATCH, timeout=0.2)
+    for message in messages:
+        if message.error() is not None:
+            raise KafkaException(message.error())
+    return messages
+
+
+def check(error: KafkaError | None, message: Message) -> None:
+    """Called for each record, by `flush`: one that was not written must not be committed."""
+    if error is not None:
+        raise KafkaException(error)
+
+
+def run(bootstrap: str, source: str, sink: str, stopping: threading.Event) -> None:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": f"{source}-to-{sink}",
+            # A restarted program is the same member: it has its partitions back at once.
+            "group.instance.id": "1",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    consumer.subscribe([source])
+    while not stopping.is_set():
+        messages = take(consumer)
+        if not messages:
+            continue
+        for message in messages:
+            producer.produce(sink, transform(message.value()), message.key(), on_delivery=check)
+        producer.flush()
+        consumer.commit(asynchronous=False)
+    consumer.close()
+
+
+if __name__ == "__main__":
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    run(*sys.argv[1:4], stop)

@@ -1,0 +1,62 @@
+"""Consume, transform, produce, at most once: nothing is written twice, a crash loses what was
+under way.
+
+    python at_most_once.py localhost:9092 SOURCE SINK
+
+The offsets are committed before the records are written. Any error ends the program; start it
+again and it goes on behind what it had committed. SIGTERM ends it without a loss.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+
+from confluent_kafka import Consumer, KafkaException, Message, Producer
+
+BATCH = 20
+
+
+def transform(value: bytes) -> bytes:
+    return value.upper()
+
+
+def take(consumer: Consumer) -> list[Message]:
+    """The next records, perhaps none."""
+    messages: list[Message] = consumer.consume(BATCH, timeout=0.2)
+    for message in messages:
+        if message.error() is not None:
+            raise KafkaException(message.error())
+    return messages
+
+
+def run(bootstrap: str, source: str, sink: str, stopping: threading.Event) -> None:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": f"{source}-to-{sink}",
+            # A restarted program is the same member: it has its partitions back at once.
+            "group.instance.id": "1",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    # Without idempotence a retry inside the client could write a record twice.
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    consumer.subscribe([source])
+    while not stopping.is_set():
+        messages = take(consumer)
+        if not messages:
+            continue
+        consumer.commit(asynchronous=False)
+        for message in messages:
+            producer.produce(sink, transform(message.value()), message.key())
+        producer.flush()
+    consumer.close()
+
+
+if __name__ == "__main__":
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    run(*sys.argv[1:4], stop)

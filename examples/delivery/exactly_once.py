@@ -1,0 +1,97 @@
+"""Consume, transform, produce, exactly once: what was written and how far was read are committed
+in one transaction, or neither is.
+
+    python exactly_once.py localhost:9092 SOURCE SINK
+
+Whoever reads SINK has to read committed records only (`isolation.level=read_committed`, the
+default of librdkafka, not of the Java client). Any error but an aborted transaction ends the
+program; start it again: it ends the transaction that its former self left open, and goes on.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+
+BATCH = 20
+
+
+def transform(value: bytes) -> bytes:
+    return value.upper()
+
+
+def take(consumer: Consumer) -> list[Message]:
+    """The next records, perhaps none."""
+    messages: list[Message] = consumer.consume(BATCH, timeout=0.2)
+    for message in messages:
+        if message.error() is not None:
+            raise KafkaException(message.error())
+    return messages
+
+
+def rewind(consumer: Consumer) -> None:
+    """Back to what is committed: the records of an aborted transaction are read again."""
+    for at in consumer.committed(consumer.assignment()):
+        offset = at.offset if at.offset >= 0 else OFFSET_BEGINNING
+        consumer.seek(TopicPartition(at.topic, at.partition, offset))
+
+
+def run(bootstrap: str, source: str, sink: str, stopping: threading.Event) -> None:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": f"{source}-to-{sink}",
+            # A restarted program is the same member: it has its partitions back at once.
+            "group.instance.id": "1",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+        }
+    )
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            # The same id after a restart: that fences a former self which may still be running.
+            "transactional.id": f"{source}-to-{sink}",
+            # Otherwise librdkafka's send_offsets_to_transaction may wait for ever once all brokers
+            # were away (https://github.com/confluentinc/librdkafka/issues/5511).
+            "metadata.recovery.strategy": "none",
+        }
+    )
+    producer.init_transactions()
+    consumer.subscribe([source])
+    while not stopping.is_set():
+        messages = take(consumer)
+        if not messages:
+            continue
+        try:
+            producer.begin_transaction()
+            for message in messages:
+                producer.produce(sink, transform(message.value()), message.key())
+            positions = consumer.position(consumer.assignment())
+            # The group's metadata lets the broker refuse a member that has lost its partitions.
+            group = consumer.consumer_group_metadata()
+            producer.send_offsets_to_transaction(positions, group)
+            producer.commit_transaction()
+        except KafkaException as error:
+            if not error.args[0].txn_requires_abort():
+                raise
+            producer.abort_transaction()
+            rewind(consumer)
+    consumer.close()
+
+
+if __name__ == "__main__":
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    run(*sys.argv[1:4], stop)

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.broker.crashing import ROOT, KillableBroker, Program
 
-CRASHES = int(os.environ.get("OTTLA_CRASHES", "4"))
+CRASHES = int(os.environ.get("OTTLA_CRASHES", "3"))
 BATCH = 20
 SECONDS = 20
 PARTITIONS = 2

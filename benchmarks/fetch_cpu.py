@@ -1,13 +1,15 @@
 """How much CPU does a gigabyte fetched cost?
 
 Raw wire load (blaster, Fetch v12, no sessions) drains the same gigabyte from the page cache,
-both brokers in turns.
+both brokers in turns. The floor is a server that sends the very same files with `sendfile` and
+does nothing else.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+from pathlib import Path
 from typing import Any
 
 from benchmarks import load, report
@@ -32,18 +34,26 @@ LOADS: dict[str, dict[str, Any]] = {
 def measure(rounds: int) -> dict[str, dict[str, list[dict[str, Any]]]]:
     """By load and broker, one result a round."""
     results: dict[str, dict[str, list[dict[str, Any]]]] = {}
-    with load.both_brokers() as brokers, contextlib.ExitStack() as topics:
+    with load.both_brokers() as brokers, contextlib.ExitStack() as stack:
         for broker in brokers.values():
-            topics.enter_context(load.topic(broker, "fetch", PARTITIONS))
+            stack.enter_context(load.topic(broker, "fetch", PARTITIONS))
             load.blast(broker, "produce", "fetch", partitions=PARTITIONS, **FILL)
+        bare = stack.enter_context(load.Bare("fetch", segments(brokers["ottla"].directory)))
+        targets: dict[str, load.Target] = {**brokers, "floor": bare}
         for number in range(-2, rounds):  # the first two compile Kafka's code and are not kept
             for name, options in LOADS.items():
-                for kind, broker in brokers.items():
+                for kind, target in targets.items():
                     drain = {"partitions": PARTITIONS, "conns": PARTITIONS, "seconds": 0, **options}
-                    result = load.blast(broker, "fetch", "fetch", **drain)
+                    result = load.blast(target, "fetch", "fetch", **drain)
                     if number >= 0:
                         results.setdefault(name, {}).setdefault(kind, []).append(result)
     return results
+
+
+def segments(directory: Path) -> list[Path]:
+    """The segment of each partition; the fill is small enough to be one."""
+    name = f"{0:020}.log"
+    return [directory / "data" / f"fetch-{index}" / name for index in range(PARTITIONS)]
 
 
 def main() -> None:
@@ -53,13 +63,24 @@ def main() -> None:
     results = measure(arguments.parse_args().rounds)
     rows = []
     for name, by_broker in results.items():
-        ours, theirs = (
-            [r["broker_cpu_s_per_gb"] for r in by_broker[k]] for k in ("ottla", "kafka")
+        values = {k: [r["broker_cpu_s_per_gb"] for r in runs] for k, runs in by_broker.items()}
+        speeds = [
+            report.spread([r["mb_per_s"] for r in by_broker[kind]], 0)
+            for kind in ("ottla", "kafka")
+        ]
+        rows.append(
+            [
+                name,
+                *(report.spread(values[kind]) for kind in ("ottla", "kafka", "floor")),
+                report.ratio(values["ottla"], values["kafka"]),
+                report.ratio(values["ottla"], values["floor"]),
+                *speeds,
+            ]
         )
-        speeds = [report.spread([r["mb_per_s"] for r in by_broker[k]], 0) for k in by_broker]
-        figures = [report.spread(ours), report.spread(theirs), report.ratio(ours, theirs)]
-        rows.append([name, *figures, *speeds])
-    header = ["load", "Ottla CPU-s a GB", "Kafka 4.3.1", "ratio", "Ottla MB/s", "Kafka MB/s"]
+    header = [
+        "load", "Ottla CPU-s a GB", "Kafka 4.3.1", "bare sendfile", "Ottla : Kafka",
+        "Ottla : bare sendfile", "Ottla MB/s", "Kafka MB/s",
+    ]  # fmt: skip
     report.write("What does fetching cost?", "fetch-cpu", report.table(header, rows), results)
 
 

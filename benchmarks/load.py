@@ -1,16 +1,20 @@
-"""Ottla and Apache Kafka side by side under the same raw load, their data on tmpfs."""
+"""Ottla and Apache Kafka side by side under the same raw load, their data on tmpfs.
+
+Beside them a yardstick that is no broker: `bare`, which does the least that answers the load.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -18,11 +22,38 @@ from benchmarks import machine
 from compat_tests.brokers import KafkaBroker, OttlaBroker
 
 BLASTER = Path(__file__).with_name("peers") / "blaster"
+BARE = Path(__file__).with_name("peers") / "bare"
 MEMORY = Path("/dev/shm")
 # Deleted topics leave the memory at once, or a long run fills it.
 SETTINGS = ("log.segment.delete.delay.ms=500", "log.retention.check.interval.ms=1000")
 
 AnyBroker = OttlaBroker | KafkaBroker
+KAFKAS_FLUSH = "ottla, flush as Kafka's"
+"""An Ottla whose acks=all does not wait for the disk, as Apache Kafka's does not."""
+
+
+class Target(Protocol):
+    """What the load generator needs of a server."""
+
+    port: int
+    pid: int
+
+
+class Bare:
+    """The yardstick, serving one topic of these files, one a partition."""
+
+    def __init__(self, topic: str, files: Sequence[Path]) -> None:
+        subprocess.run(["make", "-s", "-C", BARE], check=True)
+        self.process = subprocess.Popen([BARE / "bare", topic, *files], stdout=subprocess.PIPE)
+        assert self.process.stdout is not None
+        self.port, self.pid = int(self.process.stdout.readline()), self.process.pid
+
+    def __enter__(self) -> Bare:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()
 
 
 class LoadFailed(Exception):
@@ -30,7 +61,7 @@ class LoadFailed(Exception):
 
 
 @contextlib.contextmanager
-def both_brokers(*settings: str) -> Iterator[dict[str, AnyBroker]]:
+def both_brokers(*settings: str, kafkas_flush: bool = False) -> Iterator[dict[str, AnyBroker]]:
     """Ottla and Kafka, running with these settings, with their segments in memory."""
     subprocess.run(["make", "-s", "-C", BLASTER], check=True)
     directory = Path(tempfile.mkdtemp(prefix="ottla-bench-", dir=MEMORY))
@@ -38,6 +69,9 @@ def both_brokers(*settings: str) -> Iterator[dict[str, AnyBroker]]:
         "ottla": OttlaBroker(directory / "ottla", (*SETTINGS, *settings)),
         "kafka": KafkaBroker(directory / "kafka", (*SETTINGS, *settings)),
     }
+    if kafkas_flush:
+        weaker = (*SETTINGS, *settings, "ottla.acks.all.flush=false")
+        brokers[KAFKAS_FLUSH] = OttlaBroker(directory / "weaker", weaker)
     started: list[AnyBroker] = []
     try:
         for broker in brokers.values():
@@ -64,27 +98,50 @@ def topic(broker: AnyBroker, name: str, partitions: int) -> Iterator[str]:
 
 def wait_until_led(broker: AnyBroker, name: str, partitions: int) -> None:
     """Until every partition takes records: Kafka answers CreateTopics before it leads them."""
-    for _ in range(50):
-        try:
-            blast(
-                broker,
-                "small",
-                name,
-                partitions=partitions,
-                conns=partitions,
-                seconds=0.1,
-                warmup=0,
-            )
-            return
-        except LoadFailed:
-            time.sleep(0.1)
+    few = {"partitions": partitions, "conns": partitions, "seconds": 0.1, "warmup": 0}
+    for _ in range(100):
+        with contextlib.suppress(LoadFailed):
+            if blast(broker, "small", name, **few)["requests"] > 10 * partitions:
+                return
+        time.sleep(0.1)
     raise LoadFailed(f"{name} takes no records")
 
 
-def blast(broker: AnyBroker, mode: str, name: str, **options: Any) -> dict[str, Any]:
-    """One run of blaster against a broker, with the share of the machine that others took."""
+def blast(
+    broker: Target, mode: str, name: str, core: int | None = None, **options: Any
+) -> dict[str, Any]:
+    """One run of blaster against a broker, with the share of the machine that others took.
+
+    With a `core` both run on that one alone, as if the machine had no other.
+    """
     settings = {"port": broker.port, "topic": name, "pid": broker.pid, **options}
-    words = [x for k, v in settings.items() for x in (f"--{k.replace('_', '-')}", str(v))]
+    words: list[str] = []
+    for option, value in settings.items():
+        words.append(f"--{option.replace('_', '-')}")
+        words += [] if value is True else [str(value)]
+    with _pinned(broker.pid, core):
+        return _blast(broker, mode, words)
+
+
+@contextlib.contextmanager
+def _pinned(pid: int, core: int | None) -> Iterator[None]:
+    """Every thread of a process, and this one for those it starts, on one core."""
+    if core is None:
+        yield
+        return
+    threads = [0, *(int(path.name) for path in Path(f"/proc/{pid}/task").iterdir())]
+    before = os.sched_getaffinity(0)
+    for thread in threads:
+        os.sched_setaffinity(thread, {core})
+    try:
+        yield
+    finally:
+        for thread in threads:
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setaffinity(thread, before)
+
+
+def _blast(broker: Target, mode: str, words: list[str]) -> dict[str, Any]:
     before, busy_before = machine.cpu_time(broker.pid), machine.busy_seconds()
     done = subprocess.run(
         [BLASTER / "blaster", mode, *words], capture_output=True, text=True, timeout=300

@@ -1,73 +1,133 @@
 """How much CPU does a gigabyte produced cost, and a small request?
 
 Closed loop, raw wire load (blaster, Produce v9), segments on tmpfs, both brokers in the same run,
-taking turns.
+taking turns. The floor is a server that checks the CRC, writes, and does nothing else.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import random
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from benchmarks import load, report
+from ottla.wire.compression import Codec
+from ottla.wire.records import Record, build_batch
 
 PARTITIONS = 4
+PER_GB, PER_MILLION = "broker_cpu_s_per_gb", "broker_cpu_s_per_mreq"
+BIG = {"conns": 4, "depth": 4}
 LOADS: dict[str, dict[str, Any]] = {
-    "60 × 1,000 B, acks=1": {"records": 60, "size": 1000, "acks": 1, "conns": 4, "depth": 4},
-    "60 × 1,000 B, acks=all": {"records": 60, "size": 1000, "acks": -1, "conns": 4, "depth": 4},
-    "1,000 × 100 B, acks=1": {"records": 1000, "size": 100, "acks": 1, "conns": 4, "depth": 4},
-    "1 × 100 B, 16 conns × 5": {"records": 1, "size": 100, "acks": 1, "conns": 16, "depth": 5},
+    "60 × 1,000 B, acks=1": {"records": 60, "size": 1000, "acks": 1, **BIG},
+    "60 × 1,000 B, acks=all": {"records": 60, "size": 1000, "acks": -1, **BIG},
+    "1,000 × 1,000 B, acks=1": {"records": 1000, "size": 1000, "acks": 1, **BIG},
+    "145 × 100 B, acks=1": {"records": 145, "size": 100, "acks": 1, **BIG},
+    "1,000 × 100 B, acks=1": {"records": 1000, "size": 100, "acks": 1, **BIG},
+    "60 × 1,000 B, lz4, idempotent, acks=all": {
+        "records": 60, "size": 1000, "acks": -1, "idempotent": True, **BIG
+    },
+    "1 × 100 B, one at a time, one core": {
+        "records": 1, "size": 100, "acks": 1, "conns": 1, "depth": 1, "core": 0
+    },
+    "1 × 100 B, 8 connections × 5": {"records": 1, "size": 100, "acks": 1, "conns": 8, "depth": 5},
 }  # fmt: skip
 LIMIT = {"partitions": PARTITIONS, "seconds": 4, "warmup": 1, "max_mb": 1500}
+LIBRARY_WORDS = 2_000
 
 
-def measure(rounds: int) -> dict[str, dict[str, list[dict[str, Any]]]]:
+def compressed_batch(records: int, size: int) -> bytes:
+    """A batch of text, about a third of its size with lz4."""
+    chance = random.Random(1)
+    words = [bytes(chance.choices(range(97, 123), k=8)) for _ in range(LIBRARY_WORDS)]
+    values = (b" ".join(chance.choices(words, k=size // 9 + 1))[:size] for _ in range(records))
+    return build_batch([Record(value=value, timestamp=0) for value in values], codec=Codec.LZ4)
+
+
+def figure(name: str) -> str:
+    """What is measured of a load: CPU a gigabyte of values, or a million small requests."""
+    return PER_MILLION if LOADS[name]["records"] == 1 else PER_GB
+
+
+def measure(rounds: int, names: list[str]) -> dict[str, dict[str, list[dict[str, Any]]]]:
     """By load and broker, one result a round."""
     results: dict[str, dict[str, list[dict[str, Any]]]] = {}
-    with load.both_brokers() as brokers:
+    with contextlib.ExitStack() as stack:
+        brokers = stack.enter_context(load.both_brokers(kafkas_flush=True))
+        files = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=load.MEMORY)))
         for number in range(-1, rounds):  # the first round compiles Kafka's code and is not kept
-            for which, (name, options) in enumerate(LOADS.items()):
+            for which, name in enumerate(names):
+                options = dict(LOADS[name])
+                if "lz4" in name:
+                    options["batch"] = files / "batch"
+                    (files / "batch").write_bytes(compressed_batch(60, 1000))
+                kept = results.setdefault(name, {})
                 for kind, broker in brokers.items():
+                    if kind == load.KAFKAS_FLUSH and options["acks"] != -1:
+                        continue
                     with load.topic(broker, f"produce-{which}-{number}", PARTITIONS) as topic:
                         result = load.blast(broker, "produce", topic, **LIMIT, **options)
                     if number >= 0:
-                        results.setdefault(name, {}).setdefault(kind, []).append(result)
+                        kept.setdefault(kind, []).append(result)
+                if number >= 0 and "idempotent" not in options:
+                    kept.setdefault("floor", []).append(floor(files, options))
     return results
+
+
+def floor(directory: Path, options: dict[str, Any]) -> dict[str, Any]:
+    """The same load on a server that only checks and writes."""
+    files = [directory / f"partition-{index}" for index in range(PARTITIONS)]
+    with load.Bare("produce", files) as bare:
+        result = load.blast(bare, "produce", "produce", **LIMIT, **options)
+    for file in files:
+        file.unlink()
+    return result
+
+
+def row(name: str, by_broker: dict[str, list[dict[str, Any]]]) -> list[list[str]]:
+    """The lines of a load: ours, and ours without the flush where that differs."""
+    key = figure(name)
+    unit, digits = ("a million requests", 1) if key == PER_MILLION else ("a GB", 2)
+    rate = "req_per_s" if key == PER_MILLION else "mb_per_s"
+    values = {kind: [r[key] for r in results] for kind, results in by_broker.items()}
+    theirs = values["kafka"]
+    lines = []
+    for kind, title in (("ottla", name), (load.KAFKAS_FLUSH, f"{name}, flush as Kafka's")):
+        if kind in values:
+            lines.append(
+                [
+                    title,
+                    unit,
+                    report.spread(values[kind], digits),
+                    report.spread(theirs, digits),
+                    report.ratio(values[kind], theirs),
+                    report.spread(values["floor"], digits) if "floor" in values else "",
+                    report.user_share(by_broker[kind]),
+                    report.spread([r[rate] for r in by_broker[kind]], 0),
+                    report.spread([r[rate] for r in by_broker["kafka"]], 0),
+                ]
+            )
+    return lines
+
+
+HEADER = [
+    "load", "CPU-s", "Ottla", "Kafka 4.3.1", "ratio", "floor", "Ottla in user space",
+    "Ottla MB/s or req/s", "Kafka",
+]  # fmt: skip
 
 
 def main() -> None:
     """The command."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--rounds", type=int, default=5)
-    results = measure(arguments.parse_args().rounds)
-    rows = []
-    for name, by_broker in results.items():
-        small = LOADS[name]["records"] == 1
-        figure, digits = ("broker_cpu_s_per_mreq", 1) if small else ("broker_cpu_s_per_gb", 2)
-        ours, theirs = ([r[figure] for r in by_broker[k]] for k in ("ottla", "kafka"))
-        rate = "req_per_s" if small else "mb_per_s"
-        rows.append(
-            [
-                name,
-                "CPU-s a million requests" if small else "CPU-s a GB",
-                report.spread(ours, digits),
-                report.spread(theirs, digits),
-                report.ratio(ours, theirs),
-                f"{report.user_share(by_broker['ottla'])}, {report.user_share(by_broker['kafka'])}",
-                *(report.spread([r[rate] for r in by_broker[k]], 0) for k in ("ottla", "kafka")),
-            ]
-        )
-    header = [
-        "load",
-        "figure",
-        "Ottla",
-        "Kafka 4.3.1",
-        "ratio",
-        "user space",
-        "Ottla MB/s or req/s",
-        "Kafka",
-    ]
-    text = report.table(header, rows)
+    arguments.add_argument("--only", help="loads whose name has this in it")
+    chosen = arguments.parse_args()
+    names = [name for name in LOADS if not chosen.only or chosen.only in name]
+    results = measure(chosen.rounds, names)
+    rows = [line for name, by_broker in results.items() for line in row(name, by_broker)]
+    text = report.table(HEADER, rows)
     report.write("What does producing cost?", "produce-cpu", text, results)
 
 

@@ -87,13 +87,17 @@ def both_brokers(*settings: str, kafkas_flush: bool = False) -> Iterator[dict[st
 @contextlib.contextmanager
 def topic(broker: AnyBroker, name: str, partitions: int) -> Iterator[str]:
     """A topic that is led, and is deleted afterwards."""
+    make_topic(broker, name, partitions)
+    yield name
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.delete_topics([name])[name].result(60)
+
+
+def make_topic(broker: AnyBroker, name: str, partitions: int) -> None:
+    """Create a topic and wait until it is led."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(name, partitions, 1)], operation_timeout=30)[name].result(60)
     wait_until_led(broker, name, partitions)
-    try:
-        yield name
-    finally:
-        admin.delete_topics([name])[name].result(60)
 
 
 def wait_until_led(broker: AnyBroker, name: str, partitions: int) -> None:

@@ -1,0 +1,78 @@
+"""How long does a record take to its consumer, and what do a thousand waiting consumers cost?
+
+Raw wire load (blaster): a record is produced every few milliseconds while consumers long-poll; a
+latency is from sending it to a consumer's reply. Data on tmpfs, both brokers in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from benchmarks import load, report
+
+SETTINGS = (
+    "socket.listen.backlog.size=4096",
+    "max.incremental.fetch.session.cache.slots=5000",
+)
+LOADS: dict[str, dict[str, Any]] = {
+    "1 consumer, acks=all, 100 B every ms": {
+        "conns": 1, "acks": -1, "probe_ms": 1, "seconds": 10, "warmup": 1,
+    },
+    "1,000 consumers, acks=1, 100 B every 200 ms": {
+        "conns": 1000, "acks": 1, "probe_ms": 200, "max_wait_ms": 5000, "seconds": 6, "warmup": 2,
+    },
+}  # fmt: skip
+
+
+def measure(rounds: int) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """By load and broker, one result a round."""
+    results: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    with load.both_brokers(*SETTINGS, kafkas_flush=True) as brokers:
+        for number in range(-2, rounds):  # the first two compile Kafka's code and are not kept
+            for which, (name, options) in enumerate(LOADS.items()):
+                for kind, broker in brokers.items():
+                    if kind == load.KAFKAS_FLUSH and options["acks"] != -1:
+                        continue
+                    with load.topic(broker, f"latency-{which}-{number}", 1) as topic:
+                        result = load.blast(broker, "idle", topic, partitions=1, **options)
+                    if number >= 0:
+                        results.setdefault(name, {}).setdefault(kind, []).append(result)
+    return results
+
+
+def main() -> None:
+    """The command."""
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--rounds", type=int, default=5)
+    results = measure(arguments.parse_args().rounds)
+    rows = []
+    for name, by_broker in results.items():
+        for key, title in (
+            ("p50_us", "p50, µs"),
+            ("p99_us", "p99, µs"),
+            ("broker_cpu_s_per_mreq", "CPU-s a million fetches"),
+        ):
+            values = {kind: [r[key] for r in runs] for kind, runs in by_broker.items()}
+            for kind in ("ottla", load.KAFKAS_FLUSH):
+                if kind in values:
+                    rows.append(
+                        [
+                            name if kind == "ottla" else f"{name}, flush as Kafka's",
+                            title,
+                            report.spread(values[kind], 0),
+                            report.spread(values["kafka"], 0),
+                            report.ratio(values[kind], values["kafka"]),
+                        ]
+                    )
+    header = ["load", "figure", "Ottla", "Kafka 4.3.1", "ratio"]
+    report.write(
+        "How long does a record take to its consumer?",
+        "latency",
+        report.table(header, rows),
+        results,
+    )
+
+
+if __name__ == "__main__":
+    main()

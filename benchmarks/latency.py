@@ -19,8 +19,8 @@ LOADS: dict[str, dict[str, Any]] = {
     "1 consumer, acks=all, 100 B every ms": {
         "conns": 1, "acks": -1, "probe_ms": 1, "seconds": 10, "warmup": 1,
     },
-    "1,000 consumers, acks=1, 100 B every 200 ms": {
-        "conns": 1000, "acks": 1, "probe_ms": 200, "max_wait_ms": 5000, "seconds": 6, "warmup": 2,
+    "1,000 consumers of 4 partitions, acks=1, 100 B every 100 ms": {
+        "conns": 1000, "acks": 1, "probe_ms": 100, "max_wait_ms": 5000, "seconds": 6, "warmup": 2,
     },
 }  # fmt: skip
 
@@ -31,11 +31,14 @@ def measure(rounds: int) -> dict[str, dict[str, list[dict[str, Any]]]]:
     with load.both_brokers(*SETTINGS, kafkas_flush=True) as brokers:
         for number in range(-2, rounds):  # the first two compile Kafka's code and are not kept
             for which, (name, options) in enumerate(LOADS.items()):
+                partitions = 1 if options["conns"] == 1 else 4
                 for kind, broker in brokers.items():
                     if kind == load.KAFKAS_FLUSH and options["acks"] != -1:
                         continue
-                    with load.topic(broker, f"latency-{which}-{number}", 1) as topic:
-                        result = load.blast(broker, "idle", topic, partitions=1, **options)
+                    with load.topic(broker, f"latency-{which}-{number}", partitions) as topic:
+                        result = load.blast(
+                            broker, "idle", topic, partitions=partitions, **options
+                        )
                     if number >= 0:
                         results.setdefault(name, {}).setdefault(kind, []).append(result)
     return results

@@ -1,0 +1,219 @@
+"""The whole table: every figure that has a target, from the newest results, as Markdown and a plot.
+
+It also says what misses its target, and what is worse than with Apache Kafka.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from benchmarks import load, report
+
+Measured = dict[str, Any]
+BARE, KAFKA = "floor", "kafka"
+
+
+class Figure(NamedTuple):
+    """One line: a figure of ours beside another's, and how many times that it may be."""
+
+    question: str
+    load: str
+    key: str
+    unit: str
+    target: float
+    beside: str = KAFKA
+    ours: str = "ottla"
+
+
+PRODUCE, FETCH, LATENCY = "produce-cpu", "fetch-cpu", "latency"
+GB, REQUESTS = "broker_cpu_s_per_gb", "broker_cpu_s_per_mreq"
+PER_GB, PER_MILLION = "CPU-s a GB", "CPU-s a million"
+WAITING = "1,000 consumers of 4 partitions, acks=1, 100 B every 100 ms"
+ONE = "1 consumer, acks=all, 100 B every ms"
+WEAKER = load.KAFKAS_FLUSH
+RATIOS = (
+    Figure(PRODUCE, "60 × 1,000 B, acks=1", GB, PER_GB, 0.30),
+    Figure(PRODUCE, "60 × 1,000 B, acks=all", GB, PER_GB, 0.30, ours=WEAKER),
+    Figure(PRODUCE, "1,000 × 1,000 B, acks=1", GB, PER_GB, 0.40),
+    Figure(PRODUCE, "145 × 100 B, acks=1", GB, PER_GB, 0.20),
+    Figure(PRODUCE, "60 × 1,000 B, lz4, idempotent, acks=all", GB, PER_GB, 0.30, ours=WEAKER),
+    Figure(PRODUCE, "1 × 100 B, one at a time, one core", REQUESTS, PER_MILLION, 0.15),
+    Figure(PRODUCE, "1 × 100 B, 8 connections × 5", REQUESTS, PER_MILLION, 0.10),
+    Figure(FETCH, "4 connections, 64 KiB", GB, PER_GB, 0.50),
+    Figure(FETCH, "4 connections, 1 MiB", GB, PER_GB, 1.20, beside=BARE),
+    Figure(FETCH, "4 connections, 64 KiB", GB, PER_GB, 1.20, beside=BARE),
+    Figure(LATENCY, WAITING, "p50_us", "p50, µs", 0.10),
+    Figure(LATENCY, WAITING, REQUESTS, PER_MILLION, 0.40),
+    Figure(LATENCY, ONE, "p50_us", "p50, µs", 0.50, ours=WEAKER),
+    Figure(LATENCY, ONE, "p99_us", "p99, µs", 0.50, ours=WEAKER),
+)
+
+
+class Line(NamedTuple):
+    """A line of the table with its verdict."""
+
+    name: str
+    unit: str
+    ours: float
+    theirs: float
+    beside: str
+    target: str
+    met: bool
+
+    @property
+    def ratio(self) -> float:
+        """How many times the other's ours is."""
+        return self.ours / self.theirs
+
+
+def newest(question: str) -> Measured | None:
+    """What the last run of a question measured; None where it was never run."""
+    files = sorted(report.RESULTS.glob(f"*-{question}.json"))
+    if not files:
+        return None
+    measured: Measured = json.loads(files[-1].read_text())["measured"]
+    return measured
+
+
+def ratios() -> Iterable[Line]:
+    """The lines whose target is a ratio."""
+    for figure in RATIOS:
+        measured = newest(figure.question)
+        if measured is None or figure.load not in measured:
+            continue
+        runs = measured[figure.load]
+        if not {figure.ours, figure.beside} <= runs.keys():
+            continue
+        ours, theirs = (
+            statistics.median(r[figure.key] for r in runs[kind])
+            for kind in (figure.ours, figure.beside)
+        )
+        title = figure.load if figure.ours == "ottla" else f"{figure.load}, flush as Kafka's"
+        yield Line(
+            title, figure.unit, ours, theirs, figure.beside, f"≤ {figure.target:.2f} ×",
+            ours <= figure.target * theirs,
+        )  # fmt: skip
+
+
+def rates() -> Iterable[Line]:
+    """Stock clients: never slower with Ottla."""
+    for name, runs in (newest("client-rates") or {}).items():
+        ours, theirs = (statistics.median(runs[kind]) for kind in (WEAKER, KAFKA))
+        yield Line(name, "records/s", ours, theirs, KAFKA, "≥ 1.00 ×", ours >= theirs)
+
+
+def bounds() -> Iterable[Line]:
+    """The lines whose target is a figure of its own."""
+    wanted: tuple[tuple[str, str, str, float], ...] = (
+        ("start-time", "first_ms", "start to Metadata, ms", 300.0),
+        ("start-time", "idle_mb", "resident when idle, MiB", 40.0),
+        ("restart-time", "served_s", "kill -9 with 2 GB to serving, s", 1.0),
+    )
+    for question, key, title, limit in wanted:
+        measured = newest(question)
+        if measured is not None:
+            ours, theirs = (statistics.median(measured[kind][key]) for kind in ("ottla", KAFKA))
+            yield Line(title, "", ours, theirs, KAFKA, f"≤ {limit:g}", ours <= limit)
+    measured = newest("restart-time")
+    if measured is not None:
+        ours, theirs = (statistics.median(measured[k]["memory_mb"]) for k in ("ottla", KAFKA))
+        yield Line(
+            "resident after writing 2 GB, MiB", "", ours, theirs, KAFKA, "≤ 0.10 ×",
+            ours <= 0.1 * theirs,
+        )  # fmt: skip
+
+
+def worse_than_kafka(line: Line) -> bool:
+    """Whether a user would be better off with Kafka by this line."""
+    if line.beside != KAFKA:
+        return False
+    return line.ratio < 1 if line.unit == "records/s" else line.ratio > 1
+
+
+def plot(lines: list[Line]) -> str:
+    """Ratios as bars, on a logarithmic scale around 1, as an SVG."""
+    import math
+
+    height, left, width = 22, 430, 420
+    low, high = -2.0, 1.0  # powers of ten
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + width + 70}"'
+        f' height="{height * (len(lines) + 2)}" font-family="sans-serif" font-size="12">',
+        '<rect width="100%" height="100%" fill="white"/>',
+    ]
+
+    def across(ratio: float) -> float:
+        return left + width * (min(max(math.log10(ratio), low), high) - low) / (high - low)
+
+    for power in (0.01, 0.1, 1.0, 10.0):
+        x = across(power)
+        parts.append(
+            f'<line x1="{x:.0f}" x2="{x:.0f}" y1="{height}" y2="{height * (len(lines) + 1)}"'
+            f' stroke="#bbb"/><text x="{x:.0f}" y="14" text-anchor="middle">{power:g} ×</text>'
+        )
+    for number, line in enumerate(lines):
+        y = height * (number + 1)
+        begin, end = sorted((across(line.ratio), across(1.0)))
+        better = not worse_than_kafka(line)
+        label = f"{line.name}, {line.unit}" if line.unit else line.name
+        label = label.replace("&", "&amp;").replace("<", "&lt;")
+        parts.append(
+            f'<text x="{left - 8}" y="{y + 15}" text-anchor="end">{label}</text>'
+            f'<rect x="{begin:.0f}" y="{y + 4}" width="{max(end - begin, 1):.0f}" height="14"'
+            f' fill="{"#2a7" if better else "#c43"}"/>'
+            f'<text x="{left + width + 6}" y="{y + 15}">{line.ratio:.2f}</text>'
+        )
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def listing(title: str, lines: Iterable[Line], text: Callable[[Line], str]) -> list[str]:
+    """A heading and its points, or the word none."""
+    points = [f"- {text(line)}" for line in lines]
+    return [f"## {title}", "", *(points or ["None."]), ""]
+
+
+def main() -> None:
+    """The command."""
+    lines = [*ratios(), *rates(), *bounds()]
+    rows = [
+        [
+            f"{line.name}, {line.unit}" if line.unit else line.name,
+            f"{line.ours:,.2f}",
+            f"{line.theirs:,.2f}" + (" (bare sendfile)" if line.beside == BARE else ""),
+            f"{line.ratio:.2f} ×",
+            line.target,
+            "yes" if line.met else "**no**",
+        ]
+        for line in lines
+    ]
+    header = ["figure", "Ottla", "Apache Kafka 4.3.1", "ratio", "target", "met"]
+    name = f"{datetime.now(UTC):%Y-%m-%d}-table"
+    text = "\n".join(
+        [
+            "# Everything that has a target", "",
+            "Medians, without authorization and quotas on either side. Made by"
+            " `python -m benchmarks.table` from the results beside it,"
+            " which tell the machine, the versions, the rounds and their spread.", "",
+            f"![ratios]({name}.svg)", "", report.table(header, rows), "",
+            *listing(
+                "Worse than Apache Kafka", filter(worse_than_kafka, lines),
+                lambda line: f"{line.name}, {line.unit}: {line.ratio:.2f} ×",
+            ),
+            *listing(
+                "Targets that are missed", (line for line in lines if not line.met),
+                lambda line: f"{line.name}, {line.unit}: {line.ratio:.2f} ×, wanted {line.target}",
+            ),
+        ]
+    )  # fmt: skip
+    (report.RESULTS / f"{name}.md").write_text(text)
+    beside_kafka = [line for line in lines if line.beside == KAFKA]
+    (report.RESULTS / f"{name}.svg").write_text(plot(beside_kafka))
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

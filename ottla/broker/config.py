@@ -6,6 +6,7 @@ one warning; what nobody knows is warned about with the nearest known name.
 
 from __future__ import annotations
 
+import logging
 import operator
 import socket
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ from ottla.broker.addresses import (
 from ottla.broker.group_rules import check_group_settings, known_assignors
 from ottla.broker.kafka_settings import OUTSIDE_THE_TABLE, kafka_settings
 from ottla.broker.properties import parse_properties
-from ottla.broker.settings import BrokerSettings
+from ottla.broker.settings import DYNAMIC, BrokerSettings
 from ottla.log import topic_config
 from ottla.log.config import LogConfig
 from ottla.log.settings import SettingsError
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from ottla.replication.metadata import MetadataImage
 
 __all__ = ["BrokerConfig", "SettingsError"]
+
+log = logging.getLogger("ottla.config")
 
 WITHOUT_A_FILE = {"listeners": "PLAINTEXT://localhost:9092", "log.dirs": "./data", "node.id": "0"}
 
@@ -61,7 +64,7 @@ class BrokerConfig(BrokerSettings):
             self.node_id = self.broker_id
         self._check_others()
         self._listeners, self._advertised = self._addresses()
-        self.max_connections_per_ip_overrides_by_host()
+        self.max_connections_by_host = limits_by_host(self.max_connections_per_ip_overrides)
         self.group_consumer_assignors = known_assignors(self.group_consumer_assignors)
         self.group_consumer_migration_policy = self.group_consumer_migration_policy.lower()
         self.warnings += check_group_settings(self)
@@ -147,17 +150,24 @@ class BrokerConfig(BrokerSettings):
         """The directories of the data; the first is the metadata's."""
         return [Path(name) for name in (self.log_dirs or self.log_dir)]
 
-    def max_connections_per_ip_overrides_by_host(self) -> dict[str, int]:
-        """Other limits than max.connections.per.ip, by address."""
-        found = {}
-        for pair in filter(None, self.max_connections_per_ip_overrides.split(",")):
-            host, _, count = pair.rpartition(":")
-            if not host or not count.strip().isdecimal():
-                raise SettingsError(
-                    "max.connections.per.ip.overrides", f"{pair!r} is not of the form host:count"
-                )
-            found[host.strip().strip("[]")] = int(count)
-        return found
+    def follow(self, old: MetadataImage, new: MetadataImage) -> None:
+        """Take what was set at run time, for this broker or for all; it follows the metadata."""
+        layers = self.layers(new)
+        if all(map(operator.is_, layers, self.layers(old))):
+            return
+        for name in sorted(DYNAMIC):
+            declared = self.declared[name]
+            text = next((layer[name] for layer in layers if name in layer), None)
+            try:
+                value = declared.default if text is None else declared.parse(text)
+                if name == "max.connections.per.ip.overrides":
+                    self.max_connections_by_host = limits_by_host(value)
+            except SettingsError as error:
+                log.error("%s; %s stays as it was", error, name)
+                continue
+            if value != self.value(name):
+                log.info("%s is %s now", name, text or "its default")
+                setattr(self, declared.attribute, value)
 
     def layers(self, image: MetadataImage | None = None) -> Layers:
         """The broker's properties as they were set: for this node, for all brokers, in the file."""
@@ -181,6 +191,19 @@ class BrokerConfig(BrokerSettings):
         if not own:
             return self._cached[2]
         return log_config(own, self._cached[1], self.producer_id_expiration_ms)
+
+
+def limits_by_host(text: str) -> dict[str, int]:
+    """What max.connections.per.ip.overrides says. Raises SettingsError."""
+    found = {}
+    for pair in filter(None, text.split(",")):
+        host, _, count = pair.rpartition(":")
+        if not host or not count.strip().isdecimal():
+            raise SettingsError(
+                "max.connections.per.ip.overrides", f"{pair!r} is not of the form host:count"
+            )
+        found[host.strip().strip("[]")] = int(count)
+    return found
 
 
 def _unknown(name: str) -> str:

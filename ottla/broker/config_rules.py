@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from ottla.broker.cleaning import MEMORY_MIN as CLEANER_MEMORY_MIN
+from ottla.broker.config import TOPIC_DEFAULTS, limits_by_host
 from ottla.broker.kafka_settings import kafka_settings
+from ottla.broker.settings import DYNAMIC
 from ottla.log.settings import Setting, SettingsError
-from ottla.log.topic_config import TopicConfig, check_topic_configs
+from ottla.log.topic_config import TopicConfig, check_topic_configs, defaults
 from ottla.replication.controller_configs import ConfigRules
 from ottla.wire.errors import InvalidConfig, InvalidRequest, ProtocolError
 
@@ -89,10 +92,38 @@ def _check_broker(
         if update == "per-broker" and not name:
             raise InvalidRequest(f"{key} is a broker's own: it cannot be set for all brokers")
         if key in configs:
-            try:
-                known[bare].setting.parse(configs[key])
-            except SettingsError as error:
-                raise InvalidRequest(str(error)) from error
+            _check_broker_value(bare, configs[key], known[bare].setting)
+            _check_topic_default(key, configs[key])
+
+
+def _check_broker_value(name: str, text: str, setting: Setting) -> None:
+    try:
+        value = setting.parse(text)
+        if name == "max.connections.per.ip.overrides":
+            limits_by_host(text)
+        if name == "max.connection.creation.rate" and value < 1:
+            raise SettingsError(name, "must be at least 1, or nobody could connect")
+        if name == "log.cleaner.dedupe.buffer.size" and value < CLEANER_MEMORY_MIN:
+            raise SettingsError(name, f"must be at least {CLEANER_MEMORY_MIN}")
+    except SettingsError as error:
+        raise InvalidRequest(str(error)) from error
+
+
+def _check_topic_default(name: str, text: str) -> None:
+    """A default of topics is held to what the topics' own setting is."""
+    try:
+        check_topic_configs(defaults(({name: text},)))
+    except InvalidConfig as error:
+        raise InvalidRequest(f"{name} stands for a setting of topics: {error.message}") from error
+
+
+def without_effect(names: Iterable[str]) -> str | None:
+    """What to tell about settings of a broker that can be changed but change nothing here.
+
+    They are taken, as by Kafka, whose clients count on that: scripts set threads and security.
+    """
+    idle = [name for name in names if name not in DYNAMIC and name not in TOPIC_DEFAULTS]
+    return f"without effect in Ottla: {', '.join(sorted(idle))}" if idle else None
 
 
 def _parse_known(

@@ -63,22 +63,30 @@ class Housekeeping:
         ]
         if broker.config.log_cleaner_enable:
             cleaner = LogCleaner(broker, storage, self._in_thread)
-            # At 0 it would never let go.
-            backoff_seconds = max(0.1, broker.config.log_cleaner_backoff_ms / 1000)
-            self.tasks.append(loop.create_task(self._every(backoff_seconds, cleaner.clean_due)))
+            self.tasks.append(loop.create_task(self._clean(cleaner)))
 
     async def _in_thread(self, work: Callable[[], None]) -> None:
         await self.loop.run_in_executor(self.thread, work)
 
+    async def _clean(self, cleaner: LogCleaner) -> None:
+        while True:
+            # At 0 it would never let go.
+            seconds = max(0.1, self.broker.config.log_cleaner_backoff_ms / 1000)
+            await asyncio.sleep(seconds)
+            await self._try(cleaner.clean_due)
+
     async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
         while True:
             await asyncio.sleep(seconds)
-            try:
-                await work()
-            except (OSError, StorageFailed) as error:
-                log.error("%s", error)
-            except Exception:
-                log.exception("%r failed, and is tried again", work)
+            await self._try(work)
+
+    async def _try(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except (OSError, StorageFailed) as error:
+            log.error("%s", error)
+        except Exception:
+            log.exception("%r failed, and is tried again", work)
 
     async def _flush_what_was_recovered(self) -> None:
         """After a crash, what was read back is served at once and made durable in the background.

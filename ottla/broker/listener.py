@@ -6,7 +6,6 @@ from __future__ import annotations
 import errno
 import logging
 import socket
-from collections import Counter, deque
 from typing import TYPE_CHECKING
 
 from ottla.broker.connection import Connection
@@ -14,6 +13,7 @@ from ottla.broker.connection import Connection
 if TYPE_CHECKING:
     from ottla.broker.api.fetch import Fetching
     from ottla.broker.api.produce import Producing
+    from ottla.broker.connection_limits import ConnectionLimits
     from ottla.broker.context import BrokerContext
     from ottla.broker.poller import BrokerLoop
 
@@ -39,20 +39,15 @@ class Listener:
         broker: BrokerContext,
         producing: Producing,
         fetching: Fetching,
+        limits: ConnectionLimits,
         loop: BrokerLoop,
     ) -> None:
-        self.name, self.broker, self.loop = name, broker, loop
+        self.name, self.broker, self.limits, self.loop = name, broker, limits, loop
         self.producing, self.fetching = producing, fetching
         config = broker.config
         self.frame_size_max = config.socket_request_max_bytes
-        self.connections_max = config.max_connections
-        self.connections_per_ip_max = config.max_connections_per_ip
-        self.per_ip_overrides = config.max_connections_per_ip_overrides_by_host()
-        self.creation_rate_max = config.max_connection_creation_rate
         self.idle_seconds = config.connections_max_idle_ms / 1000
         self.connections: set[Connection] = set()
-        self.per_host: Counter[str] = Counter()
-        self.accepted_at: deque[float] = deque()
         self.refusals = 0
         self.sock = self._listen(host, port, config.socket_listen_backlog_size)
         self.port: int = self.sock.getsockname()[1]
@@ -94,7 +89,7 @@ class Listener:
                     log.error("listener %s: accept failed: %s", self.name, error)
                 return
             host = address[0]
-            if self._allowed(host):
+            if self.limits.admits(host, self.loop.time()):
                 self._open(sock, host)
             else:
                 sock.close()
@@ -103,20 +98,7 @@ class Listener:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.connections.add(Connection(self.loop, self, sock, host))
-        self.per_host[host] += 1
-
-    def _allowed(self, host: str) -> bool:
-        per_host_max = self.per_ip_overrides.get(host, self.connections_per_ip_max)
-        if self.per_host[host] >= per_host_max or len(self.connections) >= self.connections_max:
-            return False
-        if self.creation_rate_max < 2**31 - 1:
-            now = self.loop.time()
-            while self.accepted_at and now - self.accepted_at[0] > 1.0:
-                self.accepted_at.popleft()
-            if len(self.accepted_at) >= self.creation_rate_max:
-                return False
-            self.accepted_at.append(now)
-        return True
+        self.limits.opened(host)
 
     def _turn_away(self) -> None:
         """No descriptor is left: free the spare one, close the newest client, take it back."""
@@ -156,9 +138,7 @@ class Listener:
         """A connection ended."""
         if connection in self.connections:
             self.connections.discard(connection)
-            self.per_host[connection.host] -= 1
-            if self.per_host[connection.host] <= 0:
-                del self.per_host[connection.host]
+            self.limits.closed(connection.host)
 
     def stop_accepting(self) -> None:
         """Close the listening socket; the connections stay."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ottla.broker import api
 from ottla.broker.config import BrokerConfig
+from ottla.broker.connection_limits import ConnectionLimits
 from ottla.broker.context import BrokerContext
 from ottla.broker.coordinators import Coordinators
 from ottla.broker.features import default_levels
@@ -63,6 +64,7 @@ class Server:
         store = StandaloneStore.open(self.storage, self.clock)
         self.metadata_log = MetadataLog(store, loop)
         self._check_unknown_partitions()
+        config.follow(MetadataImage.empty(), self.metadata_log.image)
         self.replicas = Replicas(
             config.node_id, self.storage, config.topic_log_config, config.ottla_acks_all_flush
         )
@@ -74,6 +76,8 @@ class Server:
         self.coordinators = self.broker.coordinators = Coordinators(self.broker, loop)
         self.replicas.follow(MetadataImage.empty(), self.metadata_log.image)
         self.coordinators.follow(MetadataImage.empty(), self.metadata_log.image)
+        # Settings first: partitions and coordinators go by them.
+        self.metadata_log.subscribe(config.follow)
         self.metadata_log.subscribe(self.replicas.follow)
         self.metadata_log.subscribe(self.coordinators.follow)
         try:
@@ -120,12 +124,13 @@ class Server:
         transactions = self.coordinators.transactions
         gate = TransactionGate(self.replicas, transactions.check_batch, transactions.add_batches)
         producing = Producing(self.broker, gate)
+        limits = ConnectionLimits(self.config, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         fetching = Fetching(self.broker, lambda: random.SystemRandom().randint(1, 2**31 - 1))
         for endpoint in self.config.endpoints():
             self.listeners.append(
                 Listener(
                     endpoint.name, endpoint.host, endpoint.port,
-                    self.broker, producing, fetching, loop,
+                    self.broker, producing, fetching, limits, loop,
                 )
             )
 

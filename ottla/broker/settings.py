@@ -10,6 +10,19 @@ from ottla.log.settings import Long, Names, Settings, Short, days, setting
 
 INT_MAX = 2**31 - 1
 
+DYNAMIC = frozenset({
+    "log.cleaner.backoff.ms",
+    "log.cleaner.dedupe.buffer.size",
+    "log.cleaner.io.max.bytes.per.second",
+    "max.connection.creation.rate",
+    "max.connections",
+    "max.connections.per.ip",
+    "max.connections.per.ip.overrides",
+    "producer.id.expiration.ms",
+})
+"""Settings that can be changed on a running broker (KIP-226), beside the defaults of topics."""
+
+
 class BrokerSettings(Settings):
     """The settings of a broker."""
 
@@ -39,7 +52,8 @@ class BrokerSettings(Settings):
     socket_listen_backlog_size: int = setting(
         "socket.listen.backlog.size", 50, at_least=1, help="Clients that may wait to be accepted.")
     max_connections: int = setting(
-        "max.connections", INT_MAX, at_least=0, help="Connections that a listener takes at a time.")
+        "max.connections", INT_MAX, at_least=0,
+        help="Connections at a time, over all listeners; no more than file descriptors allow.")
     max_connections_per_ip: int = setting(
         "max.connections.per.ip", INT_MAX, at_least=0, help="Connections from one address.")
     max_connections_per_ip_overrides: str = setting(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ottla.broker.config import TOPIC_DEFAULTS
 from ottla.broker.kafka_settings import kafka_settings
-from ottla.broker.settings import BrokerSettings
+from ottla.broker.settings import DYNAMIC, BrokerSettings
 from ottla.log import topic_config as topic
 from ottla.log.settings import Setting
 from ottla.log.topic_config import TopicConfig
@@ -45,6 +45,9 @@ def page() -> str:
         START,
         "\n## The broker's\n\n",
         *_table(("property", "type", "default", "allowed", "meaning"), map(_meant, used)),
+        f"\nOn a running broker, for one or for all: {_listed(DYNAMIC)}, and the defaults of\n"
+        "topics but those in hours or minutes. What else Kafka changes at run time is taken, and\n"
+        "told to be without effect in the reply and in the log.\n",
         "\n## A topic's\n\n",
         "Where the broker's property is in hours or minutes, the topic's is in milliseconds.\n"
         "Those marked *kept* are accepted and described, but nothing goes by them yet.\n\n",
@@ -56,10 +59,14 @@ def page() -> str:
         "Accepted so that a file of Kafka's starts a broker.\n\n",
         *_table(("property", "type", "default"), map(_bare, without_effect())),
         "\nRemoved by Kafka 4.0 and accepted nevertheless, as all of `listener.name.…` are:\n",
-        ", ".join(f"`{name}`" for name in sorted(kafka_settings("removed"))).replace(", ", ",\n"),
+        _listed(kafka_settings("removed")),
         ".\n",
     ]
     return "".join(parts)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in sorted(names)).replace(", ", ",\n")
 
 
 def without_effect() -> Iterator[Setting]:

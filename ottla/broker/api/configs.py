@@ -4,6 +4,7 @@ ListConfigResources (74).
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
@@ -19,7 +20,7 @@ from ottla.broker.config_entries import (
     logger_entries,
     topic_entries,
 )
-from ottla.broker.config_rules import rules_for
+from ottla.broker.config_rules import rules_for, without_effect
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
 from ottla.broker.loggers import alter_levels
@@ -48,6 +49,8 @@ from ottla.wire.messages import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+
+log = logging.getLogger("ottla.config")
 
 
 class ResourceType(IntEnum):
@@ -179,7 +182,9 @@ async def alter_configs_api(
         responses=[
             AlterConfigsResponse.Response(
                 error_code=0 if error is None else int(error.code),
-                error_message=None if error is None else error.message,
+                error_message=_message(
+                    error, resource.resource_type, [each.name for each in resource.configs]
+                ),
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
             )
@@ -211,13 +216,29 @@ async def incremental_alter_configs_api(
         responses=[
             IncrementalAlterConfigsResponse.Response(
                 error_code=0 if error is None else int(error.code),
-                error_message=None if error is None else error.message,
+                error_message=_message(error, resource.resource_type, _names_set(resource)),
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
             )
             for resource, error in zip(request.resources, errors, strict=True)
         ]
     )
+
+
+def _names_set(resource: IncrementalAlterConfigsRequest.Resource) -> list[str]:
+    return [each.name for each in resource.configs if each.config_operation != Operation.DELETE]
+
+
+def _message(error: ProtocolError | None, resource_type: int, names: list[str]) -> str | None:
+    """A refusal's reason; or, though it is none, that settings were taken without effect."""
+    if error is not None:
+        return error.message
+    if resource_type != ResourceType.BROKER:
+        return None
+    message = without_effect(names)
+    if message is not None:
+        log.warning("changed settings of a broker: %.300r", message)
+    return message
 
 
 async def _alter(

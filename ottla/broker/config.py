@@ -43,7 +43,7 @@ WITHOUT_A_FILE = {"listeners": "PLAINTEXT://localhost:9092", "log.dirs": "./data
 
 TOPIC_DEFAULTS = {
     name
-    for each in TopicConfig.declared.keys() - topic_config.KEPT_ONLY
+    for each in TopicConfig.declared.keys() - topic_config.IDLE.keys()
     for name, _ in synonyms_of(each)
 }
 """The broker's properties that are defaults of topics' settings."""
@@ -99,6 +99,8 @@ class BrokerConfig(BrokerSettings):
                 kafka_settings("broker")[name].setting.parse(text)
                 if name not in TOPIC_DEFAULTS:
                     unused.append(name)
+            elif name in TopicConfig.declared and name in TOPIC_DEFAULTS:
+                TopicConfig.declared[name].parse(text)  # younger than the table
             elif name in kafka_settings("removed"):
                 unused.append(name)
             else:

@@ -3,7 +3,7 @@
 from libc.stdint cimport int16_t, int32_t, uint8_t
 
 from ottla.broker.api.fetch cimport Fetch, Fetching
-from ottla.broker.api.produce cimport Producing
+from ottla.broker.api.produce cimport Producing, Serving
 from ottla.broker.poller cimport Pollable, Poller
 from ottla.broker.reply cimport Reply
 from ottla.broker.transport cimport Transport
@@ -34,8 +34,9 @@ cdef class Connection(Pollable):
     cdef object promise_timer
     cdef bint scheduled                 # go_on is due in the next turn of the loop
 
-    # What holds the frames behind it: a handler's task, or a fetch that waits.
+    # What holds the frames behind it: a handler's task, a batch in a thread, a fetch that waits.
     cdef object task                    # a Task, or the LateReply in its place
+    cdef bint preparing                 # a batch is in a thread: not even the end is read
     cdef Fetch fetch
     cdef Wait wait
     cdef int32_t correlation_id         # of that request
@@ -48,7 +49,10 @@ cdef class Connection(Pollable):
     cdef int handle(self, uint8_t *frame, Py_ssize_t size) except -1
     cdef int handle_produce(self, Cursor request, int version, int32_t correlation_id) except -1
     cdef int serve_produce(
-        self, Cursor request, int version, int32_t correlation_id, int acks) except -1
+        self, Cursor request, int version, int32_t correlation_id, int acks, object refusal
+    ) except -1
+    cdef int prepare(self, Serving serving, Py_ssize_t start) except -1
+    cdef int finish_produce(self, Serving serving, Py_ssize_t start) except -1
     cdef int hold_produce(
         self, Cursor request, int version, int32_t correlation_id, int acks, waiting) except -1
     cdef int handle_fetch(self, Cursor request, int version, int32_t correlation_id) except -1

@@ -2,12 +2,12 @@
 """One client: frames in, replies out in the order of their requests, and back-pressure.
 
 The loop only says when the socket is ready; the connection does its own receiving and sending.
-Whatever a request needs happens in its turn, except for three things that are finished later:
+Whatever a request needs happens in its turn, except for what is finished later:
 
 - a produce whose acknowledgement is still promised (acks=all): further produces are appended
   meanwhile, their replies queue behind it;
-- a fetch that waits for bytes, and a handler that is a coroutine or returns a LateReply: the
-  frames behind them wait.
+- a produce with a batch that a thread prepares, a fetch that waits for bytes, and a handler that
+  is a coroutine or returns a LateReply: the frames behind them wait.
 
 While the socket does not take the replies, nothing more is read: this bounds what a client can
 make us hold.
@@ -18,7 +18,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memmove
 
 from ottla.broker.api.fetch cimport Fetch, Fetching
-from ottla.broker.api.produce cimport Producing
+from ottla.broker.api.produce cimport Producing, Serving
 from ottla.broker.poller cimport EPOLLIN, EPOLLOUT, Pollable, Poller
 from ottla.broker.reply cimport FileRange, Reply
 from ottla.broker.transport cimport Transport
@@ -165,7 +165,7 @@ cdef class Connection:
             self.begin = 0
         if self.room > INBOX_SIZE_KEPT:
             self.trim()
-        if self.paused and not self.writing and not self.has_frame():
+        if self.paused and not self.writing and not self.preparing and not self.has_frame():
             self.paused = False
             self.poller.watch(self.transport.fd, self, EPOLLIN)
         return 0
@@ -229,36 +229,78 @@ cdef class Connection:
             request.at = body
             if waiting is not None:
                 return self.hold_produce(request, version, correlation_id, acks, waiting)
-        return self.serve_produce(request, version, correlation_id, acks)
+        return self.serve_produce(request, version, correlation_id, acks, None)
 
     cdef int serve_produce(
-        self, Cursor request, int version, int32_t correlation_id, int acks
+        self, Cursor request, int version, int32_t correlation_id, int acks, object refusal
     ) except -1:
         cdef bint apart = acks == -1 or acks == 0 or len(self.promised) > 0
         cdef Writer reply = Writer() if apart else self.out
         cdef Py_ssize_t start = reply.size
-        cdef PendingReply pending
+        cdef Serving serving
         reply.write_int32(0)
         write_response_header(reply, PRODUCE, version, correlation_id)
-        pending = self.producing.serve(request, reply, version, self.promise_kept)
-        if acks == 0:
-            if self.producing.failed:
+        serving = self.producing.begin(request, reply, version, self.promise_kept)
+        serving.refusal = refusal
+        if self.producing.go_on(serving):
+            return self.finish_produce(serving, start)
+        return self.prepare(serving, start)
+
+    cdef int prepare(self, Serving serving, Py_ssize_t start) except -1:
+        """Have a thread prepare a batch. Frames behind it wait, and nothing more is read: the end
+        of the stream must not be met before what was sent in front of it is appended."""
+        cdef Writer reply = serving.reply
+        self.producing.suspend(serving, start)
+        if reply is self.out:                           # half a reply is not to be sent
+            self.out.cut(start, len(self.out.ranges))
+        self.preparing = True
+        self.pause()
+        self.task = self.broker.workers.run(serving.preparation.run)
+        self.task.add_done_callback(lambda done: self.prepared(done, serving))
+        return 0
+
+    def prepared(self, done, Serving serving not None):
+        """A thread has prepared a batch: go on with its request."""
+        self.task, self.preparing = None, False
+        self.active_at = self.loop.time()
+        if self.closed or done.cancelled():
+            return
+        try:
+            self.producing.resume(serving)
+            if not self.producing.go_on(serving):
+                self.prepare(serving, 0)
+                return
+            self.finish_produce(serving, 0)
+        except MalformedMessage as error:
+            self.refuse(error)
+        except Exception:
+            log.exception("%r is closed by a failure of the broker", self)
+            self.close()
+        self.go_on()
+
+    cdef int finish_produce(self, Serving serving, Py_ssize_t start) except -1:
+        """Send the reply of a request that is served, or keep it for as long as it is promised."""
+        cdef Writer reply = serving.reply
+        cdef PendingReply pending = serving.pending
+        if serving.acks == 0:
+            if serving.failed:
                 raise MalformedMessage("a produce with acks=0 failed; closing is its only answer")
             return 0
         store_int32(reply.data + start, <int32_t>(reply.size - start - 4))
-        if pending is not None and not apart:
+        if pending is not None and pending.open_promises == 0:
+            pending = None
+        if reply is self.out:
+            if pending is None:
+                return 0
             # acks=1 that flush.messages holds back: the replies before it go without it.
             pending.move_to(Writer(), start)
             self.out.cut(start, len(self.out.ranges))
-            apart = True
-        if pending is None and apart and not self.promised:
+        if pending is None and not self.promised:
             self.out.write_raw(reply.data, reply.size)
-        elif apart:
-            if pending is None:
-                pending = PendingReply(reply, None, 0)
-            self.promised.append(pending)
-            if len(self.promised) == 1:
-                self.watch_promised()
+            return 0
+        self.promised.append(PendingReply(reply, None, 0) if pending is None else pending)
+        if len(self.promised) == 1:
+            self.watch_promised()
         return 0
 
     cdef int hold_produce(
@@ -281,15 +323,12 @@ cdef class Connection:
             return
         request.at, request.end = &view[0], &view[0] + view.shape[0]
         try:
-            self.producing.gate.refusal = done.result()
-            self.serve_produce(request, version, correlation_id, acks)
+            self.serve_produce(request, version, correlation_id, acks, done.result())
         except MalformedMessage as error:
             self.refuse(error)
         except Exception:
             log.exception("%r is closed by a failure of the broker", self)
             self.close()
-        finally:
-            self.producing.gate.refusal = None
         self.go_on()
 
     cdef int handle_fetch(self, Cursor request, int version, int32_t correlation_id) except -1:

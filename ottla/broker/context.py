@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ottla.broker.config import BrokerConfig
     from ottla.broker.flusher import Flusher
     from ottla.broker.metadata_log import MetadataLog
+    from ottla.broker.workers import Workers
     from ottla.log.clock import Clock
     from ottla.replication.metadata import MetadataImage
     from ottla.replication.replicas import Replicas
@@ -26,6 +27,7 @@ class BrokerContext:
     replicas: Replicas
     flusher: Flusher
     metadata_log: MetadataLog
+    workers: Workers
     coordinators: Any = None
     producer_ids: ProducerIds = field(init=False)
 

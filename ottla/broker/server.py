@@ -22,6 +22,7 @@ from ottla.broker.housekeeping import Housekeeping, high_watermarks
 from ottla.broker.listener import Listener
 from ottla.broker.metadata_log import MetadataLog
 from ottla.broker.poller import BrokerLoop
+from ottla.broker.workers import Workers
 from ottla.log.clock import Clock
 from ottla.log.disk import Disk
 from ottla.log.log_directory import StorageRefused
@@ -69,9 +70,10 @@ class Server:
             config.node_id, self.storage, config.topic_log_config, config.ottla_acks_all_flush
         )
         self.storage.on_failure = self._directory_failed
-        self.flusher = Flusher(loop)
+        self.flusher, self.workers = Flusher(loop), Workers(loop)
         self.broker = BrokerContext(
-            config.node_id, config, self.clock, self.replicas, self.flusher, self.metadata_log
+            config.node_id, config, self.clock, self.replicas, self.flusher, self.metadata_log,
+            self.workers,
         )
         self.coordinators = self.broker.coordinators = Coordinators(self.broker, loop)
         self.replicas.follow(MetadataImage.empty(), self.metadata_log.image)
@@ -147,6 +149,7 @@ class Server:
         if self.housekeeping is not None:
             self.housekeeping.close()
         self.coordinators.close()
+        self.workers.close()
         self.flusher.close()
         self.metadata_log.close()
         self.storage.close(high_watermarks(self.replicas))

@@ -50,7 +50,7 @@ def page() -> str:
         "told to be without effect in the reply and in the log.\n",
         "\n## A topic's\n\n",
         "Where the broker's property is in hours or minutes, the topic's is in milliseconds.\n"
-        "Those marked *kept* are accepted and described, but nothing goes by them yet.\n\n",
+        "Those marked *idle* are accepted as by Kafka and have nothing to decide here.\n\n",
         *_table(
             ("setting", "type", "default", "allowed", "the broker's property", "meaning"),
             (_topic_row(s) for _, s in sorted(TopicConfig.declared.items())),
@@ -89,7 +89,9 @@ def _meant(setting: Setting) -> tuple[str, ...]:
 
 def _topic_row(setting: Setting) -> tuple[str, ...]:
     names = ", ".join(f"`{name.partition('*')[0]}`" for name in setting.synonyms)
-    meaning = f"*Kept.* {setting.help}" if setting.name in topic.KEPT_ONLY else setting.help
+    meaning = setting.help
+    if setting.name in topic.IDLE:
+        meaning = f"*Idle.* {setting.help} {topic.IDLE[setting.name]}"
     return *_bare(setting), _allowed(setting), names, meaning
 
 

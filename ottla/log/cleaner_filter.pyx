@@ -9,7 +9,7 @@ KIP-534 for the delete horizon, which takes the place of the base timestamp.
 
 from cpython.buffer cimport PyBUF_READ
 from cpython.memoryview cimport PyMemoryView_FromMemory
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
 from ottla.log.cleaner_keys cimport KeyOffsets
@@ -172,6 +172,7 @@ cdef class CleanerPass:
         walk.base_timestamp = fields.base_timestamp(batch)
         walk.check_timestamps = walk.compacted = False
         walk.gaps = True
+        walk.size_max = INT32_MAX
         walk.last_offset_delta = fields.last_offset_delta(batch)
         flaw = walk_records(at, end[0], fields.record_count(batch), &walk)
         if flaw != SOUND:

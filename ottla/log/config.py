@@ -22,6 +22,10 @@ class LogConfig:
     message_timestamp_before_max_ms: int = FOREVER_MS
     message_timestamp_after_max_ms: int = 3_600_000
     compression_type: str = "producer"
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_zstd_level: int = 3
+    max_decompressed_message_bytes: int = 2**31 - 1
     delete_retention_ms: int = 24 * 3_600_000
     file_delete_delay_ms: int = 60_000
     flush_messages: int = FOREVER_MS

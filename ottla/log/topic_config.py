@@ -26,26 +26,27 @@ REMOVED = (
 )
 """Settings that Kafka 4.0 removed and old scripts still send: taken without effect."""
 
-KEPT_ONLY = frozenset({
-    "compression.gzip.level",
-    "compression.lz4.level",
-    "compression.type",
-    "compression.zstd.level",
-    "errors.deadletterqueue.group.enable",
-    "follower.replication.throttled.replicas",
-    "leader.replication.throttled.replicas",
-    "local.retention.bytes",
-    "local.retention.ms",
-    "max.decompressed.message.bytes",
-    "min.insync.replicas",
-    "remote.copy.lag.bytes",
-    "remote.copy.lag.ms",
-    "remote.log.copy.disable",
-    "remote.log.delete.on.disable",
-    "remote.storage.enable",
-    "unclean.leader.election.enable",
-})
-"""Settings that are kept and described but that nothing goes by yet."""
+ONE_REPLICA = "There is one replica of each partition."
+NOT_TIERED = "There is no tiered storage, and as in Kafka nothing goes by it then."
+IDLE = {
+    "follower.replication.throttled.replicas": ONE_REPLICA,
+    "leader.replication.throttled.replicas": ONE_REPLICA,
+    "local.retention.bytes": NOT_TIERED,
+    "local.retention.ms": NOT_TIERED,
+    "min.insync.replicas": ONE_REPLICA,
+    "remote.copy.lag.bytes": NOT_TIERED,
+    "remote.copy.lag.ms": NOT_TIERED,
+    "remote.log.copy.disable": NOT_TIERED,
+    "remote.log.delete.on.disable": NOT_TIERED,
+    "unclean.leader.election.enable": ONE_REPLICA,
+}
+"""Settings that may be set as in Kafka, but have nothing to decide here; and why."""
+
+REFUSED = {
+    "errors.deadletterqueue.group.enable": "this broker has no dead letter queues of share groups",
+    "remote.storage.enable": "this broker has no tiered storage",
+}
+"""Switches of what is not there: true is refused, and why."""
 
 
 class TopicConfig(Settings):
@@ -63,7 +64,7 @@ class TopicConfig(Settings):
         help="Level where compression.type is lz4.")
     compression_type: str = setting(
         "compression.type", "producer", one_of=COMPRESSION_TYPES, synonyms=("compression.type",),
-        help="Codec of the stored batches; producer keeps the one that the client chose.")
+        help="Codec of the stored batches; what comes in another is compressed anew.")
     compression_zstd_level: int = setting(
         "compression.zstd.level", 3, at_least=-131072, at_most=22,
         synonyms=("compression.zstd.level",), help="Level where compression.type is zstd.")
@@ -72,7 +73,7 @@ class TopicConfig(Settings):
         help="How long a compacted topic keeps the mark of a deleted key.")
     errors_deadletterqueue_group_enable: bool = setting(
         "errors.deadletterqueue.group.enable", False,
-        help="Whether share groups may put records here that they could not deliver.")
+        help="Share groups put here what they could not deliver; true is refused.")
     file_delete_delay_ms: Long = setting(
         "file.delete.delay.ms", 60_000, at_least=0, synonyms=("log.segment.delete.delay.ms",),
         help="How long the file of a deleted segment stays, for readers that are in it.")
@@ -104,10 +105,11 @@ class TopicConfig(Settings):
         help="A record is compacted after so long at the latest.")
     max_decompressed_message_bytes: int = setting(
         "max.decompressed.message.bytes", INT_MAX, at_least=1,
-        help="The largest record that is accepted, decompressed.")
+        synonyms=("max.decompressed.message.bytes",),
+        help="The largest record in a compressed batch; all of a batch are 128 MiB at most.")
     max_message_bytes: int = setting(
         "max.message.bytes", 1_048_588, at_least=0, synonyms=("message.max.bytes",),
-        help="The largest record batch that is accepted, compressed.")
+        help="The largest record batch that is accepted, as it is sent and as it is stored.")
     message_timestamp_after_max_ms: Long = setting(
         "message.timestamp.after.max.ms", 3_600_000, at_least=0,
         synonyms=("log.message.timestamp.after.max.ms",),
@@ -128,7 +130,7 @@ class TopicConfig(Settings):
         help="A record is left alone for so long.")
     min_insync_replicas: int = setting(
         "min.insync.replicas", 1, at_least=1, synonyms=("min.insync.replicas",),
-        help="With fewer replicas in sync, acks=all is refused.")
+        help="In sync for acks=all, though never more than the partition has replicas.")
     preallocate: bool = setting(
         "preallocate", False, synonyms=("log.preallocate",),
         help="Take the space of a segment when it is made.")
@@ -144,7 +146,7 @@ class TopicConfig(Settings):
         "remote.log.delete.on.disable", False,
         help="Tiered storage: delete what was copied once it is off.")
     remote_storage_enable: bool = setting(
-        "remote.storage.enable", False, help="Tiered storage; Ottla has none.")
+        "remote.storage.enable", False, help="Tiered storage; Ottla has none, true is refused.")
     retention_bytes: Long = setting(
         "retention.bytes", -1, synonyms=("log.retention.bytes",),
         help="A partition's size from which old segments are deleted; -1 keeps all.")
@@ -232,8 +234,9 @@ def _check_together(configs: Mapping[str, str]) -> None:
     settings = TopicConfig(configs)
     if settings.min_compaction_lag_ms > settings.max_compaction_lag_ms:
         raise SettingsError("min.compaction.lag.ms", "must not be above max.compaction.lag.ms")
-    if settings.remote_storage_enable:
-        raise SettingsError("remote.storage.enable", "this broker has no tiered storage")
+    for name, why in REFUSED.items():
+        if settings.value(name):
+            raise SettingsError(name, why)
     for side in ("leader", "follower"):
         name = f"{side}.replication.throttled.replicas"
         _check_replicas(name, settings.value(name))

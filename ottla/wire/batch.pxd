@@ -109,6 +109,10 @@ cdef inline void set_base_offset(uint8_t *batch, int64_t offset) noexcept nogil:
     store_int64(batch, offset)
 
 
+cdef inline void set_total_size(uint8_t *batch, int32_t size) noexcept nogil:
+    store_int32(batch + LENGTH_AT, size - LOG_OVERHEAD)
+
+
 cdef inline void set_leader_epoch(uint8_t *batch, int32_t epoch) noexcept nogil:
     store_int32(batch + LEADER_EPOCH_AT, epoch)
 
@@ -135,9 +139,23 @@ cdef class BatchLimits:
     cdef public bint log_append_time            # message.timestamp.type
     cdef public bint compacted                  # cleanup.policy compact: needs keys
     cdef public bint zstd                       # False for Produce below version 7
+    cdef public int32_t record_size_max         # of a record in a compressed batch
+    cdef public int codec                       # compression.type; -1 is the producer's own
+    cdef public object level                    # of that codec; None is its default
     # What the last batch was found to be; valid after check_batch returned.
     cdef readonly int32_t offset_delta_of_max_timestamp
     cdef readonly int64_t max_timestamp
+    cdef object plain                           # records of a batch whose codec is to be another
+
+    cdef BatchLimits copy(self)
+    cdef int64_t room_for(self, int32_t count)
+
+
+cdef inline bint to_recompress(const uint8_t *batch, BatchLimits limits) noexcept:
+    # Whether a checked batch is to have another codec than its producer gave it.
+    return limits.codec >= 0 and attributes(batch) & CODEC_MASK != limits.codec
 
 
 cdef int check_batch(uint8_t *batch, Py_ssize_t size, BatchLimits limits) except -1
+cdef bytearray recompressed(const uint8_t *batch, Py_ssize_t size, BatchLimits limits)
+cdef int restamp(uint8_t *batch, Py_ssize_t size, int64_t now_ms) except -1

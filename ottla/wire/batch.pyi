@@ -16,7 +16,9 @@ class BatchLimits:
     """What a topic allows in a batch, and what the last checked batch was found to be.
 
     Sizes in bytes, times in ms. `offset_delta_of_max_timestamp` and `max_timestamp` are of the
-    last batch that passed; -1 where no record has a timestamp.
+    last batch that passed; -1 where no record has a timestamp. `codec` is the one that the topic
+    wants, -1 for the producer's, `level` its level; `record_size_max` bounds the records of
+    compressed batches.
     """
 
     batch_size_max: int
@@ -27,6 +29,9 @@ class BatchLimits:
     log_append_time: bool
     compacted: bool
     zstd: bool
+    record_size_max: int
+    codec: int
+    level: int | None
     @property
     def offset_delta_of_max_timestamp(self) -> int: ...
     @property
@@ -42,6 +47,9 @@ class BatchLimits:
         log_append_time: bool = False,
         compacted: bool = False,
         zstd: bool = True,
+        record_size_max: int = 2_147_483_647,
+        codec: int = -1,
+        level: int | None = None,
     ) -> None: ...
 
 def check(batch: bytearray | memoryview, limits: BatchLimits) -> None:
@@ -49,6 +57,14 @@ def check(batch: bytearray | memoryview, limits: BatchLimits) -> None:
 
     Raises CorruptMessage, InvalidRecord, InvalidTimestamp, MessageTooLarge or
     UnsupportedCompression, and leaves the bytes alone then.
+    """
+
+def recompress(batch: bytearray, limits: BatchLimits) -> bytearray:
+    """The batch that `check` has just passed, with the codec of `limits`; itself if it has it.
+
+    The records keep their bytes; of the header length, codec and checksum change. Raises
+    MessageTooLarge where it outgrows `batch_size_max`, UnsupportedCompression where the codec's
+    package is missing.
     """
 
 class BatchView:

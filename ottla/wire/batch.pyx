@@ -1,14 +1,17 @@
 # cython: boundscheck=False, wraparound=False
-"""Validates the record batch that a producer sent, before it becomes part of the log.
+"""Validates the record batch that a producer sent, before it becomes part of the log, and gives it
+another codec where the topic wants one.
 
 The checksum says that the bytes are the client's; it does not say that they are true. Offsets,
 timestamps and record boundaries are therefore followed record by record, without a Python object.
-References: Kafka's message format v2 (KIP-98); timestamps KIP-32, KIP-937.
+References: Kafka's message format v2 (KIP-98); timestamps KIP-32, KIP-937;
+compression.type and its levels KIP-390.
 """
 
 from cpython.buffer cimport PyBUF_READ
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t
+from libc.string cimport memcpy
 
 from ottla.wire.checksum cimport crc32c
 from ottla.wire.record_walk cimport (
@@ -35,6 +38,7 @@ class TimestampType(IntEnum):
 cdef enum:
     LEGACY_OVERHEAD = 14        # of the smallest message that Kafka ever had
     ZSTD = 4
+    LENGTH_FIELD_MAX = 5        # bytes in front of a record that say its length
     RECORD_ERRORS_MAX = 4096    # records of one batch that an error names one by one
 
 
@@ -46,7 +50,8 @@ cdef class BatchLimits:
         int64_t decompressed_size_max=DECOMPRESSED_SIZE_MAX,
         int64_t now_ms=0, int64_t timestamp_before_ms_max=INT64_MAX,
         int64_t timestamp_after_ms_max=3_600_000, bint log_append_time=False,
-        bint compacted=False, bint zstd=True,
+        bint compacted=False, bint zstd=True, int32_t record_size_max=INT32_MAX,
+        int codec=-1, level=None,
     ):
         self.batch_size_max = batch_size_max
         self.decompressed_size_max = decompressed_size_max
@@ -56,8 +61,25 @@ cdef class BatchLimits:
         self.log_append_time = log_append_time
         self.compacted = compacted
         self.zstd = zstd
+        self.record_size_max = record_size_max
+        self.codec, self.level = codec, level
         self.offset_delta_of_max_timestamp = -1
         self.max_timestamp = -1
+
+    cdef BatchLimits copy(self):
+        """The same limits, for somebody else to use at the same time."""
+        cdef BatchLimits copied = BatchLimits(
+            batch_size_max=self.batch_size_max, decompressed_size_max=self.decompressed_size_max,
+            now_ms=self.now_ms, timestamp_before_ms_max=self.timestamp_before_ms_max,
+            timestamp_after_ms_max=self.timestamp_after_ms_max,
+            log_append_time=self.log_append_time, compacted=self.compacted, zstd=self.zstd,
+            record_size_max=self.record_size_max, codec=self.codec, level=self.level)
+        return copied
+
+    cdef int64_t room_for(self, int32_t count):
+        """How many bytes so many records may take, decompressed."""
+        return min(self.decompressed_size_max,
+                   count * (<int64_t>self.record_size_max + LENGTH_FIELD_MAX))
 
 
 cdef int check_frame(const uint8_t *batch, Py_ssize_t size, BatchLimits limits) except -1:
@@ -158,14 +180,20 @@ cdef int check_records(
     cdef const uint8_t *at = batch + RECORDS_AT
     cdef const uint8_t *end = batch + size
     cdef Flaw flaw
+    limits.plain = None
+    walk.size_max = INT32_MAX
     if attributes(batch) & CODEC_MASK:
         from ottla.wire.compression import decompress
-        plain = decompress(
+        records = decompress(
             attributes(batch) & CODEC_MASK,
             PyMemoryView_FromMemory(<char *>at, size - RECORDS_AT, PyBUF_READ),
-            limits.decompressed_size_max)
+            limits.room_for(record_count(batch)))
+        plain = records
         at = &plain[0] if plain.shape[0] else NULL
         end = at + plain.shape[0]
+        walk.size_max = limits.record_size_max
+        if to_recompress(batch, limits):
+            limits.plain = records
     flaw = walk_records(at, end, record_count(batch), walk)
     if flaw == TIMESTAMP or flaw == NULL_KEY:
         raise rejection(at, end, record_count(batch), walk, flaw)
@@ -208,6 +236,59 @@ cdef int check_batch(uint8_t *batch, Py_ssize_t size, BatchLimits limits) except
         set_max_timestamp(batch, walk.max_timestamp)
         set_crc(batch, crc32c(batch + ATTRIBUTES_AT, size - ATTRIBUTES_AT))
     return 0
+
+
+cdef bytearray recompressed(const uint8_t *batch, Py_ssize_t size, BatchLimits limits):
+    """The batch that check_batch has just passed, with the codec that the topic wants.
+
+    Its records keep their bytes; of the header only length, codec and checksum are new. Raises
+    MessageTooLarge where it has outgrown max.message.bytes; UnsupportedCompression where the
+    codec's package is missing.
+    """
+    from ottla.wire.compression import compress
+    cdef const uint8_t[::1] body
+    cdef uint8_t[::1] made
+    cdef bytearray result
+    records, limits.plain = limits.plain, None
+    if records is None:
+        records = PyMemoryView_FromMemory(
+            <char *>batch + RECORDS_AT, size - RECORDS_AT, PyBUF_READ)
+    # What is not compressed is known to be too large without making it.
+    if limits.codec == 0 and len(records) + HEADER_SIZE > limits.batch_size_max:
+        raise too_large(len(records) + HEADER_SIZE, limits)
+    packed = compress(limits.codec, records, limits.level) if limits.codec else records
+    if len(packed) + HEADER_SIZE > limits.batch_size_max:
+        raise too_large(len(packed) + HEADER_SIZE, limits)
+    result = bytearray(HEADER_SIZE + len(packed))
+    body, made = packed, result
+    memcpy(&made[0], batch, HEADER_SIZE)
+    if body.shape[0]:
+        memcpy(&made[HEADER_SIZE], &body[0], body.shape[0])
+    set_total_size(&made[0], <int32_t>made.shape[0])
+    set_attributes(&made[0], attributes(batch) & ~CODEC_MASK | limits.codec)
+    set_crc(&made[0], crc32c(&made[ATTRIBUTES_AT], made.shape[0] - ATTRIBUTES_AT))
+    return result
+
+
+cdef object too_large(Py_ssize_t size, BatchLimits limits):
+    return MessageTooLarge(
+        f"the batch takes {size} bytes with the topic's compression.type, max.message.bytes "
+        f"allows {limits.batch_size_max}")
+
+
+cdef int restamp(uint8_t *batch, Py_ssize_t size, int64_t now_ms) except -1:
+    """Give a batch with LogAppendTime, which was checked a while ago, the time of its append."""
+    if attributes(batch) & LOG_APPEND_TIME and max_timestamp(batch) != now_ms:
+        set_max_timestamp(batch, now_ms)
+        set_crc(batch, crc32c(batch + ATTRIBUTES_AT, size - ATTRIBUTES_AT))
+    return 0
+
+
+def recompress(uint8_t[::1] batch not None, BatchLimits limits not None):
+    """A checked batch in the codec of `limits`, the argument itself if it has it; for Python."""
+    if not to_recompress(&batch[0], limits):
+        return batch.base
+    return recompressed(&batch[0], batch.shape[0], limits)
 
 
 def check(uint8_t[::1] batch not None, BatchLimits limits not None):

@@ -2,6 +2,7 @@
 
 No size that the data announces is believed: output grows as it is made, or its bound follows from
 bytes that are really there. Packages are imported at first use: a broker meets few of the codecs.
+Any thread may call this module; the packages let go of the interpreter while they work.
 References: gzip RFC 1952; snappy format description and the framing of snappy-java; LZ4 frame
 format; Zstandard RFC 8878; KIP-110, KIP-390.
 """
@@ -9,7 +10,7 @@ format; Zstandard RFC 8878; KIP-110, KIP-390.
 import zlib
 from collections.abc import Callable, Iterator
 from enum import IntEnum
-from functools import cache, lru_cache
+from io import BytesIO
 from typing import Any
 
 from ottla.wire.errors import CorruptMessage, InvalidRecord, UnsupportedCompression
@@ -31,6 +32,8 @@ ZSTD_MAGIC = 0xFD2FB528
 ZSTD_SKIPPABLE = 0x184D2A50  # the last four bits are free
 ZSTD_BLOCK_SIZE_MAX = 131_072
 ZSTD_WINDOW_MAX = 1 << 27  # as the reference decoder's own default
+ZSTD_LEVEL_DEFAULT = 3
+ZSTD_LEVELS_KEPT = 8
 
 
 class Codec(IntEnum):
@@ -41,6 +44,10 @@ class Codec(IntEnum):
     SNAPPY = 2
     LZ4 = 3
     ZSTD = 4
+
+
+class TooMuchInside(InvalidRecord):
+    """More comes out of compressed data than was allowed for."""
 
 
 def compress(codec: int, data: Data, level: int | None = None) -> bytes:
@@ -56,7 +63,7 @@ def compress(codec: int, data: Data, level: int | None = None) -> bytes:
 def decompress(codec: int, data: Data, size_max: int) -> bytes:
     """The records inside `data`.
 
-    Raises InvalidRecord where more than `size_max` bytes would come out, CorruptMessage where the
+    Raises TooMuchInside where more than `size_max` bytes would come out, CorruptMessage where the
     data are damaged or cut off, UnsupportedCompression for an unknown codec or a missing package.
     """
     if codec == Codec.NONE:
@@ -73,7 +80,7 @@ def _lookup(functions: dict[int, Callable[..., bytes]], codec: int) -> Callable[
 
 def _check_size(size: int, size_max: int) -> None:
     if size > size_max:
-        raise InvalidRecord(f"records decompress to more than the {size_max} bytes allowed")
+        raise TooMuchInside(f"records decompress to more than the {size_max} bytes allowed")
 
 
 def _package(name: str) -> Any:
@@ -92,7 +99,7 @@ Step = Callable[[memoryview, int], tuple[bytes, int, bool]]
 
 def _decompress_members(data: Data, size_max: int, new: Callable[[], Step], name: str) -> bytes:
     view, position, size, ended = memoryview(data), 0, 0, True
-    output: list[bytes] = []
+    output = BytesIO()  # hands out what it has without a second copy
     while position < len(view) or not ended:
         if ended:
             step = new()
@@ -102,10 +109,12 @@ def _decompress_members(data: Data, size_max: int, new: Callable[[], Step], name
         position += taken
         size += len(piece)
         _check_size(size, size_max)
-        output.append(piece)
+        if ended and size == len(piece) and position == len(view):
+            return piece
+        output.write(piece)
     if not view:
         raise CorruptMessage(f"{name} data of no bytes")
-    return output[0] if len(output) == 1 else b"".join(output)
+    return output.getvalue()
 
 
 def _compress_gzip(data: Data, level: int | None) -> bytes:
@@ -230,30 +239,51 @@ def _decompress_snappy_block(block: memoryview, size_max: int) -> bytes:
 # --- zstd ---------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=8)
-def _zstd_compressor(level: int) -> Any:
-    return _package("zstandard").ZstdCompressor(level=level)
+# A context is made once and serves one call at a time: whoever finds none idle makes another.
+_compressors: dict[int, list[Any]] = {}
+_decompressors: list[Any] = []
 
 
-@cache
-def _zstd_decompressor() -> Any:
-    return _package("zstandard").ZstdDecompressor(max_window_size=ZSTD_WINDOW_MAX)
+def _taken(idle: list[Any], new: Callable[[], Any]) -> Any:
+    try:
+        return idle.pop()
+    except IndexError:
+        return new()
 
 
 def _compress_zstd(data: Data, level: int | None) -> bytes:
-    return bytes(_zstd_compressor(3 if level is None else level).compress(data))
+    wanted = ZSTD_LEVEL_DEFAULT if level is None else level
+    if wanted not in _compressors and len(_compressors) >= ZSTD_LEVELS_KEPT:
+        _compressors.clear()
+    idle = _compressors.setdefault(wanted, [])
+    context = _taken(idle, lambda: _package("zstandard").ZstdCompressor(level=wanted))
+    try:
+        return bytes(context.compress(data))
+    finally:
+        idle.append(context)
 
 
 def _decompress_zstd(data: Data, size_max: int) -> bytes:
-    decompressor = _zstd_decompressor()
-    view, output, size = memoryview(data), [], 0
+    context = _taken(
+        _decompressors,
+        lambda: _package("zstandard").ZstdDecompressor(max_window_size=ZSTD_WINDOW_MAX),
+    )
+    try:
+        return _decompress_frames(context, memoryview(data), size_max)
+    finally:
+        _decompressors.append(context)
+
+
+def _decompress_frames(context: Any, view: memoryview, size_max: int) -> bytes:
+    output: list[bytes] = []
+    size = 0
     for frame, announced, bound in _zstd_frames(view):
         if announced is not None and announced > bound:
             raise CorruptMessage(f"zstd frame announces {announced} bytes, it can hold {bound}")
         _check_size(size + (announced or 0), size_max)
         room = min(bound, size_max - size + 1)
         try:
-            output.append(decompressor.decompress(frame, max_output_size=room))
+            output.append(context.decompress(frame, max_output_size=room))
         except _package("zstandard").ZstdError as error:
             if room < bound and "full frame" in str(error):
                 _check_size(size + room, size_max)

@@ -10,6 +10,9 @@ def read_message_set(
     or UnsupportedCompression.
     """
 
+def codec_of(data: bytes | bytearray | memoryview) -> int:
+    """The codec of a produced message set v0 or v1, of which only a lone message has one."""
+
 def up_convert(
     data: bytes | bytearray | memoryview,
     *,

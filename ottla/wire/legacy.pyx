@@ -195,6 +195,11 @@ def read_message_set(const uint8_t[::1] data not None, *, int64_t size_max=DECOM
     return records
 
 
+def codec_of(const uint8_t[::1] data not None):
+    """The codec of a produced message set v0 or v1, of which only a lone message has one."""
+    return data[MESSAGE_ATTRIBUTES_AT] & CODEC_BITS if data.shape[0] > MESSAGE_ATTRIBUTES_AT else 0
+
+
 def up_convert(data, *, size_max=DECOMPRESSED_SIZE_MAX, codec=None, level=None):
     """A produced message set as one record batch, whose offsets count from 0."""
     cdef Record record

@@ -3,7 +3,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 cdef enum Flaw:
-    SOUND, LENGTH, NUMBER, OFFSET, HEADERS, EXCESS, TRAILING, TIMESTAMP, NULL_KEY
+    SOUND, LENGTH, NUMBER, OFFSET, HEADERS, EXCESS, TRAILING, TIMESTAMP, NULL_KEY, TOO_LARGE
 
 
 cdef struct Walk:
@@ -14,6 +14,7 @@ cdef struct Walk:
     bint check_timestamps
     bint compacted              # every record needs a key
     int32_t last_offset_delta
+    int32_t size_max            # of a record, without its length field
     bint gaps                   # offsets may be missing, as compaction leaves them
     # out
     int64_t max_timestamp

@@ -17,6 +17,7 @@ cdef dict FLAWS = {
     EXCESS: "its length differs from what it holds",
     TRAILING: "bytes follow behind it; is the record count right?",
     NULL_KEY: "it has no key, which a compacted topic needs",
+    TOO_LARGE: "it is larger than max.decompressed.message.bytes allows",
 }
 
 
@@ -74,6 +75,8 @@ cdef Flaw walk_records(
         at = read_varint(at, end, &length)
         if at is NULL or length < 1 or length > end - at:
             return LENGTH
+        if length > walk.size_max:
+            return TOO_LARGE
         record_end = at + length
         at = read_varlong(at + 1, record_end, &timestamp)   # attributes of records mean nothing yet
         if at is NULL:

@@ -9,7 +9,7 @@ from cpython.buffer cimport PyBUF_READ
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t
 
 from ottla.wire cimport batch as header
 from ottla.wire.byteorder cimport store_int16, store_int32, store_int64
@@ -153,6 +153,7 @@ def read_records(const uint8_t[::1] data not None, int64_t size_max=DECOMPRESSED
     walk.base_timestamp = header.base_timestamp(batch)
     walk.check_timestamps = walk.compacted = False
     walk.gaps = True
+    walk.size_max = INT32_MAX
     walk.last_offset_delta = header.last_offset_delta(batch)
     flaw = walk_records(at, end, header.record_count(batch), &walk)
     if flaw != SOUND:

@@ -1,43 +1,60 @@
-# Produce, served in one pass; see produce.pyx.
+# Produce, served partition after partition; see produce.pyx.
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
+from ottla.broker.api.preparing cimport Preparation, TopicLimits
 from ottla.broker.api.transaction_gate cimport TransactionGate
 from ottla.broker.waiting cimport PendingReply
 from ottla.log.partition_log cimport PartitionLog
 from ottla.replication.partition cimport Partition
-from ottla.wire.batch cimport BatchLimits
 from ottla.wire.codec cimport Cursor, Writer
+
+
+cdef class Serving:
+    """One request between `begin` and its reply."""
+    cdef Cursor request
+    cdef Writer reply
+    cdef int version, acks
+    cdef str transactional_id
+    cdef object refusal                 # why its partitions are not in its transaction
+    cdef PendingReply pending           # its open promises, if any, and what these need
+    cdef object notify
+    cdef int timeout_ms
+    cdef bint failed                    # some partition was refused
+    cdef Py_ssize_t topics, partitions  # still to be served; -1 partitions: the next topic is due
+    cdef object found                   # the topic's partitions, or why there are none
+    # The partition in hand.
+    cdef int32_t index
+    cdef uint8_t *records
+    cdef Py_ssize_t size
+    cdef bytearray stored               # holds `records` where they are not the client's bytes
+    cdef Preparation preparation        # what a thread does about it
+    cdef bytearray frame                # the rest of the request, once it has been suspended
 
 
 cdef class Producing:
     """Serves Produce: one for each listener, holding what every request needs."""
     cdef object broker, flusher, by_name, by_id
-    cdef dict limits                    # id of a LogConfig → (LogConfig, BatchLimits)
-    cdef readonly bint failed           # some partition of the last request was refused
+    cdef dict limits                    # id of a LogConfig → TopicLimits
     cdef TransactionGate gate
     cdef bint transactional             # the request checked last has a transactional id
-    # Of the request that is served: its open promises, if any, and what these need.
-    cdef PendingReply pending
-    cdef object notify
-    cdef int timeout_ms
 
     cdef int check(self, Cursor request, int version) except -40000
-    cdef PendingReply serve(self, Cursor request, Writer reply, int version, object notify)
+    cdef Serving begin(self, Cursor request, Writer reply, int version, object notify)
+    cdef bint go_on(self, Serving serving) except -1
+    cdef int suspend(self, Serving serving, Py_ssize_t start) except -1
+    cdef int resume(self, Serving serving) except -1
     cdef Py_ssize_t required(self, Py_ssize_t length, str what) except -1
     cdef object find_topic(self, Cursor request, Writer reply, int version)
-    cdef int serve_partition(
-        self, Cursor request, Writer reply, int version, object found, int acks,
-        bint transactional
-    ) except -1
+    cdef bint serve_partition(self, Serving serving) except -1
+    cdef int write_answer(
+        self, Serving serving, Partition partition, int64_t base, int16_t code, str message,
+        tuple record_errors) except -1
     cdef int write_record_errors(self, Writer reply, tuple errors, bint flexible) except -1
     cdef Partition find_partition(self, object found, int32_t index)
-    cdef int64_t append(
-        self, Partition partition, uint8_t *records, Py_ssize_t size, int version, int acks,
-        bint transactional
-    ) except -2
-    cdef bytearray as_batch(self, Partition partition, uint8_t *records, Py_ssize_t size)
-    cdef BatchLimits limits_for(self, PartitionLog log)
+    cdef bint prepare(self, Serving serving, Partition partition) except -1
+    cdef int64_t append(self, Serving serving, Partition partition) except -2
+    cdef TopicLimits limits_for(self, PartitionLog log)
     cdef int hold(
-        self, Partition partition, Writer reply, int acks, int64_t required, Py_ssize_t error_at
+        self, Serving serving, Partition partition, int64_t required, Py_ssize_t error_at
     ) except -1

@@ -3,19 +3,24 @@
 
 A request is walked twice: once to see that all of it is well formed, so that nothing of a
 malformed one is appended, then to append. Record bytes are never copied: they are checked,
-numbered and written to the segment from where they were received. Only the message sets of versions
-0-2 are made into batches first.
+numbered and written to the segment from where they were received; `preparing` makes others of them
+where they are message sets (versions 0-2) or the topic wants another codec.
+
+A batch that takes long to prepare is a thread's. Until it is back its request stands still, with
+the frames behind it; the partitions before it are appended already, and others go on.
 """
 
+from cpython.bytearray cimport PyByteArray_FromStringAndSize
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 
+from ottla.broker.api.preparing cimport LATER, Preparation, TopicLimits, prepare_on_loop
 from ottla.broker.api.transaction_gate cimport TransactionGate
 from ottla.broker.waiting cimport PendingReply
 from ottla.log.partition_log cimport PartitionLog
 from ottla.replication.partition cimport Partition
 from ottla.wire.batch cimport (
-    BatchLimits, LOG_APPEND_TIME, TRANSACTIONAL, attributes, check_batch, last_offset_delta,
-    max_timestamp,
+    BatchLimits, LOG_APPEND_TIME, TRANSACTIONAL, attributes, last_offset_delta, max_timestamp,
+    restamp,
 )
 from ottla.wire.codec cimport Cursor, Writer
 
@@ -27,7 +32,6 @@ from ottla.wire.errors import (
     ErrorCode, InvalidRecord, InvalidTopic, MalformedMessage, ProtocolError, StorageFailed,
     UnknownTopicId, UnknownTopicOrPartition,
 )
-from ottla.wire.legacy import up_convert
 
 log = logging.getLogger("ottla.produce")
 
@@ -46,13 +50,8 @@ def produce(request, context):
     raise AssertionError("Produce does not pass through dispatch")
 
 
-cdef BatchLimits limits_of(config):
-    return BatchLimits(
-        batch_size_max=config.max_message_bytes,
-        timestamp_before_ms_max=config.message_timestamp_before_max_ms,
-        timestamp_after_ms_max=config.message_timestamp_after_max_ms,
-        log_append_time=config.message_timestamp_type == "LogAppendTime",
-        compacted=config.compacts)
+cdef class Serving:
+    pass
 
 
 cdef class Producing:
@@ -102,45 +101,54 @@ cdef class Producing:
             raise MalformedMessage(f"Produce: {what} must not be null")
         return length
 
-    cdef PendingReply serve(self, Cursor request, Writer reply, int version, object notify):
-        """Append what a checked request holds and write the body of its reply.
+    cdef Serving begin(self, Cursor request, Writer reply, int version, object notify):
+        """What it takes to serve a checked request, for `go_on`.
 
-        Returns None where the reply may go at once, else the reply with its open promises, whose
-        frame is `reply` itself; `notify` is called when the last of them is kept.
+        `notify` is called when the last of its promises is kept.
         """
-        cdef bint flexible = version >= 9
-        cdef Py_ssize_t topics, partitions, size
-        cdef int acks
-        cdef bint transactional = False
-        cdef object found
-        cdef PendingReply pending
-        self.failed = False
-        self.notify = notify
+        cdef Serving serving = Serving.__new__(Serving)
+        serving.notify = notify
+        serving.request, serving.reply, serving.version = request, reply, version
         if version >= 3:
-            self.gate.transactional_id = request.read_string(flexible)
-            transactional = self.gate.transactional_id is not None
-        acks = request.read_int16()
-        self.timeout_ms = request.read_int32()
-        topics = request.read_count(flexible, 3)
-        reply.write_count(topics, flexible)
-        while topics > 0:
-            topics -= 1
-            found = self.find_topic(request, reply, version)
-            partitions = request.read_count(flexible, 5)
-            reply.write_count(partitions, flexible)
-            while partitions > 0:
-                partitions -= 1
-                self.serve_partition(request, reply, version, found, acks, transactional)
+            serving.transactional_id = request.read_string(version >= 9)
+        serving.acks = request.read_int16()
+        serving.timeout_ms = request.read_int32()
+        serving.topics = request.read_count(version >= 9, 3)
+        serving.partitions = -1
+        reply.write_count(serving.topics, version >= 9)
+        return serving
+
+    cdef bint go_on(self, Serving serving) except -1:
+        """Append what the request holds and write the body of its reply.
+
+        False where a batch has to be prepared in a thread first: `go_on` again once
+        `serving.preparation` has run. Then the reply may go at once if `serving.pending` is None
+        or has no open promises; else that one's frame is the reply.
+        """
+        cdef Cursor request = serving.request
+        cdef Writer reply = serving.reply
+        cdef bint flexible = serving.version >= 9
+        self.gate.transactional_id, self.gate.refusal = serving.transactional_id, serving.refusal
+        while serving.topics > 0:
+            if serving.partitions < 0:
+                serving.found = self.find_topic(request, reply, serving.version)
+                serving.partitions = request.read_count(flexible, 5)
+                reply.write_count(serving.partitions, flexible)
+            while serving.partitions > 0:
+                if not self.serve_partition(serving):
+                    return False
+                serving.partitions -= 1
                 if flexible:
                     request.skip_tags()
+            serving.partitions = -1
+            serving.topics -= 1
             if flexible:
                 request.skip_tags()
                 reply.write_int8(0)
-        if version >= 1:
+        if serving.version >= 1:
             reply.write_int32(0)                        # throttle_time_ms
         reply.write_no_tags(flexible)
-        pending, self.pending = self.pending, None
-        return pending
+        return True
 
     cdef object find_topic(self, Cursor request, Writer reply, int version):
         """The topic's partitions, or the exception that each of them is answered with."""
@@ -164,55 +172,62 @@ cdef class Producing:
             return UnknownTopicOrPartition("no such topic")
         return found
 
-    cdef int serve_partition(
-        self, Cursor request, Writer reply, int version, object found, int acks,
-        bint transactional
-    ) except -1:
-        cdef int32_t index = request.read_int32()
-        cdef Py_ssize_t size = request.read_bytes_length(version >= 9)
-        cdef uint8_t *records = <uint8_t *>request.take(max(size, 0), "records")
-        cdef int64_t base = -1, log_start = -1, append_time = -1
+    cdef bint serve_partition(self, Serving serving) except -1:
+        """Append one partition's records and write its part of the reply; False as `go_on`."""
+        cdef int64_t base = -1
         cdef int16_t code = 0
         cdef str message = None
         cdef tuple record_errors = ()
-        cdef uint8_t[::1] converted
         cdef Partition partition = None
-        cdef Py_ssize_t error_at
+        if serving.preparation is None:
+            serving.index = serving.request.read_int32()
+            serving.size = serving.request.read_bytes_length(serving.version >= 9)
+            serving.records = <uint8_t *>serving.request.take(max(serving.size, 0), "records")
         try:
-            partition = self.find_partition(found, index)
-            if acks < -1 or acks > 1:
-                raise ProtocolError("acks is -1, 0 or 1", ErrorCode.INVALID_REQUIRED_ACKS)
-            if version < 3:
-                converted = self.as_batch(partition, records, size)
-                records, size = &converted[0], converted.shape[0]
-            base = self.append(partition, records, size, version, acks, transactional)
-            log_start = partition.log.log_start_offset
-            if attributes(records) & LOG_APPEND_TIME:
-                append_time = max_timestamp(records)
+            partition = self.find_partition(serving.found, serving.index)
+            if not self.prepare(serving, partition):
+                return False
+            base = self.append(serving, partition)
         except ProtocolError as error:
-            self.failed = True
+            serving.failed = True
             code, message = int(error.code), error.message or None
             record_errors = error.record_errors
-            if code == STORAGE_ERROR and version < 4:
+            if code == STORAGE_ERROR and serving.version < 4:
                 code = NOT_LEADER                       # which these clients know, and retry
         except Exception:
-            self.failed = True
+            serving.failed = True
             code, message = UNKNOWN_SERVER_ERROR, "the broker failed; its log says why"
             log.exception("produce to %r failed", partition)
-        reply.write_int32(index)
+        serving.preparation = None
+        self.write_answer(serving, partition, base, code, message, record_errors)
+        serving.stored = None
+        return True
+
+    cdef int write_answer(
+        self, Serving serving, Partition partition, int64_t base, int16_t code, str message,
+        tuple record_errors
+    ) except -1:
+        cdef Writer reply = serving.reply
+        cdef int version = serving.version
+        cdef int64_t append_time = -1, required
+        cdef Py_ssize_t error_at
+        if code == 0 and attributes(serving.records) & LOG_APPEND_TIME:
+            append_time = max_timestamp(serving.records)
+        reply.write_int32(serving.index)
         error_at = reply.size
         reply.write_int16(code)
         reply.write_int64(base)
         if version >= 2:
             reply.write_int64(append_time)
         if version >= 5:
-            reply.write_int64(log_start)
+            reply.write_int64(partition.log.log_start_offset if code == 0 else -1)
         if version >= 8:
             self.write_record_errors(reply, record_errors, version >= 9)
             reply.write_string(message, version >= 9)
         reply.write_no_tags(version >= 9)
-        if code == 0 and base + last_offset_delta(records) >= partition.high_watermark:
-            self.hold(partition, reply, acks, base + last_offset_delta(records) + 1, error_at)
+        required = base + last_offset_delta(serving.records) + 1 if code == 0 else 0
+        if code == 0 and required > partition.high_watermark:
+            self.hold(serving, partition, required, error_at)
         return 0
 
     cdef int write_record_errors(self, Writer reply, tuple errors, bint flexible) except -1:
@@ -233,60 +248,105 @@ cdef class Producing:
             raise UnknownTopicOrPartition(f"no partition {index} here")
         return <Partition>partitions[index]
 
-    cdef int64_t append(
-        self, Partition partition, uint8_t *records, Py_ssize_t size, int version, int acks,
-        bint transactional
-    ) except -2:
-        cdef BatchLimits limits
+    cdef bint prepare(self, Serving serving, Partition partition) except -1:
+        """Make of the records what the log stores; False where that is a thread's."""
+        cdef Preparation preparation = serving.preparation
+        cdef TopicLimits topic
+        cdef uint8_t[::1] view
+        if preparation is None:
+            if serving.acks < -1 or serving.acks > 1:
+                raise ProtocolError("acks is -1, 0 or 1", ErrorCode.INVALID_REQUIRED_ACKS)
+            partition.check_leader(-1)
+            if serving.size <= 0:
+                raise InvalidRecord("a partition without records")
+            topic = self.limits_for(partition.log)
+            topic.limits.zstd = serving.version >= 7
+            stored = prepare_on_loop(serving.records, serving.size, serving.version, topic)
+            if stored is LATER:
+                serving.preparation = Preparation.__new__(Preparation)
+                serving.preparation.limits = topic.limits.copy()
+                return False
+            serving.stored = stored
+        else:
+            preparation.raise_error()
+            serving.stored = preparation.stored
+        if serving.stored is not None:
+            view = serving.stored
+            serving.records, serving.size = &view[0], view.shape[0]
+        if preparation is not None:
+            restamp(serving.records, serving.size, self.broker.clock.now_ms())
+        return True
+
+    cdef int64_t append(self, Serving serving, Partition partition) except -2:
+        cdef const uint8_t *records = serving.records
         partition.check_leader(-1)
-        if size <= 0:
-            raise InvalidRecord("a partition without records")
-        limits = self.limits_for(partition.log)
-        limits.zstd = version >= 7
-        check_batch(records, size, limits)
-        if attributes(records) & TRANSACTIONAL and not transactional:
+        if attributes(records) & TRANSACTIONAL and serving.transactional_id is None:
             raise ProtocolError(
                 "a transactional batch in a request without a transactional id",
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         if attributes(records) & TRANSACTIONAL:
-            self.gate.check(partition, records, version)
-        return partition.append(records, size, acks == -1)
+            self.gate.check(partition, records, serving.version)
+        return partition.append(serving.records, serving.size, serving.acks == -1)
 
-    cdef bytearray as_batch(self, Partition partition, uint8_t *records, Py_ssize_t size):
-        """A message set of version 0 or 1 as a batch; empty if no message in it is whole."""
-        partition.check_leader(-1)
-        return bytearray(up_convert(
-            records[:max(size, 0)],
-            size_max=self.limits_for(partition.log).decompressed_size_max))
+    cdef int suspend(self, Serving serving, Py_ssize_t start) except -1:
+        """Take what the request still needs out of the connection's memory, for a thread.
 
-    cdef BatchLimits limits_for(self, PartitionLog log):
+        Its reply, which began at `start` of some writer, has one of its own from now on.
+        """
+        cdef Writer reply = Writer()
+        cdef Preparation preparation = serving.preparation
+        cdef Cursor request = serving.request
+        cdef uint8_t[::1] view
+        cdef bytearray frame
+        if serving.frame is None:
+            request.at -= serving.size
+            frame = PyByteArray_FromStringAndSize(<char *>request.at, request.end - request.at)
+            view = frame
+            request.at, request.end = &view[0], &view[0] + view.shape[0]
+            serving.records = <uint8_t *>request.take(serving.size, "records")
+            serving.frame = frame
+        preparation.frame = serving.frame
+        preparation.records, preparation.size = serving.records, serving.size
+        preparation.version = serving.version
+        if serving.pending is None:
+            reply.write_raw(serving.reply.data + start, serving.reply.size - start)
+        else:
+            serving.pending.move_to(reply, start)
+            serving.pending.open_promises += 1          # its own: the reply is not whole yet
+        serving.reply = reply
+        return 0
+
+    cdef int resume(self, Serving serving) except -1:
+        if serving.pending is not None:
+            serving.pending.open_promises -= 1
+        return 0
+
+    cdef TopicLimits limits_for(self, PartitionLog log):
         """What this topic allows of a batch, now."""
-        cdef BatchLimits limits
-        config = log.config
-        found = self.limits.get(id(config))
-        if found is None or found[0] is not config:
+        cdef TopicLimits topic = self.limits.get(id(log.config))
+        if topic is None or topic.config is not log.config:
             if len(self.limits) > 4096:
                 self.limits.clear()
-            found = (config, limits_of(config))
-            self.limits[id(config)] = found
-        limits = <BatchLimits>found[1]
-        limits.now_ms = self.broker.clock.now_ms()
-        return limits
+            topic = TopicLimits(log.config)
+            self.limits[id(log.config)] = topic
+        topic.limits.now_ms = self.broker.clock.now_ms()
+        return topic
 
     cdef int hold(
-        self, Partition partition, Writer reply, int acks, int64_t required, Py_ssize_t error_at
+        self, Serving serving, Partition partition, int64_t required, Py_ssize_t error_at
     ) except -1:
         """Promise the acknowledgement for when the batch is as durable as it has to be.
 
         With acks=all that is once clients can read it. With less only flush.messages may ask for a
         flush; the batch before it may wait for one without this batch's own having to.
         """
-        if acks != -1 and partition.flush_wanted_upto < required:
+        if serving.acks != -1 and partition.flush_wanted_upto < required:
             return 0
-        if acks != 0:
-            if self.pending is None:
-                self.pending = PendingReply(
-                    reply, self.notify, self.flusher.loop.time() + self.timeout_ms * 0.001)
-            self.pending.promise(partition, required, error_at)
+        if serving.acks != 0:
+            if serving.pending is None:
+                serving.pending = PendingReply(
+                    serving.reply, serving.notify,
+                    self.flusher.loop.time() + serving.timeout_ms * 0.001)
+            serving.pending.promise(partition, required, error_at)
         self.flusher.want(partition)
         return 0

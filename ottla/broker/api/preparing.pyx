@@ -1,0 +1,167 @@
+# cython: boundscheck=False, wraparound=False
+"""Makes a produced partition's records what the log stores: checked, in format v2, and with the
+codec that the topic wants.
+
+Small batches are done on the loop. What may take longer than LOOP_MS_MAX milliseconds is a
+thread's: the codecs let go of the interpreter, so everybody else is served meanwhile. How much
+comes out of a compressed batch shows only as it comes out; the loop stops at what it may do and
+leaves the batch to the thread then.
+"""
+
+from libc.stdint cimport INT64_MAX, int64_t, uint8_t
+
+from ottla.wire.batch cimport (
+    BatchLimits, CODEC_MASK, HEADER_SIZE, MAGIC_AT, attributes, check_batch, magic, recompressed,
+    to_recompress,
+)
+
+from ottla.wire.compression import LZ4_LEVEL_DEFAULT, Codec, TooMuchInside
+from ottla.wire.errors import InvalidRecord, MessageTooLarge
+from ottla.wire.legacy import codec_of, up_convert
+
+cdef enum:
+    LEGACY_BELOW = 3            # version of Produce: message sets v0 and v1
+    LEGACY_ATTRIBUTES_AT = 17
+    PACKED_ON_LOOP_MAX = 262_144    # a larger compressed batch is not even tried on the loop
+    PLAIN_ON_LOOP_MAX = 1_048_576   # decompressed and looked at, not compressed again
+
+LATER = object()
+"""The answer of prepare_on_loop that means: not on the loop."""
+LOOP_MS_MAX = 2
+
+NS_PER_BYTE = {
+    "gzip": ((6, 20), (9, 60)),
+    "snappy": ((None, 3),),
+    "lz4": ((None, 3),),
+    "zstd": ((5, 5), (12, 30), (22, 500)),
+}
+"""What a byte of records costs to compress, by level: up to which, and ns."""
+NS_PER_BYTE_OF_LZ4_HC = 60
+"""Every level of lz4 but its default, which means the fast compressor (KIP-390)."""
+
+
+cdef int codec_of_topic(config) except -2:
+    """The codec that a topic's compression.type wants, -1 for the producer's."""
+    if config.compression_type == "producer":
+        return -1
+    if config.compression_type == "uncompressed":
+        return 0
+    return Codec[config.compression_type.upper()]
+
+
+cdef object level_of_topic(config):
+    """The level of that codec, None where it has none."""
+    return getattr(config, f"compression_{config.compression_type}_level", None)
+
+
+def room_on_loop(config):
+    """How many bytes of records the loop may compress: what takes LOOP_MS_MAX."""
+    level = level_of_topic(config)
+    cost = 1
+    if config.compression_type == "lz4" and level != LZ4_LEVEL_DEFAULT:
+        cost = NS_PER_BYTE_OF_LZ4_HC
+    else:
+        for level_max, cost in NS_PER_BYTE.get(config.compression_type, ()):
+            if level is None or level_max is None or level <= level_max:
+                break
+    return min(LOOP_MS_MAX * 1_000_000 // cost, <int64_t>PLAIN_ON_LOOP_MAX)
+
+
+cdef class TopicLimits:
+    def __init__(self, config):
+        self.config = config
+        self.room_on_loop = room_on_loop(config)
+        self.limits = BatchLimits(
+            batch_size_max=config.max_message_bytes,
+            record_size_max=config.max_decompressed_message_bytes,
+            timestamp_before_ms_max=config.message_timestamp_before_max_ms,
+            timestamp_after_ms_max=config.message_timestamp_after_max_ms,
+            log_append_time=config.message_timestamp_type == "LogAppendTime",
+            compacted=config.compacts,
+            codec=codec_of_topic(config), level=level_of_topic(config))
+
+
+cdef bytearray prepared(uint8_t *records, Py_ssize_t size, int version, BatchLimits limits):
+    """What to store of a produced partition's records; None for these themselves, checked then.
+
+    Raises what check_batch and up_convert raise.
+    """
+    if version >= LEGACY_BELOW or (size > MAGIC_AT and magic(records) == 2):
+        check_batch(records, size, limits)
+        return recompressed(records, size, limits) if to_recompress(records, limits) else None
+    return prepared_set(records, size, limits)
+
+
+cdef bytearray prepared_set(uint8_t *records, Py_ssize_t size, BatchLimits limits):
+    """A message set v0 or v1 as one batch, whose checks and codec are the last that happens to it.
+
+    What is bounded is what was sent and what is stored, not the records decompressed in between.
+    """
+    cdef int64_t size_max = limits.batch_size_max
+    cdef int codec = limits.codec
+    cdef object level = limits.level
+    cdef bytearray made
+    cdef uint8_t[::1] view
+    message_set = <bytes>(<const char *>records)[:size]
+    sent_codec = codec_of(message_set)
+    if sent_codec and size > size_max:
+        raise MessageTooLarge(f"a message of {size} bytes, max.message.bytes allows {size_max}")
+    made = bytearray(up_convert(message_set, codec=0, size_max=limits.decompressed_size_max))
+    if not made:
+        raise InvalidRecord("a message set without a whole message")
+    if codec < 0:
+        limits.codec, limits.level = sent_codec, None
+    view = made
+    try:
+        if limits.codec:
+            limits.batch_size_max = INT64_MAX
+        check_batch(&view[0], view.shape[0], limits)
+        limits.batch_size_max = size_max
+        if to_recompress(&view[0], limits):
+            return recompressed(&view[0], view.shape[0], limits)
+        return made
+    finally:
+        limits.batch_size_max, limits.codec, limits.level = size_max, codec, level
+
+
+cdef class Preparation:
+    def run(self):
+        """Do it; for a thread, which has nothing else of the broker's in its hands."""
+        try:
+            self.stored = prepared(self.records, self.size, self.version, self.limits)
+        except Exception as error:
+            self.error = error
+
+    cdef int raise_error(self) except -1:
+        if self.error is not None:
+            raise self.error
+        return 0
+
+
+cdef bint is_packed(const uint8_t *records, Py_ssize_t size) noexcept:
+    """Whether these are compressed, in whichever format; what is malformed is not."""
+    if size <= LEGACY_ATTRIBUTES_AT or (magic(records) == 2 and size < HEADER_SIZE):
+        return False
+    if magic(records) == 2:
+        return attributes(records) & CODEC_MASK != 0
+    return records[LEGACY_ATTRIBUTES_AT] & CODEC_MASK != 0
+
+
+cdef object prepare_on_loop(
+    uint8_t *records, Py_ssize_t size, int version, TopicLimits topic
+):
+    """What to store of these records; None for these themselves, LATER if a thread has to see."""
+    cdef BatchLimits limits = topic.limits
+    cdef int64_t room = topic.room_on_loop, size_max = limits.decompressed_size_max
+    cdef bint packed = is_packed(records, size)
+    if not packed and limits.codec <= 0:
+        return prepared(records, size, version, limits)
+    if size > room or (packed and size > PACKED_ON_LOOP_MAX):
+        return LATER
+    limits.decompressed_size_max = min(room, size_max)
+    try:
+        return prepared(records, size, version, limits)
+    except TooMuchInside:
+        return LATER
+    finally:
+        limits.decompressed_size_max = size_max

@@ -15,6 +15,7 @@ from ottla.wire.headers cimport RequestHeader
 cdef class Connection(Pollable):
     cdef object loop, listener, broker
     cdef Poller poller
+    cdef str listener_name
     cdef readonly str host              # the peer's address
     cdef readonly bint closed
     cdef readonly double active_at      # loop time since when the client has the next move

@@ -19,6 +19,7 @@ from libc.string cimport memmove
 
 from ottla.broker.api.fetch cimport Fetch, Fetching
 from ottla.broker.api.produce cimport Producing, Serving
+from ottla.broker.dispatch cimport RequestContext, serve
 from ottla.broker.poller cimport EPOLLIN, EPOLLOUT, Pollable, Poller
 from ottla.broker.reply cimport FileRange, Reply
 from ottla.broker.transport cimport Transport
@@ -32,8 +33,6 @@ import asyncio
 import logging
 from collections import deque
 
-from ottla.broker.context import RequestContext
-from ottla.broker.dispatch import HANDLERS, serve
 from ottla.wire.errors import MalformedMessage
 
 log = logging.getLogger("ottla.connection")
@@ -57,7 +56,7 @@ cdef int16_t IMPLICIT_TRANSACTION = 12      # Produce adds its partitions by its
 cdef class Connection:
     def __init__(self, loop, listener, sock, str host):
         self.loop, self.listener, self.host = loop, listener, host
-        self.broker = listener.broker
+        self.broker, self.listener_name = listener.broker, listener.name
         self.producing, self.fetching = listener.producing, listener.fetching
         self.frame_size_max = listener.frame_size_max
         self.transport = Transport(sock)
@@ -379,9 +378,10 @@ cdef class Connection:
         self.go_on()
 
     cdef int handle_other(self, Cursor request, RequestHeader head) except -1:
-        context = RequestContext(
-            self.broker, head.api_key, head.version, head.client_id, self.host,
-            self.listener.name)
+        cdef RequestContext context = RequestContext.__new__(RequestContext)
+        context.broker, context.api_key, context.version = self.broker, head.api_key, head.version
+        context.client_id, context.client_host = head.client_id, self.host
+        context.listener = self.listener_name
         response = serve(context, request)
         if type(response) is LateReply:
             return self.wait_for(<LateReply>response, head)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.dispatch import RequestContext as RequestContext
 from ottla.broker.producer_ids import ProducerIds
 
 if TYPE_CHECKING:
@@ -38,15 +39,3 @@ class BrokerContext:
     def image(self) -> MetadataImage:
         """The cluster as of now; immutable, so a handler may keep it over an await."""
         return self.metadata_log.image
-
-
-@dataclass(slots=True)
-class RequestContext:
-    """One request: who asks, in which version, over which listener."""
-
-    broker: BrokerContext
-    api_key: int
-    version: int
-    client_id: str | None
-    client_host: str
-    listener: str

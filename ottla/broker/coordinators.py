@@ -1,92 +1,78 @@
-"""The coordinators of this broker, and how handlers wait for their answers."""
+"""The coordinators of this broker: made once there are groups or transactions, or somebody asks.
+
+Their modules are a fifth of what a start would import, and many a broker never needs them.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from ottla.broker.context import BrokerContext
-from ottla.broker.group_coordinator import GroupCoordinator
-from ottla.broker.log_coordinator import LogCoordinator, S
-from ottla.broker.transaction_coordinator import TransactionCoordinator
-from ottla.broker.waiting import LateReply
-from ottla.groups.records import NO_PRODUCER, Producer
-from ottla.groups.result import Answer, Result
 from ottla.replication.metadata import MetadataImage
 from ottla.wire.errors import ProtocolError
-from ottla.wire.structs import Message
 
-Change = Callable[[str, Callable[[S, Result], Any], Answer], None]
-"""`ShardRuntime.change` or `gather`: runs an operation and answers what it returns."""
+if TYPE_CHECKING:
+    from ottla.broker.group_coordinator import GroupCoordinator
+    from ottla.broker.transaction_coordinator import TransactionCoordinator
+    from ottla.groups.records import Producer
+    from ottla.groups.transaction_records import TopicIndex
+
+COORDINATED = {"groups": "__consumer_offsets", "transactions": "__transaction_state"}
+"""Each coordinator with the internal topic that it keeps its state in."""
 
 
 class Coordinators:
     """Everything that keeps its state in an internal topic, following the metadata image."""
 
     def __init__(self, broker: BrokerContext, loop: asyncio.AbstractEventLoop) -> None:
-        self.groups = GroupCoordinator(broker, loop)
-        self.transactions = TransactionCoordinator(broker, loop, self.groups.runtime)
+        self.broker, self.loop = broker, loop
+        self.image = MetadataImage.empty()
+
+    @cached_property
+    def groups(self) -> GroupCoordinator:
+        """The coordinator of groups."""
+        from ottla.broker.group_coordinator import GroupCoordinator
+
+        made = GroupCoordinator(self.broker, self.loop)
+        made.follow(MetadataImage.empty(), self.image)
+        return made
+
+    @cached_property
+    def transactions(self) -> TransactionCoordinator:
+        """The coordinator of transactions."""
+        from ottla.broker.transaction_coordinator import TransactionCoordinator
+
+        made = TransactionCoordinator(self.broker, self.loop, self.groups.runtime)
+        made.follow(MetadataImage.empty(), self.image)
+        return made
+
+    def _made(self) -> list[GroupCoordinator | TransactionCoordinator]:
+        return [self.__dict__[name] for name in COORDINATED if name in self.__dict__]
 
     def follow(self, old: MetadataImage, new: MetadataImage) -> None:
         """Take over and hand over partitions of internal topics as the image says."""
-        self.groups.follow(old, new)
-        self.transactions.follow(old, new)
+        self.image = new
+        for made in self._made():
+            made.follow(old, new)
+        for name, topic in COORDINATED.items():
+            if topic in new.topics:
+                getattr(self, name)
+
+    def check_batch(
+        self, transactional_id: str, producer: Producer, partition: TopicIndex, version: int
+    ) -> None:
+        """`TransactionCoordinator.check_batch`."""
+        self.transactions.check_batch(transactional_id, producer, partition, version)
+
+    def add_batches(
+        self, transactional_id: str, producer: Producer, partitions: frozenset[TopicIndex]
+    ) -> asyncio.Future[ProtocolError | None]:
+        """`TransactionCoordinator.add_batches`."""
+        return self.transactions.add_batches(transactional_id, producer, partitions)
 
     def close(self) -> None:
         """Stop every timer and every load."""
-        self.groups.close()
-        self.transactions.close()
-
-
-async def answer_of(
-    coordinator: LogCoordinator[S],
-    key: str,
-    operation: Callable[[S, Result], Any],
-    producer: Producer = NO_PRODUCER,
-) -> Any:
-    """Run an operation on the shard of a group or transactional id, and wait until what it did is
-    committed; raises its refusal."""
-    future: asyncio.Future[Any] = coordinator.loop.create_future()
-    coordinator.runtime.change(key, operation, deliver_to(future), producer)
-    return await future
-
-
-def answer_later(
-    change: Change[S],
-    key: str,
-    operation: Callable[[S, Result], Any],
-    respond: Callable[[Any], Message],
-) -> LateReply:
-    """The same for a handler that is no coroutine; `change` is `change` or `gather` of a runtime.
-
-    `respond` makes the response of the operation's reply or of the ProtocolError that refused it.
-    A task, its steps and their turns of the loop would cost as much as the commit itself.
-    """
-    late = LateReply()
-
-    def answer(reply: Any) -> None:
-        try:
-            late.deliver(respond(reply))
-        except Exception as error:
-            late.deliver(error)
-
-    try:
-        change(key, operation, answer)
-    except ProtocolError as error:
-        answer(error)
-    return late
-
-
-def deliver_to(future: asyncio.Future[Any]) -> Callable[[Any], None]:
-    """An answer that ends a future; nobody minds if the client has gone meanwhile."""
-
-    def deliver(reply: Any) -> None:
-        if future.done():
-            return
-        if isinstance(reply, ProtocolError):
-            future.set_exception(reply)
-        else:
-            future.set_result(reply)
-
-    return deliver
+        for made in self._made():
+            made.close()

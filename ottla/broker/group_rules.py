@@ -6,13 +6,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ottla.broker.settings import BrokerSettings
-from ottla.groups.assignors import ASSIGNORS
 from ottla.log.settings import SettingsError
 
 KAFKAS_ASSIGNORS = {
     "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
     "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
 }
+ASSIGNORS = ("uniform", "range")
+"""Those of `groups.assignors`, which a start need not import for their names."""
 NOT_SERVED = ("share", "streams")
 
 

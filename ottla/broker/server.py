@@ -11,7 +11,6 @@ import signal
 import sys
 from pathlib import Path
 
-from ottla.broker import api
 from ottla.broker.config import BrokerConfig
 from ottla.broker.connection_limits import ConnectionLimits
 from ottla.broker.context import BrokerContext
@@ -122,9 +121,8 @@ class Server:
         from ottla.broker.api.produce import Producing
         from ottla.broker.api.transaction_gate import TransactionGate
 
-        api.load()
-        transactions = self.coordinators.transactions
-        gate = TransactionGate(self.replicas, transactions.check_batch, transactions.add_batches)
+        coordinators = self.coordinators
+        gate = TransactionGate(self.replicas, coordinators.check_batch, coordinators.add_batches)
         producing = Producing(self.broker, gate)
         limits = ConnectionLimits(self.config, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         fetching = Fetching(self.broker, lambda: random.SystemRandom().randint(1, 2**31 - 1))

@@ -123,8 +123,10 @@ class Shard:
         self, group_id: str, generation: int, member_id: str, instance_id: str | None, tick_ms: int
     ) -> ErrorCode:
         """Heartbeat. Raises what `classic_session.heartbeat` does, InvalidGroupId."""
-        _need_group_id(group_id)
-        group = self.classic(group_id)
+        group = self.groups.get(group_id)
+        if not isinstance(group, ClassicGroup):
+            _need_group_id(group_id)
+            group = self.classic(group_id)
         return classic_session.heartbeat(group, generation, member_id, instance_id, tick_ms)
 
     def heartbeat_to_consumers(

@@ -10,6 +10,5 @@ class Clock:
         """Milliseconds since 1970, the unit of Kafka's timestamps; may jump."""
         return time.time_ns() // 1_000_000
 
-    def monotonic(self) -> float:
-        """Seconds since some instant; never goes back. For waits and rates."""
-        return time.monotonic()
+    monotonic = staticmethod(time.monotonic)
+    """Seconds since some instant; never goes back. For waits and rates."""

@@ -119,11 +119,12 @@ cdef class Layout:
         PyMem_Free(self.offsets)
 
     cdef Plan plan(self, int version):
+        if 0 <= version < len(self.plans) and self.plans[version] is not None:
+            return <Plan>self.plans[version]
         if version not in self.section.versions:
             versions = format_versions(self.section.versions)
             raise UnsupportedVersion(
                 f"{self.section.class_name} exists in versions {versions}, not in {version}"
             )
-        if self.plans[version] is None:
-            self.plans[version] = Plan(self, version)
+        self.plans[version] = Plan(self, version)
         return self.plans[version]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.broker import group_rules
 from ottla.groups.assignors import ASSIGNORS, Assignments, Subscriber, range_, uniform
 from ottla.groups.cluster import Topic
 
@@ -94,3 +95,7 @@ def test_range_gives_the_same_neighbours_of_every_topic() -> None:
     assigned = range_(both, TOPICS)
     assert {index for topic_id, index in assigned["m1"] if topic_id[:1] == b"a"} == {0, 1, 2}
     assert {index for topic_id, index in assigned["m1"] if topic_id[:1] == b"c"} == {0, 1, 2, 3}
+
+
+def test_the_settings_know_the_names_of_all_assignors() -> None:
+    assert tuple(ASSIGNORS) == group_rules.ASSIGNORS

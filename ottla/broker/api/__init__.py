@@ -1,17 +1,60 @@
-"""One file an area of the protocol; importing a file registers its handlers."""
+"""One file an area of the protocol, imported at the first request for one of its APIs."""
 
 from importlib import import_module
 
-AREAS = (
-    "access_control", "authentication", "classic_groups", "configs", "consumer_groups",
-    "coordinators", "credentials", "delete_records", "features", "fetch", "group_admin",
-    "group_offsets", "log_dirs", "metadata", "offsets", "partitions", "produce", "producer_ids",
-    "quorum", "quotas", "topics", "transaction_admin", "transaction_offsets", "transactions",
-    "versions",
-)
+from ottla.broker.dispatch import expect
+from ottla.wire.apis import ApiKey
+
+AREAS = {
+    "access_control": (ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS),
+    "authentication": (
+        ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN,
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
+    ),
+    "classic_groups": (ApiKey.JOIN_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP, ApiKey.SYNC_GROUP),
+    "configs": (
+        ApiKey.DESCRIBE_CONFIGS, ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.LIST_CONFIG_RESOURCES,
+    ),
+    "consumer_groups": (ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE),
+    "coordinators": (ApiKey.FIND_COORDINATOR,),
+    "credentials": (ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, ApiKey.ALTER_USER_SCRAM_CREDENTIALS),
+    "delete_records": (ApiKey.DELETE_RECORDS,),
+    "features": (ApiKey.UPDATE_FEATURES,),
+    "fetch": (ApiKey.FETCH,),
+    "group_admin": (ApiKey.DESCRIBE_GROUPS, ApiKey.LIST_GROUPS, ApiKey.DELETE_GROUPS),
+    "group_offsets": (ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.OFFSET_DELETE),
+    "log_dirs": (ApiKey.DESCRIBE_LOG_DIRS,),
+    "metadata": (ApiKey.METADATA, ApiKey.DESCRIBE_CLUSTER, ApiKey.DESCRIBE_TOPIC_PARTITIONS),
+    "offsets": (ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH),
+    "partitions": (
+        ApiKey.ELECT_LEADERS, ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+    ),
+    "produce": (ApiKey.PRODUCE,),
+    "producer_ids": (ApiKey.INIT_PRODUCER_ID,),
+    "quorum": (
+        ApiKey.DESCRIBE_QUORUM, ApiKey.UNREGISTER_BROKER, ApiKey.ADD_RAFT_VOTER,
+        ApiKey.REMOVE_RAFT_VOTER,
+    ),
+    "quotas": (ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS),
+    "topics": (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS),
+    "transaction_admin": (
+        ApiKey.WRITE_TXN_MARKERS, ApiKey.DESCRIBE_PRODUCERS, ApiKey.DESCRIBE_TRANSACTIONS,
+        ApiKey.LIST_TRANSACTIONS,
+    ),
+    "transaction_offsets": (ApiKey.TXN_OFFSET_COMMIT,),
+    "transactions": (ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN),
+    "versions": (ApiKey.API_VERSIONS,),
+}
+
+for area, keys in AREAS.items():
+    for key in keys:
+        expect(key, f"{__name__}.{area}")
 
 
 def load() -> None:
-    """Register every handler."""
+    """Import every area now."""
     for area in AREAS:
         import_module(f"{__name__}.{area}")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from functools import cache
 from typing import Any
 
+from ottla.broker.answers import answer_of, deliver_to
 from ottla.broker.context import RequestContext
-from ottla.broker.coordinators import answer_of, deliver_to
 from ottla.broker.dispatch import handles
 from ottla.groups.classic_messages import Join, Joined, Leaving, NewMemberId, Sync, Synced
 from ottla.groups.errors import (
@@ -14,6 +15,7 @@ from ottla.groups.errors import (
     InconsistentProtocol,
     UnknownMember,
 )
+from ottla.groups.runtime import Runtime
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, ProtocolError
 from ottla.wire.messages import (
@@ -116,16 +118,34 @@ def heartbeat(request: HeartbeatRequest, context: RequestContext) -> HeartbeatRe
     """Keep a session alive."""
     runtime = context.broker.coordinators.groups.runtime
     group_id = request.group_id
-    told = (group_id, request.generation_id, request.member_id, request.group_instance_id)
     try:
         shard = runtime.shard(group_id)
         if shard.speaks_kip_848(group_id):
-            code = runtime.turn(group_id, lambda s, r: s.heartbeat_to_consumers(*told, r))
-        else:
-            code = shard.heartbeat(*told, runtime.tick_ms())
+            return _heartbeat_answer(_heartbeat_to_consumers(request, runtime))
+        return _heartbeat_answer(
+            shard.heartbeat(
+                group_id, request.generation_id, request.member_id, request.group_instance_id,
+                runtime.tick_ms(),
+            )
+        )
     except CoordinatorLoadInProgress:
-        code = ErrorCode.NONE  # its session begins when the group is loaded
-    return HeartbeatResponse(error_code=code)
+        return _heartbeat_answer(ErrorCode.NONE)  # its session begins when the group is loaded
+
+
+def _heartbeat_to_consumers(request: HeartbeatRequest, runtime: Runtime) -> ErrorCode:
+    told = (
+        request.group_id, request.generation_id, request.member_id, request.group_instance_id
+    )
+    code: ErrorCode = runtime.turn(
+        request.group_id, lambda shard, result: shard.heartbeat_to_consumers(*told, result)
+    )
+    return code
+
+
+@cache
+def _heartbeat_answer(code: ErrorCode) -> HeartbeatResponse:
+    """There are many heartbeats and few answers: nobody changes one."""
+    return HeartbeatResponse(error_code=int(code))
 
 
 @handles(ApiKey.LEAVE_GROUP, versions=range(0, 6))

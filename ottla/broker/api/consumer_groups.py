@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ottla.broker.answers import answer_later
 from ottla.broker.api.group_admin import authorized_operations
 from ottla.broker.context import RequestContext
-from ottla.broker.coordinators import answer_later
 from ottla.broker.dispatch import handles
 from ottla.broker.features import GROUP_VERSION
 from ottla.broker.waiting import LateReply

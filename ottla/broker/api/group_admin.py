@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from ottla.broker.answers import answer_of
 from ottla.broker.context import RequestContext
-from ottla.broker.coordinators import answer_of
 from ottla.broker.dispatch import handles
 from ottla.groups.classic import ClassicGroup, ClassicState
 from ottla.groups.errors import GroupIdNotFound

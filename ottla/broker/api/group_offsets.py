@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
+from ottla.broker.answers import answer_later, answer_of
 from ottla.broker.context import RequestContext
-from ottla.broker.coordinators import answer_later, answer_of
 from ottla.broker.dispatch import handles
 from ottla.broker.waiting import LateReply
 from ottla.groups.offset_requests import Commit, FetchedOffset, OffsetToCommit

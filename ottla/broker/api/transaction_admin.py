@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import asyncio
 
+from ottla.broker.answers import deliver_to
 from ottla.broker.context import RequestContext
-from ottla.broker.coordinators import deliver_to
 from ottla.broker.dispatch import handles
 from ottla.groups import patterns
 from ottla.groups.markers import TransactionMarker

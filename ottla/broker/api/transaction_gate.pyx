@@ -14,8 +14,6 @@ from ottla.replication.partition cimport Partition
 from ottla.wire cimport batch as fields
 from ottla.wire.codec cimport Cursor
 
-from ottla.groups.records import Producer
-
 
 cdef class TransactionGate:
     """`check_batch` and `add_batches` lead to the coordinator (`transaction_coordinator`)."""
@@ -59,7 +57,7 @@ cdef class TransactionGate:
                 partition = found[index]
                 if partition is None or is_open(partition, batch):
                     continue
-                producer = Producer(fields.producer_id(batch), fields.producer_epoch(batch))
+                producer = producer_of(batch)
                 missing.add((partition.topic, index))
             request.skip_tags()
         if not missing:
@@ -73,10 +71,13 @@ cdef class TransactionGate:
         if self.refusal is not None:
             raise self.refusal
         self.check_batch(
-            self.transactional_id,
-            Producer(fields.producer_id(batch), fields.producer_epoch(batch)),
-            (partition.topic, partition.index), version)
+            self.transactional_id, producer_of(batch), (partition.topic, partition.index), version)
         return 0
+
+
+cdef object producer_of(const uint8_t *batch):
+    from ottla.groups.records import Producer       # not before there are transactions
+    return Producer(fields.producer_id(batch), fields.producer_epoch(batch))
 
 
 cdef bint is_open(Partition partition, const uint8_t *batch) except -1:

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from ottla.broker.answers import answer_of, deliver_to
 from ottla.broker.context import RequestContext
-from ottla.broker.coordinators import answer_of, deliver_to
 from ottla.broker.dispatch import handles
 from ottla.broker.topic_creation import create_missing
 from ottla.groups.records import Producer

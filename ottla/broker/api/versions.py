@@ -29,8 +29,8 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
         api_keys=[
             ApiVersionsResponse.ApiKey(
                 api_key=key,
-                min_version=handler.advertised.start,
-                max_version=handler.advertised.stop - 1,
+                min_version=handler.versions.start,
+                max_version=handler.versions.stop - 1,
             )
             for key, handler in sorted(HANDLERS.items())
         ],

@@ -1,0 +1,25 @@
+# Which handler serves a request, and what a handler is told about it.
+
+from ottla.wire.codec cimport Cursor
+
+
+cdef class RequestContext:
+    cdef readonly object broker         # BrokerContext
+    cdef readonly int api_key, version
+    cdef readonly str client_id         # None where the client did not tell one
+    cdef readonly str client_host, listener
+
+
+cdef class Handler:
+    cdef readonly object api            # wire.apis.Api
+    cdef readonly str module
+    cdef readonly object versions       # range; first and last are its ends
+    cdef int first, last
+    cdef readonly object function       # None until the module is imported
+    cdef bint waits                     # it is a coroutine
+    cdef type request_class
+
+    cdef int load(self) except -1
+
+
+cdef object serve(RequestContext context, Cursor body)

@@ -1,0 +1,46 @@
+from collections.abc import Callable
+from typing import Any
+
+from ottla.broker.context import BrokerContext
+from ottla.wire.apis import Api, ApiKey
+
+class RequestContext:
+    def __init__(
+        self,
+        broker: BrokerContext,
+        api_key: int,
+        version: int,
+        client_id: str | None,
+        client_host: str,
+        listener: str,
+    ) -> None: ...
+    @property
+    def broker(self) -> BrokerContext: ...
+    @property
+    def api_key(self) -> int: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def client_id(self) -> str | None: ...
+    @property
+    def client_host(self) -> str: ...
+    @property
+    def listener(self) -> str: ...
+
+class Handler:
+    def __init__(self, api: Api, module: str) -> None: ...
+    @property
+    def api(self) -> Api: ...
+    @property
+    def module(self) -> str: ...
+    @property
+    def versions(self) -> range: ...
+    @property
+    def function(self) -> Callable[[Any, RequestContext], Any] | None: ...
+
+HANDLERS: dict[int, Handler]
+
+def expect(key: ApiKey, module: str) -> None: ...
+def handles(
+    key: ApiKey, versions: range
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]: ...

@@ -1,0 +1,136 @@
+# cython: boundscheck=False, wraparound=False
+"""From a decoded header to a handler, and from what it returns or raises to a response.
+
+`api` says which file has which API; the file is imported at the first request for one of its APIs,
+so that a start does not wait for what nobody asks. Handlers register themselves with `@handles`.
+The ranges that ApiVersions tells are those of the schemas, which every handler serves whole.
+Produce and Fetch are served by the connection itself and only register their ranges here.
+"""
+
+import inspect
+import logging
+from importlib import import_module
+
+from ottla.wire.structs cimport decode_from
+
+from ottla.wire.apis import APIS, ApiKey
+from ottla.wire.errors import ErrorCode, MalformedMessage, ProtocolError
+from ottla.wire.messages import ApiVersionsResponse
+
+log = logging.getLogger("ottla.dispatch")
+
+
+cdef class RequestContext:
+    """One request: who asks, in which version, over which listener."""
+
+    def __init__(
+        self, broker, int api_key, int version, str client_id, str client_host, str listener
+    ):
+        self.broker, self.api_key, self.version = broker, api_key, version
+        self.client_id, self.client_host, self.listener = client_id, client_host, listener
+
+
+cdef class Handler:
+    """An API that is served, in all versions of its schema; its function once that is imported."""
+
+    def __init__(self, api, str module):
+        self.api, self.module = api, module
+        self.versions = api.versions
+        self.first, self.last = api.versions.start, api.versions.stop - 1
+
+    cdef int load(self) except -1:
+        import_module(self.module)
+        if self.function is None:
+            raise AssertionError(f"{self.module} has no handler for {self.api.name}")
+        self.request_class = self.api.request
+        return 0
+
+
+HANDLERS = {}
+
+
+def expect(key, str module):
+    """An API is served by a module that registers its handler once it is imported."""
+    HANDLERS[key] = Handler(APIS[key], module)
+
+
+def handles(key, versions):
+    """Register a handler for all `versions` of an API."""
+    def register(function):
+        cdef Handler handler = HANDLERS.get(key)
+        if handler is None or handler.module != function.__module__:
+            raise AssertionError(f"{key.name} is not expected in {function.__module__}: see api")
+        if handler.function is not None:
+            raise AssertionError(f"{key.name} is handled twice")
+        if versions != handler.versions:
+            raise AssertionError(f"{key.name} is told as {handler.versions}, not as {versions}")
+        handler.function, handler.waits = function, inspect.iscoroutinefunction(function)
+        return function
+
+    return register
+
+
+cdef object serve(RequestContext context, Cursor body):
+    """Answer one request; the result is the response, its body as bytes, or will be a response.
+
+    Raises MalformedMessage where the request has no answer but a closed connection.
+    """
+    cdef Handler handler = HANDLERS.get(context.api_key)
+    if handler is None:
+        raise MalformedMessage(f"API key {context.api_key} is not served here")
+    if not handler.first <= context.version <= handler.last:
+        if context.api_key == ApiKey.API_VERSIONS:
+            return version_of_versions(handler)
+        raise MalformedMessage(
+            f"{handler.api.name} version {context.version} is not served, {handler.versions} are")
+    if handler.request_class is None:
+        handler.load()
+    request = decode_from(handler.request_class, body, context.version)
+    if handler.waits:
+        return finish(handler, request, context)
+    try:
+        # A handler that waits without a coroutine, where that is worth it, returns a LateReply.
+        return handler.function(request, context)
+    except ProtocolError as error:
+        return error_response(context, error)
+    except Exception:
+        return unexpected(context)
+
+
+cdef bytes version_of_versions(Handler handler):
+    """What a client of the future is told: code 35 in version 0, with the versions of ApiVersions.
+
+    It then asks again, on the same connection, in a version that both know (KIP-511).
+    """
+    known = ApiVersionsResponse.ApiKey(
+        api_key=int(ApiKey.API_VERSIONS), min_version=handler.first, max_version=handler.last)
+    answer = ApiVersionsResponse(error_code=int(ErrorCode.UNSUPPORTED_VERSION), api_keys=[known])
+    return answer.encode(0)
+
+
+async def finish(Handler handler, request, RequestContext context):
+    try:
+        return await handler.function(request, context)
+    except ProtocolError as error:
+        return error_response(context, error)
+    except Exception:
+        return unexpected(context)
+
+
+cdef object error_response(RequestContext context, error):
+    """A response that tells a whole request's failure in its top-level error code."""
+    response = APIS[context.api_key].response()
+    if not hasattr(response, "error_code"):
+        raise MalformedMessage(f"{APIS[context.api_key].name}: {error.message}") from error
+    response.error_code = int(error.code)
+    if hasattr(response, "error_message") and error.message:
+        response.error_message = error.message
+    return response
+
+
+cdef object unexpected(RequestContext context):
+    """Our own bug: logged whole, told to the client as code -1."""
+    log.exception("%s version %d failed", APIS[context.api_key].name, context.version)
+    return error_response(
+        context,
+        ProtocolError("the broker failed; its log says why", ErrorCode.UNKNOWN_SERVER_ERROR))

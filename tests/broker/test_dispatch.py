@@ -1,0 +1,62 @@
+"""Who serves what: the table of areas, and the handlers that are found through it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from ottla.broker import api
+from ottla.broker.dispatch import HANDLERS, handles
+from ottla.wire.apis import ApiKey
+
+IMPORTED_BY_A_START = """
+import sys, ottla.broker.server
+print(*(name for name in sys.modules if name.startswith("ottla.")))
+"""
+
+
+def test_every_api_of_the_table_has_its_handler_in_the_file_that_the_table_says() -> None:
+    api.load()
+    for area, keys in api.AREAS.items():
+        for key in keys:
+            function = HANDLERS[key].function
+            assert function is not None and function.__module__ == f"ottla.broker.api.{area}"
+    assert len(HANDLERS) == sum(map(len, api.AREAS.values()))
+
+
+@pytest.mark.parametrize(
+    ("key", "versions", "problem"),
+    [
+        (ApiKey.HEARTBEAT, range(0, 5), "is not expected in tests.broker.test_dispatch"),
+        (ApiKey.ENVELOPE, range(0, 1), "is not expected"),
+    ],
+)
+def test_a_handler_that_the_table_does_not_know_is_refused(
+    key: ApiKey, versions: range, problem: str
+) -> None:
+    with pytest.raises(AssertionError, match=problem):
+        handles(key, versions)(test_a_handler_that_the_table_does_not_know_is_refused)
+
+
+def test_a_handler_serves_what_is_told_of_it_once() -> None:
+    api.load()
+
+    def again() -> None:
+        """Says that it is the file of heartbeats."""
+
+    again.__module__ = HANDLERS[ApiKey.HEARTBEAT].module
+    with pytest.raises(AssertionError, match="handled twice"):
+        handles(ApiKey.HEARTBEAT, range(0, 5))(again)
+
+
+def test_a_start_imports_no_handlers_and_no_coordinators() -> None:
+    printed = subprocess.run(
+        [sys.executable, "-c", IMPORTED_BY_A_START], capture_output=True, text=True, check=True
+    ).stdout.split()
+    early = {"fetch", "fetch_sessions", "legacy_fetch", "preparing", "produce", "transaction_gate"}
+    assert {name for name in printed if name.startswith("ottla.broker.api.")} <= {
+        f"ottla.broker.api.{name}" for name in early
+    }
+    assert not [name for name in printed if name.startswith("ottla.groups.")]

@@ -1,9 +1,8 @@
-"""Kafka Connect: a distributed worker, killed; MirrorMaker 2 between two brokers."""
+"""Kafka Connect: two distributed workers, one killed; MirrorMaker 2 between two brokers."""
 
 from __future__ import annotations
 
 import json
-import os
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -20,6 +19,8 @@ pytestmark = pytest.mark.timeout(240)
 DISTRIBUTED = "org.apache.kafka.connect.cli.ConnectDistributed"
 MIRROR_MAKER = "org.apache.kafka.connect.mirror.MirrorMaker"
 LINES_A_ROUND = 5_000
+READ_HERE = 3_000
+SESSION_MS = 5_000
 
 
 def properties(path: Path, settings: dict[str, object]) -> Path:
@@ -30,31 +31,31 @@ def properties(path: Path, settings: dict[str, object]) -> Path:
 
 
 class Worker:
-    """A distributed worker and its REST interface."""
+    """One of the distributed workers of a cluster, and its REST interface."""
 
     def __init__(self, directory: Path, bootstrap: str) -> None:
-        name = f"connect-{os.getpid()}"
-        self._address = f"http://127.0.0.1:{free_port()}"
+        self.id = f"127.0.0.1:{free_port()}"
         settings: dict[str, object] = {
             "bootstrap.servers": bootstrap,
-            "group.id": name,
-            "config.storage.topic": f"{name}-configs",
-            "offset.storage.topic": f"{name}-offsets",
-            "status.storage.topic": f"{name}-status",
+            "group.id": "connect",
+            "config.storage.topic": "connect-configs",
+            "offset.storage.topic": "connect-offsets",
+            "status.storage.topic": "connect-status",
             "offset.storage.partitions": 5,
             "config.storage.replication.factor": 1,
             "offset.storage.replication.factor": 1,
             "status.storage.replication.factor": 1,
             "key.converter": "org.apache.kafka.connect.storage.StringConverter",
             "value.converter": "org.apache.kafka.connect.storage.StringConverter",
-            "listeners": self._address,
+            "listeners": f"http://{self.id}",
             "exactly.once.source.support": "enabled",
             "plugin.discovery": "service_load",
             "offset.flush.interval.ms": 500,
-            "session.timeout.ms": 6000,
+            "session.timeout.ms": SESSION_MS,
             "heartbeat.interval.ms": 500,
             "scheduled.rebalance.max.delay.ms": 0,
-            "consumer.session.timeout.ms": 6000,
+            "consumer.session.timeout.ms": SESSION_MS,
+            "consumer.heartbeat.interval.ms": 500,
         }
         file = properties(directory / "worker.properties", settings)
         self.program = JavaProgram(directory, DISTRIBUTED, str(file))
@@ -63,7 +64,7 @@ class Worker:
         """What the worker answers; None while it cannot be asked."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(self._address + path, data, headers, method=method)
+        request = urllib.request.Request(f"http://{self.id}{path}", data, headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=30) as answer:
                 return json.load(answer)
@@ -77,13 +78,33 @@ class Worker:
             f"connector {name}",
         )
 
+    def runs(self, name: str) -> bool:
+        """Whether it is this worker that runs the connector's task."""
+        status = self.ask("GET", f"/connectors/{name}/status")
+        tasks = status["tasks"] if isinstance(status, dict) else []
+        return [(each["state"], each["worker_id"]) for each in tasks] == [("RUNNING", self.id)]
+
 
 @pytest.fixture
-def worker(broker: Broker, tmp_path: Path) -> Iterator[Worker]:
-    worker = Worker(tmp_path / "worker", broker.bootstrap)
-    worker.program.start()
-    yield worker
-    worker.program.kill()
+def other_broker(new_broker: Callable[..., Broker]) -> Iterator[Broker]:
+    """A broker that lets sessions be short."""
+    broker = new_broker(
+        "group.min.session.timeout.ms=1000", "group.initial.rebalance.delay.ms=0"
+    )
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+def workers(other_broker: Broker, tmp_path: Path) -> Iterator[list[Worker]]:
+    """Two workers of one cluster."""
+    started = [Worker(tmp_path / f"worker-{n}", other_broker.bootstrap) for n in range(2)]
+    for worker in started:
+        worker.program.start()
+    yield started
+    for worker in started:
+        worker.program.kill()
 
 
 def committed_values(bootstrap: str, topic: str) -> list[str]:
@@ -115,28 +136,28 @@ def append(path: Path, lines: list[str]) -> None:
         file.writelines(f"{text}\n" for text in lines)
 
 
-def test_a_killed_worker_goes_on_and_its_source_writes_every_line_once(
-    broker: Broker, new_topic: Callable[..., str], worker: Worker, tmp_path: Path
+def test_the_tasks_of_a_killed_worker_move_and_its_source_writes_every_line_once(
+    other_broker: Broker, workers: list[Worker], tmp_path: Path
 ) -> None:
-    topic, source, sink = new_topic("connect"), tmp_path / "source.txt", tmp_path / "sink.txt"
+    source, sink = tmp_path / "source.txt", tmp_path / "sink.txt"
     append(source, lines_of(0))
-    worker.connect(
-        f"source-{topic}",
+    workers[0].connect(
+        "source",
         **{
             "connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector",
             "file": str(source),
-            "topic": topic,
+            "topic": "lines",
             "tasks.max": "1",
             "batch.size": "100",
             "exactly.once.support": "required",
         },
     )
-    worker.connect(
-        f"sink-{topic}",
+    workers[1].connect(
+        "sink",
         **{
             "connector.class": "org.apache.kafka.connect.file.FileStreamSinkConnector",
             "file": str(sink),
-            "topics": topic,
+            "topics": "lines",
             "tasks.max": "1",
         },
     )
@@ -144,21 +165,18 @@ def test_a_killed_worker_goes_on_and_its_source_writes_every_line_once(
     def in_sink(lines: list[str]) -> bool:
         return sink.exists() and set(lines) <= set(sink.read_text().splitlines())
 
-    worker.program.wait_until(lambda: in_sink(lines_of(0)[:100]), "the first lines in the sink")
-    worker.program.kill()
+    workers[0].program.wait_until(lambda: in_sink(lines_of(0)[:100]), "the first lines in the sink")
+    workers[1].program.wait_until(
+        lambda: any(worker.runs("source") for worker in workers), "the source's task"
+    )
+    survivor, killed = sorted(workers, key=lambda worker: worker.runs("source"))
     append(source, lines_of(LINES_A_ROUND))
-    worker.program.start()
-    everything = lines_of(0) + lines_of(LINES_A_ROUND)
-    worker.program.wait_until(lambda: in_sink(everything), "every line in the sink")
-    assert committed_values(broker.bootstrap, topic) == everything
-
-
-@pytest.fixture
-def other_broker(new_broker: Callable[..., Broker]) -> Iterator[Broker]:
-    broker = new_broker()
-    broker.start()
-    yield broker
-    broker.stop()
+    killed.program.kill()
+    append(source, lines_of(2 * LINES_A_ROUND))
+    everything = [line for number in range(3) for line in lines_of(number * LINES_A_ROUND)]
+    survivor.program.wait_until(lambda: in_sink(everything), "every line in the sink")
+    assert survivor.runs("source") and survivor.runs("sink")
+    assert committed_values(other_broker.bootstrap, "lines") == everything
 
 
 def test_mirror_maker_copies_records_settings_and_the_offsets_of_groups(
@@ -167,7 +185,7 @@ def test_mirror_maker_copies_records_settings_and_the_offsets_of_groups(
     topic = new_topic("mirrored", retention_ms="123456789")
     group = f"group-of-{topic}"
     send(broker.bootstrap, topic, lines_of(0))
-    commit(broker.bootstrap, group, topic, LINES_A_ROUND)
+    commit(broker.bootstrap, group, topic, READ_HERE)
     ones = ("replication", "offset-syncs.topic.replication", "checkpoints.topic.replication",
             "heartbeats.topic.replication", "config.storage.replication",
             "offset.storage.replication", "status.storage.replication")  # fmt: skip
@@ -198,6 +216,12 @@ def test_mirror_maker_copies_records_settings_and_the_offsets_of_groups(
         assert committed_values(there, copy) == lines_of(0)
         assert setting(there, copy, "retention.ms") == "123456789"
         mirror.wait_until(lambda: committed(there, group, copy) > 0, "the group's offset there")
+        # Its consumer fails over: it misses nothing, and what is sent here reaches it there.
+        begin = committed(there, group, copy)
+        assert begin <= READ_HERE
+        send(broker.bootstrap, topic, lines_of(LINES_A_ROUND))
+        everything = lines_of(0) + lines_of(LINES_A_ROUND)
+        assert read_as_member(there, group, copy, len(everything) - begin) == everything[begin:]
     finally:
         mirror.kill()
 
@@ -213,6 +237,20 @@ def send(bootstrap: str, topic: str, values: list[str]) -> None:
 def as_member(bootstrap: str, group: str) -> Consumer:
     """A consumer that commits and asks for offsets, and joins nothing."""
     return Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+
+
+def read_as_member(bootstrap: str, group: str, topic: str, count: int) -> list[str]:
+    """What a consumer of the group is given, from where the group stands."""
+    consumer = as_member(bootstrap, group)
+    consumer.subscribe([topic])
+    values: list[str] = []
+    while len(values) < count:
+        message = consumer.poll(30)
+        assert message is not None, f"{len(values)} of {count} records, and no more within 30 s"
+        assert message.error() is None, message.error()
+        values.append(message.value().decode())
+    consumer.close()
+    return values
 
 
 def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:

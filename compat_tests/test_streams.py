@@ -1,4 +1,4 @@
-"""Kafka Streams' word count, killed and restarted: through a repartition topic and a changelog."""
+"""Kafka Streams' word count through a repartition topic and a changelog; it or its broker dies."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat_tests.brokers import Broker
 from compat_tests.jvms import JavaProgram, compiled
@@ -15,7 +16,6 @@ from compat_tests.jvms import JavaProgram, compiled
 pytestmark = pytest.mark.timeout(180)
 WORDS = [f"word{number}" for number in range(20)]
 LINES_A_ROUND = 1_000
-ROUNDS = 3
 
 
 class Counts:
@@ -49,16 +49,28 @@ class Counts:
         self._consumer.close()
 
 
+@pytest.fixture(scope="module")
+def own_broker(new_broker: Callable[..., Broker]) -> Iterator[Broker]:
+    """A broker that may be killed."""
+    broker = new_broker()
+    broker.start()
+    yield broker
+    broker.stop()
+
+
 @pytest.fixture
 def word_count(
-    broker: Broker, new_topic: Callable[..., str], tmp_path: Path
+    own_broker: Broker, tmp_path: Path
 ) -> Iterator[Callable[[str], tuple[JavaProgram, str, Counts]]]:
     """Starts the application: `program, input_topic, counts = word_count("exactly_once_v2")`."""
     begun: list[tuple[JavaProgram, Counts]] = []
 
     def begin(guarantee: str) -> tuple[JavaProgram, str, Counts]:
-        lines, counted = new_topic("lines", partitions=2), new_topic("counted", partitions=2)
-        arguments = (broker.bootstrap, f"app-{lines}", lines, counted, guarantee)
+        lines, counted = f"lines-{guarantee}", f"counted-{guarantee}"
+        admin = AdminClient({"bootstrap.servers": own_broker.bootstrap})
+        for made in admin.create_topics([NewTopic(t, 2, 1) for t in (lines, counted)]).values():
+            made.result(30)
+        arguments = (own_broker.bootstrap, f"app-{guarantee}", lines, counted, guarantee)
         program = JavaProgram(
             tmp_path,
             "WordCount",
@@ -66,7 +78,7 @@ def word_count(
             str(tmp_path / "state"),
             classes=compiled("WordCount"),
         )
-        counts = Counts(broker.bootstrap, counted, partitions=2)
+        counts = Counts(own_broker.bootstrap, counted, partitions=2)
         begun.append((program, counts))
         program.start()
         return program, lines, counts
@@ -90,34 +102,38 @@ def send_lines(bootstrap: str, topic: str) -> Counter[str]:
 
 
 def count_through_kills(
-    bootstrap: str, program: JavaProgram, lines: str, counts: Counts
+    broker: Broker, program: JavaProgram, lines: str, counts: Counts, *killed: str
 ) -> Counter[str]:
-    """Kill the application in the middle of each round but the last; what was sent in all."""
+    """Kill something in the middle of each round but the last; what was sent in all."""
     sent: Counter[str] = Counter()
-    for number in range(ROUNDS):
+    for dies in (*killed, "nothing"):
         before = sent.total()
-        sent += send_lines(bootstrap, lines)
+        sent += send_lines(broker.bootstrap, lines)
         middle = (before + sent.total()) // 2
         program.wait_until(lambda at=middle: counts.read() >= at, f"{middle} counts")
-        if number < ROUNDS - 1:
+        if dies == "program":
             program.kill()
             program.start()
+        elif dies == "broker":
+            broker.kill()
+            broker.start()
     program.wait_until(lambda: counts.read() > 0 and counts.last() >= sent, f"all {sent.total()}")
     return sent
 
 
-def test_at_least_once_loses_no_word_when_it_is_killed(
-    broker: Broker, word_count: Callable[[str], tuple[JavaProgram, str, Counts]]
+def test_at_least_once_loses_no_word_when_it_or_the_broker_is_killed(
+    own_broker: Broker, word_count: Callable[[str], tuple[JavaProgram, str, Counts]]
 ) -> None:
     program, lines, counts = word_count("at_least_once")
-    sent = count_through_kills(broker.bootstrap, program, lines, counts)
+    sent = count_through_kills(own_broker, program, lines, counts, "program", "broker")
     assert counts.last() >= sent  # more than was sent is what the guarantee allows
 
 
-def test_exactly_once_counts_every_word_once_when_it_is_killed(
-    broker: Broker, word_count: Callable[[str], tuple[JavaProgram, str, Counts]]
+def test_exactly_once_counts_every_word_once_when_it_or_the_broker_is_killed(
+    own_broker: Broker, word_count: Callable[[str], tuple[JavaProgram, str, Counts]]
 ) -> None:
     program, lines, counts = word_count("exactly_once_v2")
-    sent = count_through_kills(broker.bootstrap, program, lines, counts)
+    killed = ("program", "broker", "program")
+    sent = count_through_kills(own_broker, program, lines, counts, *killed)
     for word, told in counts.told.items():
         assert told == list(range(1, sent[word] + 1)), word

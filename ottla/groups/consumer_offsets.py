@@ -6,14 +6,14 @@ from ottla.groups.cluster import Cluster
 from ottla.groups.consumer import ConsumerGroup, ConsumerMember
 from ottla.groups.errors import IllegalGeneration, StaleMemberEpoch
 from ottla.groups.offset_requests import Commit
-from ottla.wire.errors import UnsupportedVersion
+from ottla.wire.errors import ProtocolError, UnsupportedVersion
 
 
 def check_commit(group: ConsumerGroup, request: Commit, cluster: Cluster) -> ConsumerMember | None:
     """The member that commits, or None for a client that is none.
 
-    Raises UnknownMember, StaleMemberEpoch (IllegalGeneration for a classic member),
-    UnsupportedVersion where the request is too old to be of a KIP-848 member.
+    Raises UnknownMember, StaleMemberEpoch (IllegalGeneration for a classic member and in a
+    transaction), UnsupportedVersion where the request is too old to be of a KIP-848 member.
     """
     if request.generation < 0 and not group.members:
         return None
@@ -32,7 +32,7 @@ def check_commit(group: ConsumerGroup, request: Commit, cluster: Cluster) -> Con
     if not request.transactional and request.version < 9:
         raise UnsupportedVersion("a KIP-848 member commits with OffsetCommit version 9 or newer")
     if request.generation > member.epoch:
-        raise StaleMemberEpoch(f"the member epoch is {member.epoch}, not {request.generation}")
+        raise _stale(request, f"the member epoch is {member.epoch}, not {request.generation}")
     if request.generation < member.epoch:
         _check_since_assigned(member, request, cluster)
     return member
@@ -45,10 +45,16 @@ def _check_since_assigned(member: ConsumerMember, request: Commit, cluster: Clus
         partition = (bytes(16) if topic is None else topic.topic_id, commit.partition)
         since = member.current.assigned.get(partition, member.current.revoking.get(partition))
         if since is None or request.generation < since:
-            raise StaleMemberEpoch(
+            raise _stale(
+                request,
                 f"the member epoch is {member.epoch}, not {request.generation}, and"
-                f" {commit.topic}-{commit.partition} was not the member's then"
+                f" {commit.topic}-{commit.partition} was not the member's then",
             )
+
+
+def _stale(request: Commit, text: str) -> ProtocolError:
+    """TxnOffsetCommit is older than member epochs: its clients know them as generations."""
+    return IllegalGeneration(text) if request.transactional else StaleMemberEpoch(text)
 
 
 def check_fetch(group: ConsumerGroup, member_id: str | None, member_epoch: int) -> None:

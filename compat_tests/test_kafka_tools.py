@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from compat_tests.brokers import Broker
 from compat_tests.requirements import PEER_DIR, java, missing
@@ -116,3 +117,39 @@ def test_kafka_api_versions_knows_every_api(broker: Broker) -> None:
     printed = kafka_tool(broker, "api-versions", "--bootstrap-server", "{}")
     assert re.search(r"Produce\(0\): 0 to 13", printed)
     assert re.search(r"ApiVersions\(18\): 0 to \d", printed)
+
+
+def test_kafka_metadata_quorum_and_features_describe_the_cluster(broker: Broker) -> None:
+    at = ("--bootstrap-server", "{}")
+    status = kafka_tool(broker, "metadata-quorum", *at, "describe", "--status")
+    leader = re.search(r"LeaderId:\s+(\d+)", status)
+    assert leader is not None
+    assert re.search(rf'CurrentVoters:\s+\[\{{"id": {leader[1]},.*\}}\]', status), "itself alone"
+    features = kafka_tool(broker, "features", *at, "describe")
+    for feature, level in (("group.version", 1), ("transaction.version", 2)):
+        assert re.search(rf"Feature: {feature}\s.*FinalizedVersionLevel: {level}\s", features)
+
+
+def test_kafka_reassign_partitions_moves_to_where_they_are(
+    broker: Broker, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    topic = new_topic("tool-reassign", partitions=1)
+    cluster = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(topic, timeout=30)
+    [node] = cluster.brokers
+    wanted = {"topic": topic, "partition": 0, "replicas": [node]}
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"version": 1, "partitions": [wanted]}))
+    at = ("--bootstrap-server", "{}", "--reassignment-json-file", str(plan))
+    assert "Successfully started" in kafka_tool(broker, "reassign", *at, "--execute")
+    assert "is completed" in kafka_tool(broker, "reassign", *at, "--verify")
+
+
+def test_kafka_configs_keeps_credentials_and_shows_no_secret(broker: Broker) -> None:
+    user = ("--entity-type", "users", "--entity-name", f"tool-user-{os.getpid()}")
+    at = ("--bootstrap-server", "{}", *user)
+    secret = "SCRAM-SHA-512=[iterations=4096,password=secret]"
+    kafka_tool(broker, "configs", *at, "--alter", "--add-config", secret)
+    described = kafka_tool(broker, "configs", *at, "--describe")
+    assert "SCRAM-SHA-512=iterations=4096" in described
+    assert "secret" not in described
+    kafka_tool(broker, "configs", *at, "--alter", "--delete-config", "SCRAM-SHA-512")

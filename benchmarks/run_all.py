@@ -10,12 +10,14 @@ from benchmarks import (
     latency,
     produce_cpu,
     restart_time,
+    scrub_cpu,
     start_time,
     table,
 )
 
 QUESTIONS = (
     start_time, produce_cpu, fetch_cpu, latency, groups_cpu, flush_rate, restart_time, client_rates,
+    scrub_cpu,
 )  # fmt: skip
 
 if __name__ == "__main__":

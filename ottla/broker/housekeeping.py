@@ -1,5 +1,5 @@
-"""What a broker does now and then: checkpoints, retention, compaction, files that are due to go,
-producers that fell silent.
+"""What a broker does now and then: checkpoints, retention, compaction, the scrub, files that are
+due to go, producers that fell silent.
 
 Each round looks at everything in slices on the loop, and hands to a thread only calls that block
 in the kernel.
@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ottla.broker.cleaning import LogCleaner
 from ottla.broker.context import BrokerContext
 from ottla.broker.retention import apply_retention
+from ottla.broker.scrubbing import scrub_for_ever
 from ottla.log import recovery
 from ottla.log.checkpoints import Partition as PartitionKey
 from ottla.log.config import FOREVER_MS
@@ -61,6 +62,8 @@ class Housekeeping:
             loop.create_task(self._every(DELETIONS_SECONDS, self._delete)),
             loop.create_task(self._every(EXPIRY_SECONDS, self._expire_producers)),
         ]
+        if broker.config.ottla_log_scrub_bytes_per_second:
+            self.tasks.append(loop.create_task(self._scrub()))
         if broker.config.log_cleaner_enable:
             cleaner = LogCleaner(broker, storage, self._in_thread)
             self.tasks.append(loop.create_task(self._clean(cleaner)))
@@ -109,6 +112,12 @@ class Housekeeping:
                     self.broker.flusher.want(partition)
                 if count % PARTITIONS_PER_SLICE == 0:
                     await asyncio.sleep(0)
+
+    async def _scrub(self) -> None:
+        try:
+            await scrub_for_ever(self.broker, self.storage, self._in_thread)
+        except Exception:
+            log.exception("the scrub ended; the next start begins it again")
 
     async def _checkpoint(self) -> None:
         task: CheckpointTask = self.storage.begin_checkpoint(high_watermarks(self.broker.replicas))

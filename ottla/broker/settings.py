@@ -184,6 +184,14 @@ class BrokerSettings(Settings):
     log_retention_check_interval_ms: Long = setting(
         "log.retention.check.interval.ms", 300_000, at_least=1,
         help="How often segments that may go are looked for.")
+    ottla_log_scrub_bytes_per_second: Long = setting(
+        "ottla.log.scrub.bytes.per.second", 10_000_000, at_least=0,
+        help="Ottla's own. How fast sealed segments are read in the background to find damage; 0 is"
+        " off.")
+    ottla_log_scrub_interval_ms: Long = setting(
+        "ottla.log.scrub.interval.ms", days(1), at_least=1000,
+        help="Ottla's own. A segment is looked at again after so long, or later where there is more"
+        " than the rate gets through.")
     ottla_acks_all_flush: bool = setting(
         "ottla.acks.all.flush", True,
         help="Ottla's own. Whether acks=all waits for the disk while this broker is the only one in"

@@ -29,6 +29,19 @@ def truncate(PartitionLog log, int64_t offset):
         raise StorageFailed(log.offline) from error
 
 
+def end_before(PartitionLog log, damage):
+    """A sealed segment is not as it was written: take no more writes, read up to the fault.
+
+    The next start, which the note beside the segment sends there, does the same. Raises OSError
+    where the note cannot be written.
+    """
+    log.damage, log.readable_end = damage, damage.end_offset
+    log.offline = log.offline or str(damage)
+    log.disk.write_atomically(
+        damage.path.removesuffix(".log") + ".damaged",
+        f"{damage.position} {damage.reason}\n".encode())
+
+
 cdef cut_segments(PartitionLog log, int64_t offset):
     """Remove segments from `offset` on, and the end of the one that contains it."""
     cdef Segment segment

@@ -12,6 +12,9 @@ cdef class File:
 
     cdef int write_at(self, const uint8_t *data, Py_ssize_t size, int64_t position) except -1
     cdef Py_ssize_t read_at(self, uint8_t *into, Py_ssize_t size, int64_t position) except -1
+    # For who reads much and once: without the GIL, and nothing stays in the page cache for it.
+    cdef Py_ssize_t read_in_passing(
+        self, uint8_t *into, Py_ssize_t size, int64_t position) except -1
 
 
 cdef class DelegatingFile(File):

@@ -24,6 +24,7 @@ cdef extern from *:
     #include <fcntl.h>
     #include <unistd.h>
     #if defined(__linux__)
+    #include <sys/mman.h>
     #include <sys/syscall.h>
     #endif
 
@@ -42,6 +43,36 @@ cdef extern from *:
     #endif
     }
 
+    /* What is in the page cache already is somebody's and stays there; the rest leaves nothing. */
+    static ssize_t ottla_read_in_passing(int fd, void *into, size_t size, long long position) {
+        ssize_t done;
+    #if defined(__linux__)
+        enum { PAGES = 1024 };
+        unsigned char there[PAGES];
+        long page = sysconf(_SC_PAGESIZE);
+        long long first = position / page * page;
+        size_t count, at, from;
+        int known;
+        void *mapped;
+        if ((position - first + size + page - 1) / page > PAGES)
+            size = PAGES * page - (position - first);
+        count = (position - first + size + page - 1) / page;
+        mapped = mmap(NULL, count * page, PROT_READ, MAP_SHARED, fd, first);
+        known = mapped != MAP_FAILED && mincore(mapped, count * page, there) == 0;
+        if (mapped != MAP_FAILED) munmap(mapped, count * page);
+        posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);         /* nothing is read ahead */
+    #endif
+        done = pread(fd, into, size, position);
+    #if defined(__linux__)
+        for (at = 0; known && done > 0 && at < count; at = from + 1) {
+            for (from = at; from < count && !(there[from] & 1); from++) {}
+            if (from > at)
+                posix_fadvise(fd, first + at * page, (from - at) * page, POSIX_FADV_DONTNEED);
+        }
+    #endif
+        return done;
+    }
+
     /* Reserves space behind the end without changing the size, so that a scan never meets zeros. */
     static int ottla_reserve(int fd, long long size) {
     #if defined(__linux__)
@@ -53,6 +84,7 @@ cdef extern from *:
     }
     """
     int ottla_sync(int fd) nogil
+    Py_ssize_t ottla_read_in_passing(int fd, void *into, size_t size, long long position) nogil
     int ottla_sync_file_system(int fd) nogil
     int ottla_reserve(int fd, long long size) nogil
 
@@ -103,6 +135,23 @@ cdef class File:
             total += done
         return total
 
+    cdef Py_ssize_t read_in_passing(
+        self, uint8_t *into, Py_ssize_t size, int64_t position
+    ) except -1:
+        cdef Py_ssize_t done, total = 0
+        cdef int code = 0
+        while total < size:
+            with nogil:
+                done = ottla_read_in_passing(self.fd, into + total, size - total, position + total)
+                if done < 0:
+                    code = errno
+            if done < 0 and code != EINTR:
+                raise OSError(code, os.strerror(code), self.path)
+            if done == 0:
+                break
+            total += max(done, 0)
+        return total
+
     def pwrite(self, data, position):
         """Write all of `data` at `position`."""
         cdef const uint8_t[::1] view = data
@@ -126,6 +175,11 @@ cdef class File:
             code = sync_descriptor(self.fd)
         if code:
             raise OSError(code, os.strerror(code), self.path)
+
+    def evict(self):
+        """Let the next read come from the medium, as far as the page cache lets go of the file."""
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def truncate(self, size):
         """Cut the file to `size` bytes."""
@@ -157,6 +211,15 @@ cdef class DelegatingFile(File):
         for at in range(len(data)):
             into[at] = source[at]
         return len(data)
+
+
+    cdef Py_ssize_t read_in_passing(
+        self, uint8_t *into, Py_ssize_t size, int64_t position
+    ) except -1:
+        return self.read_at(into, size, position)
+
+    def evict(self):
+        pass
 
 
 class Disk:

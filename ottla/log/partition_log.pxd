@@ -33,7 +33,8 @@ cdef class PartitionLog:
     cdef readonly bint duplicate                # whether the last append was a repetition
     cdef readonly str offline                   # why it takes no writes, None while it does
     cdef public object on_failure               # called with the reason once the log goes offline
-    cdef readonly object damage                 # what recovery found, None if nothing
+    cdef readonly object damage                 # what recovery or a scrub found, None if nothing
+    cdef int64_t readable_end                   # damage begins there; far away without
     cdef readonly int64_t flush_messages        # offsets that may be without a flush
     cdef readonly int64_t flushed_ms            # when the last flush ended, or the log was opened
     cdef readonly list segments                 # of Segment, ascending

@@ -51,6 +51,7 @@ cdef class PartitionLog:
         self.latest_epoch = self.epochs.latest
         self.active = self.segments[-1] if self.segments else None
         self.unsynced, self.unsynced_directories, self.flushes = [], set(), []
+        self.readable_end = OFFSET_MAX
         if self.damage is not None and self.damage.permanent:
             self.offline = str(self.damage)
         # What recovery made anew is not on the medium yet.
@@ -304,7 +305,7 @@ cdef class PartitionLog:
         """Up to `size_max` bytes of one segment, from the batch with `offset`, below `upto_offset`.
 
         The first batch is whole: with `at_least_one` however large it is, else if it fits.
-        Raises OffsetOutOfRange.
+        Raises OffsetOutOfRange; StorageFailed behind damage that was found while the log was open.
         """
         cdef LogSlice slice = LogSlice.__new__(LogSlice)
         cdef Segment segment
@@ -317,6 +318,10 @@ cdef class PartitionLog:
         slice.first_offset = offset
         if upto_offset > self.log_end_offset:
             upto_offset = self.log_end_offset
+        if upto_offset > self.readable_end:
+            if offset >= self.readable_end:
+                raise StorageFailed(self.offline)
+            upto_offset = self.readable_end
         if offset >= upto_offset:
             return slice
         number = max(self.segment_number(offset), 0)

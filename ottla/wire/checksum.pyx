@@ -16,10 +16,14 @@ cdef extern from "checksum.h":
 cdef bint has_hardware = ottla_crc_prepare() != 0
 
 
-cdef uint32_t crc32c(const uint8_t *data, size_t size) noexcept nogil:
+cdef uint32_t crc32c_part(uint32_t state, const uint8_t *data, size_t size) noexcept nogil:
     if has_hardware:
-        return ottla_crc32c_hardware(0xffffffff, data, size) ^ <uint32_t>0xffffffff
-    return ottla_crc32c_table(0xffffffff, data, size) ^ <uint32_t>0xffffffff
+        return ottla_crc32c_hardware(state, data, size)
+    return ottla_crc32c_table(state, data, size)
+
+
+cdef uint32_t crc32c(const uint8_t *data, size_t size) noexcept nogil:
+    return crc32c_part(<uint32_t>0xffffffff, data, size) ^ <uint32_t>0xffffffff
 
 
 cdef uint32_t crc32(const uint8_t *data, size_t size) noexcept nogil:

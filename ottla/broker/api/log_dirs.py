@@ -50,7 +50,9 @@ def _described(
             name=name,
             partitions=[
                 DescribeLogDirsResponse.Result.Topic.Partition(
-                    partition_index=partition.index, partition_size=partition.log.size_bytes
+                    partition_index=partition.index,
+                    partition_size=partition.log.size_bytes,
+                    offset_lag=_unreadable(partition),
                 )
                 for partition in partitions
             ],
@@ -58,6 +60,16 @@ def _described(
         for name, partitions in topics.items()
     ]
     return result
+
+
+def _unreadable(partition: Partition) -> int:
+    """Offsets that clients do not get because the log is damaged before them; mostly 0.
+
+    Kafka's field says how far a replica is behind what it should serve. Where a restart found the
+    damage, the log ends there.
+    """
+    damage = partition.log.damage
+    return 0 if damage is None else max(0, partition.log.log_end_offset - damage.end_offset)
 
 
 def _space(path: str) -> tuple[int, int]:

@@ -1,0 +1,32 @@
+# Checks one sealed segment from end to end, a slice at a time, in a fixed amount of memory.
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+
+from ottla.log.disk cimport File
+from ottla.wire.batch cimport HEADER_SIZE
+
+
+cdef class SegmentScrub:
+    cdef readonly File file
+    cdef readonly int64_t size          # bytes that are to be checked
+    cdef readonly int64_t position      # bytes that were read
+    cdef readonly str problem           # what is wrong, None so far
+    cdef readonly int64_t fault_position, fault_offset      # where; the log is right before it
+    cdef readonly int64_t end_offset    # behind the last batch that was found right
+    cdef int64_t next_base              # where the next segment begins, -1 where gaps are allowed
+    cdef int32_t epoch
+    cdef bint jumped, epoch_began       # the last batch left out offsets; began an epoch
+    cdef int64_t jump_position, jump_offset                 # what was before that
+    cdef int32_t jump_epoch
+    cdef int64_t batch_position         # where the current batch begins
+    cdef uint8_t[HEADER_SIZE] header
+    cdef Py_ssize_t header_filled
+    cdef int64_t left                   # bytes of the current batch behind its header
+    cdef uint32_t crc                   # over the bytes so far
+    cdef uint8_t *buffer
+    cdef Py_ssize_t room, buffered, expected
+
+    cdef str problem_of_header(self)
+    cdef bint blame_the_last(self, bint fits_without) noexcept
+    cdef int end_batch(self) except -1
+    cdef int found(self, str problem, int64_t position, int64_t offset) except -1

@@ -1,0 +1,144 @@
+"""Checks one sealed segment: every checksum, and that batches follow each other.
+
+`read` gets the next slice, in a thread; `check` looks at it, on the loop, for a fraction of a
+millisecond. A batch may be larger than a slice: its checksum grows with the slices, so that memory
+is bounded whatever a length field says.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from ottla.log.disk cimport File
+from ottla.wire cimport batch as fields
+from ottla.wire.checksum cimport CRC32C_START, crc32c_part
+
+
+cdef class SegmentScrub:
+    """One pass over the first `size` bytes of a segment that begins with `base_offset`.
+
+    `next_base` is where the next segment begins, or -1 where a gap before it means nothing.
+    """
+
+    def __init__(self, File file, int64_t size, int64_t base_offset, int64_t next_base=-1,
+                 Py_ssize_t slice_bytes=1 << 20):
+        self.file, self.size, self.next_base = file, size, next_base
+        self.end_offset, self.epoch = base_offset, -1
+        self.room = slice_bytes
+        self.buffer = <uint8_t *>malloc(slice_bytes)
+        if self.buffer is NULL:
+            raise MemoryError(f"no {slice_bytes} bytes to check {file.path}")
+
+    def __dealloc__(self):
+        free(self.buffer)
+
+    @property
+    def done(self):
+        """Whether the end was reached, or something is wrong."""
+        return self.problem is not None or self.position >= self.size
+
+    def read(self):
+        """Get the next slice; in any thread. Raises OSError."""
+        self.expected = min(<int64_t>self.room, self.size - self.position)
+        self.buffered = self.file.read_in_passing(self.buffer, self.expected, self.position)
+
+    def check(self):
+        """Look at the slice that was read."""
+        cdef const uint8_t *at = self.buffer
+        cdef const uint8_t *end = at + self.buffered
+        cdef Py_ssize_t part
+        cdef str problem
+        while at < end:
+            if self.header_filled < fields.HEADER_SIZE:
+                part = min(fields.HEADER_SIZE - self.header_filled, end - at)
+                memcpy(self.header + self.header_filled, at, part)
+                self.header_filled += part
+                at += part
+                if self.header_filled < fields.HEADER_SIZE:
+                    break
+                problem = self.problem_of_header()
+                if problem is not None:
+                    return self.found(problem, self.batch_position, self.end_offset)
+                self.left = fields.total_size(self.header) - fields.HEADER_SIZE
+                self.crc = crc32c_part(
+                    CRC32C_START, self.header + fields.ATTRIBUTES_AT,
+                    fields.HEADER_SIZE - fields.ATTRIBUTES_AT)
+            part = min(self.left, <int64_t>(end - at))
+            self.crc = crc32c_part(self.crc, at, part)
+            self.left -= part
+            at += part
+            if self.left == 0 and self.end_batch():
+                return
+        self.position += self.buffered
+        if self.buffered < self.expected:
+            self.found(f"the file ends at {self.position}, {self.size} bytes are due",
+                       self.batch_position, self.end_offset)
+        elif self.position == self.size:
+            if self.header_filled:
+                self.found("the last batch is cut off", self.batch_position, self.end_offset)
+            elif self.next_base >= 0 and self.next_base != self.end_offset:
+                problem = (f"it ends at offset {self.end_offset},"
+                           f" the next begins at {self.next_base}")
+                if not self.blame_the_last(
+                        self.jumped and self.end_offset > self.next_base >= self.jump_offset):
+                    self.batch_position = self.size
+                self.found(problem,
+                           self.batch_position, self.end_offset)
+
+    cdef str problem_of_header(self):
+        """What is wrong with the header of the batch that begins at `batch_position`."""
+        cdef const uint8_t *batch = self.header
+        cdef int64_t size = fields.total_size(batch)
+        cdef int32_t delta = fields.last_offset_delta(batch), count = fields.record_count(batch)
+        if fields.magic(batch) != 2:
+            return f"magic is {fields.magic(batch)}, not 2"
+        if size < fields.HEADER_SIZE or size > self.size - self.batch_position:
+            return f"the batch says that it takes {size} bytes"
+        if delta < 0 or count < 0 or count > <int64_t>delta + 1:
+            return f"{count} records and a last offset delta of {delta}"
+        if fields.leader_epoch(batch) < self.epoch:
+            self.blame_the_last(
+                self.epoch_began and fields.leader_epoch(batch) >= self.jump_epoch)
+            return f"leader epoch {fields.leader_epoch(batch)} comes behind {self.epoch}"
+        if fields.base_offset(batch) < self.end_offset:
+            problem = f"base offset {fields.base_offset(batch)} comes behind {self.end_offset - 1}"
+            self.blame_the_last(self.jumped and fields.base_offset(batch) >= self.jump_offset)
+            return problem
+        return None
+
+    cdef bint blame_the_last(self, bint fits_without) noexcept:
+        """No checksum covers base offset and epoch: what follows says that the last ones are wrong.
+
+        So it is where they jumped forward and what follows fits to what was before the jump.
+        """
+        if not fits_without:
+            return False
+        self.batch_position, self.end_offset = self.jump_position, self.jump_offset
+        self.epoch = self.jump_epoch
+        return True
+
+    cdef int end_batch(self) except -1:
+        """The current batch is whole; 1 where its checksum is wrong."""
+        if self.crc ^ <uint32_t>0xffffffff != fields.crc(self.header):
+            self.found("the checksum does not fit the bytes", self.batch_position, self.end_offset)
+            return 1
+        self.jumped = fields.base_offset(self.header) > self.end_offset
+        self.epoch_began = fields.leader_epoch(self.header) > self.epoch
+        self.jump_position, self.jump_offset = self.batch_position, self.end_offset
+        self.jump_epoch = self.epoch
+        self.batch_position += fields.total_size(self.header)
+        self.end_offset = fields.last_offset(self.header) + 1
+        self.epoch = fields.leader_epoch(self.header)
+        self.header_filled = 0
+        return 0
+
+    cdef int found(self, str problem, int64_t position, int64_t offset) except -1:
+        self.problem, self.fault_position, self.fault_offset = problem, position, offset
+        return 0
+
+    def look_again(self):
+        """Go back to the batch that looked wrong: a fault counts when it is read twice."""
+        self.position = min(self.batch_position, self.size)
+        self.problem, self.header_filled, self.left = None, 0, 0
+        self.jumped = self.epoch_began = False
+        self.buffered = self.expected = 0

@@ -8,6 +8,7 @@ import sys
 from importlib import import_module
 
 ACTIONS = {
+    "verify": ("ottla.tools.verify", "check whether log directories are sound"),
     "dump": ("ottla.tools.dump", "print segments, indexes, snapshots and checkpoints"),
 }
 

@@ -1,0 +1,168 @@
+"""A log directory: whose it is, its checkpoints, and every partition in it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from ottla.log.checkpoints import (
+    CLEANED,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    Partition,
+    decode_offsets,
+    decode_properties,
+)
+from ottla.tools.check_partition import Checked, Known, check_partition
+from ottla.tools.dump_small import read_small
+from ottla.tools.findings import Finding, Report
+
+COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+CHECKPOINTS = (RECOVERY_POINTS, LOG_STARTS, CLEANED, HIGH_WATERMARKS)
+
+
+class DirectoryLocked(Exception):
+    """A broker uses the directory."""
+
+
+@dataclass(slots=True)
+class LogDirectoryCheck:
+    """What was read of a log directory."""
+
+    path: str
+    properties: dict[str, str] = field(default_factory=dict)
+    offsets: dict[str, dict[Partition, int]] = field(default_factory=dict)
+    partitions: dict[Partition, Checked] = field(default_factory=dict)
+
+
+@contextmanager
+def held(path: str) -> Iterator[None]:
+    """Keep brokers from starting on a directory meanwhile. Raises DirectoryLocked.
+
+    Ottla locks with flock, Java with POSIX locks. A directory without a lock file is nobody's.
+    """
+    lock = os.path.join(path, ".lock")
+    try:
+        fd = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield
+        return
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as error:
+            raise DirectoryLocked(f"{path} is in use by a broker, which holds {lock}") from error
+        yield
+    finally:
+        os.close(fd)
+
+
+def partitions_in(path: str) -> dict[Partition, str]:
+    """The partitions that have a directory here."""
+    found: dict[Partition, str] = {}
+    for name in sorted(os.listdir(path)):
+        topic, dash, number = name.rpartition("-")
+        whole = os.path.join(path, name)
+        if dash and topic and number.isdecimal() and os.path.isdir(whole):
+            found[topic, int(number)] = whole
+    return found
+
+
+def bytes_in(path: str) -> int:
+    """The size of a partition's segments."""
+    return sum(
+        entry.stat().st_size for entry in os.scandir(path) if entry.name.endswith(".log")
+    )
+
+
+def read_directory(path: str, report: Report) -> LogDirectoryCheck:
+    """The small files of a log directory."""
+    found = LogDirectoryCheck(path)
+    try:
+        found.properties = decode_properties(read_small(f"{path}/meta.properties"))
+        missing = {"cluster.id", "version"} - found.properties.keys()
+        if missing or not ({"node.id", "broker.id"} & found.properties.keys()):
+            raise ValueError("version, cluster.id and node.id have to be in it")
+    except FileNotFoundError:
+        report.add(
+            Finding(
+                f"{path}/meta.properties", "it is missing: nobody knows whose directory this is",
+                "the next start makes it its own; bring it back from a copy to be sure", note=True,
+            )
+        )
+    except (UnicodeDecodeError, ValueError) as error:
+        report.add(
+            Finding(
+                f"{path}/meta.properties", f"it is damaged: {error}",
+                "bring it back from a copy or another log directory, without its directory.id",
+            )
+        )
+    for name in CHECKPOINTS:
+        found.offsets[name] = {}
+        try:
+            found.offsets[name] = decode_offsets(read_small(f"{path}/{name}"))
+        except FileNotFoundError:
+            pass
+        except ValueError as error:
+            report.add(
+                Finding(
+                    f"{path}/{name}", f"it is damaged: {error}",
+                    "delete it: logs are then recovered from their beginning, and begin with their"
+                    " first segment",
+                )
+            )
+    return found
+
+
+def known_of(directory: LogDirectoryCheck, key: Partition, online: bool) -> Known:
+    """What the checkpoints know of a partition."""
+    return Known(
+        directory.offsets[RECOVERY_POINTS].get(key),
+        directory.offsets[LOG_STARTS].get(key),
+        key in directory.offsets[CLEANED] or key[0] in COMPACTED,
+        online,
+    )
+
+
+def check_directory(
+    path: str, wanted: set[str], online: bool, deep: bool, report: Report
+) -> LogDirectoryCheck:
+    """Check a log directory; `wanted` names partitions, or is empty for all. Raises OSError."""
+    directory = read_directory(path, report)
+    for key, place in partitions_in(path).items():
+        name = f"{key[0]}-{key[1]}"
+        if (wanted and name not in wanted) or name == "__cluster_metadata-0":
+            continue
+        try:
+            checked = check_partition(place, known_of(directory, key, online), deep, report)
+        except FileNotFoundError:
+            if online:
+                continue            # its topic was deleted meanwhile
+            raise
+        directory.partitions[key] = checked
+        if not online:
+            compare_checkpoints(directory, key, checked, report)
+    return directory
+
+
+def compare_checkpoints(
+    directory: LogDirectoryCheck, key: Partition, checked: Checked, report: Report
+) -> None:
+    """No checkpoint lies beyond a log that is sound otherwise."""
+    if not checked.sound:
+        return
+    for name in CHECKPOINTS:
+        offset = directory.offsets[name].get(key)
+        if offset is None or offset <= checked.end_offset:
+            continue
+        what = f"{key[0]}-{key[1]} is at {offset} there, its log ends at {checked.end_offset}"
+        advice = "the end of the log may be lost: compare with a copy"
+        if name == LOG_STARTS:
+            advice = "a deleted beginning came back, or the log was lost: the next start begins it"
+            advice += f" anew at {offset}"
+        report.add(Finding(f"{directory.path}/{name}", what, advice))

@@ -1,0 +1,234 @@
+"""One partition's directory: its segments one after the other, and the small files beside them."""
+
+from __future__ import annotations
+
+import os
+import re
+from base64 import urlsafe_b64decode
+from dataclasses import dataclass
+
+from ottla.log.epochs import LeaderEpochs
+from ottla.log.producers import Producers
+from ottla.log.snapshots import decode
+from ottla.tools.check_segment import SegmentCheck
+from ottla.tools.dump_small import read_small
+from ottla.tools.findings import REBUILD, RESTORE, Finding, Report, size_text
+
+SEGMENT = re.compile(r"(\d{20})\.log")
+SNAPSHOT = re.compile(r"(\d{20})\.snapshot")
+CHANGES = (".cleaned", ".swap", ".tmp")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the directory around a partition knows of it, None where nothing is."""
+
+    recovery_point: int | None = None
+    log_start: int | None = None
+    cleaned: bool = False
+    online: bool = False
+    """A broker may have it open: only what is sealed and on the medium is to be looked at."""
+
+
+@dataclass(slots=True)
+class Checked:
+    """What was found to be in a partition."""
+
+    start_offset: int
+    end_offset: int
+    size: int
+    topic_id: bytes | None
+    sound: bool
+
+
+def check_partition(path: str, known: Known, deep: bool, report: Report) -> Checked:
+    """Check everything in a partition's directory. Raises OSError."""
+    errors = report.errors
+    names = sorted(os.listdir(path))
+    bases = [int(found[1]) for name in names if (found := SEGMENT.fullmatch(name))]
+    check = PartitionCheck(path, names, bases, known, deep, report)
+    check.look_at_names()
+    topic_id = check.read_topic_id()
+    check.read_epochs()
+    check.segments()
+    checked = Checked(
+        max(bases[0] if bases else 0, known.log_start or 0),
+        check.end_offset, check.size, topic_id, report.errors == errors,
+    )  # fmt: skip
+    if checked.sound:
+        report.say(
+            f"{path}: {len(bases)} segments, {check.batches} batches, offsets "
+            f"{checked.start_offset} to {checked.end_offset}, {size_text(check.size)}: sound"
+        )
+    return checked
+
+
+class PartitionCheck:
+    """The check of one partition."""
+
+    def __init__(
+        self,
+        path: str,
+        names: list[str],
+        bases: list[int],
+        known: Known,
+        deep: bool,
+        report: Report,
+    ) -> None:
+        self.path, self.names, self.bases, self.known = path, names, bases, known
+        self.deep, self.report = deep, report
+        self.epochs: LeaderEpochs | None = None
+        self.end_offset = known.log_start or 0
+        self.size = self.batches = 0
+
+    def add(self, name: str, what: str, advice: str, note: bool = False) -> None:
+        """Report something about a file of this partition."""
+        self.report.add(Finding(f"{self.path}/{name}", what, advice, note=note))
+
+    def look_at_names(self) -> None:
+        """Files that say that something happened here."""
+        for name in self.names:
+            if name.endswith(".quarantine"):
+                size = os.stat(f"{self.path}/{name}").st_size
+                self.add(
+                    name, f"a start found a hole in the log and put {size} bytes aside",
+                    "see what is in it (copy it to a name ….log for `ottla log dump`), send again"
+                    " what is missing, then move it away",
+                )  # fmt: skip
+            elif name.endswith(".damaged"):
+                self.add(
+                    name, "the segment of this name was found damaged; the log takes no writes",
+                    RESTORE + "; then start the broker, which removes this note",
+                )  # fmt: skip
+            elif name.endswith(CHANGES):
+                self.add(
+                    name, "left over from a change that was under way",
+                    "nothing to do: the next start finishes or removes it", note=True,
+                )  # fmt: skip
+
+    def read_topic_id(self) -> bytes | None:
+        """The topic's id from `partition.metadata`."""
+        try:
+            lines = read_small(f"{self.path}/partition.metadata").decode().splitlines()
+            fields = dict(line.split(": ", 1) for line in lines if line)
+            topic_id = urlsafe_b64decode(fields["topic_id"].strip() + "==")
+            if len(topic_id) != 16 or fields["version"].strip() != "0":
+                raise ValueError
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError):
+            self.add(
+                "partition.metadata", "it does not say `version: 0` and a topic's id",
+                "write both lines anew; `kafka-topics --describe` tells the id",
+            )  # fmt: skip
+            return None
+        return topic_id
+
+    def read_epochs(self) -> None:
+        """`leader-epoch-checkpoint`, which ascends in both columns."""
+        name = "leader-epoch-checkpoint"
+        try:
+            data = read_small(f"{self.path}/{name}")
+            self.epochs = LeaderEpochs.decode(data)
+            rows = [tuple(map(int, line.split())) for line in data.decode().split("\n")[2:] if line]
+            if rows != self.epochs.entries:
+                self.add(name, "its leader epochs do not ascend", REBUILD)
+        except FileNotFoundError:
+            if self.bases and not self.known.online:
+                self.add(name, "it is missing", REBUILD, note=True)
+        except (ValueError, IndexError) as error:
+            self.add(name, f"it cannot be read: {error}", REBUILD)
+
+    def snapshot(self, offset: int) -> Producers | None:
+        """The producers at an offset by their snapshot, None where there is none to be had."""
+        name = f"{offset:020d}.snapshot"
+        if name not in self.names:
+            return None
+        try:
+            return decode(read_small(f"{self.path}/{name}"))
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            self.add(name, str(error), REBUILD)
+            return None
+
+    def segments(self) -> None:
+        """Every segment, or with a broker at work every one that is sealed and on the medium."""
+        start = self.bases[0] if self.bases else 0
+        producers = self.snapshot(start) or Producers()
+        self.end_offset = start
+        for number, base in enumerate(self.bases):
+            following = self.bases[number + 1] if number + 1 < len(self.bases) else None
+            if self.known.online:
+                point = self.known.recovery_point or 0
+                if following is None or following > point:
+                    return
+            if number:
+                self.compare_snapshot(base, producers)
+            try:
+                self.segment(base, following, producers)
+            except FileNotFoundError:
+                if not self.known.online:
+                    raise
+        if not self.known.online:
+            self.compare_snapshot(self.end_offset, producers)
+
+    def segment(self, base: int, following: int | None, producers: Producers) -> None:
+        """One segment, and how the next one follows."""
+        path = f"{self.path}/{base:020d}.log"
+        size = os.stat(path).st_size
+        self.size += size
+        check = SegmentCheck(
+            path, base, size, producers, self.epochs, self.known.cleaned, self.deep, self.report
+        )
+        sound = check.run()
+        self.end_offset = check.end_offset
+        self.batches += check.batches
+        if not sound:
+            self.judge(check, following is None)
+            return
+        gaps = self.known.cleaned or size == 0
+        if following is None or check.end_offset == following:
+            return
+        if check.end_offset > following or not gaps:
+            check.tell(
+                f"it ends at offset {check.end_offset}, the next segment begins at {following}",
+                size,
+            )
+
+    def judge(self, check: SegmentCheck, last: bool) -> None:
+        """A fault: a torn end, which the next start cuts, or damage."""
+        assert check.fault is not None
+        position, what = check.fault
+        behind = check.valid_behind()
+        point = self.known.recovery_point
+        if last and behind is None and (point is None or check.end_offset >= point):
+            check.tell(
+                f"{check.size - position} bytes at the end are no whole batch: {what}", position,
+                "a write that was not finished, never acknowledged: the next start cuts it",
+                note=True,
+            )  # fmt: skip
+            return
+        advice = RESTORE
+        if behind is not None:
+            advice += f". Whole batches go on at byte {behind}"
+        check.tell(what, position, advice)
+
+    def compare_snapshot(self, offset: int, producers: Producers) -> None:
+        """A snapshot at this offset says of each producer what the log says."""
+        found = self.snapshot(offset)
+        if found is None or self.known.cleaned:
+            return
+        for state in found.values():
+            mine = producers.get(state.producer_id)
+            if mine is None or mine.epoch != state.epoch or not mine.kept or not state.kept:
+                continue
+            if (mine.last_sequence, mine.last_offset) != (state.last_sequence, state.last_offset):
+                self.add(
+                    f"{offset:020d}.snapshot",
+                    f"producer {state.producer_id} is at sequence {state.last_sequence}, offset "
+                    f"{state.last_offset} there; by the log at {mine.last_sequence}, "
+                    f"{mine.last_offset}",
+                    REBUILD,
+                )
+                return

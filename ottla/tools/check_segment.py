@@ -1,0 +1,259 @@
+"""One segment, batch by batch: what a reader relies on, and what the small files beside it say.
+
+Memory is bounded: a batch, the index files of one segment, and what is known of each producer.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from ottla.log.disk import File
+from ottla.log.epochs import LeaderEpochs
+from ottla.log.producers import Producers
+from ottla.log.scan import BatchScan, find_valid_batch
+from ottla.log.transaction_index import ENTRY as TRANSACTION
+from ottla.tools.dump_indexes import OFFSET_ENTRY, TIME_ENTRY, read_entries, used
+from ottla.tools.findings import REBUILD, RESTORE, Finding, Report
+from ottla.wire.batch import BatchView
+from ottla.wire.errors import ProtocolError
+
+SEQUENCE_MAX = 2**31 - 1
+FORGOTTEN_MS = 86_400_000
+"""A producer that is silent for so long may have been forgotten, and begins anew (Kafka's default).
+"""
+
+
+def open_to_read(path: str) -> File:
+    """A file that is not going to be written to. Raises OSError."""
+    return File(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
+
+
+class SegmentCheck:
+    """Checks one segment; `end_offset` is behind its last good batch afterwards."""
+
+    def __init__(
+        self,
+        path: str,
+        base_offset: int,
+        size: int,
+        producers: Producers,
+        epochs: LeaderEpochs | None,
+        cleaned: bool,
+        deep: bool,
+        report: Report,
+    ) -> None:
+        self.path, self.base_offset, self.size = path, base_offset, size
+        self.producers, self.epochs = producers, epochs
+        self.cleaned, self.deep, self.report = cleaned, deep, report
+        self.end_offset, self.epoch, self.batches = base_offset, -1, 0
+        self.max_timestamp = -1
+        self.aborted: list[tuple[int, int, int]] = []
+        self.fault: tuple[int, str] | None = None
+
+    def tell(self, what: str, position: int, advice: str = RESTORE, note: bool = False) -> None:
+        """Report something about the batch at `position`."""
+        self.report.add(Finding(self.path, what, advice, position, self.end_offset, note))
+
+    def run(self) -> bool:
+        """Whether every batch is sound; `fault` says where the first is that is not."""
+        file = open_to_read(self.path)
+        try:
+            scan = BatchScan(file, 0, self.size)
+            offsets = IndexWalk(self.path, ".index", self.base_offset, self.report)
+            times = IndexWalk(self.path, ".timeindex", self.base_offset, self.report)
+            while self.fault is None and (data := scan.batch()) is not None:
+                self.check_batch(data, scan.position)
+                if self.fault is None:
+                    offsets.at_batch(scan.position, self.end_offset - 1)
+                    times.at_time(self.max_timestamp, self.end_offset - 1)
+                self.report.moved(len(data))
+            if self.fault is None and scan.problem is not None:
+                self.fault = scan.position, scan.problem
+            if self.fault is None:
+                offsets.end()
+                times.end()
+                self.check_transactions()
+            return self.fault is None
+        finally:
+            file.close()
+
+    def valid_behind(self) -> int | None:
+        """Where the next whole batch begins behind the fault, None if there is none."""
+        assert self.fault is not None
+        file = open_to_read(self.path)
+        try:
+            return find_valid_batch(file, self.fault[0] + 1, self.size, self.end_offset)
+        finally:
+            file.close()
+
+    def check_batch(self, data: bytes, position: int) -> None:
+        """Look at one batch; a reader could not go on behind one that is a fault."""
+        batch = BatchView(data)
+        if not batch.crc_holds():
+            self.fault = position, "the checksum does not fit the bytes"
+        elif batch.base_offset < self.end_offset:
+            self.fault = (
+                position,
+                f"base offset is {batch.base_offset}, {self.end_offset} or more is due",
+            )
+        elif batch.last_offset_delta < 0 or not 0 <= batch.record_count <= (
+            batch.last_offset_delta + 1
+        ):
+            self.fault = (
+                position,
+                f"{batch.record_count} records and a last offset delta of "
+                f"{batch.last_offset_delta}",
+            )
+        elif batch.leader_epoch < self.epoch:
+            self.fault = position, f"leader epoch {batch.leader_epoch} comes behind {self.epoch}"
+        if self.fault is None:
+            self.check_contents(batch, data, position)
+
+    def check_contents(self, batch: BatchView, data: bytes, position: int) -> None:
+        """What a good batch says beside what came before it."""
+        if batch.base_offset > self.end_offset and not self.cleaned and self.batches:
+            self.tell(
+                f"offsets {self.end_offset} to {batch.base_offset - 1} are missing before it",
+                position, "only compaction leaves gaps, and this log was never compacted",
+            )  # fmt: skip
+        self.batches += 1
+        if self.epochs is not None and self.epochs.entries:
+            known = self.epochs.of_offset(batch.base_offset)
+            if known not in (batch.leader_epoch, -1):
+                self.tell(
+                    f"it is of leader epoch {batch.leader_epoch}, leader-epoch-checkpoint says "
+                    f"{known}", position,
+                    "stop the broker and delete leader-epoch-checkpoint: the next start makes it"
+                    " anew",
+                )  # fmt: skip
+        if batch.producer_id >= 0:
+            if not self.cleaned:
+                self.check_sequence(batch, position)
+            ended = self.producers.replay(data)
+            if ended is not None:
+                self.aborted.append(ended[:3])
+        if self.deep:
+            self.check_records(batch, position)
+        self.epoch, self.end_offset = batch.leader_epoch, batch.last_offset + 1
+        self.max_timestamp = batch.max_timestamp
+
+    def check_sequence(self, batch: BatchView, position: int) -> None:
+        """An idempotent producer's batches follow each other."""
+        state = self.producers.get(batch.producer_id)
+        if state is None or batch.control or batch.base_sequence < 0:
+            return
+        if batch.max_timestamp - state.last_timestamp >= FORGOTTEN_MS or state.epoch < 0:
+            return
+        due = 0
+        if state.epoch == batch.producer_epoch and state.kept:
+            due = 0 if state.last_sequence == SEQUENCE_MAX else state.last_sequence + 1
+        if batch.producer_epoch < state.epoch or batch.base_sequence != due:
+            self.tell(
+                f"producer {batch.producer_id} goes on with epoch {batch.producer_epoch}, sequence "
+                f"{batch.base_sequence}; epoch {state.epoch}, sequence {due} was due",
+                position, "records may be missing or there twice; compare with what was sent",
+            )  # fmt: skip
+
+    def check_records(self, batch: BatchView, position: int) -> None:
+        """What is inside a batch, unpacked."""
+        try:
+            records = batch.records()
+        except ProtocolError as error:
+            self.tell(f"its records cannot be read: {error}", position)
+            return
+        newest = max((record.timestamp for record in records), default=-1)
+        if records and batch.timestamp_type == 0 and newest != batch.max_timestamp:
+            self.tell(
+                f"its newest record is of {newest}, its header says {batch.max_timestamp}",
+                position, "searches by time may miss it; nothing else suffers", note=True,
+            )  # fmt: skip
+
+    def check_transactions(self) -> None:
+        """Aborted transactions of the log are in the index, or their records look committed."""
+        path = self.path.removesuffix(".log") + ".txnindex"
+        try:
+            with open(path, "rb") as file:
+                data = file.read()
+        except FileNotFoundError:
+            data = b""
+        whole = len(data) // TRANSACTION.size * TRANSACTION.size
+        listed = {entry[1:4] for entry in TRANSACTION.iter_unpack(data[:whole])}
+        if whole < len(data):
+            self.report.add(Finding(path, "it ends with half an entry", REBUILD))
+        for producer_id, first, last in self.aborted:
+            if (producer_id, first, last) not in listed:
+                self.report.add(
+                    Finding(
+                        path,
+                        f"the transaction of producer {producer_id}, offsets {first} to {last}, was"
+                        " aborted and is not listed: its records look committed",
+                        "remove the clean-shutdown marker and the recovery point of this partition:"
+                        " the next start makes the index anew",
+                        offset=first,
+                    )
+                )
+
+
+class IndexWalk:
+    """Entries of one index, compared with the batches as they pass."""
+
+    def __init__(self, segment: str, suffix: str, base_offset: int, report: Report) -> None:
+        self.path = segment.removesuffix(".log") + suffix
+        self.base_offset, self.report = base_offset, report
+        form = OFFSET_ENTRY if suffix == ".index" else TIME_ENTRY
+        self.offset_at = 0 if suffix == ".index" else 1
+        self.wrong: str | None = None
+        self.number = 0
+        try:
+            entries = read_entries(self.path, form)
+            size = os.stat(self.path).st_size
+        except FileNotFoundError:
+            entries, size = [], 0
+            self.wrong = "it is missing"
+        if size % form.size:
+            self.wrong = f"it has {size} bytes, no multiple of {form.size}"
+        self.entries = self.ascending(entries)
+        self.next = next(self.entries, None)
+
+    def ascending(self, entries: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        """The entries that are in use; a step back is noted."""
+        before = (-1, -1)
+        for number, entry in enumerate(used(entries, self.offset_at)):
+            if number == 0 and entry == (0, 0):
+                return                          # room that Kafka took in advance
+            if entry[0] < before[0] or entry[1] < before[1]:
+                self.wrong = self.wrong or f"entry {number} is {entry}, behind {before}"
+                return
+            before = entry
+            yield entry
+
+    def at_batch(self, position: int, last_offset: int) -> None:
+        """The next batch of an offset index: an entry for this position has its last offset."""
+        while self.next is not None and self.next[1] <= position:
+            if self.next != (last_offset - self.base_offset, position):
+                offset = self.base_offset + self.next[0]
+                self.wrong = self.wrong or (
+                    f"it says that a batch at byte {self.next[1]} ends with offset {offset}; the"
+                    f" one at byte {position} ends with {last_offset}"
+                )
+            self.next = next(self.entries, None)
+
+    def at_time(self, timestamp: int, last_offset: int) -> None:
+        """The next batch of a time index: an entry for this offset has its newest timestamp."""
+        while self.next is not None and self.base_offset + self.next[1] <= last_offset:
+            if self.base_offset + self.next[1] == last_offset and self.next[0] != timestamp:
+                self.wrong = self.wrong or (
+                    f"it says that the batch with offset {last_offset} is of {self.next[0]}, it is "
+                    f"of {timestamp}"
+                )
+            self.next = next(self.entries, None)
+
+    def end(self) -> None:
+        """The segment has no more batches."""
+        if self.next is not None:
+            self.wrong = self.wrong or f"its entry {self.next} lies behind the end of the segment"
+        if self.wrong is not None:
+            self.report.add(Finding(self.path, self.wrong, REBUILD))
+
+

@@ -1,0 +1,84 @@
+"""What a check of a log directory found, and how it is told."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+RESTORE = (
+    "bring the file back from a copy or another replica; without one, only what lies before is to"
+    " be had"
+)
+REBUILD = "stop the broker and delete the file: the next start makes it anew from the segments"
+PROGRESS_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it should be; a note is nothing to repair."""
+
+    path: str
+    what: str
+    advice: str = ""
+    position: int | None = None
+    offset: int | None = None
+    note: bool = False
+
+    def __str__(self) -> str:
+        where = self.path
+        if self.position is not None:
+            where += f" at byte {self.position}"
+        if self.offset is not None:
+            where += f" (offset {self.offset})"
+        line = f"{'note: ' if self.note else ''}{where}: {self.what}"
+        return f"{line}\n    {self.advice}" if self.advice else line
+
+
+@dataclass(slots=True)
+class Report:
+    """Prints what is found as it is found, and counts it."""
+
+    quiet: bool = False
+    bytes_due: int = 0
+    bytes_done: int = 0
+    errors: int = 0
+    notes: int = 0
+    now: Callable[[], float] = time.monotonic
+    told_at: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.told_at = self.now()
+
+    def add(self, finding: Finding) -> None:
+        """Tell one."""
+        if finding.note:
+            self.notes += 1
+            if self.quiet:
+                return
+        else:
+            self.errors += 1
+        print(finding, flush=True)
+
+    def say(self, line: str) -> None:
+        """A line about what is right."""
+        if not self.quiet:
+            print(line, flush=True)
+
+    def moved(self, size: int) -> None:
+        """So many more bytes were looked at; now and then say how far it is."""
+        self.bytes_done += size
+        if self.now() - self.told_at < PROGRESS_SECONDS:
+            return
+        share = 100 * self.bytes_done / max(1, self.bytes_due)
+        print(f"… {share:.0f} % of {size_text(self.bytes_due)}", file=sys.stderr, flush=True)
+        self.told_at = self.now()
+
+
+def size_text(size: int) -> str:
+    """A number of bytes for the eye."""
+    for power, unit in ((3, "GB"), (2, "MB"), (1, "kB")):
+        if size >= 1000**power:
+            return f"{size / 1000**power:.1f} {unit}"
+    return f"{size} B"

@@ -1,0 +1,104 @@
+"""`ottla log verify`: whether everything in a log directory is as it should be.
+
+Reads and prints, changes nothing. 0: sound; 1: something is wrong; 2: it could not be looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from contextlib import nullcontext
+
+from ottla.tools.check_directory import (
+    DirectoryLocked,
+    bytes_in,
+    check_directory,
+    held,
+    known_of,
+    partitions_in,
+    read_directory,
+)
+from ottla.tools.check_partition import SEGMENT, check_partition
+from ottla.tools.findings import Report, size_text
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The flags."""
+    parser.add_argument(
+        "directories", nargs="*", default=["./data"], metavar="DIR",
+        help="log directories, or directories of single partitions (./data)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--partition", action="append", default=[], metavar="TOPIC-N",
+        help="look only at this partition; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--online", action="store_true",
+        help="while a broker runs: look only at segments that are sealed and on the medium",
+    )  # fmt: skip
+    parser.add_argument(
+        "--deep", action="store_true", help="unpack every batch and look at its records too"
+    )
+    parser.add_argument("--quiet", action="store_true", help="print only what is wrong")
+
+
+def is_partition(path: str) -> bool:
+    """Whether a directory is a partition's rather than one of log.dirs."""
+    return any(SEGMENT.fullmatch(name) for name in os.listdir(path))
+
+
+def run(options: Namespace) -> int:
+    """Check what was named."""
+    report = Report(options.quiet)
+    partitions = 0
+    try:
+        for path in options.directories:
+            path = path.rstrip("/") or "/"
+            if is_partition(path):
+                partitions += verify_partition(path, options, report)
+            else:
+                partitions += verify_directory(path, options, report)
+    except DirectoryLocked as error:
+        print(
+            f"ottla log verify: {error}. Stop it, or say --online to look at sealed segments alone",
+            file=sys.stderr,
+        )
+        return 2
+    except OSError as error:
+        print(f"ottla log verify: {error}", file=sys.stderr)
+        return 2
+    if partitions == 0 and (options.partition or report.errors == 0):
+        print("ottla log verify: there is no such partition", file=sys.stderr)
+        return 2
+    report.say(
+        f"{partitions} partitions, {size_text(report.bytes_done)} read: "
+        f"{report.errors} errors, {report.notes} notes"
+    )
+    return 1 if report.errors else 0
+
+
+def verify_directory(path: str, options: Namespace, report: Report) -> int:
+    """One of log.dirs; how many partitions were looked at."""
+    with nullcontext() if options.online else held(path):
+        report.bytes_due += sum(
+            bytes_in(place)
+            for (topic, index), place in partitions_in(path).items()
+            if not options.partition or f"{topic}-{index}" in options.partition
+        )
+        found = check_directory(
+            path, set(options.partition), options.online, options.deep, report
+        )
+        return len(found.partitions)
+
+
+def verify_partition(path: str, options: Namespace, report: Report) -> int:
+    """A single partition's directory, by what its surroundings say."""
+    parent, name = os.path.split(os.path.abspath(path))
+    with nullcontext() if options.online else held(parent):
+        topic, _, number = name.rpartition("-")
+        key = topic or name, int(number) if number.isdecimal() else 0
+        report.bytes_due += bytes_in(path)
+        around = read_directory(parent, Report(quiet=True, now=lambda: 0.0))
+        check_partition(path, known_of(around, key, options.online), options.deep, report)
+        return 1

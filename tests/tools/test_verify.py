@@ -1,0 +1,192 @@
+"""`ottla log verify` finds what is wrong in a log directory, says where and what to do."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ottla.log.clock import Clock
+from ottla.log.disk import Disk
+from ottla.log.storage import Storage
+from ottla.tools.findings import Report, size_text
+from tests.tools.logs import open_log, run, some, write_log
+
+FIRST, SECOND = f"{0:020d}", f"{3:020d}"
+Capture = pytest.CaptureFixture[str]
+
+
+def verified(capsys: Capture, *arguments: object) -> tuple[int, str]:
+    """The status and what was printed."""
+    status = run("verify", *arguments)
+    seen = capsys.readouterr()
+    return status, seen.out + seen.err
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A log directory with one partition, as a broker leaves it."""
+    storage = Storage.open(Disk(), Clock(), [str(tmp_path)], node_id=0)
+    storage.close()
+    write_log(tmp_path)
+    (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 6\n")
+    return tmp_path
+
+
+def test_a_sound_directory_is_told_to_be_sound(data: Path, capsys: Capture) -> None:
+    before = {path: path.read_bytes() for path in data.rglob("*") if path.is_file()}
+    for flags in ([], ["--deep"], ["--online"]):
+        status, printed = verified(capsys, data, *flags)
+        assert status == 0, printed
+        assert "0 errors, 0 notes" in printed
+    status, printed = verified(capsys, data / "t-0")
+    assert status == 0
+    assert f"{data}/t-0: 2 segments, 5 batches, offsets 0 to 6, " in printed
+    assert {path: path.read_bytes() for path in data.rglob("*") if path.is_file()} == before
+
+
+def flip(at: int) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        data = bytearray(path.read_bytes())
+        data[at] ^= 1
+        path.write_bytes(data)
+
+    return change
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def write(text: bytes) -> Callable[[Path], None]:
+    return lambda path: path.write_bytes(text) and None  # type: ignore[return-value]
+
+
+DAMAGE: dict[str, tuple[str, Callable[[Path], None], str]] = {
+    "a flipped bit": (f"t-0/{FIRST}.log", flip(65), "at byte 0 (offset 0): the checksum"),
+    "a flipped magic": (f"t-0/{SECOND}.log", flip(16), "magic is 3, not 2"),
+    "a torn end below the recovery point": (
+        f"t-0/{SECOND}.log", cut, f"{SECOND}.log at byte",
+    ),
+    "a cut segment in the middle": (f"t-0/{FIRST}.log", cut, "the batch takes"),
+    "an index that points elsewhere": (f"t-0/{FIRST}.index", flip(3), f"{FIRST}.index: it says"),
+    "an index with half an entry": (f"t-0/{FIRST}.index", cut, "no multiple of 8"),
+    "an index that is gone": (f"t-0/{SECOND}.index", Path.unlink, "it is missing"),
+    "a time index of other times": (f"t-0/{SECOND}.timeindex", flip(7), "timeindex: it says"),
+    "an aborted transaction that is not listed": (
+        f"t-0/{SECOND}.txnindex", Path.unlink, "producer 9, offsets 3 to 4, was aborted",
+    ),
+    "a damaged snapshot": (f"t-0/{SECOND}.snapshot", flip(20), "checksum does not fit"),
+    "epochs that are no text": ("t-0/leader-epoch-checkpoint", write(b"x"), "cannot be read"),
+    "epochs of another log": (
+        "t-0/leader-epoch-checkpoint", write(b"0\n1\n5 0\n"), "leader-epoch-checkpoint says 5",
+    ),
+    "a topic id that is none": ("t-0/partition.metadata", write(b"version: 0\n"), "topic's id"),
+    "a checkpoint that is cut off": (
+        "log-start-offset-checkpoint", write(b"0\n3\n"), "announces 3 entries",
+    ),
+    "a recovery point behind the end": (
+        "recovery-point-offset-checkpoint", write(b"0\n1\nt 0 9\n"), "its log ends at 6",
+    ),
+    "meta.properties without ids": ("meta.properties", write(b"version=1\n"), "cluster.id"),
+    "bytes put aside": (f"t-0/{FIRST}.118.quarantine", write(b"xx"), "put 2 bytes aside"),
+    "a note of damage": (f"t-0/{FIRST}.damaged", write(b"0 x\n"), "takes no writes"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damage_is_found_and_told_with_its_place(data: Path, capsys: Capture, name: str) -> None:
+    file, damage, expected = DAMAGE[name]
+    damage(data / file)
+    status, printed = verified(capsys, data)
+    assert status == 1, printed
+    assert expected in printed
+    assert str(data / file) in printed or "epochs" in name
+    assert "\n    " in printed, "and what to do"
+
+
+def test_a_gap_is_damage_unless_the_log_was_compacted(data: Path, capsys: Capture) -> None:
+    log = open_log(data, "u-0")
+    for _ in range(3):
+        log.append_bytes(some(b"x"), 0)
+    log.close()
+    path = data / "u-0" / f"{FIRST}.log"
+    whole = path.read_bytes()
+    size = len(whole) // 3
+    path.write_bytes(whole[:size] + whole[2 * size :])
+    for suffix in (".index", ".timeindex"):
+        path.with_suffix(suffix).write_bytes(b"")
+    status, printed = verified(capsys, "--partition", "u-0", data)
+    assert status == 1 and "offsets 1 to 1 are missing" in printed
+    (data / "cleaner-offset-checkpoint").write_text("0\n1\nu 0 3\n")
+    status, printed = verified(capsys, "--partition", "u-0", data)
+    assert status == 0, printed
+
+
+def test_a_producer_that_skips_a_sequence_is_told(tmp_path: Path, capsys: Capture) -> None:
+    log = open_log(tmp_path)
+    log.append_bytes_as_follower(some(b"a", producer_id=4, epoch=0, sequence=0))
+    batch = some(b"b", producer_id=4, epoch=0, sequence=7, base_offset=1)
+    log.append_bytes_as_follower(batch)
+    log.close()
+    status, printed = verified(capsys, tmp_path / "t-0")
+    assert status == 1
+    assert "producer 4 goes on with epoch 0, sequence 7; epoch 0, sequence 1 was due" in printed
+
+
+def test_a_torn_end_above_the_recovery_point_is_only_a_note(data: Path, capsys: Capture) -> None:
+    (data / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 3\n")
+    path = data / "t-0" / f"{SECOND}.log"
+    path.write_bytes(path.read_bytes() + b"torn")
+    status, printed = verified(capsys, data)
+    assert status == 0 and "the next start cuts it" in printed
+
+
+def test_records_that_cannot_be_unpacked_are_found_by_a_deep_look(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    from ottla.wire.checksum import crc32c_of
+
+    log = open_log(tmp_path)
+    log.append_bytes(some(b"x" * 100, codec=4), 0)
+    log.close()
+    path = tmp_path / "t-0" / f"{FIRST}.log"
+    data = bytearray(path.read_bytes())
+    data[70] ^= 0xFF
+    data[17:21] = crc32c_of(bytes(data[21:])).to_bytes(4, "big")
+    path.write_bytes(data)
+    assert verified(capsys, tmp_path / "t-0")[0] == 0
+    status, printed = verified(capsys, "--deep", tmp_path / "t-0")
+    assert status == 1 and "its records cannot be read" in printed
+
+
+def test_a_directory_that_a_broker_uses_is_left_alone(data: Path, capsys: Capture) -> None:
+    storage = Storage.open(Disk(), Clock(), [str(data)])
+    status, printed = verified(capsys, data)
+    assert status == 2 and "in use by a broker" in printed and "--online" in printed
+    path = data / "t-0" / f"{SECOND}.log"
+    path.write_bytes(path.read_bytes()[:-3])
+    status, printed = verified(capsys, "--online", data)
+    assert status == 0, "the active segment is none of its business"
+    flip(65)(data / "t-0" / f"{FIRST}.log")
+    assert verified(capsys, "--online", data)[0] == 1
+    storage.close()
+
+
+def test_what_is_not_there_cannot_be_looked_at(data: Path, capsys: Capture) -> None:
+    assert verified(capsys, data / "none")[0] == 2
+    assert verified(capsys, "--partition", "none-0", data)[0] == 2
+    shutil.rmtree(data / "t-0")
+    assert verified(capsys, data)[0] == 2
+
+
+def test_long_checks_say_how_far_they_are(capsys: Capture) -> None:
+    times = iter([0.0, 1.0, 6.0, 6.0])
+    report = Report(now=lambda: next(times), bytes_due=2_000_000_000)
+    report.moved(500_000_000)
+    assert capsys.readouterr().err == ""
+    report.moved(500_000_000)
+    assert capsys.readouterr().err == "… 50 % of 2.0 GB\n"
+    assert [size_text(n) for n in (5, 1500, 2_000_000)] == ["5 B", "1.5 kB", "2.0 MB"]

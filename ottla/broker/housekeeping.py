@@ -27,6 +27,7 @@ from ottla.wire.errors import StorageFailed
 log = logging.getLogger("ottla.housekeeping")
 
 PARTITIONS_PER_SLICE = 200
+SEALED_SECONDS = 1.0
 DELETIONS_SECONDS = 5.0
 EXPIRY_SECONDS = 600.0
 
@@ -59,6 +60,7 @@ class Housekeeping:
             loop.create_task(self._every(checkpoint_seconds, self._checkpoint)),
             loop.create_task(self._every(retention_seconds, self._retain)),
             loop.create_task(self._every(flush_seconds, self._flush_overdue)),
+            loop.create_task(self._every(SEALED_SECONDS, self._flush_sealed)),
             loop.create_task(self._every(DELETIONS_SECONDS, self._delete)),
             loop.create_task(self._every(EXPIRY_SECONDS, self._expire_producers)),
         ]
@@ -118,6 +120,26 @@ class Housekeeping:
             await scrub_for_ever(self.broker, self.storage, self._in_thread)
         except Exception:
             log.exception("the scrub ended; the next start begins it again")
+
+    async def _flush_sealed(self) -> None:
+        """Flush logs that sealed a segment, as Kafka does when it rolls.
+
+        Nobody waits for it, so it has a thread of its own. Without it a log that is written with
+        acks=1 alone would never be on the medium: not compacted, and read whole after a crash.
+        """
+        while self.broker.replicas.with_sealed:
+            partition = self.broker.replicas.with_sealed.pop()
+            try:
+                task = partition.log.begin_flush()
+                if task is not None:
+                    await self._in_thread(task.run)
+                    partition.log.end_flush(task)
+            except StorageFailed as error:
+                log.error("%r could not be flushed: %s", partition, error)
+                partition.give_up()
+                continue
+            if partition.flushed(partition.log.recovery_point):
+                self.broker.flusher.want(partition)
 
     async def _checkpoint(self) -> None:
         task: CheckpointTask = self.storage.begin_checkpoint(high_watermarks(self.broker.replicas))

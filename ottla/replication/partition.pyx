@@ -31,7 +31,8 @@ cdef class Partition:
     """One partition on this broker. Everything in it happens on the event loop's thread."""
 
     def __init__(
-        self, str topic, int index, bytes topic_id, PartitionLog log, bint flush_before_ack
+        self, str topic, int index, bytes topic_id, PartitionLog log, bint flush_before_ack,
+        set with_sealed=None
     ):
         self.topic, self.index, self.topic_id = topic, index, topic_id
         self.log = log
@@ -42,6 +43,7 @@ cdef class Partition:
         self.flush_wanted_upto = self.high_watermark
         self.watchers = set()
         self.promises = []
+        self.with_sealed = set() if with_sealed is None else with_sealed
 
     def __repr__(self):
         return f"{self.topic}-{self.index}"
@@ -61,6 +63,8 @@ cdef class Partition:
     cdef int64_t append(self, uint8_t *batch, Py_ssize_t size, bint all_replicas) except -2:
         """Append a validated batch; clients may read it at once unless it waits for its flush."""
         cdef int64_t base = self.log.append(batch, size, self.leader_epoch)
+        if self.log.unsynced:
+            self.with_sealed.add(self)
         if all_replicas and self.flush_before_ack:
             # A duplicate's first copy may still wait for its flush, and so must its reply.
             if not self.log.duplicate:

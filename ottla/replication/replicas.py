@@ -32,6 +32,8 @@ class Replicas:
         self.flush_before_ack = flush_before_ack
         self.by_name: dict[str, list[Partition | None]] = {}
         self.by_id: dict[bytes, list[Partition | None]] = {}
+        self.with_sealed: set[Partition] = set()
+        """Those that have sealed a segment which is not on the medium yet."""
 
     def partition(self, topic: str, index: int) -> Partition | None:
         """The partition, where a replica of it is here."""
@@ -83,7 +85,8 @@ class Replicas:
                     topic.name, index, topic.topic_id, self.log_config(image, topic.name)
                 )
                 partition = Partition(
-                    topic.name, index, topic.topic_id, opened, self.flush_before_ack
+                    topic.name, index, topic.topic_id, opened, self.flush_before_ack,
+                    self.with_sealed,
                 )
                 partitions[index] = partition
             leader_changed = (partition.leader_id, partition.leader_epoch) != (

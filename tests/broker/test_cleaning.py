@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from ottla.broker import cleaning
+from ottla.log.cleaner_choice import cleanable
 from ottla.wire.batch import batches
 from ottla.wire.messages import CreateTopicsRequest
 from ottla.wire.records import Record, build_batch
@@ -91,6 +92,22 @@ def test_a_topic_that_is_written_again_and_again_stays_small(tmp_path: Path) -> 
         partition = broker.server.replicas.partition("table", 0)
         assert partition is not None
         assert partition.log.first_dirty_offset > 0
+
+
+def test_what_was_sealed_with_acks_1_reaches_the_disk_and_is_compacted(tmp_path: Path) -> None:
+    settings = {**SETTINGS, "log_cleaner_enable": "false"}
+    with RunningBroker(tmp_path, **settings) as broker, WireClient(broker.address) as client:
+        create_compacted(client, "table")
+        partition = broker.server.replicas.partition("table", 0)
+        assert partition is not None
+        while len(partition.log.segments) < 3:
+            assert produce(client, "table", commits(0), acks=1).error_code == 0
+        assert broker.server.housekeeping is not None
+        broker.run(broker.server.housekeeping._flush_sealed())
+        sealed_end = partition.log.segments[-2].end_offset
+        assert partition.log.recovery_point >= sealed_end
+        found = broker.call(cleanable, partition.log, partition.high_watermark, 2**40)
+        assert found is not None and found.end_offset == sealed_end
 
 
 def test_a_throttled_cleaner_pauses_for_what_it_moved(tmp_path: Path) -> None:

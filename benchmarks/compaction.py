@@ -1,0 +1,231 @@
+"""What does compacting a gigabyte cost, in CPU, memory, and other clients' latency?
+
+A topic is filled while it only deletes, then told to compact. CPU is what the broker used until its
+cleaner's checkpoint reached the last sealed segment, child processes and all threads included,
+less what it uses when idle. Beside it a produce of 500 small records a second runs with and without
+a compaction. On the ordinary disk; both brokers in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+
+from benchmarks import load, machine, report
+from benchmarks.raw_client import RawClient
+from compat_tests.brokers import KafkaBroker, OttlaBroker
+from ottla.wire.messages import ProduceRequest
+from ottla.wire.records import Record, build_batch
+
+SETTINGS = (
+    "log.cleaner.backoff.ms=500",
+    "log.cleaner.min.cleanable.ratio=0.01",
+    "log.segment.delete.delay.ms=1000",
+)
+SEGMENT_BYTES = 64 << 20
+RECORDS_PER_BATCH = 500
+VALUES = [random.Random(n).randbytes(2048) for n in range(64)]
+PACED = {"conns": 4, "depth": 4, "rate": 500, "records": 1, "size": 100, "acks": 1, "warmup": 1}
+CLEANED_WITHIN_SECONDS = 600.0
+
+
+class Load(NamedTuple):
+    """So many records of so many bytes, with keys out of so many; in order where all differ."""
+
+    records: int
+    size: int
+    keys: int
+
+    def batches(self) -> Iterator[bytes]:
+        """The records in batches."""
+        chance, now = random.Random(7), int(time.time() * 1000)
+        for first in range(0, self.records, RECORDS_PER_BATCH):
+            numbers = range(first, min(first + RECORDS_PER_BATCH, self.records))
+            keys: Sequence[int] = numbers
+            if self.keys < self.records:
+                keys = chance.choices(range(self.keys), k=len(numbers))
+            yield build_batch(
+                Record(
+                    timestamp=now,
+                    key=b"key-%08d" % key,
+                    value=VALUES[n % len(VALUES)][: self.size],
+                )
+                for n, key in zip(numbers, keys, strict=True)
+            )
+
+
+LOADS = {
+    "1,000 B values, each key ten times": Load(1_000_000, 1000, 100_000),
+    "100 B values, each key ten times": Load(5_000_000, 100, 500_000),
+    "100 B values, ten million keys once each": Load(10_000_000, 100, 10_000_000),
+}
+
+
+def fill(broker: load.AnyBroker, topic: str, wanted: Load) -> None:
+    """One partition of sealed segments, and one that is not."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    config = {"cleanup.policy": "delete", "segment.bytes": str(SEGMENT_BYTES)}
+    admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(60)
+    load.wait_until_led(broker, topic, 1)
+    client = RawClient(broker.port)
+    for batch in wanted.batches():
+        request = ProduceRequest(
+            acks=1, timeout_ms=30_000,
+            topic_data=[
+                ProduceRequest.TopicData(
+                    name=topic,
+                    partition_data=[ProduceRequest.TopicData.PartitionData(index=0, records=batch)],
+                )
+            ],
+        )  # fmt: skip
+        error = client.ask(request, 9).responses[0].partition_responses[0].error_code
+        if error:
+            raise load.LoadFailed(f"produce to {topic}: error {error}")
+    client.close()
+
+
+def begin_compaction(broker: load.AnyBroker, topic: str) -> None:
+    """Tell the topic to compact."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    entry = ConfigEntry(
+        "cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET
+    )
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    for done in admin.incremental_alter_configs([resource]).values():
+        done.result(30)
+
+
+def cleaned_up_to(directory: Path, topic: str) -> int:
+    """The offset in the cleaner's checkpoint, whose form both brokers share."""
+    for path in directory.rglob("cleaner-offset-checkpoint"):
+        for line in path.read_text().splitlines()[2:]:
+            name, partition, offset = line.rsplit(" ", 2)
+            if (name, partition) == (topic, "0"):
+                return int(offset)
+    return 0
+
+
+def compact(broker: load.AnyBroker, topic: str) -> dict[str, float]:
+    """Let the broker compact the topic; what that took."""
+    directory = broker.directory
+    segments = sorted(directory.rglob(f"{topic}-0/*.log"))
+    size = sum(path.stat().st_size for path in segments[:-1])
+    goal = int(segments[-1].stem)
+    peak = resident = machine.resident_mb(broker.pid)
+    idle_before = machine.cpu_seconds(broker.pid)
+    time.sleep(2)
+    idle = (machine.cpu_seconds(broker.pid) - idle_before) / 2
+    before, began = machine.cpu_seconds(broker.pid), time.monotonic()
+    begin_compaction(broker, topic)
+    while cleaned_up_to(directory, topic) < goal:
+        if time.monotonic() - began > CLEANED_WITHIN_SECONDS:
+            raise load.LoadFailed(f"{topic} was not compacted in {CLEANED_WITHIN_SECONDS} s")
+        peak = max(peak, machine.resident_mb(broker.pid))
+        time.sleep(0.05)
+    seconds = time.monotonic() - began
+    used = machine.cpu_seconds(broker.pid) - before - idle * seconds
+    return {
+        "cpu_s_per_gb": used / (size / 1e9),
+        "mb_per_s": size / seconds / 1e6,
+        "more_memory_mb": peak - resident,
+        "read_gb": size / 1e9,
+    }
+
+
+def measure_cost(rounds: int, names: list[str]) -> dict[str, dict[str, list[dict[str, float]]]]:
+    """By load and broker, one result a round."""
+    results: dict[str, dict[str, list[dict[str, float]]]] = {}
+    with tempfile.TemporaryDirectory() as directory:
+        brokers: dict[str, load.AnyBroker] = {
+            "ottla": OttlaBroker(Path(directory) / "ottla", SETTINGS),
+            "kafka": KafkaBroker(Path(directory) / "kafka", SETTINGS),
+        }
+        for broker in brokers.values():
+            broker.start()
+        for name in names:
+            wanted = LOADS[name]
+            for number in range(rounds):
+                for kind, broker in brokers.items():
+                    topic = f"compact-{names.index(name)}-{number}"
+                    fill(broker, topic, wanted)
+                    result = compact(broker, topic)
+                    results.setdefault(name, {}).setdefault(kind, []).append(result)
+                    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+                    admin.delete_topics([topic])[topic].result(60)
+        for broker in brokers.values():
+            broker.stop()
+    return results
+
+
+def measure_neighbour(rounds: int) -> dict[str, list[float]]:
+    """The p99 in microseconds of a paced produce to Ottla, beside a compaction and without one."""
+    results: dict[str, list[float]] = {"alone": [], "beside a compaction": []}
+    with tempfile.TemporaryDirectory() as directory:
+        broker = OttlaBroker(Path(directory), SETTINGS)
+        broker.start()
+        load.make_topic(broker, "paced", 4)
+
+        def paced(seconds: float) -> float:
+            result = load.blast(broker, "produce", "paced", partitions=4, seconds=seconds, **PACED)
+            return float(result["p99_us"])
+
+        for number in range(rounds):
+            topic = f"beside-{number}"
+            fill(broker, topic, LOADS["1,000 B values, each key ten times"])
+            results["alone"].append(paced(8))
+            cleaning = threading.Thread(target=compact, args=(broker, topic))
+            cleaning.start()
+            time.sleep(2.5)
+            results["beside a compaction"].append(paced(6))
+            cleaning.join()
+        broker.stop()
+    return results
+
+
+def main() -> None:
+    """The command."""
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--quick", action="store_true", help="the first load only")
+    chosen = arguments.parse_args()
+    names = list(LOADS)[:1] if chosen.quick else list(LOADS)
+    cost = measure_cost(chosen.rounds, names)
+    rows = []
+    for name, by_broker in cost.items():
+        for key, title, digits in (
+            ("cpu_s_per_gb", "CPU-s a GB", 2),
+            ("mb_per_s", "MB/s", 0),
+            ("more_memory_mb", "memory above idle, MiB", 0),
+        ):
+            ours, theirs = ([r[key] for r in by_broker[kind]] for kind in ("ottla", "kafka"))
+            columns = [report.spread(ours, digits), report.spread(theirs, digits)]
+            rows.append([name, title, *columns, report.ratio(ours, theirs)])
+    neighbour = measure_neighbour(chosen.rounds)
+    alone, beside = neighbour["alone"], neighbour["beside a compaction"]
+    text = report.table(["load", "figure", "Ottla", "Kafka 4.3.1", "ratio"], rows)
+    text += "\n\n" + report.table(
+        ["500 produces a second to Ottla", "p99, µs"],
+        [[name, report.spread(values, 0)] for name, values in neighbour.items()],
+    )
+    text += f"\n\nBeside a compaction the p99 is {report.ratio(beside, alone)} that alone."
+    measured = {**cost, "paced produce, p99 µs": neighbour}
+    report.write("What does compaction cost?", "compaction", text, measured)
+
+
+if __name__ == "__main__":
+    main()

@@ -29,6 +29,7 @@ class RunningBroker:
         settings = {
             "listeners": "PLAINTEXT://127.0.0.1:0",
             "log.dirs": str(data),
+            "node.id": "0",  # not the default: nothing may take one for the other
             **{name.replace("_", "."): value for name, value in overrides.items()},
         }
         self.config = BrokerConfig.load(None, [f"{key}={value}" for key, value in settings.items()])

@@ -82,8 +82,18 @@ def test_null_and_empty_ask_for_all_topics_or_none(
     assert (topic in names) if all_of_them else names == []
 
 
-def test_a_missing_topic_is_made_and_told_in_the_same_answer(client: WireClient) -> None:
+def ask_twice(client: WireClient, name: str) -> MetadataResponse.Topic:
+    """A topic that comes into being: the first request makes it, the second one is told of it."""
+    ask(client, named(name))
+    [answer] = ask(client, named(name), allow_auto_topic_creation=False).topics
+    return answer
+
+
+def test_the_request_that_makes_a_topic_is_told_that_there_is_none_yet(client: WireClient) -> None:
+    """As in Kafka: kafka-go takes a topic for deleted if this request tells no partitions."""
     [answer] = ask(client, named("made-by-asking")).topics
+    assert (answer.error_code, answer.topic_id, answer.partitions) == (3, bytes(16), [])
+    [answer] = ask(client, named("made-by-asking"), allow_auto_topic_creation=False).topics
     assert (answer.error_code, len(answer.partitions)) == (0, 1)
     assert answer.partitions[0].leader_id == 0
     assert produce(client, "made-by-asking", batch(b"x")).error_code == 0
@@ -92,6 +102,7 @@ def test_a_missing_topic_is_made_and_told_in_the_same_answer(client: WireClient)
 @pytest.mark.parametrize("version", [0, 3])
 def test_before_version_4_every_client_may_make_topics(client: WireClient, version: int) -> None:
     name = f"made-in-version-{version}"
+    assert told(ask(client, named(name), version)) == [(3, name)]
     assert told(ask(client, named(name), version)) == [(0, name)]
 
 
@@ -149,7 +160,7 @@ def test_operations_are_told_when_asked_for(client: WireClient, topic: str) -> N
 
 
 def test_the_groups_topic_is_internal_and_has_settings_of_its_own(client: WireClient) -> None:
-    [answer] = ask(client, named("__consumer_offsets")).topics
+    answer = ask_twice(client, "__consumer_offsets")
     assert answer.is_internal
     assert len(answer.partitions) == 50
     assert len(answer.partitions[0].replica_nodes) == 1, "the default of 3 needs 3 brokers"
@@ -312,7 +323,7 @@ def test_a_coordinator_of_no_known_type_is_refused(client: WireClient, version: 
 def test_topics_and_settings_are_there_after_a_restart(tmp_path: Path) -> None:
     with RunningBroker(tmp_path) as first:
         with WireClient(first.address) as client:
-            before = ask(client, named("kept")).topics[0].topic_id
+            before = ask_twice(client, "kept").topic_id
     with RunningBroker(tmp_path) as second:
         with WireClient(second.address) as client:
             [answer] = ask(client, named("kept"), allow_auto_topic_creation=False).topics
@@ -336,7 +347,7 @@ def test_a_partition_that_cannot_be_reached_says_why(tmp_path: Path) -> None:
 
     with RunningBroker(tmp_path, num_partitions="3") as running:
         with WireClient(running.address) as client:
-            assert {p.error_code for p in ask(client, named("t")).topics[0].partitions} == {0}
+            assert {p.error_code for p in ask_twice(client, "t").partitions} == {0}
             running.run(running.server.metadata_log.decide(change))
             for version, second in ((5, 5), (6, ErrorCode.LISTENER_NOT_FOUND)):
                 response = ask(client, named("t"), version)

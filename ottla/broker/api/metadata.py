@@ -55,9 +55,11 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
         return _metadata_response(request, view, [view.topic_by_id(each) for each in ids])
     names = dict.fromkeys(topic.name or "" for topic in topics)
     broker = context.broker
+    # As in Kafka, the request that creates a topic is told that there is none yet: the next one
+    # finds it. kafka-go's ReadPartitions of a deleted topic lives by that, for one.
+    view = _View(request, context)
     if request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
         await create_missing(broker, names)
-    view = _View(request, context)
     return _metadata_response(request, view, [view.topic_by_name(name) for name in names])
 
 

@@ -39,7 +39,7 @@ __all__ = ["BrokerConfig", "SettingsError"]
 
 log = logging.getLogger("ottla.config")
 
-WITHOUT_A_FILE = {"listeners": "PLAINTEXT://localhost:9092", "log.dirs": "./data"}
+WITHOUT_A_FILE = {"listeners": "PLAINTEXT://localhost:9092", "log.dirs": "./data", "node.id": "0"}
 
 TOPIC_DEFAULTS = {
     name

@@ -26,7 +26,7 @@ DYNAMIC = frozenset({
 class BrokerSettings(Settings):
     """The settings of a broker."""
 
-    node_id: int = setting("node.id", 1, at_least=0, help="This broker's number in its cluster.")
+    node_id: int = setting("node.id", 0, at_least=0, help="This broker's number in its cluster.")
     broker_id: int = setting("broker.id", -1, help="The former name of node.id.")
     broker_rack: str | None = setting("broker.rack", None, help="Where this broker stands.")
     listeners: Names = setting(

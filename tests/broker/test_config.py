@@ -47,7 +47,7 @@ def test_without_a_file_it_serves_localhost_from_data() -> None:
     broker = config()
     assert broker.endpoints() == [Address("PLAINTEXT", "localhost", 9092)]
     assert broker.log_directories() == [Path("data")]
-    assert (broker.node_id, broker.warnings) == (1, [])
+    assert (broker.node_id, broker.warnings) == (0, [])
 
 
 def test_kafkas_own_server_properties_start_a_broker(tmp_path: Path) -> None:
@@ -212,10 +212,10 @@ def test_the_nearest_layer_of_a_topics_setting_counts() -> None:
     assert broker.topic_log_config(image, "own").retention_ms == 5
     image = image.apply([ConfigSet("broker", "", "log.retention.ms", "7")])
     assert broker.topic_log_config(image, "plain").retention_ms == 7
-    image = image.apply([ConfigSet("broker", "1", "log.retention.ms", "9")])
+    image = image.apply([ConfigSet("broker", "0", "log.retention.ms", "9")])
     assert broker.topic_log_config(image, "plain").retention_ms == 9
     assert broker.topic_log_config(image, "own").retention_ms == 5
-    image = image.apply([ConfigSet("broker", "1", "log.retention.ms", None)])
+    image = image.apply([ConfigSet("broker", "0", "log.retention.ms", None)])
     assert broker.topic_log_config(image, "plain").retention_ms == 7
 
 

@@ -21,7 +21,7 @@ MARKER = ".kafka_cleanshutdown"
 def command(data: Path, port: int = 0) -> list[str]:
     return [
         sys.executable, "-m", "ottla.broker.main", "server", "start",
-        "--override", f"log.dirs={data}", "--override", "node.id=0",
+        "--override", f"log.dirs={data}",
         "--override", f"listeners=PLAINTEXT://127.0.0.1:{port}",
     ]  # fmt: skip
 

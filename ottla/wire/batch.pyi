@@ -120,6 +120,9 @@ class BatchView:
     def crc_holds(self) -> bool:
         """Whether the bytes have the checksum that they say."""
 
+    def with_codec(self, codec: int, level: int | None = None, size_max: int = ...) -> bytes:
+        """The same batch in another codec; errors as read_records."""
+
     def records(self, size_max: int = ...) -> list[Record]:
         """Its records; errors as ottla.wire.records.read_records."""
 

@@ -246,9 +246,6 @@ cdef bytearray recompressed(const uint8_t *batch, Py_ssize_t size, BatchLimits l
     codec's package is missing.
     """
     from ottla.wire.compression import compress
-    cdef const uint8_t[::1] body
-    cdef uint8_t[::1] made
-    cdef bytearray result
     records, limits.plain = limits.plain, None
     if records is None:
         records = PyMemoryView_FromMemory(
@@ -259,13 +256,18 @@ cdef bytearray recompressed(const uint8_t *batch, Py_ssize_t size, BatchLimits l
     packed = compress(limits.codec, records, limits.level) if limits.codec else records
     if len(packed) + HEADER_SIZE > limits.batch_size_max:
         raise too_large(len(packed) + HEADER_SIZE, limits)
-    result = bytearray(HEADER_SIZE + len(packed))
-    body, made = packed, result
+    return with_body(batch, packed, limits.codec)
+
+
+cdef bytearray with_body(const uint8_t *batch, const uint8_t[::1] body, int codec):
+    """A batch with the header of another, but for what follows from its body."""
+    cdef bytearray result = bytearray(HEADER_SIZE + body.shape[0])
+    cdef uint8_t[::1] made = result
     memcpy(&made[0], batch, HEADER_SIZE)
     if body.shape[0]:
         memcpy(&made[HEADER_SIZE], &body[0], body.shape[0])
     set_total_size(&made[0], <int32_t>made.shape[0])
-    set_attributes(&made[0], attributes(batch) & ~CODEC_MASK | limits.codec)
+    set_attributes(&made[0], attributes(batch) & ~CODEC_MASK | codec)
     set_crc(&made[0], crc32c(&made[ATTRIBUTES_AT], made.shape[0] - ATTRIBUTES_AT))
     return result
 
@@ -401,6 +403,15 @@ cdef class BatchView:
     def crc_holds(self):
         """Whether the bytes have the checksum that they say."""
         return crc32c(self.at + ATTRIBUTES_AT, self.size - ATTRIBUTES_AT) == crc(self.at)
+
+    def with_codec(self, int codec, level=None, size_max=DECOMPRESSED_SIZE_MAX):
+        """The same batch in another codec; errors as read_records."""
+        from ottla.wire.compression import compress, decompress
+        body = self.data[RECORDS_AT:]
+        if not body:
+            return bytes(self.data)                         # compaction took its records
+        return bytes(with_body(
+            self.at, compress(codec, decompress(self.codec, body, size_max), level), codec))
 
     def records(self, size_max=DECOMPRESSED_SIZE_MAX):
         """Its records as a list; errors as read_records."""

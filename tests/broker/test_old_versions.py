@@ -263,3 +263,49 @@ def test_old_acknowledgements(client: WireClient, topic: str, acks: int) -> None
         client.send(produce_request(topic, message_set(b"v"), acks=0), 1)
     answer = old_fetch(client, topic, 2, max_wait_ms=5_000)
     assert [record.value for record in answer.records] == [b"v"]
+
+
+@pytest.mark.parametrize("version", [4, 7, 9, 10, 11])
+def test_zstd_is_gzip_for_those_who_cannot_read_it(
+    client: WireClient, topic: str, version: int
+) -> None:
+    """Clients learned zstd with Fetch 10 (KIP-110)."""
+    sent = [batch(b"%d" % n, b"x" * n, codec=codec) for n, codec in enumerate(list(Codec) * 2)]
+    for records in sent:
+        assert produce(client, topic, records).error_code == 0
+    found = list(batches(fetch(client, topic, version=version).records))
+    older = version < 10
+    assert [b.codec for b in found] == [
+        Codec.GZIP if codec == Codec.ZSTD and older else codec for codec in list(Codec) * 2
+    ]
+    assert [r.value for b in found for r in b.records()] == [
+        value for n in range(10) for value in (b"%d" % n, b"x" * n)
+    ]
+    for stored, records in zip(found, sent, strict=True):
+        if stored.codec != Codec.GZIP or not older:
+            assert bytes(stored.data[16:]) == records[16:]
+
+
+def test_what_is_converted_for_one_request_is_bounded(client: WireClient, topic: str) -> None:
+    """A client of Fetch 4 reads on, and every partition has its turn."""
+    noise = random.Random(1).randbytes(600_000)
+    for index in (0, 1):
+        for n in range(3):
+            records = batch(b"%d%d" % (index, n), noise, codec=Codec.ZSTD)
+            assert produce(client, topic, records, partition=index).error_code == 0
+    request = fetch_request(topic, max_bytes=1 << 26, partition_max_bytes=1 << 26)
+    partition = request.topics[0].partitions[0]
+    request.topics[0].partitions.append(
+        type(partition)(partition=1, fetch_offset=0, partition_max_bytes=1 << 26))
+    first = client.call(request, 4).responses[0].partitions
+    assert [len(list(batches(p.records or b""))) for p in first] == [2, 0]
+    request.topics[0].partitions.reverse()
+    second = client.call(request, 4).responses[0].partitions
+    assert [len(list(batches(p.records or b""))) for p in second] == [2, 0]
+    read, offset = [], 0
+    while offset < 6:
+        got = list(batches(fetch(client, topic, offset, 4, max_bytes=1 << 26,
+                                 partition_max_bytes=1 << 26).records))
+        read += [b.records()[0].value for b in got]
+        offset = got[-1].next_offset
+    assert read == [b"00", b"01", b"02"]

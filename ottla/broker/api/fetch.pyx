@@ -4,12 +4,16 @@ pass.
 
 `read` parses the request, `begin` finds its session (KIP-227), `look` finds what there is to send
 and says whether that is enough, `write` writes the body of the reply: bytes, and ranges of segment
-files in between. Versions 0-3 get their records in the formats that they know, see `legacy_fetch`.
+files in between. Versions 0-9 get their records in formats and codecs that they know, see
+`legacy_fetch`.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 
-from ottla.broker.api.legacy_fetch cimport LEGACY_BELOW, read_converted, share_conversion
+from ottla.broker.api.legacy_fetch cimport (
+    CONVERSION_SIZE_MAX, LEGACY_BELOW, ZSTD_SINCE, read_converted, read_without_zstd,
+    share_conversion,
+)
 from ottla.broker.api.fetch_sessions cimport FetchItem, FetchSession, FetchSessionCache
 from ottla.broker.reply cimport Reply
 from ottla.broker.waiting cimport Wait
@@ -209,6 +213,7 @@ cdef class Fetching:
         cdef bint due = final or fetch.wait_ms_max <= 0 or fetch.error != 0
         cdef list told = []
         fetch.told = told
+        fetch.conversion_left = CONVERSION_SIZE_MAX
         if fetch.error != 0:
             return True
         items = list(fetch.session.changed.values()) if fetch.incremental else fetch.items
@@ -268,6 +273,10 @@ cdef class Fetching:
                     item.fetch_offset, max(min(<int64_t>item.size_max, room), 0), at_least_one,
                     partition.log.log_end_offset if fetch.replica_id == DEBUG_REPLICA
                     else partition.readable_end(fetch.committed_only))
+                if fetch.version < ZSTD_SINCE and item.slice.size > 0:
+                    item.converted = read_without_zstd(item.slice, fetch.conversion_left)
+                    if item.converted is not None and not item.converted:
+                        item.converted = item.slice = None      # another request's turn
             item.high_watermark = partition.high_watermark
             item.last_stable_offset = partition.readable_end(True)
             item.log_start = partition.log.log_start_offset
@@ -283,6 +292,7 @@ cdef class Fetching:
             self.refuse(fetch, item, UNKNOWN_SERVER_ERROR)
             log.exception("fetch from %r failed", item.partition)
         if item.converted is not None:
+            fetch.conversion_left -= len(item.converted)
             return len(item.converted)
         return 0 if item.slice is None else item.slice.size
 
@@ -408,6 +418,9 @@ cdef class Fetching:
                 reply.write_no_tags(flexible)
         if version >= 11:
             reply.write_int32(-1)                       # preferred_read_replica
+        if item.converted is not None:
+            reply.write_bytes(item.converted, flexible)
+            return 0                                    # versions 4 to 9 have no tags
         reply.write_count(size, flexible)
         if size > 0:
             reply.add_file(item.slice.file, item.slice.position, size)

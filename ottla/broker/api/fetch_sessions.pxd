@@ -24,7 +24,7 @@ cdef class FetchItem:
     cdef int64_t diverging_end
     cdef int32_t diverging_epoch
     cdef LogSlice slice
-    cdef bytes converted                # instead of the slice for Fetch below version 4
+    cdef bytes converted                # instead of the slice for older clients
     cdef list aborted
 
 

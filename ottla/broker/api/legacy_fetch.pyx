@@ -1,20 +1,28 @@
 # cython: boundscheck=False, wraparound=False
-"""Fetch (key 1), versions 0-3: stored batches in the message formats that old clients know.
+"""Fetch (key 1) below version 10: stored batches in the formats and codecs that old clients know.
 
-Versions 0 and 1 get format v0, versions 2 and 3 get v1 (KIP-32). Apache Kafka did the same up to
-3.9 and refuses these versions since 4.0 (KIP-896). The bytes are made anew and kept until they are
-sent, so all that one request makes us convert is bounded.
+Versions 0 and 1 get message format v0, versions 2 and 3 get v1 (KIP-32). Apache Kafka did the same
+up to 3.9 and refuses these versions since 4.0 (KIP-896). Versions 4 to 9 are of the time before
+zstd (KIP-110): its batches reach them as gzip, where Apache Kafka sends what they cannot read. The
+bytes are made anew and kept until they are sent, so all that one request makes us convert is
+bounded.
 """
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint8_t
 
-from ottla.log.partition_log cimport LogSlice
+from ottla.log.scan cimport BatchScan
+from ottla.wire cimport batch as fields
 
-from ottla.wire.batch import batches
+from ottla.wire.batch import BatchView, batches
+from ottla.wire.compression import Codec
 from ottla.wire.legacy import down_convert
 
 cdef enum:
-    CONVERSION_SIZE_MAX = 1 << 20       # bytes that one request converts, which holds up the loop
+    SCAN_SIZE = 4096
+    ZSTD = 4
+
+GZIP_LEVEL = 1
+"""Of what is only sent, not kept: the fastest."""
 
 
 cdef int share_conversion(list items) except -1:
@@ -55,3 +63,41 @@ cdef bytes read_converted(
         # Only transaction markers, or what compaction left empty. The client would never get past.
         for batch in batches(data):
             offset = batch.next_offset
+
+
+cdef BatchScan scan_of(LogSlice stored, bint headers_only):
+    return BatchScan(
+        stored.file, stored.position, stored.position + stored.size, SCAN_SIZE, headers_only)
+
+
+cdef bint has_zstd(LogSlice stored) except -1:
+    cdef BatchScan scan = scan_of(stored, True)
+    cdef const uint8_t *batch = scan.next()
+    while batch is not NULL:
+        if fields.attributes(batch) & fields.CODEC_MASK == ZSTD:
+            return True
+        batch = scan.next()
+    return False
+
+
+cdef bytes read_without_zstd(LogSlice stored, int64_t room):
+    """The batches of a slice with gzip in the place of zstd; None if none of them has zstd.
+
+    About `room` bytes are converted, the rest is fetched later: b"" where nothing may be.
+    """
+    cdef BatchScan scan
+    cdef int64_t size = 0
+    if not has_zstd(stored):
+        return None
+    scan = scan_of(stored, False)
+    made = []
+    while size < room:
+        data = scan.batch()
+        if data is None:
+            break
+        batch = BatchView(data)
+        if batch.codec == ZSTD:
+            data = batch.with_codec(Codec.GZIP, GZIP_LEVEL)
+        made.append(data)
+        size += len(data)
+    return b"".join(made)

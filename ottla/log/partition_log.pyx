@@ -368,9 +368,9 @@ cdef class PartitionLog:
         """The first record not older than this: (offset, timestamp, leader epoch), None without."""
         return time_search.first_at(self, timestamp_ms)
 
-    def offset_of_max_timestamp(self):
-        """The newest record: (offset, timestamp, leader epoch), None without."""
-        return time_search.newest(self)
+    def offset_of_max_timestamp(self, upto=None):
+        """The newest record below `upto`: (offset, timestamp, leader epoch), None without."""
+        return time_search.newest(self, self.log_end_offset if upto is None else upto)
 
     def leader_epoch_for_offset(self, offset):
         """The leader epoch in which the record of an offset was written, -1 if that is unknown."""

@@ -71,8 +71,8 @@ cdef class TimeIndex(IndexFile):
             return None
         return self.timestamp_of(self.count - 1), self.offset_of(self.count - 1)
 
-    def truncate_to(self, offset):
-        """Forget entries of batches that end at `offset` or later."""
+    cdef Py_ssize_t first_from(self, int64_t offset) except -1:
+        """The number of the first entry of a batch that ends at `offset` or later."""
         cdef Py_ssize_t low = -1, high = self.count, middle
         while high - low > 1:
             middle = (low + high) >> 1
@@ -80,7 +80,16 @@ cdef class TimeIndex(IndexFile):
                 low = middle
             else:
                 high = middle
-        self.cut(low + 1)
+        return high
+
+    def before(self, offset):
+        """The highest timestamp of the batches that end before `offset`, as `last` returns it."""
+        cdef Py_ssize_t found = self.first_from(offset) - 1
+        return (self.timestamp_of(found), self.offset_of(found)) if found >= 0 else None
+
+    def truncate_to(self, offset):
+        """Forget entries of batches that end at `offset` or later."""
+        self.cut(self.first_from(offset))
 
     def entries(self):
         """Every entry as (timestamp, last offset of its batch)."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ottla.wire.messages import ListOffsetsRequest, ListOffsetsResponse
-from tests.broker.produce_fetch import batch, produce
-from tests.broker.running import WireClient
+from ottla.wire.records import Record, build_batch
+from tests.broker.produce_fetch import batch, produce, produce_request
+from tests.broker.running import RunningBroker, WireClient
+from tests.broker.test_held_promises import slow_flush
 
-LATEST, EARLIEST = -1, -2
+LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 PARTITION = ListOffsetsRequest.Topic.Partition
 
 
@@ -37,3 +39,22 @@ def test_version_0_answers_with_a_list(client: WireClient, topic: str) -> None:
     produce(client, topic, batch(b"a", b"b", b"c"))
     assert list(ask(client, topic, LATEST, 0).old_style_offsets) == [3]
     assert list(ask(client, topic, EARLIEST, 0).old_style_offsets) == [0]
+
+
+def test_the_newest_record_is_the_newest_that_may_be_read(
+    broker: RunningBroker, client: WireClient, topic: str
+) -> None:
+    """Behind it one waits for its flush: nobody may learn of that yet, nor miss the others."""
+    assert produce(client, topic, batch(b"a", b"b")).error_code == 0    # timestamp 1
+    newer = build_batch([Record(timestamp=9, value=b"c")])
+    with slow_flush(broker), WireClient(broker.address) as other:
+        other.send(produce_request(topic, newer), 9)
+        while broker.call(
+            lambda: broker.server.replicas.by_name[topic][0].log.log_end_offset
+        ) < 3:
+            pass
+        found = ask(client, topic, MAX_TIMESTAMP, 7)
+        assert (found.error_code, found.offset, found.timestamp) == (0, 0, 1)
+    while (found := ask(client, topic, MAX_TIMESTAMP, 7)).timestamp == 1:
+        pass
+    assert (found.offset, found.timestamp) == (2, 9)

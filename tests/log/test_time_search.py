@@ -8,6 +8,7 @@ import pytest
 from ottla.log.config import LogConfig
 from ottla.log.disk import Disk
 from ottla.log.partition_log import PartitionLog
+from ottla.wire.batch import batches
 from ottla.wire.records import Record, build_batch
 from tests.fakes import FakeClock
 from tests.log.batches import NOW_MS, batch, records_of
@@ -29,6 +30,14 @@ def random_log(path: Path, seed: int, codec: int) -> tuple[PartitionLog, random.
     return log, chance
 
 
+def newest_of(records: list[Record], end: int) -> tuple[int, int, int] | None:
+    """The first of the newest records below `end`, by looking at all of them."""
+    times = [r.timestamp for r in records if r.offset < end and r.timestamp >= 0]
+    if not times:
+        return None
+    return next((r.offset, r.timestamp, 4) for r in records if r.timestamp == max(times))
+
+
 @pytest.mark.parametrize("codec", range(5))
 def test_a_search_by_time_equals_a_linear_scan(tmp_path: Path, codec: int) -> None:
     for seed in range(8):
@@ -48,9 +57,10 @@ def test_a_search_by_time_equals_a_linear_scan(tmp_path: Path, codec: int) -> No
                 due = [r for r in records if r.timestamp >= asked]
                 expected = (due[0].offset, due[0].timestamp, 4) if due else None
                 assert log.offset_for_timestamp(asked) == expected, (seed, asked)
-            if max(times) >= 0:
-                newest = next(r for r in records if r.timestamp == max(times))
-                assert log.offset_of_max_timestamp() == (newest.offset, newest.timestamp, 4)
+            stored = log.read_bytes(log.log_start_offset, 1 << 30)
+            ends = [view.next_offset for view in batches(stored)]
+            for end in {*chance.sample(ends, min(4, len(ends))), log.log_end_offset}:
+                assert log.offset_of_max_timestamp(end) == newest_of(records, end), (seed, end)
 
 
 def test_a_log_append_time_batch_is_found_by_its_first_record(tmp_path: Path) -> None:
@@ -67,3 +77,29 @@ def test_an_empty_log_has_no_times(tmp_path: Path) -> None:
     log.append_bytes(batch(b"a", timestamps=[-1]), 0)
     assert log.offset_for_timestamp(0) is None
     assert log.offset_of_max_timestamp() is None
+
+
+@pytest.mark.parametrize("timestamp_type", [0, 1])
+def test_a_batch_whose_records_were_compacted_is_not_the_newest(
+    tmp_path: Path, timestamp_type: int
+) -> None:
+    log = PartitionLog.open(Disk(), FakeClock(), f"{tmp_path}/t-0")
+    log.append_bytes(batch(b"a", timestamps=[NOW_MS]), 0)
+    log.append_bytes_as_follower(
+        build_batch([], base_offset=1, last_offset=5, max_timestamp=NOW_MS + 9, leader_epoch=0,
+                    timestamp_type=timestamp_type))
+    log.append_bytes(batch(b"b", timestamps=[NOW_MS + 3]), 0)
+    assert log.offset_of_max_timestamp() == (6, NOW_MS + 3, 0)
+    assert log.offset_of_max_timestamp(6) == (0, NOW_MS, 0)
+    assert log.offset_for_timestamp(NOW_MS + 4) is None
+
+
+def test_the_newest_record_may_be_deleted(tmp_path: Path) -> None:
+    log = PartitionLog.open(Disk(), FakeClock(), f"{tmp_path}/t-0")
+    log.append_bytes(batch(b"a", b"b", b"c", timestamps=[NOW_MS + 9, NOW_MS + 2, NOW_MS + 3]), 0)
+    log.append_bytes(batch(b"d", timestamps=[NOW_MS + 1]), 0)
+    assert log.offset_of_max_timestamp() == (0, NOW_MS + 9, 0)
+    log.delete_before(1)
+    assert log.offset_of_max_timestamp() == (2, NOW_MS + 3, 0)
+    log.delete_before(3)
+    assert log.offset_of_max_timestamp() == (3, NOW_MS + 1, 0)

@@ -114,7 +114,7 @@ def _look_up(partition: Partition, timestamp: int, end: int) -> Found:
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOTHING                      # nothing is tiered here
     found = (
-        log.offset_of_max_timestamp()
+        log.offset_of_max_timestamp(end)
         if timestamp == MAX_TIMESTAMP
         else log.offset_for_timestamp(timestamp)
     )

@@ -339,10 +339,10 @@ def test_the_work_of_the_loop_is_bounded_by_codec_and_level() -> None:
         texts = {name.replace("_", "."): str(value) for name, value in configs.items()}
         return room_on_loop(log_config(texts, {}))
 
-    assert room() == room(compression_type="uncompressed") == 1 << 20
-    assert room(compression_type="gzip") == 100_000
+    assert room() == room(compression_type="uncompressed") == 500_000
+    assert room(compression_type="gzip") == 25_000
     slow = [room(compression_type=c, **{f"compression_{c}_level": n})
             for c, n in [("gzip", 9), ("lz4", 12), ("zstd", 6), ("zstd", 22)]]
     fast = [room(compression_type=c) for c in ("gzip", "lz4", "zstd", "zstd")]
     assert all(a < b for a, b in zip(slow, fast, strict=True))
-    assert room(compression_type="snappy") > 500_000
+    assert room(compression_type="snappy") == room(compression_type="lz4") > 150_000

@@ -2,10 +2,10 @@ from ottla.log.config import LogConfig
 from ottla.wire.batch import BatchLimits
 from ottla.wire.errors import ProtocolError
 
-LOOP_MS_MAX: int
+LOOP_US_MAX: int
 
 def room_on_loop(config: LogConfig) -> int:
-    """How many bytes of records the loop may compress: what takes LOOP_MS_MAX."""
+    """How many bytes of records the loop may compress: what takes LOOP_US_MAX."""
 
 class TopicLimits:
     @property

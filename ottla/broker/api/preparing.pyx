@@ -2,10 +2,10 @@
 """Makes a produced partition's records what the log stores: checked, in format v2, and with the
 codec that the topic wants.
 
-Small batches are done on the loop. What may take longer than LOOP_MS_MAX milliseconds is a
-thread's: the codecs let go of the interpreter, so everybody else is served meanwhile. How much
-comes out of a compressed batch shows only as it comes out; the loop stops at what it may do and
-leaves the batch to the thread then.
+Small batches are done on the loop. What may take longer than LOOP_US_MAX microseconds is a
+thread's: the codecs let go of the interpreter, so everybody else is served meanwhile, and several
+cores compress; to hand a batch over and back costs some 100 µs. How much comes out of a compressed
+batch shows only as it comes out: the loop stops at what it may do and leaves it to the thread then.
 """
 
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t
@@ -23,20 +23,19 @@ cdef enum:
     LEGACY_BELOW = 3            # version of Produce: message sets v0 and v1
     LEGACY_ATTRIBUTES_AT = 17
     PACKED_ON_LOOP_MAX = 262_144    # a larger compressed batch is not even tried on the loop
-    PLAIN_ON_LOOP_MAX = 1_048_576   # decompressed and looked at, not compressed again
 
 LATER = object()
 """The answer of prepare_on_loop that means: not on the loop."""
-LOOP_MS_MAX = 2
+LOOP_US_MAX = 500
 
 NS_PER_BYTE = {
-    "gzip": ((6, 20), (9, 60)),
+    "gzip": ((6, 20), (9, 70)),
     "snappy": ((None, 3),),
     "lz4": ((None, 3),),
     "zstd": ((5, 5), (12, 30), (22, 500)),
 }
 """What a byte of records costs to compress, by level: up to which, and ns."""
-NS_PER_BYTE_OF_LZ4_HC = 60
+NS_PER_BYTE_OF_LZ4_HC = 80
 """Every level of lz4 but its default, which means the fast compressor (KIP-390)."""
 
 
@@ -55,16 +54,16 @@ cdef object level_of_topic(config):
 
 
 def room_on_loop(config):
-    """How many bytes of records the loop may compress: what takes LOOP_MS_MAX."""
+    """How many bytes of records the loop may compress: what takes LOOP_US_MAX."""
     level = level_of_topic(config)
-    cost = 1
+    cost = 1                            # to decompress them and to look at them
     if config.compression_type == "lz4" and level != LZ4_LEVEL_DEFAULT:
         cost = NS_PER_BYTE_OF_LZ4_HC
     else:
         for level_max, cost in NS_PER_BYTE.get(config.compression_type, ()):
             if level is None or level_max is None or level <= level_max:
                 break
-    return min(LOOP_MS_MAX * 1_000_000 // cost, <int64_t>PLAIN_ON_LOOP_MAX)
+    return LOOP_US_MAX * 1000 // cost
 
 
 cdef class TopicLimits:

@@ -85,18 +85,20 @@ def both_brokers(*settings: str, kafkas_flush: bool = False) -> Iterator[dict[st
 
 
 @contextlib.contextmanager
-def topic(broker: AnyBroker, name: str, partitions: int) -> Iterator[str]:
+def topic(broker: AnyBroker, name: str, partitions: int, **config: str) -> Iterator[str]:
     """A topic that is led, and is deleted afterwards."""
-    make_topic(broker, name, partitions)
+    make_topic(broker, name, partitions, **config)
     yield name
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.delete_topics([name])[name].result(60)
 
 
-def make_topic(broker: AnyBroker, name: str, partitions: int) -> None:
-    """Create a topic and wait until it is led."""
+def make_topic(broker: AnyBroker, name: str, partitions: int, **config: str) -> None:
+    """Create a topic, dots of its settings as underscores, and wait until it is led."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(name, partitions, 1)], operation_timeout=30)[name].result(60)
+    settings = {key.replace("_", "."): value for key, value in config.items()}
+    made = NewTopic(name, partitions, 1, config=settings)
+    admin.create_topics([made], operation_timeout=30)[name].result(60)
     wait_until_led(broker, name, partitions)
 
 

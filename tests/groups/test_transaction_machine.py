@@ -44,6 +44,8 @@ class Client:
     """Answers of an EndTxn that is under way, with what was asked for."""
     wants_commit: bool = False
 
+    asks_as_zombie: bool = False
+
 
 class FakePartition:
     """A partition's records by the transactions that they belong to."""
@@ -88,6 +90,12 @@ class MoneyMachine(RuleBasedStateMachine):
         self.bench = MoneyBench()
         self.clients = [Client(IDS[n % 2], 2 * (n % 3 > 0)) for n in range(5)]
         self.transfers: list[Transfer] = []
+        self.newest: dict[str, Producer] = {}
+
+    def is_zombie(self, client: Client) -> bool:
+        """Whether another producer was initialised under its transactional id since."""
+        assert client.producer is not None
+        return client.producer < self.newest[client.transactional_id]
 
     clients_at = st.integers(0, 4)
 
@@ -97,6 +105,7 @@ class MoneyMachine(RuleBasedStateMachine):
         reply = self.bench.init(client.transactional_id, timeout_ms=TIMEOUT_MS)
         if isinstance(reply, Producer):
             client.producer, client.transfer, client.ending = reply, None, None
+            self.newest[client.transactional_id] = reply
 
     @rule(who=clients_at, source=st.integers(0, 3), sink=st.integers(0, 3))
     def transfer(self, who: int, source: int, sink: int) -> None:
@@ -120,6 +129,7 @@ class MoneyMachine(RuleBasedStateMachine):
             return False
         if not self.bench.accounts[partition].write(client.producer, client.transfer, amount):
             return False
+        assert not self.is_zombie(client), "a zombie writes"
         client.transfer.written.append((partition, amount))
         return True
 
@@ -129,6 +139,7 @@ class MoneyMachine(RuleBasedStateMachine):
         if client.producer is None or client.transfer is None or client.ending is not None:
             return
         client.wants_commit = commit and client.transfer.whole
+        client.asks_as_zombie = self.is_zombie(client)
         try:
             client.ending = self.bench.end_later(
                 client.producer, client.wants_commit, client.transactional_id, client.version
@@ -146,14 +157,16 @@ class MoneyMachine(RuleBasedStateMachine):
             if isinstance(reply, TransactionValue):
                 assert client.transfer is not None
                 client.transfer.acknowledged = client.wants_commit
+                assert not client.asks_as_zombie, "a zombie ends a transaction"
                 client.producer = Producer(reply.producer_id, reply.epoch)
             else:
                 client.producer = None
             client.transfer = client.ending = None
 
-    @rule(power_cut=st.booleans())
-    def crash(self, power_cut: bool) -> None:
-        self.bench.crash(power_cut)
+    @rule(lost=st.one_of(st.just(0), st.integers(1, 20)))
+    def crash(self, lost: int) -> None:
+        """kill -9, or a power cut that takes so many of the records that were not flushed."""
+        self.bench.crash(lost)
         for client in self.clients:
             if client.ending is not None:
                 client.ending = client.transfer = client.producer = None

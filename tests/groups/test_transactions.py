@@ -360,7 +360,7 @@ def test_an_end_that_was_recorded_is_driven_on_after_a_crash(
     bench.end_later(producer, commit)
     bench.markers.clear()
     bench.hold_markers = False
-    bench.crash(power_cut=True)
+    bench.crash(lost=100)
     assert [(p, m.commits) for p, m in bench.markers] == [(A, commit), (B, commit)]
     assert bench.state() is (S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT)
 
@@ -370,7 +370,7 @@ def test_an_end_that_was_not_recorded_leaves_the_transaction_open(bench: Transac
     bench.add(producer, A)
     bench.hold_commits = True
     answers = bench.end_later(producer)
-    bench.crash(power_cut=True)
+    bench.crash(lost=100)
     assert not answers and not bench.markers
     assert bench.state() is S.ONGOING
     bench.hold_commits = False

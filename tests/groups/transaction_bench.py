@@ -56,12 +56,12 @@ class TransactionBench:
                     shard.replay(record)
             self.runtime.adopt(shard)
 
-    def crash(self, power_cut: bool = False) -> None:
-        """kill -9: what was appended is there; after a power cut, what was committed."""
-        if power_cut:
-            del self.log[self.durable :]
+    def crash(self, lost: int = 0) -> None:
+        """kill -9: what was appended is there. A power cut takes the last records that were not
+        committed, so many at most."""
+        del self.log[max(self.durable, len(self.log) - lost) :]
         self.durable = len(self.log)
-        self.uncommitted, self.held_markers = [], []
+        self.uncommitted, self.held_markers, self.committing = [], [], False
         self.start()
 
     def append(

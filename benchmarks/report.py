@@ -36,11 +36,16 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def path(name: str) -> Path:
+    """Where today's result of this name lies, without its suffix."""
+    RESULTS.mkdir(exist_ok=True)
+    return RESULTS / f"{datetime.now(UTC):%Y-%m-%d}-{name}"
+
+
 def write(question: str, name: str, text: str, measured: dict[str, Any]) -> None:
     """Write `results/<date>-<name>.json` and `.md`, and print the table."""
     facts = machine.description()
-    base = RESULTS / f"{datetime.now(UTC):%Y-%m-%d}-{name}"
-    RESULTS.mkdir(exist_ok=True)
+    base = path(name)
     base.with_suffix(".json").write_text(
         json.dumps({"machine": facts, "measured": measured}, indent=1) + "\n"
     )

@@ -11,15 +11,15 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from ottla.broker.context import BrokerContext
+from ottla.broker.slices import Slices, in_slices
 from ottla.log.cleaner import Abandoned, Cleaner
 from ottla.log.cleaner_choice import Cleanable, cleanable
-from ottla.log.storage import Storage
+from ottla.log.storage import CheckpointTask, Storage
 from ottla.wire.errors import ProtocolError
 
 log = logging.getLogger("ottla.cleaner")
 
 SLICE_SECONDS = 0.001
-PARTITIONS_PER_SLICE = 200
 MEMORY_MIN = 1 << 20  # with less Apache Kafka does not start
 
 
@@ -45,14 +45,17 @@ class LogCleaner:
             if target.log.first_dirty_offset <= target.first_dirty_offset:
                 tried.add(target.log.directory)
         if cleaned:
-            await self.in_thread(self.storage.begin_checkpoint().run)
+            checkpoint = CheckpointTask(self.storage.disk)
+            await in_slices(self.storage.checkpoint_steps(checkpoint))
+            await self.in_thread(checkpoint.run)
 
     async def _choose(self, tried: set[str]) -> Cleanable | None:
         best = None
         now_ms = self.broker.clock.now_ms()
-        for count, partition in enumerate(list(self.broker.replicas), 1):
-            if count % PARTITIONS_PER_SLICE == 0:
-                await asyncio.sleep(0)
+        slices = Slices()
+        for partition in self.broker.replicas:
+            if slices.over:
+                await slices.pause()
             if not partition.log.config.compacts or partition.log.directory in tried:
                 continue
             try:

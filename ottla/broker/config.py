@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import operator
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -152,7 +152,7 @@ class BrokerConfig(BrokerSettings):
         """The directories of the data; the first is the metadata's."""
         return [Path(name) for name in (self.log_dirs or self.log_dir)]
 
-    def follow(self, old: MetadataImage, new: MetadataImage) -> None:
+    def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
         """Take what was set at run time, for this broker or for all; it follows the metadata."""
         layers = self.layers(new)
         if all(map(operator.is_, layers, self.layers(old))):

@@ -6,6 +6,7 @@ Their modules are a fifth of what a start would import, and many a broker never 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,7 @@ class Coordinators:
         from ottla.broker.group_coordinator import GroupCoordinator
 
         made = GroupCoordinator(self.broker, self.loop)
-        made.follow(MetadataImage.empty(), self.image)
+        made.follow(MetadataImage.empty(), self.image, self.image.topics.keys())
         return made
 
     @cached_property
@@ -45,17 +46,17 @@ class Coordinators:
         from ottla.broker.transaction_coordinator import TransactionCoordinator
 
         made = TransactionCoordinator(self.broker, self.loop, self.groups.runtime)
-        made.follow(MetadataImage.empty(), self.image)
+        made.follow(MetadataImage.empty(), self.image, self.image.topics.keys())
         return made
 
     def _made(self) -> list[GroupCoordinator | TransactionCoordinator]:
         return [self.__dict__[name] for name in COORDINATED if name in self.__dict__]
 
-    def follow(self, old: MetadataImage, new: MetadataImage) -> None:
+    def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
         """Take over and hand over partitions of internal topics as the image says."""
         self.image = new
         for made in self._made():
-            made.follow(old, new)
+            made.follow(old, new, topics)
         for name, topic in COORDINATED.items():
             if topic in new.topics:
                 getattr(self, name)

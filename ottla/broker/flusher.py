@@ -18,7 +18,7 @@ from os.path import dirname
 
 from ottla.broker.sync_thread import FILES_MAX, SyncThread
 from ottla.log.disk import File
-from ottla.log.flush import FlushTask, run_all
+from ottla.log.flush import LOGS_ONE_BY_ONE_MAX, FlushTask, run_all
 from ottla.replication.partition import Partition
 from ottla.wire.errors import StorageFailed
 
@@ -47,9 +47,10 @@ class Flusher:
         self.scheduled = False
         group, self.waiting = self.waiting, set()
         tasks = []
+        together = len(group) > LOGS_ONE_BY_ONE_MAX
         for partition in group:
             try:
-                task = partition.log.begin_flush()
+                task = partition.log.begin_flush(together)
             except StorageFailed:               # its topic was deleted, or its directory failed
                 partition.give_up()
                 continue

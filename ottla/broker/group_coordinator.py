@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from ottla.broker.context import BrokerContext
 from ottla.broker.log_coordinator import CONTROL, TRANSACTIONAL, LogCoordinator, attributes_of
@@ -58,15 +58,16 @@ class GroupCoordinator(LogCoordinator[Shard]):
             self.wake, self.view, loop.call_soon,
         )
 
-    def follow(self, old: MetadataImage, new: MetadataImage) -> None:
+    def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
         """Load what this broker leads now, let go of what it does not, forget deleted topics."""
         if new.topics is old.topics:
             self.view.image = new
             return
         self.view = ImageView(new, self.view.version + 1)
         self.runtime.cluster = self.view
-        self.follow_topic(new)
-        deleted = frozenset(old.topics.keys() - new.topics.keys())
+        if self.topic in topics:
+            self.follow_topic(new)
+        deleted = frozenset(n for n in topics if n in old.topics and n not in new.topics)
         if deleted:
             self.runtime.change_all(lambda shard, result: shard.forget_topics(deleted, result))
 

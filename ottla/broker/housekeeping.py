@@ -16,6 +16,7 @@ from ottla.broker.cleaning import LogCleaner
 from ottla.broker.context import BrokerContext
 from ottla.broker.retention import apply_retention
 from ottla.broker.scrubbing import scrub_for_ever
+from ottla.broker.slices import Slices, in_slices
 from ottla.log import recovery
 from ottla.log.checkpoints import Partition as PartitionKey
 from ottla.log.config import FOREVER_MS
@@ -26,7 +27,6 @@ from ottla.wire.errors import StorageFailed
 
 log = logging.getLogger("ottla.housekeeping")
 
-PARTITIONS_PER_SLICE = 200
 SEALED_SECONDS = 1.0
 DELETIONS_SECONDS = 5.0
 EXPIRY_SECONDS = 600.0
@@ -96,7 +96,7 @@ class Housekeeping:
     async def _flush_what_was_recovered(self) -> None:
         """After a crash, what was read back is served at once and made durable in the background.
         """
-        for partition in list(self.broker.replicas):
+        for partition in self.broker.replicas:
             if partition.log.recovery_point < partition.log.log_end_offset:
                 self.broker.flusher.want(partition)
                 await asyncio.sleep(0)
@@ -104,16 +104,19 @@ class Housekeeping:
     async def _flush_overdue(self) -> None:
         """Flush what flush.ms says. A topic without it costs one look at one of its partitions."""
         now_ms = self.broker.clock.now_ms()
+        slices = Slices()
         for partitions in list(self.broker.replicas.by_name.values()):
+            if slices.over:
+                await slices.pause()
             if not partitions or partitions[0] is None:
                 continue
             if partitions[0].log.config.flush_ms == FOREVER_MS:
                 continue
-            for count, partition in enumerate(partitions, 1):
+            for partition in partitions:
                 if partition is not None and partition.log.flush_due(now_ms):
                     self.broker.flusher.want(partition)
-                if count % PARTITIONS_PER_SLICE == 0:
-                    await asyncio.sleep(0)
+                if slices.over:
+                    await slices.pause()
 
     async def _scrub(self) -> None:
         try:
@@ -142,26 +145,30 @@ class Housekeeping:
                 self.broker.flusher.want(partition)
 
     async def _checkpoint(self) -> None:
-        task: CheckpointTask = self.storage.begin_checkpoint(high_watermarks(self.broker.replicas))
+        task = CheckpointTask(self.storage.disk)
+        await in_slices(self.storage.checkpoint_steps(task, high_watermarks(self.broker.replicas)))
         await self.loop.run_in_executor(self.thread, task.run)
 
     async def _retain(self) -> None:
-        await apply_retention(list(self.broker.replicas), self.storage)
+        await apply_retention(self.broker.replicas, self.storage)
 
     async def _delete(self) -> None:
         await self.loop.run_in_executor(
             self.thread, unlink_all, self.storage.disk, self.storage.due_files()
         )
+        for path in self.storage.take_unsynced():
+            await self.loop.run_in_executor(self.thread, self.storage.disk.sync_directory, path)
         for path in self.storage.due_deletions():
             await self.loop.run_in_executor(
                 self.thread, recovery.remove_directory, self.storage.disk, path
             )
 
     async def _expire_producers(self) -> None:
-        for count, partition in enumerate(list(self.broker.replicas)):
+        slices = Slices()
+        for partition in self.broker.replicas:
             partition.log.remove_expired_producers()
-            if count % PARTITIONS_PER_SLICE == 0:
-                await asyncio.sleep(0)
+            if slices.over:
+                await slices.pause()
 
     def close(self) -> None:
         """Stop; the storage's own close writes the last checkpoint."""

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from ottla.broker.slices import in_slices
 from ottla.replication.metadata import (
     BrokerImage,
     BrokerRegistered,
@@ -21,6 +22,7 @@ from ottla.replication.metadata import (
     Endpoint,
     MetadataImage,
     MetadataRecord,
+    topics_of,
 )
 from ottla.replication.store import MetadataStore
 from ottla.wire.errors import StorageFailed
@@ -28,7 +30,7 @@ from ottla.wire.errors import StorageFailed
 log = logging.getLogger("ottla.metadata")
 
 Result = TypeVar("Result")
-Follower = Callable[[MetadataImage, MetadataImage], None]
+Follower = Callable[[MetadataImage, MetadataImage, Collection[str]], Iterable[None] | None]
 
 
 class MetadataLog:
@@ -43,7 +45,11 @@ class MetadataLog:
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="ottla-metadata")
 
     def subscribe(self, follower: Follower) -> None:
-        """Call `follower(old, new)` whenever the image changes, before anybody is answered."""
+        """Call `follower(old, new, topics)` once records are durable, before anybody is answered.
+
+        `topics` are those that changed. A follower may return steps to be walked through; between
+        them the loop serves others, who see the old image until the last step is done.
+        """
         self.followers.append(follower)
 
     async def decide(
@@ -94,18 +100,23 @@ class MetadataLog:
                 for future, _ in results:
                     _fail(future, StorageFailed(f"metadata could not be written: {error}"))
                 return
+            await self._tell(old, image, topics_of(records))
             self.image = image
-            self._tell(old, image)
         for future, result in results:
             if not future.done():
                 future.set_result(result)
 
-    def _tell(self, old: MetadataImage, new: MetadataImage) -> None:
+    async def _tell(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
         for follower in self.followers:
             try:
-                follower(old, new)
+                await in_slices(follower(old, new, topics) or ())
             except Exception:
                 log.exception("following the metadata failed in %r", follower)
+
+    async def settle(self) -> None:
+        """Return once nobody waits for a decision, or for its followers."""
+        while self.writer is not None:
+            await asyncio.wait([self.writer])
 
     async def register_broker(
         self, node_id: int, endpoints: Iterable[tuple[str, str, int]], rack: str | None = None

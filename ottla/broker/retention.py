@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable
 
+from ottla.broker.slices import Slices
 from ottla.log.storage import Storage
 from ottla.replication.partition import Partition
 from ottla.wire.errors import StorageFailed
 
 log = logging.getLogger("ottla.retention")
 
-PARTITIONS_PER_SLICE = 200
 
-
-async def apply_retention(partitions: Sequence[Partition], storage: Storage) -> None:
+async def apply_retention(partitions: Iterable[Partition], storage: Storage) -> None:
     """Take away the segments that time, size or the log start say, a slice of partitions a turn.
 
     Nothing that a client may still be waiting for goes: the high watermark bounds it. A log that
     fails is reported and does not keep the others from their turn.
     """
-    for count, partition in enumerate(partitions, 1):
+    slices = Slices()
+    for partition in partitions:
         before = partition.log.log_start_offset
         try:
             paths = partition.log.apply_retention(partition.high_watermark)
@@ -33,5 +32,5 @@ async def apply_retention(partitions: Sequence[Partition], storage: Storage) -> 
         if partition.log.log_start_offset != before:
             log.info("%r begins at offset %d now", partition, partition.log.log_start_offset)
             partition.wake()
-        if paths or count % PARTITIONS_PER_SLICE == 0:
-            await asyncio.sleep(0)
+        if slices.over:
+            await slices.pause()

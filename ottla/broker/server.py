@@ -75,8 +75,10 @@ class Server:
             self.workers,
         )
         self.coordinators = self.broker.coordinators = Coordinators(self.broker, loop)
-        self.replicas.follow(MetadataImage.empty(), self.metadata_log.image)
-        self.coordinators.follow(MetadataImage.empty(), self.metadata_log.image)
+        image = self.metadata_log.image
+        for _ in self.replicas.follow(MetadataImage.empty(), image, image.topics):
+            pass                        # nobody else is served yet
+        self.coordinators.follow(MetadataImage.empty(), image, image.topics.keys())
         # Settings first: partitions and coordinators go by them.
         self.metadata_log.subscribe(config.follow)
         self.metadata_log.subscribe(self.replicas.follow)
@@ -147,6 +149,7 @@ class Server:
         if self.housekeeping is not None:
             self.housekeeping.close()
         self.coordinators.close()
+        await self.metadata_log.settle()
         self.workers.close()
         self.flusher.close()
         self.metadata_log.close()

@@ -4,6 +4,7 @@ that it has written into partitions, and the leave that partitions' leaders ask 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 
 from ottla.broker.context import BrokerContext
 from ottla.broker.log_coordinator import LogCoordinator, append_batch
@@ -50,9 +51,9 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
             settings_from(broker.config), broker.clock, self.append, self.write_marker, self.wake
         )
 
-    def follow(self, old: MetadataImage, new: MetadataImage) -> None:
+    def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
         """Load what this broker leads now, let go of what it does not."""
-        if new.topics is not old.topics:
+        if self.topic in topics:
             self.follow_topic(new)
 
     def begin_shard(self, index: int, leader_epoch: int) -> TransactionShard:

@@ -8,7 +8,7 @@ An offset checkpoint: version, number of entries, then a partition and its offse
     events 1 977
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from ottla.log.disk import Disk
 
@@ -21,10 +21,21 @@ CLEANED = "cleaner-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 
 
+def offset_lines(offsets: Mapping[Partition, int]) -> Iterator[str]:
+    """The lines of an offset checkpoint, one by one: with 100,000 partitions they take a while."""
+    yield "0"
+    yield str(len(offsets))
+    for (topic, partition), offset in offsets.items():
+        yield f"{topic} {partition} {offset}"
+
+
 def encode_offsets(offsets: Mapping[Partition, int]) -> bytes:
     """An offset checkpoint's text."""
-    lines = ["0", str(len(offsets))]
-    lines += [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
+    return join_lines(list(offset_lines(offsets)))
+
+
+def join_lines(lines: list[str]) -> bytes:
+    """The text of these lines."""
     return ("\n".join(lines) + "\n").encode()
 
 

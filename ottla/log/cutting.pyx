@@ -46,22 +46,22 @@ cdef cut_segments(PartitionLog log, int64_t offset):
     """Remove segments from `offset` on, and the end of the one that contains it."""
     cdef Segment segment
     # A new list: by it a cleaner knows that the segments which it reads are not as they were.
-    log.segments = list(log.segments)
+    log._segments = list(log._segments)
     # From the end: whenever this stops, what is left is a whole log.
-    while len(log.segments) > 1 and log.segments[-1].base_offset >= offset:
-        segment = log.segments.pop()
+    while len(log._segments) > 1 and log._segments[-1].base_offset >= offset:
+        segment = log._segments.pop()
         if segment in log.unsynced:
             log.unsynced.remove(segment)
         remove_files(log, segment)
-    log.active = log.segments[-1]
+    log.active = log._segments[-1]
     log.active.truncate_to(offset)
     log.log_end_offset = log.active.end_offset
     # Durable at once: if old batches came back behind new ones, nobody could tell them apart.
     log.disk.sync_directory(log.directory)
     log.active.data_file().sync()
     TransactionIndex(log.disk, log.active.path(".txnindex")).truncate_to(log.log_end_offset)
-    log.epochs.truncate_from_end(log.log_end_offset)
-    log.latest_epoch = log.epochs.latest
+    log._epochs.truncate_from_end(log.log_end_offset)
+    log.latest_epoch = log._epochs.latest
     lower_recovery_point(log, log.log_end_offset)
     log.changed = True
 
@@ -79,8 +79,8 @@ cdef reload_producers(PartitionLog log):
     for offset in [at for at in log.snapshots if at > log.log_end_offset]:
         del log.snapshots[offset]
         log.disk.unlink(f"{log.directory}/{file_name(offset, '.snapshot')}")
-    log.producers = recovery.load_producers(
-        log.disk, log.directory, list(log.snapshots), log.segments)
+    log._producers = recovery.load_producers(
+        log.disk, log.directory, list(log.snapshots), log._segments)
 
 
 def start_anew(PartitionLog log, int64_t offset):
@@ -88,14 +88,14 @@ def start_anew(PartitionLog log, int64_t offset):
     if log.offline is not None:
         raise StorageFailed(log.offline)
     try:
-        log.segments = list(log.segments)
-        while log.segments:
-            remove_files(log, log.segments.pop())
+        log._segments = list(log._segments)
+        while log._segments:
+            remove_files(log, log._segments.pop())
         log.active = None
         log.unsynced.clear()
         log.log_start_offset = log.log_end_offset = offset
-        log.epochs.clear()
-        log.latest_epoch = log.epochs.latest
+        log._epochs.clear()
+        log.latest_epoch = log._epochs.latest
         lower_recovery_point(log, offset)
         log.recovery_point = offset
         for known in list(log.snapshots):
@@ -127,7 +127,7 @@ def remove_segment(PartitionLog log, Segment segment):
     assert segment is not log.active and segment.end_offset <= log.log_start_offset
     segment.forget()
     paths = put_aside(log, segment)
-    log.segments.remove(segment)
+    log._segments.remove(segment)
     if segment in log.unsynced:
         log.unsynced.remove(segment)
     for offset in [at for at in log.snapshots if at <= segment.base_offset]:
@@ -141,8 +141,8 @@ def remove_below_start(PartitionLog log):
     """Take away every segment that lies wholly below the log start; paths to unlink."""
     paths = []
     try:
-        while len(log.segments) > 1 and log.segments[0].end_offset <= log.log_start_offset:
-            paths += remove_segment(log, log.segments[0])
+        while len(log._segments) > 1 and log._segments[0].end_offset <= log.log_start_offset:
+            paths += remove_segment(log, log._segments[0])
     except OSError as error:
         raise StorageFailed(f"{log.directory}: {error}") from error
     return paths
@@ -174,8 +174,8 @@ def replace_segments(PartitionLog log, list sources, Segment cleaned):
     except OSError as error:
         log.fail(f"a cleaned segment could not take its place: {error}")
         raise StorageFailed(log.offline) from error
-    at = log.segments.index(sources[0])
-    log.segments[at:at + len(sources)] = [new]
+    at = log._segments.index(sources[0])
+    log._segments[at:at + len(sources)] = [new]
     for segment in sources:
         if segment in log.unsynced:
             log.unsynced.remove(segment)
@@ -200,10 +200,10 @@ cdef list put_aside(PartitionLog log, Segment segment):
 def apply_retention(PartitionLog log, int64_t high_watermark):
     """Take away what time, size and the log start say; paths to unlink."""
     cdef Py_ssize_t count = retention.segments_due(
-        log.segments, log.config, log.clock.now_ms(), log.log_start_offset, high_watermark)
+        log._segments, log.config, log.clock.now_ms(), log.log_start_offset, high_watermark)
     if not count or log.offline is not None:
         return []
-    if count == len(log.segments):
+    if count == len(log._segments):
         log.roll()
-    log.delete_before(max(log.log_start_offset, log.segments[count - 1].end_offset))
+    log.delete_before(max(log.log_start_offset, log._segments[count - 1].end_offset))
     return remove_below_start(log)

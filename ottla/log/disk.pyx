@@ -234,13 +234,14 @@ class Disk:
         """The names in a directory, in no order."""
         return os.listdir(path)
 
+    def subdirectories(self, path):
+        """The names of the directories in a directory, in no order."""
+        with os.scandir(path) as entries:
+            return [entry.name for entry in entries if entry.is_dir()]
+
     def exists(self, path):
         """Whether a file or directory has this path."""
         return os.path.exists(path)
-
-    def is_directory(self, path):
-        """Whether this path is a directory."""
-        return os.path.isdir(path)
 
     def size(self, path):
         """A file's size in bytes."""

@@ -4,11 +4,15 @@
 any thread, `PartitionLog.end_flush` moves the recovery point, on the loop again.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ottla.log.disk import Disk, File
 
-FILES_ONE_BY_ONE_MAX = 20
+SYNCS_ONE_BY_ONE_MAX = 20
+"""With more, one call for the whole file system costs less."""
+LOGS_ONE_BY_ONE_MAX = 20
+"""With more, `begin_flush` is to open no files: a thousand logs would be thousands of descriptors.
+"""
 
 
 @dataclass(slots=True)
@@ -21,8 +25,13 @@ class FlushTask:
     directories: list[str]
     epochs_path: str
     epochs: bytes | None
-    sealed: list[int] = field(default_factory=list)
+    by_file_system: bool = False
     error: OSError | None = None
+
+    @property
+    def syncs(self) -> int:
+        """How many calls of the device it takes."""
+        return len(self.files) + len(self.directories) + (2 if self.epochs is not None else 0)
 
     def run(self) -> None:
         """Sync everything; an OSError is kept in `error` for `end_flush`, and never retried."""
@@ -39,7 +48,8 @@ class FlushTask:
 
 def run_all(disk: Disk, directory: str, tasks: list[FlushTask]) -> None:
     """Run many tasks of one file system; a single `syncfs` where that is less than file by file."""
-    if sum(len(task.files) for task in tasks) <= FILES_ONE_BY_ONE_MAX:
+    together = any(task.by_file_system for task in tasks)
+    if not together and sum(task.syncs for task in tasks) <= SYNCS_ONE_BY_ONE_MAX:
         for task in tasks:
             task.run()
         return

@@ -60,10 +60,10 @@ cdef class IndexFile:
         return self.tail + (self.count - 1 - self.written) * self.entry_size
 
     def write(self):
-        """Write the waiting entries, and create the file if there is none."""
-        if self.file is None:
-            self.file = self.disk.open(self.path, create=True)
+        """Write the waiting entries; an index without any has no file."""
         if self.count > self.written:
+            if self.file is None:
+                self.file = self.disk.open(self.path, create=True)
             self.file.write_at(
                 self.tail,
                 (self.count - self.written) * self.entry_size,
@@ -79,7 +79,7 @@ cdef class IndexFile:
             self.page_number = -1
         self.count = min(count, self.count)
 
-    def file_to_sync(self):
-        """The File, with every entry written to it."""
+    def files_to_sync(self):
+        """The File, with every entry written to it, if there is any."""
         self.write()
-        return self.file
+        return [] if self.file is None else [self.file]

@@ -2,12 +2,14 @@
 
 from base64 import urlsafe_b64decode
 
-from ottla.log import checkpoints
+from ottla.log import checkpoints, closed_logs
 from ottla.log.checkpoints import Partition
+from ottla.log.closed_logs import ClosedLog
 from ottla.log.disk import Disk, File
 
 CLEAN_MARKER = ".kafka_cleanshutdown"
 META = "meta.properties"
+ID_SIZE = 16
 
 
 class StorageRefused(Exception):
@@ -17,19 +19,21 @@ class StorageRefused(Exception):
 class LogDirectory:
     """A directory that this process holds the lock of.
 
-    `clean` says whether the last stop was clean. The marker of that is gone from the disk once the
-    directory is open, so that a crash from now on is known as one.
+    `clean` says whether the last stop was clean, and `closed` what it knew of each log. Both are
+    gone from the disk once the directory is open, so that a crash from now on is known as one.
     """
 
     __slots__ = (
         "clean",
         "cleaned",
+        "closed",
         "cluster_id",
         "directory_id",
         "disk",
         "high_watermarks",
         "lock",
         "log_starts",
+        "names",
         "offline",
         "partitions",
         "path",
@@ -47,7 +51,9 @@ class LogDirectory:
         self.log_starts = self.offsets(checkpoints.LOG_STARTS)
         self.cleaned = self.offsets(checkpoints.CLEANED)
         self.high_watermarks = self.offsets(checkpoints.HIGH_WATERMARKS)
+        self.names = disk.subdirectories(self.path)
         self.partitions = self.find_partitions()
+        self.closed = self.known_closed()
 
     def file(self, name: str) -> str:
         """The path of a file in this directory."""
@@ -114,31 +120,44 @@ class LogDirectory:
         """From here on only a clean stop makes the next start a fast one."""
         if self.clean:
             self.disk.unlink(self.file(CLEAN_MARKER))
+            self.disk.unlink(self.file(closed_logs.CLOSED_LOGS))
             self.disk.sync_directory(self.path)
 
-    def find_partitions(self) -> dict[Partition, str]:
-        """The partitions that have a directory here, and those directories' names."""
-        found = {}
-        for name in self.disk.listdir(self.path):
+    def find_partitions(self) -> set[Partition]:
+        """The partitions that have a directory here."""
+        found, topics = set(), dict[str, str]()
+        for name in self.names:
             topic, dash, number = name.rpartition("-")
-            if dash and topic and number.isdecimal() and self.disk.is_directory(self.file(name)):
-                found[topic, int(number)] = name
+            if dash and topic and number.isdecimal():
+                # A topic's partitions share its name.
+                found.add((topics.setdefault(topic, topic), int(number)))
         return found
+
+    def known_closed(self) -> dict[Partition, ClosedLog]:
+        """What a clean stop knew of the logs that are as it left them, as far as that shows."""
+        if not self.clean:
+            return {}
+        known = closed_logs.read(self.disk, self.file(closed_logs.CLOSED_LOGS))
+        return {
+            key: log
+            for key, log in known.items()
+            if key in self.partitions and self.recovery_points.get(key) == log.log_end_offset
+        }
 
     def deleted(self) -> list[str]:
         """Directories whose deletion was begun and not finished."""
-        return [
-            self.file(name) for name in self.disk.listdir(self.path) if name.endswith("-delete")
-        ]
+        return [self.file(name) for name in self.names if name.endswith("-delete")]
 
     def topic_id(self, partition: Partition) -> bytes | None:
         """The topic id that a partition's directory says it belongs to."""
-        path = self.file(f"{self.partitions[partition]}/partition.metadata")
+        path = self.file(f"{partition[0]}-{partition[1]}/partition.metadata")
         try:
             for line in self.disk.read_bytes(path).decode().splitlines():
                 key, _, value = line.partition(":")
                 if key == "topic_id":
-                    return urlsafe_b64decode(value.strip() + "==")
+                    topic_id = urlsafe_b64decode(value.strip() + "==")
+                    # A power cut may have left a part of it.
+                    return topic_id if len(topic_id) == ID_SIZE else None
         except (FileNotFoundError, ValueError):
             pass
         return None

@@ -37,18 +37,25 @@ cdef class PartitionLog:
     cdef int64_t readable_end                   # damage begins there; far away without
     cdef readonly int64_t flush_messages        # offsets that may be without a flush
     cdef readonly int64_t flushed_ms            # when the last flush ended, or the log was opened
-    cdef readonly list segments                 # of Segment, ascending
-    cdef readonly object epochs
-    cdef readonly Producers producers
+    cdef bint at_rest                           # closed cleanly, and not read since: all below is
+    cdef int64_t resting_bytes                  #   empty; its size then,
+    cdef Py_ssize_t resting_segments            #   the number of its segments, which may be none,
+    cdef int64_t resting_first_ms               #   and the first one's highest timestamp
+    cdef list _segments                         # of Segment, ascending
+    cdef object _epochs
+    cdef Producers _producers
     cdef Segment active                         # the last of segments, None in an empty log
     cdef int64_t segment_bytes, segment_ms, offset_span_max
     cdef Py_ssize_t index_entries_max
     cdef bint changed                           # since the last seal
     cdef list unsynced                          # sealed segments not yet on the medium
+    cdef bint has_epochs_file                   # there is a leader-epoch-checkpoint
+    cdef list unsynced_files                    # paths of others that the next flush takes along
     cdef set unsynced_directories
     cdef list flushes                           # that are under way
     cdef dict snapshots                         # offsets of those on disk, ascending
 
+    cdef int awake(self) except -1
     cdef int64_t append(self, uint8_t *batch, Py_ssize_t size, int32_t leader_epoch) except -2
     cdef int append_as_follower(self, uint8_t *batch, Py_ssize_t size) except -1
     cdef int write(self, const uint8_t *batch, Py_ssize_t size, int64_t last_offset) except -1

@@ -3,13 +3,14 @@
 from collections.abc import Callable
 
 from ottla.log.clock import Clock
+from ottla.log.closed_logs import ClosedLog
 from ottla.log.config import LogConfig
 from ottla.log.disk import Disk, File
 from ottla.log.epochs import LeaderEpochs
 from ottla.log.flush import FlushTask
 from ottla.log.open_files import OpenFiles
 from ottla.log.producers import Producers, ProducerState
-from ottla.log.recovery import Damage, Loaded
+from ottla.log.recovery import Damage
 from ottla.log.segment import Segment
 from ottla.log.transaction_index import AbortedTransaction
 
@@ -41,15 +42,19 @@ class PartitionLog:
     damage: Damage | None
     flush_messages: int
     flushed_ms: int
-    segments: list[Segment]
-    epochs: LeaderEpochs
-    producers: Producers
+    @property
+    def segments(self) -> list[Segment]: ...
+    @property
+    def epochs(self) -> LeaderEpochs: ...
+    @property
+    def producers(self) -> Producers: ...
+    @property
+    def segment_count(self) -> int: ...
     def __init__(
         self,
         disk: Disk,
         clock: Clock,
         directory: str,
-        loaded: Loaded,
         config: LogConfig,
         open_files: OpenFiles,
         topic_id: bytes | None = None,
@@ -66,6 +71,17 @@ class PartitionLog:
         recovery_point: int = 0,
         log_start_offset: int = 0,
         clean: bool = False,
+    ) -> PartitionLog: ...
+    @staticmethod
+    def rest(
+        disk: Disk,
+        clock: Clock,
+        directory: str,
+        config: LogConfig,
+        *,
+        open_files: OpenFiles,
+        topic_id: bytes | None,
+        closed: ClosedLog,
     ) -> PartitionLog: ...
     def configure(self, config: LogConfig) -> None: ...
     def fail(self, reason: str) -> None: ...
@@ -100,7 +116,7 @@ class PartitionLog:
     def truncate_to(self, offset: int) -> None: ...
     def truncate_fully_and_start_at(self, offset: int) -> None: ...
     def delete_before(self, offset: int) -> list[Segment]: ...
-    def begin_flush(self) -> FlushTask | None: ...
+    def begin_flush(self, by_file_system: bool = False) -> FlushTask | None: ...
     def end_flush(self, task: FlushTask) -> None: ...
     def flush_due(self, now_ms: int) -> bool: ...
     def flush(self) -> None: ...
@@ -110,4 +126,4 @@ class PartitionLog:
     def apply_retention(self, high_watermark: int) -> list[str]: ...
     def close(self) -> None: ...
     def move_to(self, directory: str) -> None: ...
-    def delete(self) -> None: ...
+    def closed(self) -> ClosedLog | None: ...

@@ -3,6 +3,9 @@
 Only the thread of the loop calls it, but for `FlushTask.run`. Everything that is acknowledged went
 through `append`, whose write is complete when it returns; what a power cut may take back lies at
 `recovery_point` and above.
+
+After a clean stop a log is at rest: its offsets are known (`closed_logs`), its files are read when
+something needs them. That is what makes a start with 100,000 partitions a matter of seconds.
 """
 
 from zlib import crc32
@@ -10,15 +13,14 @@ from zlib import crc32
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from ottla.log import cutting, recovery, snapshots, time_search
+from ottla.log import cutting, flushing, recovery, resting, snapshots, time_search
 from ottla.log.config import LogConfig
 from ottla.log.disk cimport File
-from ottla.log.flush import FlushTask
 from ottla.log.open_files cimport OpenFiles
 from ottla.log.producers cimport Producers
 from ottla.log.segment cimport Segment
 from ottla.log.segment import file_name
-from ottla.log.transaction_index import AbortedTransaction, TransactionIndex
+from ottla.log.transaction_index import AbortedTransaction, TransactionIndex, aborted_in
 from ottla.wire cimport batch as fields
 from ottla.wire.errors import (
     CorruptMessage, FencedLeaderEpoch, OffsetOutOfRange, StorageFailed,
@@ -38,24 +40,12 @@ cdef class LogSlice:
 cdef class PartitionLog:
     """The log of one partition. Make one with `PartitionLog.open`."""
 
-    def __init__(self, disk, clock, str directory, loaded, config, OpenFiles open_files,
+    def __init__(self, disk, clock, str directory, config, OpenFiles open_files,
                  bytes topic_id=None):
         self.disk, self.clock, self.directory, self.topic_id = disk, clock, directory, topic_id
         self.open_files = open_files
-        self.segments, self.epochs = loaded.segments, loaded.epochs
-        self.producers, self.damage = loaded.producers, loaded.damage
-        self.log_start_offset = loaded.log_start_offset
-        self.log_end_offset = loaded.log_end_offset
-        self.recovery_point = loaded.recovery_point
-        self.snapshots = dict.fromkeys(sorted(loaded.snapshots))
-        self.latest_epoch = self.epochs.latest
-        self.active = self.segments[-1] if self.segments else None
-        self.unsynced, self.unsynced_directories, self.flushes = [], set(), []
+        self.at_rest, self.latest_epoch = True, -1
         self.readable_end = OFFSET_MAX
-        if self.damage is not None and self.damage.permanent:
-            self.offline = str(self.damage)
-        # What recovery made anew is not on the medium yet.
-        self.changed = self.recovery_point < self.log_end_offset
         self.flushed_ms = clock.now_ms()
         self.configure(config)
 
@@ -66,17 +56,52 @@ cdef class PartitionLog:
 
         Without a clean stop every segment from `recovery_point` on is checked byte for byte.
         """
-        config = config or LogConfig()
-        if open_files is None:
-            open_files = OpenFiles()
-        loaded = recovery.load(
-            disk, clock, directory, config, open_files, recovery_point, log_start_offset, clean)
-        log = PartitionLog(disk, clock, directory, loaded, config, open_files, topic_id)
+        cdef PartitionLog log = PartitionLog(
+            disk, clock, directory, config or LogConfig(),
+            OpenFiles() if open_files is None else open_files, topic_id)
+        resting.load(log, recovery_point, log_start_offset, clean)
         if log.log_end_offset < log_start_offset and log.offline is None:
             # A power cut took the rest of what had been deleted. Its offsets are not used again:
             # the checkpoint would hide what got them once more.
             log.truncate_fully_and_start_at(log_start_offset)
         return log
+
+    @staticmethod
+    def rest(disk, clock, directory, config, *, open_files, topic_id, closed):
+        """A log of which only what it was when it was closed is known: a `ClosedLog`."""
+        cdef PartitionLog log = PartitionLog(
+            disk, clock, directory, config, open_files, topic_id)
+        resting.begin(log, closed)
+        return log
+
+    cdef int awake(self) except -1:
+        """Read the files of a log at rest. Raises StorageFailed; a later call tries again."""
+        if self.at_rest:
+            resting.wake(self)
+        return 0
+
+    @property
+    def segments(self):
+        """The Segments, ascending."""
+        self.awake()
+        return self._segments
+
+    @property
+    def epochs(self):
+        """The LeaderEpochs."""
+        self.awake()
+        return self._epochs
+
+    @property
+    def producers(self):
+        """The Producers."""
+        self.awake()
+        return self._producers
+
+    @property
+    def segment_count(self):
+        """How many segments there are; without records, none and no directory."""
+        return self.resting_segments if self.at_rest else len(self._segments)
 
     def __repr__(self):
         return f"PartitionLog({self.directory}, {self.log_start_offset}..{self.log_end_offset})"
@@ -92,7 +117,7 @@ cdef class PartitionLog:
         self.index_entries_max = max(1, config.segment_index_bytes // 12)
         # Offsets in indexes are relative, and 32 bits wide.
         self.offset_span_max = 0x7fffffff
-        for segment in self.segments:
+        for segment in self._segments or ():
             segment.index_interval = config.index_interval_bytes
 
     # Append
@@ -107,10 +132,12 @@ cdef class PartitionLog:
         cdef int64_t first = self.log_end_offset, repeated
         cdef int64_t last = first + fields.last_offset_delta(batch)
         self.duplicate = False
+        if self.at_rest:
+            self.awake()
         if self.offline is not None:
             raise StorageFailed(self.offline)
         if fields.producer_id(batch) >= 0:
-            repeated = self.producers.check(batch)
+            repeated = self._producers.check(batch)
             if repeated >= 0:
                 self.duplicate = True
                 return repeated
@@ -127,6 +154,7 @@ cdef class PartitionLog:
         Raises StorageFailed; OffsetOutOfRange if the batch begins below the end of this log.
         """
         self.duplicate = False
+        self.awake()
         if self.offline is not None:
             raise StorageFailed(self.offline)
         # A cleaned log has gaps, so a follower's offsets may jump forward.
@@ -152,7 +180,7 @@ cdef class PartitionLog:
         self.log_end_offset = last_offset + 1
         self.changed = True
         if fields.producer_id(batch) >= 0:
-            aborted = self.producers.update(batch, size)
+            aborted = self._producers.update(batch, size)
             if aborted is not None:
                 self.note_aborted(aborted)
         return 0
@@ -234,6 +262,7 @@ cdef class PartitionLog:
 
     def roll(self):
         """End the active segment, if it has records, and begin the next. Raises StorageFailed."""
+        self.awake()
         if self.offline is not None:
             raise StorageFailed(self.offline)
         if self.active is None or not self.active.size:
@@ -260,10 +289,10 @@ cdef class PartitionLog:
             segment.reserve(self.segment_bytes)
         if self.active is not None and not self.active.size:
             # Nothing was written at the old base, and the new segment takes over.
-            cutting.remove_files(self, self.segments.pop())
+            cutting.remove_files(self, self._segments.pop())
         elif self.active is not None and self.active not in self.unsynced:
             self.unsynced.append(self.active)
-        self.segments.append(segment)
+        self._segments.append(segment)
         self.active, self.changed = segment, True
         self.unsynced_directories.add(self.directory)
 
@@ -277,24 +306,28 @@ cdef class PartitionLog:
         self.disk.makedirs(self.directory)
         self.unsynced_directories.update((self.directory, self.directory.rpartition("/")[0] or "."))
         if self.topic_id is not None:
-            self.disk.write_atomically(
-                f"{self.directory}/partition.metadata", recovery.partition_metadata(self.topic_id))
+            # The flush that makes the first record durable takes this along.
+            path = f"{self.directory}/partition.metadata"
+            self.disk.write_and_rename(path, recovery.partition_metadata(self.topic_id))
+            self.unsynced_files.append(path)
 
     @property
     def size_bytes(self):
         """Bytes of all segments' batches."""
-        return sum([segment.size for segment in self.segments])
+        if self.at_rest:
+            return self.resting_bytes
+        return sum([segment.size for segment in self._segments])
 
     # Read
 
     cdef Py_ssize_t segment_number(self, int64_t offset) except -2:
         """Which segment an offset lies in: the last whose base is not above it, -1 if none."""
-        cdef Py_ssize_t low = -1, high = len(self.segments), middle
+        cdef Py_ssize_t low = -1, high = len(self._segments), middle
         if self.active is not None and offset >= self.active.base_offset:
             return high - 1
         while high - low > 1:
             middle = (low + high) >> 1
-            if (<Segment>self.segments[middle]).base_offset <= offset:
+            if (<Segment>self._segments[middle]).base_offset <= offset:
                 low = middle
             else:
                 high = middle
@@ -324,11 +357,13 @@ cdef class PartitionLog:
             upto_offset = self.readable_end
         if offset >= upto_offset:
             return slice
+        if self.at_rest:
+            self.awake()
         number = max(self.segment_number(offset), 0)
         while True:
-            segment = self.segments[number]
+            segment = self._segments[number]
             start = segment.position_for(offset, &batch_size)
-            if batch_size or number + 1 == len(self.segments):
+            if batch_size or number + 1 == len(self._segments):
                 break
             number += 1
         if not batch_size:
@@ -347,7 +382,7 @@ cdef class PartitionLog:
                 return slice
             size_max = batch_size
         slice.size = min(room, <int64_t>size_max)
-        slice.ends_segment = slice.size == room and number + 1 < len(self.segments)
+        slice.ends_segment = slice.size == room and number + 1 < len(self._segments)
         slice.position = start
         slice.file = segment.opened()
         return slice
@@ -374,10 +409,14 @@ cdef class PartitionLog:
 
     def leader_epoch_for_offset(self, offset):
         """The leader epoch in which the record of an offset was written, -1 if that is unknown."""
+        if self.at_rest and offset >= self.log_end_offset:
+            return self.latest_epoch
         return self.epochs.of_offset(offset)
 
     def end_offset_for_epoch(self, epoch):
         """The largest known epoch up to `epoch` and its end, (-1, -1) if unknown (KIP-279)."""
+        if self.at_rest and epoch == self.latest_epoch >= 0:
+            return epoch, self.log_end_offset
         return self.epochs.end_offset(epoch, self.log_end_offset)
 
     def assign_epoch_start(self, epoch):
@@ -388,8 +427,11 @@ cdef class PartitionLog:
         if epoch < self.latest_epoch:
             raise FencedLeaderEpoch(
                 f"{self.directory} has leader epoch {self.latest_epoch}, {epoch} is over")
-        self.epochs.assign(epoch, self.log_end_offset if start_offset < 0 else start_offset)
-        self.latest_epoch = self.epochs.latest
+        if self.at_rest:                # `awake` tells the epochs, and the end stays till then
+            self.latest_epoch = epoch
+            return 0
+        self._epochs.assign(epoch, self.log_end_offset if start_offset < 0 else start_offset)
+        self.latest_epoch = self._epochs.latest
         return 0
 
     # Transactions
@@ -397,12 +439,14 @@ cdef class PartitionLog:
     @property
     def last_stable_offset(self):
         """The first offset of an open transaction; the log's end without one."""
-        cdef int64_t first = self.producers.first_open()
+        cdef int64_t first = -1 if self.at_rest else self._producers.first_open()
         return self.log_end_offset if first < 0 else first
 
     cpdef int64_t stable_offset(self, int64_t high_watermark) except -1:
         """Up to where committed records may be read, given how far the log is replicated."""
-        cdef int64_t first = self.producers.first_unstable(high_watermark)
+        # A log with an open transaction is not left at rest.
+        cdef int64_t first = -1 if self.at_rest else (
+            self._producers.first_unstable(high_watermark))
         if first < 0 or first >= high_watermark:
             return high_watermark
         return max(first, self.log_start_offset)        # DeleteRecords may pass an open transaction
@@ -413,29 +457,21 @@ cdef class PartitionLog:
 
     def aborted_transactions(self, from_offset, to_offset):
         """The aborted transactions which have records in this range of offsets."""
-        cdef Segment segment
-        found = []
-        for segment in self.segments[max(self.segment_number(from_offset), 0):]:
-            if segment.nothing_aborted:
-                continue
-            entries = TransactionIndex(self.disk, segment.path(".txnindex")).entries()
-            segment.nothing_aborted = not entries
-            for entry in entries:
-                if entry.last_offset >= from_offset and entry.first_offset < to_offset:
-                    found.append(entry)
-                if entry.last_stable_offset >= to_offset:
-                    return found
-        return found
+        self.awake()
+        first = max(self.segment_number(from_offset), 0)
+        return aborted_in(self._segments[first:], from_offset, to_offset)
 
     def remove_expired_producers(self):
         """Forget producers that wrote nothing for producer.id.expiration.ms."""
-        return self.producers.remove_expired(
+        if self.at_rest:
+            return 0
+        return self._producers.remove_expired(
             self.clock.now_ms(), self.config.producer_id_expiration_ms)
 
     def write_snapshot(self):
         """Write what is known of the producers at the log's end. Raises OSError."""
         path = f"{self.directory}/{file_name(self.log_end_offset, '.snapshot')}"
-        data = snapshots.encode(self.producers)
+        data = snapshots.encode(self._producers)
         file = self.disk.open(path, create=True)
         file.pwrite(data, 0)
         file.truncate(len(data))
@@ -449,14 +485,17 @@ cdef class PartitionLog:
 
         Raises StorageFailed, and the log is offline then.
         """
+        self.awake()
         cutting.truncate(self, offset)
 
     def truncate_fully_and_start_at(self, offset):
         """Throw everything away and begin anew, empty, at `offset`. Raises StorageFailed."""
+        self.awake()
         cutting.start_anew(self, offset)
 
     def remove_segment(self, segment):
         """Take away a segment below the log start; paths for any thread to unlink, later."""
+        self.awake()
         return cutting.remove_segment(self, segment)
 
     def replace_segments(self, sources, cleaned):
@@ -464,10 +503,12 @@ cdef class PartitionLog:
 
         The cleaned files have to be on the medium. Raises StorageFailed, the log is offline then.
         """
+        self.awake()
         return cutting.replace_segments(self, sources, cleaned)
 
     def remove_below_start(self):
         """Take away every segment below the log start; paths for any thread to unlink, later."""
+        self.awake()
         return cutting.remove_below_start(self)
 
     def apply_retention(self, high_watermark):
@@ -475,50 +516,31 @@ cdef class PartitionLog:
 
         Raises StorageFailed.
         """
+        if self.at_rest and not resting.retention_may_be_due(self):
+            return []
+        self.awake()
         return cutting.apply_retention(self, high_watermark)
 
     def delete_before(self, offset):
         """Raise the log start offset; returns the segments that are wholly below it now."""
+        self.awake()
         if not self.log_start_offset <= offset <= self.log_end_offset:
             if offset < self.log_start_offset:
                 return []
             raise OffsetOutOfRange(
                 f"{self.directory} ends at {self.log_end_offset}, below the new start {offset}")
         self.log_start_offset = offset
-        self.epochs.truncate_from_start(offset)
-        return [segment for segment in self.segments[:-1] if segment.end_offset <= offset]
+        self._epochs.truncate_from_start(offset)
+        return [segment for segment in self._segments[:-1] if segment.end_offset <= offset]
 
     # Flush
 
-    def begin_flush(self):
-        """What to sync so that all that is appended by now is durable; None if nothing is."""
-        cdef Segment segment
-        if self.offline is not None:
-            raise StorageFailed(self.offline)
-        if (self.recovery_point >= self.log_end_offset and not self.unsynced
-                and not self.unsynced_directories and not self.epochs.changed):
-            return None
-        files = []
-        try:
-            for segment in self.segments[max(self.segment_number(self.recovery_point), 0):]:
-                if segment.size and segment not in self.unsynced:
-                    files += segment.files_to_sync()
-            for segment in self.unsynced:
-                files += segment.files_to_sync(sealed=True)
-        except OSError as error:
-            self.fail(f"its files could not be opened for a flush: {error}")
-            raise StorageFailed(self.offline) from error
-        has_directory = bool(self.segments)
-        task = FlushTask(
-            self.disk, self.log_end_offset, files, sorted(self.unsynced_directories),
-            f"{self.directory}/leader-epoch-checkpoint",
-            self.epochs.encode() if self.epochs.changed and has_directory else None)
-        self.unsynced.clear()
-        self.unsynced_directories.clear()
-        if has_directory:
-            self.epochs.changed = False
-        self.flushes.append(task)
-        return task
+    def begin_flush(self, by_file_system=False):
+        """What to sync so that all that is appended by now is durable; None if nothing is.
+
+        `by_file_system`: it is for many logs, so that no file of any is opened (`flush.run_all`).
+        """
+        return flushing.begin(self, by_file_system)
 
     def end_flush(self, task):
         """Move the recovery point after `task.run()`. Raises StorageFailed if that failed."""
@@ -546,21 +568,7 @@ cdef class PartitionLog:
 
     def seal(self):
         """Write what makes the next start fast, if anything changed. Raises StorageFailed."""
-        if self.offline is not None:
-            raise StorageFailed(self.offline)
-        if not self.segments or not self.changed:
-            return
-        try:
-            self.active.seal()
-            self.trim()
-            if self.active.size and self.active not in self.unsynced:
-                self.unsynced.append(self.active)
-            if self.log_end_offset not in self.snapshots:
-                self.write_snapshot()
-        except OSError as error:
-            self.fail(f"it could not be closed: {error}")
-            raise StorageFailed(self.offline) from error
-        self.changed = False
+        resting.seal(self)
 
     def close(self):
         """Flush, write what makes the next start fast, and let go of all files.
@@ -572,26 +580,20 @@ cdef class PartitionLog:
                 self.seal()
                 self.flush()
         finally:
-            for segment in self.segments:
+            for segment in self._segments or ():
                 segment.close()
 
-    def move_to(self, directory):
-        """Rename the log's directory, as a deletion does first. Raises OSError."""
-        for segment in self.segments:
-            segment.close()
-        if self.segments:
-            self.disk.rename(self.directory, directory)
-            self.disk.sync_directory(directory.rpartition("/")[0] or ".")
-        self.directory = directory
-        for segment in self.segments:
-            segment.directory = directory
+    def closed(self):
+        """What a later start has to know to leave this log at rest; None where it has to look."""
+        return resting.closed(self)
 
-    def delete(self):
-        """Delete every file of the log, and its directory."""
-        for segment in self.segments:
+    def move_to(self, directory):
+        """Rename the log's directory, as a deletion does first; durable after `sync_directory` of
+        the one that it is in. Raises OSError."""
+        for segment in self._segments or ():
             segment.close()
-        self.segments.clear()
-        self.active = None
-        self.log_end_offset = self.log_start_offset
-        self.fail("it was deleted")
-        recovery.remove_directory(self.disk, self.directory)
+        if self.segment_count:
+            self.disk.rename(self.directory, directory)
+        self.directory = directory
+        for segment in self._segments or ():
+            segment.directory = directory

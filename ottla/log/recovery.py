@@ -32,6 +32,10 @@ from ottla.log.transaction_index import AbortedTransaction, TransactionIndex
 
 UNFINISHED = (".tmp", ".cleaned", ".deleted")
 COPY_BYTES = 1 << 20
+REREAD_MAX = 4096
+"""A log of so many bytes has no file for what a look at its batches tells: the epochs of its
+leaders, and that it had no producers. Of 100,000 small partitions these would be most files."""
+EPOCHS = "leader-epoch-checkpoint"
 
 
 @dataclass(slots=True)
@@ -73,6 +77,7 @@ class Loaded:
     producers: Producers
     snapshots: list[int] = field(default_factory=list)
     damage: Damage | None = None
+    has_epochs_file: bool = False
 
 
 def load(
@@ -97,7 +102,9 @@ def load(
     segments = segments_in(disk, clock, directory, config, open_files, names)
     if not segments:
         start = log_start_offset
-        return Loaded([], start, start, start, LeaderEpochs(), Producers())
+        return Loaded(
+            [], start, start, start, LeaderEpochs(), Producers(), has_epochs_file=EPOCHS in names
+        )
     notes = [offset_in(name) for name in names if name.endswith(".damaged")]
     snapshots = sorted(offset_in(name) for name in names if name.endswith(".snapshot"))
     damage = None
@@ -122,7 +129,9 @@ def load(
     # Of a damaged log the point stays where it was, or the next start would take damage for a tear.
     if not (damage and damage.permanent):
         recovery_point = min(recovery_point, end)
-    return Loaded(segments, start, end, recovery_point, epochs, producers, snapshots, damage)
+    return Loaded(
+        segments, start, end, recovery_point, epochs, producers, snapshots, damage, EPOCHS in names
+    )
 
 
 def offset_in(name: str) -> int:
@@ -260,6 +269,19 @@ def judge(
     return Damage(path, position, reason, end_offset, aside)
 
 
+def changed_at_rest(directory: str, segments: list[Segment], end_offset: int) -> Damage:
+    """The fault of a log whose files are others than those that were closed, ending at an offset.
+    """
+    if not segments:
+        return Damage(directory, 0, f"it is empty, and was closed at offset {end_offset}", 0)
+    last = segments[-1]
+    reason = (
+        f"it ends at offset {last.end_offset}, and was closed at {end_offset}: the files were"
+        " changed while the broker was down. A restart takes them as they are"
+    )
+    return Damage(last.path(".log"), last.size, reason, last.end_offset)
+
+
 def copy_tail(disk: Disk, source: str, target: str, position: int, end: int) -> None:
     """Copy bytes of a file; the target appears only once it is whole and on the medium."""
     read, write = disk.open(source), disk.open(target + ".tmp", create=True)
@@ -274,7 +296,7 @@ def copy_tail(disk: Disk, source: str, target: str, position: int, end: int) -> 
 def load_epochs(disk: Disk, directory: str, segments: list[Segment]) -> LeaderEpochs:
     """The leader epochs from their file; from these segments where it is missing or damaged."""
     try:
-        return LeaderEpochs.decode(disk.read_bytes(f"{directory}/leader-epoch-checkpoint"))
+        return LeaderEpochs.decode(disk.read_bytes(f"{directory}/{EPOCHS}"))
     except (FileNotFoundError, ValueError, IndexError):
         pass
     epochs = LeaderEpochs()

@@ -11,7 +11,7 @@ from ottla.log.time_index cimport TimeIndex
 
 
 cdef class Segment(Openable):
-    cdef object disk
+    cdef readonly object disk
     cdef OpenFiles open_files
     cdef public str directory
     cdef readonly int64_t base_offset
@@ -31,13 +31,14 @@ cdef class Segment(Openable):
     cdef int64_t bound_position             #   and where it was found; -1 for none
     cdef public int64_t index_interval
     cdef readonly bint reserved             # the disk holds room behind the last batch
-    cdef bint nothing_aborted               # its .txnindex was looked for, and is not there
+    cdef public bint nothing_aborted               # its .txnindex was looked for, and is not there
     cdef File file
     cdef OffsetIndex index
     cdef TimeIndex times
 
     cdef File opened(self)
     cdef int open_indexes(self) except -1
+    cdef bint is_unindexed(self) except -1
     cdef int prepare_append(self) except -1
     cdef int append(self, const uint8_t *batch, Py_ssize_t size) except -1
     cdef int note(self, const uint8_t *batch, int64_t position, Py_ssize_t size) except -1

@@ -19,6 +19,7 @@ class Segment(Openable):
     """The batches from `base_offset` on, up to the next segment's base."""
 
     directory: str
+    disk: Disk
     base_offset: int
     end_offset: int
     size: int
@@ -29,6 +30,7 @@ class Segment(Openable):
     index_interval: int
     reserved: bool
     transactions_changed: bool
+    nothing_aborted: bool
     def __init__(
         self,
         disk: Disk,

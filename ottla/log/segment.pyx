@@ -1,7 +1,9 @@
 """One data file of a partition with its offset index and its time index.
 
 Files are opened when something needs them, and may be closed at any time between two calls
-(`open_files`). The log file is the truth; an index that contradicts it is made anew.
+(`open_files`). The log file is the truth; an index that contradicts it is made anew. A segment of
+less than an index interval has none: to look at its few batches costs less than to open a file,
+and a broker may have 100,000 of them.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -105,7 +107,7 @@ cdef class Segment(Openable):
 
     def seal(self):
         """Write the last index entries: the segment gets no more batches for now."""
-        if self.size == 0:
+        if self.size <= self.index_interval and self.is_unindexed():
             return
         self.open_indexes()
         self.load_times()
@@ -113,6 +115,13 @@ cdef class Segment(Openable):
             self.times.append(self.max_timestamp, self.max_timestamp_offset)
         self.index.write()
         self.times.write()
+
+    cdef bint is_unindexed(self) except -1:
+        """Whether it has neither index entries nor index files."""
+        if self.index is not None:
+            return self.index.count == 0 and self.index.file is None and self.times.file is None
+        return not (
+            self.disk.exists(self.path(".index")) or self.disk.exists(self.path(".timeindex")))
 
     def files_to_sync(self, sealed=False):
         """The Files that have to reach the medium before the recovery point may pass them."""
@@ -123,7 +132,7 @@ cdef class Segment(Openable):
             self.transactions_changed = False
         if sealed:
             self.open_indexes()
-            files += [self.index.file_to_sync(), self.times.file_to_sync()]
+            files += self.index.files_to_sync() + self.times.files_to_sync()
         return files
 
     def data_file(self):
@@ -206,7 +215,7 @@ cdef class Segment(Openable):
 
     cdef int64_t find_indexed(self, int64_t offset, Py_ssize_t *batch_size) except -1:
         cdef Py_ssize_t found
-        if offset <= self.base_offset:
+        if offset <= self.base_offset or self.size <= self.index_interval:
             return self.scan_for(offset, 0, -1, batch_size)
         self.open_indexes()
         found = self.index.find(offset)
@@ -337,8 +346,9 @@ cdef class Segment(Openable):
         self.end_offset = self.base_offset
         if self.size == 0:
             return
-        self.open_indexes()
-        if self.index.count:
+        if self.size > self.index_interval:
+            self.open_indexes()
+        if self.index is not None and self.index.count:
             position = self.index.position_of(self.index.count - 1)
             self.scan_for(0, position, self.index.offset_of(self.index.count - 1), &ignored)
         scan = BatchScan(self.opened(), position, self.size, 4096, True)

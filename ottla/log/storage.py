@@ -1,22 +1,28 @@
 """All logs of a broker, in all its log directories.
 
-A log is opened when `get_or_create` asks for it. What the directories know of it, from checkpoints
-and the clean-shutdown marker, is read once at the start.
+A log is made known when `get_or_create` asks for it. What the directories know of it, from
+checkpoints and the clean-shutdown marker, is read once at the start: after a clean stop no log's
+own files are looked at before something needs them.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
-from ottla.log import checkpoints, recovery
+from ottla.log import checkpoints, closed_logs, recovery
 from ottla.log.checkpoints import Partition
 from ottla.log.clock import Clock
+from ottla.log.closed_logs import ClosedLog
 from ottla.log.config import LogConfig
 from ottla.log.disk import Disk
-from ottla.log.flush import run_all
+from ottla.log.flush import LOGS_ONE_BY_ONE_MAX, run_all
 from ottla.log.log_directory import CLEAN_MARKER, LogDirectory, StorageRefused
 from ottla.log.open_files import OpenFiles
 from ottla.log.partition_log import PartitionLog
 from ottla.wire.errors import StorageFailed
+
+ENTRIES_PER_STEP = 200
+"""Partitions that a checkpoint takes on between two breaths of the loop: a fraction of a ms."""
 
 
 @dataclass(slots=True)
@@ -52,6 +58,8 @@ class Storage:
         self.file_deletions: list[tuple[int, str]] = []
         self.homes: dict[Partition, LogDirectory] = {}
         self.renamed = 0
+        self.unsynced: set[str] = set()
+        self.failures = {each.path: partial(self.fail, each) for each in directories}
         for directory in directories:
             for partition in directory.partitions:
                 if partition in self.homes:
@@ -130,29 +138,37 @@ class Storage:
         return log
 
     def open_log(self, key: Partition, topic_id: bytes | None, config: LogConfig) -> PartitionLog:
-        home = self.homes.get(key)
-        if home is not None and topic_id is not None and home.topic_id(key) not in (None, topic_id):
-            self.put_aside(key, home)
-            home = None
+        home, closed = self.homes.get(key), None
+        if home is not None:
+            closed = home.closed.pop(key, None)
+            if topic_id is not None:
+                known_id = closed.topic_id if closed is not None else home.topic_id(key)
+                if known_id not in (None, topic_id):
+                    self.put_aside(key, home)
+                    home = closed = None
         if home is None:
             home = self.choose_directory()
             self.homes[key] = home
         if home.offline is not None:
             raise StorageFailed(home.offline)
-        log = PartitionLog.open(
-            self.disk,
-            self.clock,
-            home.file(f"{key[0]}-{key[1]}"),
-            config,
-            open_files=self.open_files,
-            topic_id=topic_id,
-            recovery_point=home.recovery_points.get(key, 0),
-            log_start_offset=home.log_starts.get(key, 0),
-            clean=home.clean,
-        )
+        path, start = home.file(f"{key[0]}-{key[1]}"), home.log_starts.get(key, 0)
+        if closed is None and key not in home.partitions:
+            closed = ClosedLog(topic_id, start, start, -1, 0, 0, -1)
+        if closed is not None:
+            log = PartitionLog.rest(
+                self.disk, self.clock, path, config,
+                open_files=self.open_files, topic_id=topic_id, closed=closed,
+            )
+        else:
+            log = PartitionLog.open(
+                self.disk, self.clock, path, config,
+                open_files=self.open_files, topic_id=topic_id,
+                recovery_point=home.recovery_points.get(key, 0), log_start_offset=start,
+                clean=home.clean,
+            )
         log.first_dirty_offset = home.cleaned.get(key, 0)
-        log.on_failure = lambda reason: self.fail(home, reason)
-        home.partitions[key] = f"{key[0]}-{key[1]}"
+        log.on_failure = self.failures[home.path]
+        home.partitions.add(key)
         return log
 
     def choose_directory(self) -> LogDirectory:
@@ -178,17 +194,22 @@ class Storage:
     def forget(self, key: Partition) -> None:
         home = self.homes.pop(key, None)
         if home is not None:
+            home.partitions.discard(key)
             for known in (
-                home.partitions,
                 home.recovery_points,
                 home.log_starts,
                 home.cleaned,
+                home.closed,
                 home.high_watermarks,
             ):
                 known.pop(key, None)
 
     def delete(self, topic: str, partition: int) -> None:
         """Take a log away: its directory is renamed now, and its files go when they are due.
+
+        A thousand deletions share one sync of the directory (`take_unsynced`). A power cut before
+        it brings directories back that belong to no topic; their topic's id tells them from a new
+        topic's.
 
         Raises StorageFailed.
         """
@@ -208,12 +229,17 @@ class Storage:
                 log.fail("its topic was deleted")
             elif self.disk.exists(home.file(name)):
                 self.disk.rename(home.file(name), target)
-                self.disk.sync_directory(home.path)
+            self.unsynced.add(home.path)
         except OSError as error:
             self.fail(home, f"{name} could not be renamed for its deletion: {error}")
             raise StorageFailed(str(home.offline)) from error
         self.forget(key)
         self.deletions.append((self.clock.now_ms() + delay_ms, target))
+
+    def take_unsynced(self) -> list[str]:
+        """Directories to sync now, in any thread, for what was renamed in them; told once."""
+        unsynced, self.unsynced = list(self.unsynced), set()
+        return unsynced
 
     def due_deletions(self) -> list[str]:
         """Directories to delete now, by `recovery.remove_directory` in any thread; told once."""
@@ -259,33 +285,50 @@ class Storage:
     ) -> CheckpointTask:
         """The checkpoint files as they have to be now. `run` the result, in any thread."""
         task = CheckpointTask(self.disk)
-        by_directory: dict[str, dict[Partition, int]] = {}
-        for key, offset in high_watermarks:
+        for _ in self.checkpoint_steps(task, high_watermarks):
+            pass
+        return task
+
+    def checkpoint_steps(
+        self, task: CheckpointTask, high_watermarks: Iterable[tuple[Partition, int]] = ()
+    ) -> Iterator[None]:
+        """The same in steps: `task` is whole after the last one.
+
+        What moves between them may be told as before or after: each entry is true by itself.
+        """
+        for count, (key, offset) in enumerate(high_watermarks):
             if key in self.homes:
-                by_directory.setdefault(self.homes[key].path, {})[key] = offset
+                self.homes[key].high_watermarks[key] = offset
+            if count % ENTRIES_PER_STEP == 0:
+                yield
         for directory in self.directories:
             if directory.offline is not None:
                 continue
             recovery_points, starts = dict(directory.recovery_points), dict(directory.log_starts)
             cleaned = dict(directory.cleaned)
-            for key, log in self.logs.items():
-                if self.homes[key] is directory and log.segments:
+            for count, (key, log) in enumerate(list(self.logs.items())):
+                if self.homes.get(key) is directory and log.segment_count:
                     recovery_points[key] = log.recovery_point
                     starts[key] = log.log_start_offset
                     if log.first_dirty_offset or key in cleaned:
                         cleaned[key] = log.first_dirty_offset
+                if count % ENTRIES_PER_STEP == 0:
+                    yield
             files = [
                 (checkpoints.RECOVERY_POINTS, recovery_points),
                 (checkpoints.LOG_STARTS, starts),
             ]
             if cleaned:
                 files.append((checkpoints.CLEANED, cleaned))
-            if directory.path in by_directory:
-                directory.high_watermarks |= by_directory[directory.path]
-                files.append((checkpoints.HIGH_WATERMARKS, directory.high_watermarks))
+            if directory.high_watermarks:
+                files.append((checkpoints.HIGH_WATERMARKS, dict(directory.high_watermarks)))
             for name, offsets in files:
-                task.files.append((directory.file(name), checkpoints.encode_offsets(offsets)))
-        return task
+                lines: list[str] = []
+                for line in checkpoints.offset_lines(offsets):
+                    lines.append(line)
+                    if len(lines) % ENTRIES_PER_STEP == 0:
+                        yield
+                task.files.append((directory.file(name), checkpoints.join_lines(lines)))
 
     def close(self, high_watermarks: Iterable[tuple[Partition, int]] = ()) -> None:
         """Flush and close every log, and note that this was a clean stop. Blocks."""
@@ -301,21 +344,34 @@ class Storage:
         self.begin_checkpoint(high_watermarks).run()
         for directory in self.directories:
             if directory.offline is None and directory.path not in failed:
+                self.write_closed(directory)
                 self.disk.write_atomically(
                     directory.file(CLEAN_MARKER), b'{"version":0,"brokerEpoch":-1}'
                 )
             directory.lock.close()
         self.logs.clear()
 
+    def write_closed(self, directory: LogDirectory) -> None:
+        """Note what the next start needs to leave the logs at rest. Logs that nobody asked for stay
+        as the start before found them."""
+        known = dict(directory.closed)
+        for key, log in self.logs.items():
+            if self.homes[key] is directory and (closed := log.closed()) is not None:
+                known[key] = closed
+        self.disk.write_atomically(
+            directory.file(closed_logs.CLOSED_LOGS), closed_logs.encode(known)
+        )
+
     def flush_everything(self) -> None:
         """Make every log durable with few calls, however many files that are."""
         for directory in self.directories:
             logs = [log for key, log in self.logs.items() if self.homes[key] is directory]
             tasks = []
+            changed = sum(log.recovery_point < log.log_end_offset for log in logs)
             for log in logs:
                 try:
                     log.seal()
-                    task = log.begin_flush()
+                    task = log.begin_flush(changed > LOGS_ONE_BY_ONE_MAX)
                 except StorageFailed:
                     continue
                 if task is not None:

@@ -160,6 +160,18 @@ MetadataRecord = (
 Resource = tuple[str, str]
 
 
+def topics_of(records: Iterable[MetadataRecord]) -> set[str]:
+    """The topics that these records create, change or delete: what followers have to look at."""
+    names = set()
+    for record in records:
+        match record:
+            case TopicCreated() | TopicDeleted():
+                names.add(record.name)
+            case PartitionsAdded() | PartitionChanged():
+                names.add(record.topic)
+    return names
+
+
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
     """Everything that the cluster has decided. `offset` counts the records that it is the fold of.

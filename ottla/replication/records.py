@@ -3,8 +3,10 @@
 The same form serves the log of a standalone broker and the nodes of a cluster, and can be read by
 eye:
 
-    ["TopicCreated", {"name": "t", "topic_id": "0f…", "partitions": [[0, 0, [0], [0], 0]]}]
+    ["TopicCreated", {"name": "t", "topic_id": "0f…", "partitions": [[0, 0, [0], [0], 0, 3]]}]
 
+A partition is leader, leader epoch, replicas, in-sync replicas and partition epoch; of a topic's
+partitions, those in a row that are the same are written once, with their number behind if more.
 A field that a reader does not know is refused, not skipped: metadata is not to be guessed.
 """
 
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
+from itertools import chain, groupby
 from typing import Any
 
 from ottla.replication.metadata import (
@@ -76,9 +79,7 @@ def _to_json(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, PartitionState):
-        return [
-            value.leader, value.leader_epoch, value.replicas, value.isr, value.partition_epoch,
-        ]
+        return _state(value)
     if isinstance(value, BrokerImage):
         addresses = [[e.listener, e.host, e.port] for e in value.endpoints]
         return [value.node_id, value.epoch, addresses, value.rack]
@@ -86,8 +87,19 @@ def _to_json(value: Any) -> Any:
         keys = (value.salt, value.stored_key, value.server_key)
         return [value.iterations, *(key.hex() for key in keys)]
     if isinstance(value, tuple):
+        if value and isinstance(value[0], PartitionState):
+            # On one broker all are the same: ten thousand of them take no longer than one.
+            return [_repeated(state, len(list(same))) for state, same in groupby(value)]
         return [_to_json(item) for item in value]
     return value
+
+
+def _state(state: PartitionState) -> list[Any]:
+    return [state.leader, state.leader_epoch, state.replicas, state.isr, state.partition_epoch]
+
+
+def _repeated(state: PartitionState, count: int) -> list[Any]:
+    return [*_state(state), count] if count > 1 else _state(state)
 
 
 def _from_json(name: str, value: Any) -> Any:
@@ -95,7 +107,7 @@ def _from_json(name: str, value: Any) -> Any:
         case "topic_id":
             return bytes.fromhex(value)
         case "partitions":
-            return tuple(_partition(item) for item in value)
+            return tuple(chain.from_iterable(_row(item) for item in value))
         case "state":
             return _partition(value)
         case "broker":
@@ -107,6 +119,12 @@ def _from_json(name: str, value: Any) -> Any:
         case "entity":
             return tuple((kind, of) for kind, of in value)
     return value
+
+
+def _row(value: Any) -> tuple[PartitionState, ...]:
+    """Partitions that are the same; without a number it is one."""
+    count = value[5] if len(value) == 6 else 1
+    return (_partition(value[:5]),) * count
 
 
 def _partition(value: Any) -> PartitionState:

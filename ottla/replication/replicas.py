@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from ottla.log.config import LogConfig
 from ottla.log.storage import Storage
@@ -43,35 +43,31 @@ class Replicas:
         return partitions[index]
 
     def __iter__(self) -> Iterator[Partition]:
-        for partitions in self.by_name.values():
+        """Every partition; topics may come and go meanwhile."""
+        for partitions in list(self.by_name.values()):
             yield from (partition for partition in partitions if partition is not None)
 
-    def follow(self, old: MetadataImage, new: MetadataImage) -> None:
-        """Create, change and drop partitions so that they are as `new` says."""
-        if new.topics is not old.topics:
-            for name in old.topics.keys() - new.topics.keys():
-                try:
-                    self._drop(name)
-                except StorageFailed as error:
-                    log.error("%s: %s", name, error)
-            for name, topic in new.topics.items():
-                before = old.topics.get(name)
-                if topic is before:
-                    continue
-                if before is not None and before.topic_id != topic.topic_id:
-                    self._drop(name)
-                self._try_to_place(topic, new)
+    def follow(
+        self, old: MetadataImage, new: MetadataImage, topics: Iterable[str]
+    ) -> Iterator[None]:
+        """Create, change and drop partitions so that they are as `new` says, a partition a step.
+
+        `topics` are those that may have changed; the others are not looked at. A disk that refuses
+        one topic does not hold up the others.
+        """
+        for name in topics:
+            before, topic = old.topics.get(name), new.topics.get(name)
+            try:
+                if before is not None and (topic is None or before.topic_id != topic.topic_id):
+                    yield from self._drop(name)
+                if topic is not None and topic is not before:
+                    yield from self._place(topic, new)
+            except StorageFailed as error:
+                log.error("%s: %s", name, error)
         if new.configs is not old.configs:
-            self._reconfigure(old, new)
+            yield from self._reconfigure(old, new)
 
-    def _try_to_place(self, topic: TopicImage, image: MetadataImage) -> None:
-        """Place a topic's partitions; a disk that refuses one topic does not hold up the others."""
-        try:
-            self._place(topic, image)
-        except StorageFailed as error:
-            log.error("%s: %s", topic.name, error)
-
-    def _place(self, topic: TopicImage, image: MetadataImage) -> None:
+    def _place(self, topic: TopicImage, image: MetadataImage) -> Iterator[None]:
         partitions = self.by_name.setdefault(topic.name, [])
         self.by_id[topic.topic_id] = partitions
         for index, state in enumerate(topic.partitions):
@@ -94,15 +90,20 @@ class Replicas:
             )
             if leader_changed:
                 partition.lead(state.leader, state.leader_epoch, state.leader == self.node_id)
+            yield
 
-    def _drop(self, name: str) -> None:
-        for index, partition in enumerate(self.by_name.pop(name, [])):
+    def _drop(self, name: str) -> Iterator[None]:
+        partitions = self.by_name.pop(name, [])
+        for partition in partitions:
             if partition is not None:
                 self.by_id.pop(partition.topic_id, None)
+        for index, partition in enumerate(partitions):
+            if partition is not None:
                 partition.close()
                 self.storage.delete(name, index)
+                yield
 
-    def _reconfigure(self, old: MetadataImage, new: MetadataImage) -> None:
+    def _reconfigure(self, old: MetadataImage, new: MetadataImage) -> Iterator[None]:
         changed = {
             resource
             for resource in old.configs.keys() | new.configs.keys()
@@ -115,3 +116,4 @@ class Replicas:
             for partition in self.by_name[name]:
                 if partition is not None:
                     partition.log.configure(config)
+            yield

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import pytest
 
+from ottla.broker import slices
 from ottla.broker.metadata_log import MetadataLog
 from ottla.replication.controller import take_producer_ids
 from ottla.replication.metadata import (
@@ -16,6 +17,7 @@ from ottla.replication.metadata import (
     MetadataImage,
     MetadataRecord,
     ProducerIdsTaken,
+    TopicCreated,
 )
 from ottla.wire.errors import ErrorCode, InvalidRequest, ProtocolError, StorageFailed
 
@@ -100,7 +102,7 @@ def test_what_could_not_be_kept_did_not_happen(failure: Exception) -> None:
     @on_a_loop
     async def check(log: MetadataLog, store: Any) -> None:
         told: list[MetadataImage] = []
-        log.subscribe(lambda old, new: told.append(new))
+        log.subscribe(lambda old, new, topics: told.append(new))
         store.failure = failure
         for _ in range(2):
             with pytest.raises(ProtocolError) as raised:
@@ -119,7 +121,7 @@ async def test_followers_know_the_image_before_those_who_asked(
     log: MetadataLog, store: Any
 ) -> None:
     order = []
-    log.subscribe(lambda old, new: order.append((old.offset, new.offset)))
+    log.subscribe(lambda old, new, topics: order.append((old.offset, new.offset)))
 
     async def ask() -> None:
         await log.decide(set_to, "a")
@@ -132,10 +134,39 @@ async def test_followers_know_the_image_before_those_who_asked(
 @on_a_loop
 async def test_a_broken_follower_does_not_hold_up_the_others(log: MetadataLog, store: Any) -> None:
     told = []
-    log.subscribe(lambda old, new: 1 // 0)
-    log.subscribe(lambda old, new: told.append(new.offset))
+    log.subscribe(lambda old, new, topics: 1 // 0)
+    log.subscribe(lambda old, new, topics: told.append(new.offset))
     await log.decide(set_to, "a")
     assert told == [1]
+
+
+@on_a_loop
+async def test_long_followers_let_others_be_served_and_see_the_old_image(
+    log: MetadataLog, store: Any
+) -> None:
+    seen: list[object] = []
+    whole, slices.SLICE_SECONDS = slices.SLICE_SECONDS, -1.0
+
+    def steps(old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> Iterator[None]:
+        for step in range(3):
+            seen.append((step, sorted(topics), log.image is old))
+            asyncio.get_running_loop().call_soon(seen.append, "others")
+            yield
+
+    log.subscribe(steps)
+    try:
+        asked = asyncio.ensure_future(log.decide(create_topic, "t"))
+        await asyncio.sleep(0)
+        await log.settle()
+    finally:
+        slices.SLICE_SECONDS = whole
+    assert await asked == "t"
+    assert seen == [(n, ["t"], True) if on else "others" for n in range(3) for on in (1, 0)]
+    assert list(log.image.topics) == ["t"]
+
+
+def create_topic(image: MetadataImage, name: str) -> Decision[str]:
+    return Decision([TopicCreated(name, bytes(16), ())], name)
 
 
 @on_a_loop

@@ -117,9 +117,10 @@ class FaultyDisk(Disk):
         if kind != "read":
             self.operations += 1
             if self.operations == self.stop_at:
-                if kind != "write":
+                if kind != "write" or not size:
                     self.stop()
-                return self.random.randrange(size + 1) if size > 1 else 0
+                # Never all of it: a write that got through is the story that ends one step later.
+                return self.random.randrange(size)
         return size
 
     def stop(self) -> None:
@@ -198,8 +199,9 @@ class FaultyDisk(Disk):
     def exists(self, path: str) -> bool:
         return path in self.names
 
-    def is_directory(self, path: str) -> bool:
-        return path in self.names and self.names[path] is None
+    def subdirectories(self, path: str) -> list[str]:
+        front = path.rstrip("/") + "/"
+        return [name for name in self.listdir(path) if self.names[front + name] is None]
 
     def size(self, path: str) -> int:
         return len(self.inode(path).content)

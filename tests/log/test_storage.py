@@ -69,13 +69,14 @@ def test_logs_are_recovered_after_a_stop_that_was_not_clean(tmp_path: Path) -> N
 def test_the_files_of_a_directory_are_kafkas(tmp_path: Path) -> None:
     storage = open_storage(tmp_path, cluster_id="the-cluster")
     log = storage.get_or_create("events", 0, TOPIC_ID, CONFIG)
-    log.append_bytes(batch(b"a"), 4)
+    log.append_bytes(batch(bytes(5000)), 4)
     log.append_bytes(batch(b"b"), 6)
     storage.close([(("events", 0), 2)])
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {
         ".kafka_cleanshutdown",
         ".lock",
+        ".ottla-closed-logs",
         "events-0",
         "log-start-offset-checkpoint",
         "meta.properties",

@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.replication.metadata import MetadataRecord, PartitionState, TopicCreated
+from ottla.replication.metadata import (
+    MetadataRecord,
+    PartitionsAdded,
+    PartitionState,
+    TopicCreated,
+)
 from ottla.replication.records import UnreadableMetadata, decode_record, encode_record
 from tests.replication.histories import histories
 
@@ -51,3 +56,17 @@ def test_a_record_that_cannot_be_read_stops_the_reader(text: bytes) -> None:
 def test_no_other_json_is_a_record(value: object) -> None:
     with pytest.raises(UnreadableMetadata):
         decode_record(json.dumps(value).encode())
+
+
+def test_partitions_that_are_the_same_are_written_once() -> None:
+    same, other = PartitionState(0, 0, (0,), (0,)), PartitionState(1, 0, (1,), (1,))
+    record = TopicCreated("t", bytes(16), (same,) * 10_000 + (other,) + (same,) * 2)
+    data = encode_record(record)
+    assert b'"partitions":[[0,0,[0],[0],0,10000],[1,0,[1],[1],0],[0,0,[0],[0],0,2]]' in data
+    assert decode_record(data) == record
+
+
+def test_partitions_that_are_the_same_may_be_written_one_by_one() -> None:
+    data = b'["PartitionsAdded",{"topic":"t","partitions":[[0,1,[0],[0],3],[0,1,[0],[0],3]]}]'
+    state = PartitionState(0, 1, (0,), (0,), 3)
+    assert decode_record(data) == PartitionsAdded("t", (state, state))

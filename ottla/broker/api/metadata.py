@@ -9,6 +9,7 @@ from collections.abc import Container, Iterator
 
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
+from ottla.broker.slices import Slices
 from ottla.broker.topic_creation import create_missing, is_internal
 from ottla.replication.metadata import Endpoint, MetadataImage, PartitionState, TopicImage
 from ottla.replication.topic_names import require_legal_name
@@ -46,7 +47,7 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
         return _refused(request, error)
     if topics is None or (context.version == 0 and not topics):
         view = _View(request, context)
-        answers = [view.topic(topic) for topic in view.image.topics.values()]
+        answers = await _all_topics(view)
         return _metadata_response(request, view, answers)
     ids = {topic.topic_id for topic in topics if topic.topic_id != NO_ID}
     if ids:
@@ -61,6 +62,16 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
     if request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
         await create_missing(broker, names)
     return _metadata_response(request, view, [view.topic_by_name(name) for name in names])
+
+
+async def _all_topics(view: _View) -> list[MetadataResponse.Topic]:
+    """What is told of every topic; with many thousands others are served meanwhile."""
+    answers, slices = [], Slices()
+    for topic in view.image.topics.values():
+        answers.append(view.topic(topic))
+        if slices.over:
+            await slices.pause()
+    return answers
 
 
 def _require_sense(request: MetadataRequest, version: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ottla.broker.config_entries import topic_entries
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
+from ottla.broker.slices import Slices
 from ottla.broker.topic_creation import new_topic_id, topic_defaults
 from ottla.replication.controller_topics import (
     NO_ID,
@@ -50,9 +51,12 @@ async def create_topics_api(
         return create_topics(image, wanted, defaults, new_topic_id, request.validate_only)
 
     answers = await broker.metadata_log.decide(create)
-    return CreateTopicsResponse(
-        topics=[_created(answer, context) for answer in answers]
-    )
+    response, slices = CreateTopicsResponse(topics=[]), Slices()
+    for answer in answers:
+        response.topics.append(_created(answer, context))
+        if slices.over:
+            await slices.pause()
+    return response
 
 
 def _created(answer: TopicAnswer, context: RequestContext) -> CreateTopicsResponse.Topic:

@@ -1,0 +1,154 @@
+"""What do partitions cost that did not change? One poll of everything, and Metadata of one topic.
+
+CPU of the broker per request, with 1 to 100,000 partitions; Apache Kafka beside it up to 10,000.
+An idle consumer's poll is an incremental fetch of a session over all partitions (KIP-227); the poll
+without a session names one partition, the Metadata request one topic. Data on tmpfs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks import machine, plot, report
+from benchmarks.fairness import create_topics
+from benchmarks.load import MEMORY
+from benchmarks.many_partitions import Layout, create
+from benchmarks.raw_client import RawClient, frame
+from compat_tests.brokers import KafkaBroker, OttlaBroker, free_port
+from ottla.wire.messages import FetchRequest, MetadataRequest
+
+LAYOUTS = (
+    Layout(1, 1), Layout(10, 1), Layout(10, 10), Layout(10, 100), Layout(100, 100),
+    Layout(1000, 100),
+)
+KAFKA_PARTITIONS_MAX = 10_000
+FETCH, METADATA = 12, 9
+FIGURES = {
+    "idle poll of all": "an idle poll over all partitions",
+    "poll of one": "a poll of one partition, no session",
+    "Metadata of one": "Metadata of one topic",
+    "Metadata of all": "Metadata of all topics",
+}
+Curves = dict[str, dict[str, list[tuple[int, float]]]]
+
+
+def fetch_request(layout: Layout | None, session_id: int, epoch: int) -> Any:
+    """A fetch at the end of every partition of a layout; of none to go on with a session."""
+    made = FetchRequest.Topic
+    topics = [
+        made(
+            topic=name,
+            partitions=[
+                made.Partition(partition=i, fetch_offset=0, partition_max_bytes=1 << 20)
+                for i in range(layout.partitions)
+            ],
+        )
+        for name in (layout.names() if layout else ())
+    ]
+    return FetchRequest(
+        replica_id=-1, max_wait_ms=0, min_bytes=1, max_bytes=50 << 20, session_id=session_id,
+        session_epoch=epoch, topics=topics, forgotten_topics_data=[], rack_id="",
+    )
+
+
+def cpu_us(pid: int, seconds: float, run: Callable[[], object]) -> float:
+    """CPU microseconds of a process for one of these calls."""
+    run()
+    count, before, deadline = 0, machine.cpu_seconds(pid), time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        run()
+        count += 1
+    return max(machine.cpu_seconds(pid) - before, 0.005) / count * 1e6
+
+
+def figures(broker: OttlaBroker | KafkaBroker, layout: Layout, seconds: float) -> dict[str, float]:
+    """Every figure with the partitions of this layout."""
+    client = RawClient(broker.port)
+    opened = client.ask(fetch_request(layout, 0, 0), FETCH)
+    state = [opened.session_id, 0]
+
+    def poll() -> None:
+        state[1] += 1
+        client.ask_frame(frame(fetch_request(None, *state), FETCH))
+
+    one = frame(fetch_request(Layout(1, 1), 0, -1), FETCH)
+    one_topic = frame(
+        MetadataRequest(
+            topics=[MetadataRequest.Topic(name="only")], allow_auto_topic_creation=False
+        ),
+        METADATA,
+    )
+    all_topics = frame(MetadataRequest(topics=None, allow_auto_topic_creation=False), METADATA)
+    found = {
+        "idle poll of all": cpu_us(broker.pid, seconds, poll),
+        "poll of one": cpu_us(broker.pid, seconds, lambda: client.ask_frame(one)),
+        "Metadata of one": cpu_us(broker.pid, seconds, lambda: client.ask_frame(one_topic)),
+        "Metadata of all": cpu_us(broker.pid, seconds, lambda: client.ask_frame(all_topics)),
+    }
+    client.close()
+    return found
+
+
+def measure(kind: str, layouts: tuple[Layout, ...], seconds: float, found: Curves) -> None:
+    """Each layout on a broker of its own, so that it has no other partitions."""
+    for layout in layouts:
+        with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
+            broker: OttlaBroker | KafkaBroker
+            if kind == "Ottla":
+                broker = OttlaBroker(Path(directory), port=free_port())
+            else:
+                broker = KafkaBroker(Path(directory))
+            broker.start()
+            client = RawClient(broker.port)
+            create(client, layout, 5000)
+            create_topics(client, ["only"], 1)
+            time.sleep(1 if kind == "Ottla" else 5 + layout.total / 1000)
+            if kind == "Kafka":
+                figures(broker, layout, seconds)  # warm
+            for name, value in figures(broker, layout, seconds).items():
+                found.setdefault(name, {}).setdefault(kind, []).append((layout.total, value))
+                print(f"{kind} {layout.total} {name}: {value:.1f} us", flush=True)
+            broker.stop()
+
+
+def main() -> None:
+    """The command."""
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--seconds", type=float, default=2)
+    arguments.add_argument("--partitions-max", type=int, default=100_000)
+    arguments.add_argument("--no-kafka", action="store_true")
+    given = arguments.parse_args()
+    layouts = tuple(each for each in LAYOUTS if each.total <= given.partitions_max)
+    found: Curves = {}
+    measure("Ottla", layouts, given.seconds, found)
+    if not given.no_kafka:
+        smaller = tuple(each for each in layouts if each.total <= KAFKA_PARTITIONS_MAX)
+        measure("Kafka", smaller, given.seconds, found)
+    rows = []
+    for name, by_kind in found.items():
+        for kind, points in by_kind.items():
+            values = dict(points)
+            cells = [f"{values[e.total]:.0f}" if e.total in values else "" for e in layouts]
+            rows.append([f"{FIGURES[name]}, {kind}", *cells])
+    text = report.table(
+        ["CPU us a request, partitions:", *(f"{each.total:,}" for each in layouts)], rows
+    )
+    report.write("What do partitions cost that did not change?", "partition-curves", text, found)
+    series = {
+        f"{name}, {kind}": points
+        for name, by_kind in found.items()
+        for kind, points in by_kind.items()
+        if name in ("idle poll of all", "Metadata of one")
+    }
+    path = report.path("partition-curves").with_suffix(".svg")
+    plot.write(path, "CPU of a request about what did not change", "partitions on the broker",
+               "CPU, µs", series)
+
+
+if __name__ == "__main__":
+    main()

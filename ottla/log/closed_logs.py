@@ -1,0 +1,80 @@
+"""What a clean stop knows of every log, so that the next start need not open any of them.
+
+The file `.ottla-closed-logs` of a log directory is written by a clean stop, before its marker, and
+removed with it by the next start: version, number of entries, then an entry a line.
+
+    0
+    1
+    events 0 AAECAwQFBgcICQoLDA0ODw 0 1312 4 1 90112 1700000000000
+    topic, partition, topic id (- without), log start, log end, latest leader epoch, segments,
+    size in bytes, highest timestamp of the first segment
+
+An entry counts only where the recovery point that was written beside it says the same end: what
+another program did to the log meanwhile makes the start look for itself.
+"""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ottla.log.checkpoints import Partition
+from ottla.log.disk import Disk
+
+CLOSED_LOGS = ".ottla-closed-logs"
+NO_ID = "-"
+
+
+class ClosedLog(NamedTuple):
+    """One log as it was when it was closed; `first_ms` is -1 where the first segment's timestamps
+    were not at hand. Without segments it has no files."""
+
+    topic_id: bytes | None
+    log_start_offset: int
+    log_end_offset: int
+    latest_epoch: int
+    segments: int
+    size_bytes: int
+    first_ms: int
+
+
+def encode(logs: Mapping[Partition, ClosedLog]) -> bytes:
+    """The text of the file."""
+    lines = ["0", str(len(logs))]
+    for (topic, partition), log in logs.items():
+        topic_id = NO_ID
+        if log.topic_id is not None:
+            topic_id = urlsafe_b64encode(log.topic_id).rstrip(b"=").decode()
+        lines.append(
+            f"{topic} {partition} {topic_id} {log.log_start_offset} {log.log_end_offset}"
+            f" {log.latest_epoch} {log.segments} {log.size_bytes} {log.first_ms}"
+        )
+    return ("\n".join(lines) + "\n").encode()
+
+
+def decode(data: bytes) -> dict[Partition, ClosedLog]:
+    """Read the text of the file. Raises ValueError."""
+    lines = data.decode().split("\n")
+    if lines[0] != "0":
+        raise ValueError(f"version {lines[0]!r} of closed logs is unknown, 0 is")
+    found: dict[Partition, ClosedLog] = {}
+    topic_ids: dict[str, bytes | None] = {NO_ID: None}
+    for line in lines[2:-1]:
+        topic, partition, text, *numbers = line.split(" ")
+        topic_id = topic_ids.get(text)
+        if topic_id is None and text != NO_ID:
+            # A topic's partitions share its id.
+            topic_id = topic_ids[text] = urlsafe_b64decode(text + "==")
+        if len(numbers) != len(ClosedLog._fields) - 1:
+            raise ValueError(f"{line!r} is no closed log")
+        found[topic, int(partition)] = ClosedLog(topic_id, *map(int, numbers))
+    if len(found) != int(lines[1]):
+        raise ValueError(f"{lines[1]} closed logs are announced, {len(found)} are there")
+    return found
+
+
+def read(disk: Disk, path: str) -> dict[Partition, ClosedLog]:
+    """The entries of the file; none where it is missing or damaged, which is slower and right."""
+    try:
+        return decode(disk.read_bytes(path))
+    except (FileNotFoundError, ValueError, IndexError):
+        return {}

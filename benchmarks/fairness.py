@@ -154,12 +154,8 @@ class Works:
     def compaction(self, client: RawClient) -> None:
         """A table that is written and compacted all the time."""
         self.number += 1
-        batch = build_batch(
-            [
-                Record(timestamp=NOW_MS, key=b"%d" % ((self.number * 977 + n) % 50_000), value=bytes(50))
-                for n in range(2000)
-            ]
-        )
+        keys = (b"%d" % ((self.number * 977 + n) % 50_000) for n in range(2000))
+        batch = build_batch([Record(timestamp=NOW_MS, key=k, value=bytes(50)) for k in keys])
         produce(client, "table", batch)
 
 

@@ -9,6 +9,7 @@ import random
 import resource
 import signal
 import sys
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from ottla.broker.config import BrokerConfig
@@ -35,6 +36,9 @@ from ottla.wire.errors import StorageFailed
 
 log = logging.getLogger("ottla.server")
 
+MIN_OPEN_SEGMENTS = 10
+FREEZE_AFTER_PARTITIONS = 500
+
 
 class Server:
     """One broker. `start` returns when it serves; `stop` returns when everything is on disk."""
@@ -59,12 +63,13 @@ class Server:
             self.clock,
             [str(path) for path in config.log_directories()],
             node_id=config.node_id,
+            open_segments_max=_open_segments_max(config.ottla_open_segments_max),
             on_failure=lambda path, reason: log.error("log directory %s failed: %s", path, reason),
         )
         store = StandaloneStore.open(self.storage, self.clock)
         self.metadata_log = MetadataLog(store, loop)
         self._check_unknown_partitions()
-        config.follow(MetadataImage.empty(), self.metadata_log.image)
+        config.follow(MetadataImage.empty(), self.metadata_log.image, ())
         self.replicas = Replicas(
             config.node_id, self.storage, config.topic_log_config, config.ottla_acks_all_flush
         )
@@ -81,7 +86,7 @@ class Server:
         self.coordinators.follow(MetadataImage.empty(), image, image.topics.keys())
         # Settings first: partitions and coordinators go by them.
         self.metadata_log.subscribe(config.follow)
-        self.metadata_log.subscribe(self.replicas.follow)
+        self.metadata_log.subscribe(self._follow_with_replicas)
         self.metadata_log.subscribe(self.coordinators.follow)
         try:
             await self._open_doors(loop)
@@ -90,6 +95,18 @@ class Server:
             await self.stop()
             raise
         self.housekeeping = Housekeeping(self.broker, self.storage, loop)
+
+    def _follow_with_replicas(
+        self, old: MetadataImage, new: MetadataImage, topics: Collection[str]
+    ) -> Iterator[None]:
+        """Partitions live as long as their topics: the collector need not look at them again.
+
+        With 100,000 of them each of its full rounds would hold up everybody for a second.
+        """
+        for count, step in enumerate(self.replicas.follow(old, new, topics), 1):
+            if count % FREEZE_AFTER_PARTITIONS == 0:
+                gc.freeze()
+            yield step
 
     async def _open_doors(self, loop: BrokerLoop) -> None:
         await self.metadata_log.decide(finalise_features, default_levels())
@@ -194,6 +211,18 @@ def run(properties: str | None, overrides: list[str]) -> int:
         print(f"ottla: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _open_segments_max(wanted: int) -> int:
+    """How many segments may have open files: what is set, or what ulimit -n allows."""
+    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    allowed = max(MIN_OPEN_SEGMENTS, descriptors // 4)
+    if wanted > allowed:
+        log.warning(
+            "ottla.open.segments.max=%d comes to %d: the process may have %d descriptors"
+            " (ulimit -n)", wanted, allowed, descriptors,
+        )
+    return min(wanted, allowed)
 
 
 def _raise_descriptor_limit() -> None:

@@ -184,6 +184,11 @@ class BrokerSettings(Settings):
     log_retention_check_interval_ms: Long = setting(
         "log.retention.check.interval.ms", 300_000, at_least=1,
         help="How often segments that may go are looked for.")
+    ottla_open_segments_max: int = setting(
+        "ottla.open.segments.max", 300, at_least=10,
+        help="Ottla's own. Segments whose files stay open, a descriptor each or three where indexes"
+        " are in use; a quarter of ulimit -n is the most. A broker that writes to more partitions"
+        " than this at a time works faster with more.")
     ottla_log_scrub_bytes_per_second: Long = setting(
         "ottla.log.scrub.bytes.per.second", 10_000_000, at_least=0,
         help="Ottla's own. How fast sealed segments are read in the background to find damage; 0 is"

@@ -14,10 +14,13 @@ class IndexDamaged(Exception):
 cdef class IndexFile:
     """Entries of `entry_size` bytes, found by their number."""
 
-    def __init__(self, disk, str path, int64_t base_offset, int entry_size):
+    def __init__(self, disk, str path, int64_t base_offset, int entry_size, bint fresh=False):
+        """`fresh`: it is known that there is no file yet."""
         self.disk, self.path, self.base_offset = disk, path, base_offset
         self.entry_size = entry_size
         self.page_number = -1
+        if fresh:
+            return
         try:
             self.file = disk.open(path)
         except FileNotFoundError:

@@ -9,8 +9,8 @@ from ottla.wire.byteorder cimport load_int32, store_int32
 cdef class OffsetIndex(IndexFile):
     """Kafka's `.index` file."""
 
-    def __init__(self, disk, path, base_offset):
-        super().__init__(disk, path, base_offset, 8)
+    def __init__(self, disk, path, base_offset, fresh=False):
+        super().__init__(disk, path, base_offset, 8, fresh)
 
     cdef int64_t offset_of(self, Py_ssize_t index) except? -1:
         return self.base_offset + load_int32(self.entry(index))

@@ -355,7 +355,7 @@ cdef class PartitionLog:
             if offset >= self.readable_end:
                 raise StorageFailed(self.offline)
             upto_offset = self.readable_end
-        if offset >= upto_offset:
+        if offset >= upto_offset or (size_max <= 0 and not at_least_one):
             return slice
         if self.at_rest:
             self.awake()

@@ -131,7 +131,7 @@ class Scrub:
 
     def next_segment(self, log: PartitionLog, place: int) -> Segment | None:
         """The oldest sealed segment behind `place` that is on the medium."""
-        if log.segment_count < 2 or log.offline is not None:
+        if log.segment_count < 2:
             # Of a log at rest that is known; to look would open 100,000 of them.
             return None
         for segment in log.segments[:-1]:

@@ -62,6 +62,10 @@ cdef class Segment(Openable):
         if self.index is not None:
             return 0
         self.opened()
+        if self.unindexed:
+            self.index = OffsetIndex(self.disk, self.path(".index"), self.base_offset, True)
+            self.times = TimeIndex(self.disk, self.path(".timeindex"), self.base_offset, True)
+            return 0
         # A whole segment has both files, one that is missing was lost; a new one has neither yet.
         missing = self.size and not (
             self.disk.exists(self.path(".index")) and self.disk.exists(self.path(".timeindex")))
@@ -89,6 +93,8 @@ cdef class Segment(Openable):
         if self.index is not None:
             self.index.write()
             self.times.write()
+            # Small as it is, nothing has to be learnt when it is opened again.
+            self.unindexed = self.size <= self.index_interval and self.is_unindexed()
         self.file = self.index = self.times = None
         self.appendable = False
         return 0

@@ -9,8 +9,8 @@ from ottla.wire.byteorder cimport load_int32, load_int64, store_int32, store_int
 cdef class TimeIndex(IndexFile):
     """Kafka's `.timeindex` file."""
 
-    def __init__(self, disk, path, base_offset):
-        super().__init__(disk, path, base_offset, 12)
+    def __init__(self, disk, path, base_offset, fresh=False):
+        super().__init__(disk, path, base_offset, 12, fresh)
 
     cdef int64_t timestamp_of(self, Py_ssize_t index) except? -1:
         return load_int64(self.entry(index))

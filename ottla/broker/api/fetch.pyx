@@ -45,6 +45,9 @@ cdef enum:
     FINAL_EPOCH = -1
     RESPONSE_SIZE_MAX = 1 << 30
     DEBUG_REPLICA = -2                  # a tool that reads past the high watermark
+    LOOKS_UNTIMED_MAX = 32              # partitions with records between two looks at the clock
+
+cdef double LOOK_SECONDS_MAX = 0.01     # records of so many partitions as can be found in that time
 
 
 @handles(ApiKey.FETCH, versions=range(0, 19))
@@ -209,7 +212,9 @@ cdef class Fetching:
     cdef bint look(self, Fetch fetch, bint final) except -1:
         """Find what there is to send; True if the reply is due, False if it should wait."""
         cdef FetchItem item
-        cdef int64_t total = 0, got
+        cdef int64_t total = 0, got, room = fetch.size_max
+        cdef Py_ssize_t served = 0
+        cdef double began
         cdef bint due = final or fetch.wait_ms_max <= 0 or fetch.error != 0
         cdef list told = []
         fetch.told = told
@@ -217,10 +222,18 @@ cdef class Fetching:
         if fetch.error != 0:
             return True
         items = list(fetch.session.changed.values()) if fetch.incremental else fetch.items
+        began = self.broker.clock.monotonic() if len(items) > LOOKS_UNTIMED_MAX else 0.0
         for found in items:
             item = <FetchItem>found
-            got = self.look_at(fetch, item, fetch.size_max - total, total == 0)
+            got = self.look_at(fetch, item, room, total == 0)
             total += got
+            if got > 0:
+                served += 1
+                room = max(fetch.size_max - total, 0)
+                if served % LOOKS_UNTIMED_MAX == 0 and room > 0 and (
+                        self.broker.clock.monotonic() - began > LOOK_SECONDS_MAX):
+                    # The others come with the next fetch; meanwhile other clients are served.
+                    room = 0
             if item.error != 0 or item.diverging_epoch >= 0:
                 due = True
             if item.slice is not None and item.slice.ends_segment:

@@ -1,0 +1,215 @@
+"""What do many, slow and hasty connections cost, and what do other clients notice of them?
+
+One load after the other; beside each the probe of `fairness` produces a small record every 3 ms.
+Its 99th percentile may be 1.5 times what it is without load, and the broker's memory has to stay
+within what its settings say. Data on tmpfs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import resource
+import selectors
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from benchmarks import machine, report
+from benchmarks.fairness import NOW_MS, create_topics, percentile, prefer, probe, produce
+from benchmarks.load import MEMORY
+from benchmarks.many_partitions import open_files
+from benchmarks.raw_client import RawClient, frame
+from compat_tests.brokers import OttlaBroker, free_port
+from ottla.wire.messages import ApiVersionsRequest, FetchRequest, ProduceRequest
+from ottla.wire.records import Record, build_batch
+
+Load = Callable[[int], contextlib.AbstractContextManager[None]]
+TOPIC = "bench"
+IDLE, BUSY, READERS, WRITERS = 3000, 1000, 100, 500
+
+
+def connect(port: int, count: int) -> list[RawClient]:
+    """Connections that have said hello."""
+    clients = [RawClient(port) for _ in range(count)]
+    for client in clients:
+        client.ask(ApiVersionsRequest(), 0)
+    return clients
+
+
+@contextlib.contextmanager
+def nothing(port: int) -> Iterator[None]:
+    """The undisturbed value."""
+    yield
+
+
+@contextlib.contextmanager
+def idle(port: int) -> Iterator[None]:
+    """Connections that only are there."""
+    clients = connect(port, IDLE)
+    yield
+    for client in clients:
+        client.close()
+
+
+@contextlib.contextmanager
+def in_background(work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Run `work` until the block ends."""
+    stop = threading.Event()
+    thread = threading.Thread(target=work, args=(stop,))
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+@contextlib.contextmanager
+def busy(port: int) -> Iterator[None]:
+    """Connections that send a small produce each half second, two thousand requests a second."""
+    clients = connect(port, BUSY)
+    made = ProduceRequest.TopicData
+    batch = build_batch([Record(timestamp=NOW_MS, value=bytes(100))])
+    data = made(name=TOPIC, partition_data=[made.PartitionData(index=0, records=batch)])
+    request = frame(ProduceRequest(acks=1, timeout_ms=60_000, topic_data=[data]), 9)
+
+    def work(stop: threading.Event) -> None:
+        with selectors.DefaultSelector() as ready:
+            for client in clients:
+                ready.register(client.socket, selectors.EVENT_READ)
+            while not stop.is_set():
+                round_ends = time.monotonic() + 0.5
+                for number, client in enumerate(clients):
+                    client.socket.sendall(request)
+                    if number % 20 == 19:
+                        time.sleep(0.008)
+                        for key, _ in ready.select(0):
+                            key.fileobj.recv(1 << 16)  # type: ignore[union-attr]
+                time.sleep(max(0.0, round_ends - time.monotonic()))
+
+    with in_background(work):
+        yield
+    for client in clients:
+        client.close()
+
+
+@contextlib.contextmanager
+def storm(port: int) -> Iterator[None]:
+    """Connections that come and go at once, as fast as one process opens them."""
+
+    def work(stop: threading.Event) -> None:
+        while not stop.is_set():
+            for _ in range(10):
+                socket.create_connection(("127.0.0.1", port)).close()
+            time.sleep(0.01)
+
+    with in_background(work):
+        yield
+
+
+@contextlib.contextmanager
+def slow_readers(port: int) -> Iterator[None]:
+    """Clients that ask for 50 MB, ten times over, and do not read."""
+    clients = connect(port, READERS)
+    made = FetchRequest.Topic
+    wanted = made.Partition(partition=0, fetch_offset=0, partition_max_bytes=50 << 20)
+    request = FetchRequest(
+        replica_id=-1, max_wait_ms=0, min_bytes=1, max_bytes=50 << 20, session_id=0,
+        session_epoch=-1, topics=[made(topic="large", partitions=[wanted])],
+        forgotten_topics_data=[], rack_id="",
+    )
+    for client in clients:
+        client.socket.sendall(frame(request, 11) * 10)
+    yield
+    for client in clients:
+        client.close()
+
+
+@contextlib.contextmanager
+def slow_writers(port: int) -> Iterator[None]:
+    """Clients that announce frames of 50 MB and send them at 10 KB/s each."""
+    clients = connect(port, WRITERS)
+    for client in clients:
+        client.socket.sendall((50 << 20).to_bytes(4, "big") + b"\0\0\0\x09\0\0\0\1")
+
+    def work(stop: threading.Event) -> None:
+        while not stop.is_set():
+            for client in clients:
+                client.socket.sendall(bytes(1000))
+            time.sleep(0.1)
+
+    with in_background(work):
+        yield
+    for client in clients:
+        client.close()
+
+
+LOADS: dict[str, Load] = {
+    "nothing else": nothing,
+    f"{IDLE:,} idle connections": idle,
+    f"{BUSY:,} busy ones, 2,000 produces/s": busy,
+    "connections that come and go, 1,000/s": storm,
+    f"{READERS} clients that ask for 500 MB and do not read": slow_readers,
+    f"{WRITERS} clients that send 50 MB frames at 10 KB/s": slow_writers,
+}
+
+
+def measure(seconds: float) -> dict[str, tuple[list[float], float, int]]:
+    """By load: the probe's ms, the broker's MiB and its descriptors."""
+    found = {}
+    with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
+        broker = OttlaBroker(Path(directory), port=free_port())
+        broker.start()
+        prefer(broker.pid)
+        try:
+            client = RawClient(broker.port)
+            create_topics(client, [TOPIC, "large"], 1)
+            batch = build_batch([Record(timestamp=NOW_MS, value=bytes(900_000))])
+            for _ in range(60):
+                produce(client, "large", batch)
+            for name, load in LOADS.items():
+                with load(broker.port), probe(broker.port) as latencies:
+                    time.sleep(seconds)
+                    memory, files = machine.resident_mb(broker.pid), open_files(broker.pid)
+                found[name] = latencies, memory, files
+                print(name, percentile(latencies, 0.99), memory, files, flush=True)
+                time.sleep(1)
+        finally:
+            broker.stop()
+    return found
+
+
+def main() -> None:
+    """The command."""
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--seconds", type=float, default=8)
+    given = arguments.parse_args()
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    found = measure(given.seconds)
+    undisturbed = percentile(next(iter(found.values()))[0], 0.99)
+    rows = []
+    for name, (latencies, memory, files) in found.items():
+        p99 = percentile(latencies, 0.99)
+        rows.append(
+            [
+                name, f"{percentile(latencies, 0.5):.2f}", f"{p99:.2f}",
+                f"{p99 / undisturbed:.1f} ×", f"{memory:.0f}", str(files),
+            ]
+        )
+    text = report.table(
+        ["meanwhile", "p50, ms", "p99, ms", "to undisturbed", "broker, MiB", "descriptors"], rows
+    )
+    measured = {
+        name: {"p99_ms": percentile(values, 0.99), "mib": memory, "descriptors": files}
+        for name, (values, memory, files) in found.items()
+    }
+    report.write("What do other clients notice of many connections?", "connections", text, measured)
+
+
+if __name__ == "__main__":
+    main()

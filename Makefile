@@ -5,7 +5,7 @@ PY := .venv/bin/python
 SOURCES := pyproject.toml setup.py $(wildcard ottla/*/*.pyx ottla/*/*.pxd ottla/*/*.h \
 	ottla/*/*/*.pyx ottla/*/*/*.pxd)
 
-.PHONY: build run test lint compat demo bench
+.PHONY: build run test lint compat demo bench bench-quick
 
 build: .venv/.built
 
@@ -57,3 +57,7 @@ demo: .venv/.compat
 # Beside Apache Kafka on the same machine; needs Java 17 and Maven.
 bench: .venv/.compat
 	.venv/bin/python -m benchmarks.run_all
+
+# Every question asked less: minutes, not the better part of an hour.
+bench-quick: .venv/.compat
+	.venv/bin/python -m benchmarks.run_all --quick

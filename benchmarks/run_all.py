@@ -1,26 +1,72 @@
-"""`make bench`: every question, one after the other, then the table of them all."""
+"""`make bench`: every question, one after the other, then the table of them all.
+
+`make bench-quick` asks most of them less: one round, short loads, fewer partitions. Its results go
+to `results/quick`, which is not kept.
+"""
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
+
 from benchmarks import (
     client_rates,
+    compaction,
+    connections,
+    fairness,
     fetch_cpu,
     flush_rate,
     groups_cpu,
     latency,
+    partition_curves,
     produce_cpu,
+    report,
     restart_time,
+    scale,
     scrub_cpu,
     start_time,
     table,
 )
 
-QUESTIONS = (
-    start_time, produce_cpu, fetch_cpu, latency, groups_cpu, flush_rate, restart_time, client_rates,
-    scrub_cpu,
-)  # fmt: skip
+ONE_ROUND = ["--rounds", "1"]
+QUESTIONS: tuple[tuple[ModuleType, list[str]], ...] = (
+    (start_time, ONE_ROUND),
+    (produce_cpu, [*ONE_ROUND, "--only", "60 × 1,000 B, acks=1"]),
+    (fetch_cpu, ONE_ROUND),
+    (latency, ONE_ROUND),
+    (groups_cpu, ONE_ROUND),
+    (flush_rate, ONE_ROUND),
+    (restart_time, ONE_ROUND),
+    (client_rates, [*ONE_ROUND, "--quick"]),
+    (compaction, [*ONE_ROUND, "--quick"]),
+    (scrub_cpu, [*ONE_ROUND, "--megabytes", "128"]),
+    (scale, ["--partitions-max", "10000"]),
+    (partition_curves, ["--partitions-max", "1000", "--seconds", "0.3", "--no-kafka"]),
+    (fairness, ["--seconds", "1.5"]),
+    (connections, ["--seconds", "2"]),
+)
+"""Each question, and what makes it a quick one."""
+TOO_LONG_FOR_QUICK = (groups_cpu, restart_time, client_rates, compaction)
+
+
+def ask(question: ModuleType, arguments: list[str]) -> None:
+    """Run a question as its own command line would."""
+    sys.argv = [question.__name__, *arguments]
+    question.main()
+
+
+def main() -> None:
+    """The command."""
+    if "--quick" in sys.argv[1:]:
+        report.RESULTS = report.RESULTS / "quick"
+        for question, arguments in QUESTIONS:
+            if question not in TOO_LONG_FOR_QUICK:
+                ask(question, arguments)
+        return
+    for question, _ in QUESTIONS:
+        ask(question, [])
+    ask(table, [])
+
 
 if __name__ == "__main__":
-    for question in QUESTIONS:
-        question.main()
-    table.main()
+    main()

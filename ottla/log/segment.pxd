@@ -31,7 +31,7 @@ cdef class Segment(Openable):
     cdef int64_t bound_position             #   and where it was found; -1 for none
     cdef public int64_t index_interval
     cdef readonly bint reserved             # the disk holds room behind the last batch
-    cdef bint unindexed                     # it is closed, and has no index entries and no index files
+    cdef bint unindexed                     # it is closed, without index entries and index files
     cdef public bint nothing_aborted               # its .txnindex was looked for, and is not there
     cdef File file
     cdef OffsetIndex index

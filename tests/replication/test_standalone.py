@@ -105,6 +105,7 @@ def test_a_snapshot_may_be_larger_than_one_read(
     keeper = Keeper(tmp_path)
     keeper.append(*(topic(number, partitions=40) for number in range(2000)))
     monkeypatch.setattr(standalone, "SNAPSHOT_AFTER_RECORDS", -100_000)
+    monkeypatch.setattr(standalone, "READ_SIZE", 100_000)
     keeper.append(TopicDeleted("t7"))
     image = keeper.stop()
     assert keeper.store.log.size_bytes > standalone.READ_SIZE

@@ -104,8 +104,8 @@ class ClassicGroup:
 
     @property
     def tells_topics(self) -> bool:
-        """Whether the members' subscriptions can be read."""
-        return self.protocol_type == CONSUMER_PROTOCOL_TYPE and self.subscribed_topics is not None
+        """Whether the members are consumers, so that a topic may be asked about by itself."""
+        return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     @property
     def state_name(self) -> str:
@@ -239,8 +239,9 @@ class ClassicGroup:
         return self._topics
 
     def subscribes_to(self, topic: str) -> bool:
-        """Whether a living member reads the topic; unknown where subscriptions are opaque."""
-        return self.subscribed_topics is not None and topic in self.subscribed_topics
+        """Whether a living member reads the topic; consumers that do not tell may read any."""
+        topics = self.subscribed_topics
+        return self.tells_topics if topics is None else topic in topics
 
     def elect_joined_leader(self) -> bool:
         """Make sure that the leader is one who has joined; false where nobody has."""

@@ -201,14 +201,18 @@ def _ask_to_rejoin(group: ConsumerGroup, member: ConsumerMember, result: Result)
         result.set_timer(REJOIN, group.group_id, member.member_id, after_ms=after_ms)
 
 
-def _member(
-    group: ConsumerGroup, member_id: str, instance_id: str | None
-) -> tuple[ConsumerMember, ClassicProtocols]:
+def _known(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
     if instance_id is not None:
         owner = group.static_members.get(instance_id)
         if owner is not None and owner != member_id:
             raise FencedInstance(f"instance id {instance_id} now belongs to member {owner}")
-    member = group.member(member_id)
+    return group.member(member_id)
+
+
+def _member(
+    group: ConsumerGroup, member_id: str, instance_id: str | None
+) -> tuple[ConsumerMember, ClassicProtocols]:
+    member = _known(group, member_id, instance_id)
     if member.value.classic is None:
         raise UnknownMember(f"{member_id} does not speak the classic protocol")
     return member, member.value.classic
@@ -222,10 +226,12 @@ def _check_generation(member: ConsumerMember, generation: int) -> None:
 def leaving_member(
     group: ConsumerGroup, member_id: str, instance_id: str | None
 ) -> ConsumerMember:
-    """The member that a LeaveGroup takes out, by an administrator's wish where it has no id.
+    """The member that a LeaveGroup takes out, whichever protocol it speaks.
+
+    Administrators send it too, for members of either kind: by instance id alone, or by member id.
 
     Raises UnknownMember, FencedInstance.
     """
     if not member_id:
         return group.member(group.static_members.get(instance_id or "", ""))
-    return _member(group, member_id, instance_id)[0]
+    return _known(group, member_id, instance_id)

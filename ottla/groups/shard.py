@@ -208,7 +208,8 @@ class Shard:
                 return modern
             if group.protocol_type is not None:
                 result.records.extend(group.tombstones())
-        return ConsumerGroup(group_id)
+        # The first member of a group gets epoch 2 in Kafka 4.3, and here.
+        return ConsumerGroup(group_id, epoch=1)
 
     # Offsets
 

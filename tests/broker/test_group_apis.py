@@ -179,20 +179,20 @@ def test_a_kip_848_group_lives_in_every_version(
         rebalance_timeout_ms=30_000, subscribed_topic_names=[topic], topic_partitions=[],
     )
     joined = client.call(request, version)
-    assert (joined.error_code, joined.member_epoch, joined.heartbeat_interval_ms) == (0, 1, 5_000)
+    assert (joined.error_code, joined.member_epoch, joined.heartbeat_interval_ms) == (0, 2, 5_000)
     given = joined.assignment.topic_partitions
     assert [(each.topic_id, each.partitions) for each in given] == [(known_id, [0, 1])]
     beat = ConsumerGroupHeartbeatRequest(
-        group_id=group, member_id=joined.member_id, member_epoch=1
+        group_id=group, member_id=joined.member_id, member_epoch=2
     )
     again = client.call(beat, version)
-    assert (again.error_code, again.member_epoch, again.assignment) == (0, 1, None)
+    assert (again.error_code, again.member_epoch, again.assignment) == (0, 2, None)
     described = client.call(ConsumerGroupDescribeRequest(group_ids=[group, "nobody"]), version)
     first, second = described.groups
-    assert (first.group_state, first.group_epoch, first.assignor_name) == ("Stable", 1, "uniform")
+    assert (first.group_state, first.group_epoch, first.assignor_name) == ("Stable", 2, "uniform")
     assert first.members[0].assignment.topic_partitions[0].topic_name == topic
     assert second.error_code == ErrorCode.GROUP_ID_NOT_FOUND
-    told = {"generation_id_or_member_epoch": 1, "member_id": joined.member_id}
+    told = {"generation_id_or_member_epoch": 2, "member_id": joined.member_id}
     committed = client.call(commit_request(topic, known_id, group, 9, **told), 9)
     assert committed.topics[0].partitions[0].error_code == 0
     committed = client.call(commit_request(topic, known_id, group, 8, **told), 8)
@@ -257,6 +257,57 @@ def test_all_offsets_of_a_group_are_told_where_none_is_named(
     codes = [each.error_code for each in client.call(request, 0).topics[0].partitions]
     assert codes == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert client.call(OffsetFetchRequest(group_id="all", topics=None), 7).topics == []
+
+
+def test_what_a_member_has_yet_to_give_up_is_described_as_its_own(
+    client: WireClient, topic: str
+) -> None:
+    """Kafka 4.3's ConsumerGroupDescribeRequestTest, IncludesPartitionsPendingRevocation."""
+
+    def beat(member: str, epoch: int, **more: Any) -> Any:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="revoking", member_id=member, member_epoch=epoch, **more
+        )
+        return client.call(request, 1)
+
+    topic_id(client, topic)
+    find(client, "revoking", 6)
+    joining = {
+        "rebalance_timeout_ms": 30_000, "subscribed_topic_names": [topic], "topic_partitions": [],
+    }
+    assert beat("a", 0, **joining).member_epoch == 2
+    assert beat("b", 0, **joining).member_epoch == 3
+    [kept] = beat("a", 2).assignment.topic_partitions
+    assert len(kept.partitions) == 1, "the other partition is asked back"
+    described = client.call(ConsumerGroupDescribeRequest(group_ids=["revoking"]), 1).groups[0]
+    members = {each.member_id: each for each in described.members}
+    assert members["a"].assignment.topic_partitions[0].partitions == [0, 1]
+    assert members["a"].target_assignment.topic_partitions[0].partitions == kept.partitions
+    assert members["b"].assignment.topic_partitions == []
+
+
+def test_offsets_of_consumers_that_do_not_tell_their_topics_are_kept(
+    client: WireClient, topic: str
+) -> None:
+    """Consumers whose subscription nobody can read may read the topic, as Kafka sees it."""
+    find(client, "opaque", 6)
+    protocols = [JoinGroupRequest.Protocol(name="mine", metadata=b"")]
+    joined = client.call(
+        JoinGroupRequest(
+            group_id="opaque", session_timeout_ms=30_000, rebalance_timeout_ms=30_000,
+            protocol_type="consumer", protocols=protocols,
+        ),
+        3,
+    )
+    assert joined.error_code == 0
+    made = OffsetDeleteRequest.Topic
+    partitions = [made.Partition(partition_index=0)]
+    request = OffsetDeleteRequest(
+        group_id="opaque", topics=[made(name=topic, partitions=partitions)]
+    )
+    answer = client.call(request, 0)
+    assert answer.error_code == 0
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
 
 
 def test_groups_and_offsets_are_there_after_a_restart(data: Path) -> None:

@@ -62,11 +62,15 @@ def consumer_group_heartbeat(
 
 
 def _require_protocol(context: RequestContext) -> None:
-    """Members of this kind need group.version 1, and a broker that is not set to do without."""
-    if context.broker.image.features.get(GROUP_VERSION, 0) < 1:
-        raise UnsupportedVersion("group.version is 0: there are no consumer groups of KIP-848")
-    if "consumer" not in context.broker.config.group_coordinator_rebalance_protocols:
-        raise UnsupportedVersion("group.coordinator.rebalance.protocols leaves consumer out")
+    """Members of this kind need group.version 1, and a broker that is not set to do without.
+
+    Kafka's answer has no message then, and the Java client has a better one of its own.
+    """
+    if (
+        context.broker.image.features.get(GROUP_VERSION, 0) < 1
+        or "consumer" not in context.broker.config.group_coordinator_rebalance_protocols
+    ):
+        raise UnsupportedVersion("")
 
 
 def _heartbeat_response(reply: Beaten | ProtocolError) -> ConsumerGroupHeartbeatResponse:
@@ -106,7 +110,8 @@ def consumer_group_describe(
             answer.authorized_operations = operations
         except ProtocolError as error:
             answer = ConsumerGroupDescribeResponse.Group(
-                group_id=group_id, error_code=int(error.code), error_message=error.message
+                group_id=group_id, error_code=int(error.code),
+                error_message=error.message or None,
             )
         groups.append(answer)
     return ConsumerGroupDescribeResponse(groups=groups)
@@ -140,7 +145,8 @@ def _member(
         client_host=value.client_host,
         subscribed_topic_names=sorted(value.topics),
         subscribed_topic_regex=value.pattern or "",
-        assignment=_assignment(member.current.assigned, cluster),
+        # What it has yet to give up is still its own.
+        assignment=_assignment({**member.current.assigned, **member.current.revoking}, cluster),
         target_assignment=_assignment(group.assigned(member), cluster),
     )
     if version >= 1:

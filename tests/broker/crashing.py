@@ -71,6 +71,10 @@ class Program(Process):
         """Whether it has ended by itself."""
         return self._process.poll() is not None
 
+    def status(self) -> int:
+        """The exit status, once it has ended by itself."""
+        return self._process.wait(TIMEOUT_SECONDS)
+
     def end(self) -> None:
         """SIGTERM, which it obeys at the end of its round (or dies of before the first one)."""
         self._process.send_signal(signal.SIGTERM)

@@ -149,6 +149,18 @@ def test_a_program_killed_at_each_of_its_steps_keeps_its_promise(pipe: Pipe) -> 
             assert all_written.total() > committed.total()
 
 
+def test_a_program_that_wakes_up_when_another_has_taken_over_is_fenced(pipe: Pipe) -> None:
+    pipe.fill(3 * BATCH)
+    zombie = pipe.start(f"{STEPS[pipe.name][-1]}:2")
+    assert zombie.stopped()
+    other = pipe.run_dry(pipe.start())
+    zombie.go_on()
+    assert zombie.status() != 0, "a zombie goes on as if nothing had happened"
+    other.end()
+    assert pipe.left() == 0, "a zombie's commit has taken the group back"
+    check(pipe)
+
+
 def test_kills_of_program_and_broker_at_random_break_no_promise(pipe: Pipe) -> None:
     chance = random.Random(pipe.name)
     for _ in range(CRASHES):

@@ -13,6 +13,7 @@ from ottla.wire.apis import APIS
 from ottla.wire.errors import ErrorCode
 from ottla.wire.headers import RequestHeader, response_header_size
 from ottla.wire.messages import (
+    ConsumerGroupHeartbeatRequest,
     FindCoordinatorRequest,
     HeartbeatRequest,
     JoinGroupRequest,
@@ -21,7 +22,7 @@ from ottla.wire.messages import (
 )
 
 SUBSCRIPTION = b"\0\1" + struct.pack(">ih5sii", 1, 5, b"bench", -1, 0)
-JOIN, SYNC, HEARTBEAT, COMMIT = 7, 5, 4, 8
+JOIN, SYNC, HEARTBEAT, COMMIT, CONSUMER_HEARTBEAT = 7, 5, 4, 8, 0
 """Versions that both brokers serve and that are common among clients."""
 
 
@@ -96,6 +97,10 @@ class Member:
         )
         return frame(request, HEARTBEAT)
 
+    def check(self, whole: bytes) -> None:
+        """An answer that tells an error would make the figure worthless."""
+        assert b"\0\x16" not in whole[-4:] and b"\0\x19" not in whole[-4:], whole
+
     def commit(self, topic: str, partition: int) -> bytes:
         made = OffsetCommitRequest.Topic
         offsets = made.Partition(
@@ -106,6 +111,58 @@ class Member:
             member_id=self.member_id, topics=[made(name=topic, partitions=[offsets])],
         )
         return frame(request, COMMIT)
+
+
+class ConsumerMember(Member):
+    """A member of a KIP-848 group."""
+
+    def __init__(self, address: tuple[str, int], group: str) -> None:
+        super().__init__(address, group)
+        self.epoch = 0
+        self.owned: list[Any] = []
+
+    def beat(self, topics: list[str] | None = None) -> Any:
+        """Join by naming topics, then follow the assignment; the answer."""
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self.group, member_id=self.member_id, member_epoch=self.epoch,
+            rebalance_timeout_ms=60_000 if topics else -1, subscribed_topic_names=topics,
+            topic_partitions=self.owned,
+        )
+        self.send(request, CONSUMER_HEARTBEAT)
+        answer = self.receive(68, CONSUMER_HEARTBEAT)
+        assert answer.error_code == 0, answer
+        self.member_id, self.epoch = answer.member_id, answer.member_epoch
+        if answer.assignment is not None:
+            made = ConsumerGroupHeartbeatRequest.TopicPartition
+            self.owned = [
+                made(topic_id=each.topic_id, partitions=each.partitions)
+                for each in answer.assignment.topic_partitions
+            ]
+        return answer
+
+    def heartbeat(self) -> bytes:
+        """What a member sends while nothing changes."""
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self.group, member_id=self.member_id, member_epoch=self.epoch
+        )
+        return frame(request, CONSUMER_HEARTBEAT)
+
+    def check(self, whole: bytes) -> None:
+        """The error code stands behind the correlation id, no tags and the throttle time."""
+        assert whole[9:11] == b"\0\0", whole
+
+
+def settle_consumers(members: Sequence[ConsumerMember], topic: str) -> None:
+    """All members of one KIP-848 group join, and follow it until nothing changes any more."""
+    for member in members:
+        member.beat([topic])
+    quiet = 0
+    while quiet < 4:
+        before = [member.epoch for member in members]
+        changed = [member.beat().assignment is not None for member in members]
+        at_rest = not any(changed) and before == [member.epoch for member in members]
+        quiet = quiet + 1 if at_rest else 0
+        time.sleep(0.5)  # Kafka assigns once a second, not at every heartbeat
 
 
 def settle(members: Sequence[Member]) -> float:
@@ -168,7 +225,7 @@ def closed_loop(
         going_on = time.monotonic() < deadline
         for number, _ in poller.poll(5):
             member, request = by_number[number]
-            check_answer(member.next_frame())
+            member.check(member.next_frame())
             count += 1
             if going_on:
                 member.socket.sendall(request)
@@ -187,12 +244,7 @@ def paced(members: Sequence[Member], interval: float, seconds: float) -> int:
         while count < due:
             member, request = frames[count % len(frames)]
             member.socket.sendall(request)
-            check_answer(member.next_frame())
+            member.check(member.next_frame())
             count += 1
         time.sleep(max(step, 0.002))
     return count
-
-
-def check_answer(whole: bytes) -> None:
-    """An answer that tells an error would make the figure worthless."""
-    assert b"\0\x16" not in whole[-4:] and b"\0\x19" not in whole[-4:], whole

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ottla.groups import patterns
 from ottla.groups.cluster import Cluster
@@ -64,8 +65,17 @@ class Beat:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Beaten:
+class Alive(NamedTuple):
+    """A ConsumerGroupHeartbeat of a member that has nothing to tell."""
+
+    member_id: str
+    member_epoch: int
+    instance_id: str | None
+    client_id: str
+    client_host: str
+
+
+class Beaten(NamedTuple):
     """The answer; an assignment only where it has changed or the member told everything."""
 
     member_id: str
@@ -131,6 +141,44 @@ def session_ms(group_id: str, settings: GroupSettings, cluster: Cluster) -> int:
     return min(max(own, least), settings.group_consumer_max_session_timeout_ms)
 
 
+def at_rest(group: ConsumerGroup, member: ConsumerMember, cluster: Cluster) -> bool:
+    """Whether the group is where it wants to be, and this member too."""
+    return (
+        group.seen_version == cluster.version
+        and group.epoch == group.target_epoch
+        and member.is_reconciled(group.target_epoch)
+    )
+
+
+def keep_alive(
+    group: ConsumerGroup,
+    request: Alive,
+    tick_ms: int,
+    settings: GroupSettings,
+    cluster: Cluster,
+) -> Beaten | None:
+    """A heartbeat that tells nothing, to which there is nothing to tell: nearly every one.
+
+    None where it is another one, or is to be refused: `heartbeat` says how.
+    """
+    member = group.members.get(request.member_id)
+    if (
+        member is None
+        or request.member_epoch != member.epoch
+        or not at_rest(group, member, cluster)
+        or member.value.classic is not None
+        or member.value.client_id != request.client_id
+        or member.value.client_host != request.client_host
+    ):
+        return None
+    if request.instance_id is not None and (
+        group.static_members.get(request.instance_id) != member.member_id
+    ):
+        return None
+    member.deadline_ms = tick_ms + session_ms(group.group_id, settings, cluster)
+    return Beaten(member.member_id, member.epoch, interval_ms(group.group_id, settings, cluster))
+
+
 def heartbeat(
     group: ConsumerGroup,
     request: Beat,
@@ -149,11 +197,9 @@ def heartbeat(
         member is not None
         and member.member_id == request.member_id
         and value == member.value
-        and group.seen_version == cluster.version
-        and group.epoch == group.target_epoch
-        and member.is_reconciled(group.target_epoch)
+        and at_rest(group, member, cluster)
     ):
-        # Nothing has changed for anybody: by far the most heartbeats end here.
+        # Nothing has changed for anybody, though the member told us something.
         member.deadline_ms = result.tick_ms + session_ms(group.group_id, settings, cluster)
         assignment = frozenset(member.current.assigned) if request.is_full else None
         interval = interval_ms(group.group_id, settings, cluster)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from ottla.groups.records import (
@@ -41,6 +42,7 @@ from ottla.wire.errors import MalformedMessage
 
 Encoded = tuple[bytes, bytes | None]
 _I16 = struct.Struct(">h")
+_I32 = struct.Struct(">i")
 _NO_ID = bytes(16)
 # An offset's value in version 4: | version i16 | offset i64 | leader epoch i32 | metadata, its
 # length + 1 before it | commit time i64 | one tagged field: number 0, 16 bytes, the topic's id |
@@ -63,10 +65,14 @@ def encode_record(record: Record) -> Encoded:
 def _encode_offset_key(key: OffsetKey) -> bytes:
     """The commonest key, by hand: type, group and topic with 2-byte lengths, partition."""
     group_id, topic, partition = key
+    return _offset_key_start(group_id, topic) + _I32.pack(partition)
+
+
+@lru_cache(maxsize=1 << 12)
+def _offset_key_start(group_id: str, topic: str) -> bytes:
     # Bytes of a client that are no UTF-8 are kept as they came, as `wire.codec` keeps them.
     group, name = group_id.encode(errors="surrogateescape"), topic.encode()
-    form = f">hh{len(group)}sh{len(name)}si"
-    return struct.pack(form, 1, len(group), group, len(name), name, partition)
+    return struct.pack(f">hh{len(group)}sh{len(name)}s", 1, len(group), group, len(name), name)
 
 
 def decode_record(key: bytes, value: bytes | None) -> Record | None:

@@ -19,7 +19,8 @@ class TimerKey(NamedTuple):
     """Names a timer; setting one of the same name again moves it."""
 
     kind: str
-    group_id: str
+    owner: str
+    """A group's id or a transactional id; empty for a timer of the whole shard."""
     member_id: str = ""
 
 
@@ -39,12 +40,12 @@ class Result:
         """Answer a request once this turn's records are committed."""
         self.replies.append((answer, reply))
 
-    def set_timer(self, kind: str, group_id: str, member_id: str = "", *, after_ms: int) -> int:
+    def set_timer(self, kind: str, owner: str, member_id: str = "", *, after_ms: int) -> int:
         """Fire `kind` after this time; the moment in ticks is returned."""
         at_ms = self.tick_ms + after_ms
-        self.timers.append((TimerKey(kind, group_id, member_id), at_ms))
+        self.timers.append((TimerKey(kind, owner, member_id), at_ms))
         return at_ms
 
-    def cancel_timer(self, kind: str, group_id: str, member_id: str = "") -> None:
+    def cancel_timer(self, kind: str, owner: str, member_id: str = "") -> None:
         """Never mind a timer, whether it was set or not."""
-        self.timers.append((TimerKey(kind, group_id, member_id), None))
+        self.timers.append((TimerKey(kind, owner, member_id), None))

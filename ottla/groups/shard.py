@@ -23,7 +23,7 @@ from ottla.groups.classic import ClassicGroup
 from ottla.groups.classic_messages import Join, Leaving, Sync
 from ottla.groups.cluster import Cluster, NoCluster
 from ottla.groups.consumer import LEFT_FOR_NOW, ConsumerGroup
-from ottla.groups.consumer_heartbeat import Beat, Beaten
+from ottla.groups.consumer_heartbeat import Alive, Beat, Beaten
 from ottla.groups.consumer_replay import replay_consumer, upgraded
 from ottla.groups.errors import (
     GroupIdNotFound,
@@ -195,6 +195,13 @@ class Shard:
             group, request, result, self.settings, self.cluster
         )
 
+    def keep_alive(self, group_id: str, request: Alive, tick_ms: int) -> Beaten | None:
+        """ConsumerGroupHeartbeat of a group at rest; None where `beat` has to be asked."""
+        group = self.groups.get(group_id)
+        if not isinstance(group, ConsumerGroup):
+            return None
+        return consumer_heartbeat.keep_alive(group, request, tick_ms, self.settings, self.cluster)
+
     def _joinable(self, group_id: str, result: Result) -> ConsumerGroup:
         """The KIP-848 group of this id, a new one where there is none."""
         group = self.groups.get(group_id)
@@ -316,7 +323,7 @@ class Shard:
         if key.kind == EXPIRE:
             self.expire(result)
             return
-        group = self.groups.get(key.group_id)
+        group = self.groups.get(key.owner)
         if isinstance(group, ConsumerGroup):
             self._fire_consumer(group, key, result)
         elif group is None:

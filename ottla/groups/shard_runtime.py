@@ -171,6 +171,11 @@ class ShardRuntime(Generic[S]):
         """
         return self._find(self.partition_of(key)).shard
 
+    def live_shard(self, key: str) -> S | None:
+        """The same, or None where it is not here or not loaded yet."""
+        live = self._live.get(self.partition_of(key))
+        return None if live is None else live.shard
+
     def _find(self, partition: int) -> _Live[S]:
         live = self._live.get(partition)
         if live is None:

@@ -231,13 +231,13 @@ class TransactionShard:
         if key.kind == EXPIRE:
             self._expire(result)
         elif key.kind == MARKERS:
-            ending = self.endings.get(key.group_id)
+            ending = self.endings.get(key.owner)
             if ending is not None:
                 result.reply(_driver(ending), None)
         elif key.kind == TIMEOUT:
-            value = self.transactions.get(key.group_id)
+            value = self.transactions.get(key.owner)
             if value is not None and value.state is TransactionState.ONGOING:
-                self._time_out(key.group_id, value, result)
+                self._time_out(key.owner, value, result)
 
     def _expire(self, result: Result) -> None:
         """Forget ids that nobody used for transactional.id.expiration.ms."""

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from ottla.groups.consumer import ConsumerGroup
-from ottla.groups.consumer_heartbeat import Beat, Beaten
+from ottla.groups.consumer_heartbeat import Alive, Beat, Beaten
 from ottla.groups.records import TopicPartition
 from tests.groups.bench import Workbench
 
@@ -55,12 +55,36 @@ class ConsumerMachine(RuleBasedStateMachine):
     def beat(self, who: int, lose_reply: bool) -> None:
         client = self.clients[who]
         reply = self.bench.ask(lambda s, r: s.beat(self.request(client), r))
+        self.hear(client, reply, lose_reply)
+        if isinstance(reply, Beaten) and not lose_reply:
+            client.told_topics = client.topics
+
+    @rule(who=st.integers(0, 3), ahead=st.sampled_from([-1, 0, 0, 0, 1]), stranger=st.booleans())
+    def beat_with_nothing_to_tell(self, who: int, ahead: int, stranger: bool) -> None:
+        """The short way says what the long one does, or leaves it to it."""
+        client = self.clients[who]
+        if client.epoch + ahead <= 0:
+            return
+        name, epoch, instance_id = client.name, client.epoch + ahead, client.instance_id
+        host = "/elsewhere" if stranger else "/h"
+        now_ms, before = self.bench.runtime.tick_ms(), len(self.bench.records)
+        short = self.bench.shard().keep_alive(
+            "g", Alive(name, epoch, instance_id, "client", host), now_ms
+        )
+        beat = Beat("g", name, epoch, instance_id, client_id="client", client_host=host)
+        reply = self.bench.ask(lambda s, r: s.beat(beat, r))
+        if short is not None:
+            assert reply == short and len(self.bench.records) == before
+        if ahead == 0:
+            self.hear(client, reply, False)
+
+    def hear(self, client: Client, reply: object, lose_reply: bool) -> None:
         if isinstance(reply, Beaten):
             client.silent_ms = 0
             if lose_reply:
                 client.told_topics = None  # its connection broke: next time it tells everything
                 return
-            client.epoch, client.told_topics = reply.member_epoch, client.topics
+            client.epoch = reply.member_epoch
             if reply.assignment is not None:
                 client.owned = reply.assignment
         else:

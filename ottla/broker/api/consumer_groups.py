@@ -13,7 +13,7 @@ from ottla.broker.waiting import LateReply
 from ottla.groups.cluster import Cluster
 from ottla.groups.consumer import ConsumerGroup, ConsumerMember
 from ottla.groups.consumer_draft import preferred_assignor
-from ottla.groups.consumer_heartbeat import Beat, Beaten
+from ottla.groups.consumer_heartbeat import Alive, Beat, Beaten
 from ottla.groups.errors import InvalidGroupId
 from ottla.groups.record_codec import by_topic
 from ottla.groups.records import TopicPartition
@@ -32,9 +32,20 @@ CONSUMER_MEMBER, CLASSIC_MEMBER = 1, 0
 @handles(ApiKey.CONSUMER_GROUP_HEARTBEAT, versions=range(0, 2))
 def consumer_group_heartbeat(
     request: ConsumerGroupHeartbeatRequest, context: RequestContext
-) -> LateReply:
+) -> ConsumerGroupHeartbeatResponse | LateReply:
     """Join, leave, or learn what to give up and what to take."""
     _require_protocol(context)
+    runtime = context.broker.coordinators.groups.runtime
+    client_id, client_host = context.client_id or "", f"/{context.client_host}"
+    if _tells_nothing(request):
+        # As a heartbeat of the classic protocol it changes nothing, and waits for nothing.
+        alive = Alive(
+            request.member_id, request.member_epoch, request.instance_id, client_id, client_host
+        )
+        shard = runtime.live_shard(request.group_id)
+        beaten = shard and shard.keep_alive(request.group_id, alive, runtime.tick_ms())
+        if beaten is not None:
+            return _heartbeat_response(beaten)
     topics, owned = request.subscribed_topic_names, request.topic_partitions
     beat = Beat(
         request.group_id,
@@ -49,15 +60,27 @@ def consumer_group_heartbeat(
         None
         if owned is None
         else frozenset((each.topic_id, index) for each in owned for index in each.partitions),
-        context.client_id or "",
-        f"/{context.client_host}",
+        client_id,
+        client_host,
         context.version,
     )
     return answer_later(
-        context.broker.coordinators.groups.runtime.change,
+        runtime.change,
         request.group_id,
         lambda shard, result: shard.beat(beat, result),
         _heartbeat_response,
+    )
+
+
+def _tells_nothing(request: ConsumerGroupHeartbeatRequest) -> bool:
+    return (
+        request.topic_partitions is None
+        and request.subscribed_topic_names is None
+        and request.subscribed_topic_regex is None
+        and request.rebalance_timeout_ms == -1
+        and request.server_assignor is None
+        and request.rack_id is None
+        and request.member_epoch > 0
     )
 
 

@@ -31,12 +31,12 @@ def offset_commit(
     request: OffsetCommitRequest, context: RequestContext
 ) -> OffsetCommitResponse | LateReply:
     """Commit offsets of partitions that exist; the others are told one by one."""
-    image = context.broker.image
+    image, version = context.broker.image, context.version
     response = OffsetCommitResponse(topics=[])
     offsets: list[OffsetToCommit] = []
     answers: list[OffsetCommitResponse.Topic.Partition] = []
     for topic in request.topics:
-        answered, name, count, topic_id = _answered_topic(topic, image, context.version)
+        answered, name, count, topic_id = _answered_topic(topic, image, version)
         response.topics.append(answered)
         for each in topic.partitions:
             index = each.partition_index
@@ -45,7 +45,7 @@ def offset_commit(
             if not 0 <= index < count:
                 answer.error_code = int(
                     ErrorCode.UNKNOWN_TOPIC_ID
-                    if context.version >= 10 and name not in image.topics
+                    if version >= 10 and name not in image.topics
                     else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 )
                 continue
@@ -55,14 +55,14 @@ def offset_commit(
                     name,
                     index,
                     each.committed_offset,
-                    each.committed_leader_epoch if context.version >= 6 else -1,
+                    each.committed_leader_epoch if version >= 6 else -1,
                     each.committed_metadata or "",
                     topic_id,
                 )
             )
     if not offsets and response.topics:
         return response
-    commit = _commit(request, offsets, context.version)
+    commit = _commit(request, offsets, version)
 
     def respond(reply: list[ErrorCode] | ProtocolError) -> OffsetCommitResponse:
         if isinstance(reply, ProtocolError):

@@ -62,11 +62,11 @@ cdef class IndexFile:
         self.count += 1
         return self.tail + (self.count - 1 - self.written) * self.entry_size
 
-    def write(self):
-        """Write the waiting entries; an index without any has no file."""
+    def write(self, bint create=False):
+        """Write the waiting entries; an index without any has no file, unless `create`."""
+        if self.file is None and (create or self.count > self.written):
+            self.file = self.disk.open(self.path, create=True)
         if self.count > self.written:
-            if self.file is None:
-                self.file = self.disk.open(self.path, create=True)
             self.file.write_at(
                 self.tail,
                 (self.count - self.written) * self.entry_size,

@@ -119,8 +119,9 @@ cdef class Segment(Openable):
         self.load_times()
         if self.max_timestamp >= 0:
             self.times.append(self.max_timestamp, self.max_timestamp_offset)
-        self.index.write()
-        self.times.write()
+        # Both or none: where one is missing, the next start takes it for lost.
+        self.index.write(create=True)
+        self.times.write(create=True)
 
     cdef bint is_unindexed(self) except -1:
         """Whether it has neither index entries nor index files."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from ottla.log.disk import File
 from ottla.log.epochs import LeaderEpochs
 from ottla.log.producers import Producers
+from ottla.log.recovery import REREAD_MAX
 from ottla.log.scan import BatchScan, find_valid_batch
 from ottla.log.transaction_index import ENTRY as TRANSACTION
 from ottla.tools.dump_indexes import OFFSET_ENTRY, TIME_ENTRY, read_entries, used
@@ -62,17 +63,21 @@ class SegmentCheck:
             scan = BatchScan(file, 0, self.size)
             offsets = IndexWalk(self.path, ".index", self.base_offset, self.report)
             times = IndexWalk(self.path, ".timeindex", self.base_offset, self.report)
+            last_position = 0
             while self.fault is None and (data := scan.batch()) is not None:
                 self.check_batch(data, scan.position)
                 if self.fault is None:
+                    last_position = scan.position
                     offsets.at_batch(scan.position, self.end_offset - 1)
                     times.at_time(self.max_timestamp, self.end_offset - 1)
                 self.report.moved(len(data))
             if self.fault is None and scan.problem is not None:
                 self.fault = scan.position, scan.problem
             if self.fault is None:
-                offsets.end()
-                times.end()
+                # A few batches have no index: both files are missing then.
+                if last_position > REREAD_MAX or not (offsets.missing and times.missing):
+                    offsets.end()
+                    times.end()
                 self.check_transactions()
             return self.fault is None
         finally:
@@ -204,13 +209,13 @@ class IndexWalk:
         form = OFFSET_ENTRY if suffix == ".index" else TIME_ENTRY
         self.offset_at = 0 if suffix == ".index" else 1
         self.wrong: str | None = None
-        self.number = 0
+        self.number, self.missing = 0, False
         try:
             entries = read_entries(self.path, form)
             size = os.stat(self.path).st_size
         except FileNotFoundError:
             entries, size = [], 0
-            self.wrong = "it is missing"
+            self.wrong, self.missing = "it is missing", True
         if size % form.size:
             self.wrong = f"it has {size} bytes, no multiple of {form.size}"
         self.entries = self.ascending(entries)

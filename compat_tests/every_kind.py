@@ -193,7 +193,7 @@ def read(bootstrap: str, topic: str) -> list[tuple[bytes | None, bytes | None]]:
     found = []
     deadline = time.monotonic() + WAIT_SECONDS
     while time.monotonic() < deadline:
-        for message in client.consume(1000, 1.0):
+        for message in client.consume(1000, 0.1):
             error = message.error()
             if error is None:
                 found.append((message.key(), message.value()))

@@ -48,11 +48,15 @@ def kafka_dump(files: str, *flags: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+def ottla() -> str:
+    """The console script that belongs to this interpreter."""
+    return str(Path(sys.executable).with_name("ottla"))
+
+
 def ottla_dump(files: str, *flags: str) -> subprocess.CompletedProcess[str]:
     """Ours."""
-    ottla = str(Path(sys.executable).with_name("ottla"))
     return subprocess.run(
-        [ottla, "log", "dump", "--files", files, *flags],
+        [ottla(), "log", "dump", "--files", files, *flags],
         env=os.environ | {"PYTHONUTF8": "1"}, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
 

@@ -217,6 +217,9 @@ class PartitionCheck:
             )  # fmt: skip
             return
         advice = RESTORE
+        if what.startswith(("magic is 0,", "magic is 1,")):
+            what += ": a message format of before Kafka 0.11"
+            advice = "read the topic with a consumer and produce it anew, into another one"
         if behind is not None:
             advice += f". Whole batches go on at byte {behind}"
         check.tell(what, position, advice)

@@ -9,6 +9,7 @@ from importlib import import_module
 
 ACTIONS = {
     "verify": ("ottla.tools.verify", "check whether log directories are sound"),
+    "import": ("ottla.tools.import_logs", "adopt log directories that Apache Kafka wrote"),
     "dump": ("ottla.tools.dump", "print segments, indexes, snapshots and checkpoints"),
 }
 

@@ -1,0 +1,236 @@
+"""Puts planned partitions into a data directory: files first, the metadata that shows them last.
+
+    .ottla-import/<topic>-<n>/   copies or links in the making      a start knows nothing of it
+    <topic>-<n>/                 whole and on the medium            without metadata: nobody's yet
+    checkpoints                  recovery points, log starts
+    __ottla_metadata-0           one batch: all topics are there, or none
+
+A crash leaves the source as it was and the target without the topics; running it again begins anew.
+Sealed segments may be links to the source's files, which nobody writes to again. The last segment
+and all small files are copies in any case.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+
+from ottla.log.clock import Clock
+from ottla.log.disk import Disk
+from ottla.log.log_directory import LogDirectory, StorageRefused
+from ottla.log.recovery import partition_metadata
+from ottla.log.storage import Storage
+from ottla.replication.metadata import (
+    MetadataImage,
+    MetadataRecord,
+    PartitionState,
+    ProducerIdsTaken,
+    TopicCreated,
+)
+from ottla.replication.standalone import StandaloneStore
+from ottla.replication.topic_names import colliding_name
+from ottla.tools.adoption_plan import CACHES, Adopted, ImportRefused, Plan
+from ottla.tools.kraft_image import KraftTopic
+
+STAGING = ".ottla-import"
+FILES = re.compile(r"\d{20}\.(log|index|timeindex|txnindex|snapshot)(\.swap)?")
+ROOM_BYTES = 64 << 20
+"""Room that stays free on the target's disk."""
+
+Say = Callable[[str], None]
+
+
+def adopt(plan: Plan, target: str, node_id: int, link: bool, say: Say) -> list[KraftTopic]:
+    """Adopt everything; returns the topics that are new. Raises ImportRefused, OSError."""
+    disk = Disk()
+    new = not os.path.exists(f"{target}/meta.properties")
+    try:
+        storage = Storage.open(
+            disk, Clock(), [target], node_id=node_id, cluster_id=plan.cluster_id if new else None
+        )
+    except StorageRefused as error:
+        raise ImportRefused(str(error)) from error
+    directory = storage.directories[0]
+    clean = directory.clean or new
+    try:
+        store = StandaloneStore.open(storage, Clock())
+        image = store.load()
+        topics = topics_to_adopt(plan, image)
+        partitions = [
+            plan.partitions[topic.name, index] for topic in topics for index in topic.partitions
+        ]
+        if not link:
+            require_room(target, partitions)
+        # After an unclean stop, or without indexes and the like, the next start looks at the logs.
+        sound = not partitions or (plan.clean and all(each.caches_hold for each in partitions))
+        was_clean, clean = clean, False
+        for adopted in partitions:
+            say(f"{adopted.path}: offsets to {adopted.end_offset}")
+            stage(disk, directory, adopted, plan, link)
+        for adopted in partitions:
+            put_in_place(disk, storage, directory, adopted)
+        shutil.rmtree(directory.file(STAGING), ignore_errors=True)
+        disk.sync_directory(directory.path)
+        storage.begin_checkpoint([(each.key, each.end_offset) for each in partitions]).run()
+        records = records_of(plan, topics, image, node_id)
+        if records:
+            store.append(records, image.apply(records))
+        clean = was_clean and sound
+    finally:
+        let_go(storage, clean)
+    return topics
+
+
+def let_go(storage: Storage, clean: bool) -> None:
+    """Close the target; the next start recovers it unless `clean`."""
+    if clean:
+        storage.close()
+        return
+    storage.flush_everything()
+    storage.begin_checkpoint().run()
+    for directory in storage.directories:
+        directory.lock.close()
+
+
+def topics_to_adopt(plan: Plan, image: MetadataImage) -> list[KraftTopic]:
+    """Those that are not there yet. Raises ImportRefused where another has the name."""
+    topics = []
+    for topic in plan.topics:
+        there = image.topics.get(topic.name)
+        if there is not None:
+            if there.topic_id == topic.topic_id:
+                continue                        # an earlier run adopted it
+            raise ImportRefused(
+                f"the target has another topic {topic.name}. Delete one of them, or import into a"
+                " directory of its own"
+            )
+        other = colliding_name(topic.name, image.topics)
+        if other is not None:
+            raise ImportRefused(f"the target has topic {other}, which differs from {topic.name} by"
+                                " dots and underscores only")
+        topics.append(topic)
+    return topics
+
+
+def require_room(target: str, partitions: list[Adopted]) -> None:
+    """Refuse a copy that cannot be finished."""
+    needed = sum(each.size for each in partitions) + ROOM_BYTES
+    status = os.statvfs(target)
+    free = status.f_bavail * status.f_frsize
+    if free < needed:
+        raise ImportRefused(
+            f"{target} has {free} bytes free, {needed} are needed; on one file system --link needs"
+            " next to nothing"
+        )
+
+
+def staged_path(directory: LogDirectory, adopted: Adopted) -> str:
+    """Where a partition lies until it is whole."""
+    topic, index = adopted.key
+    return directory.file(f"{STAGING}/{topic}-{index}")
+
+
+def files_of(adopted: Adopted, clean: bool) -> Iterator[tuple[str, bool]]:
+    """The names to take over, and whether each may be a link to the source's file."""
+    names = sorted(name for name in os.listdir(adopted.path) if FILES.fullmatch(name))
+    logs = [name for name in names if name.endswith(".log")]
+    for name in names:
+        if name.endswith(CACHES):
+            # An index that Kafka had open is as long as it may become, with zeros at its end.
+            open_index = not clean and logs and name.startswith(logs[-1][:20])
+            if not adopted.caches_hold or (open_index and not name.endswith(".txnindex")):
+                continue
+        yield name, name in logs[:-1]
+    if adopted.caches_hold and os.path.exists(f"{adopted.path}/leader-epoch-checkpoint"):
+        yield "leader-epoch-checkpoint", False
+
+
+def stage(disk: Disk, directory: LogDirectory, adopted: Adopted, plan: Plan, link: bool) -> None:
+    """Copy or link the files of a partition, and make them durable."""
+    target = staged_path(directory, adopted)
+    shutil.rmtree(target, ignore_errors=True)
+    os.makedirs(target)
+    for name, sealed in files_of(adopted, plan.clean):
+        source = f"{adopted.path}/{name}"
+        if not (link and sealed and linked(source, f"{target}/{name}")):
+            copy(source, f"{target}/{name}")
+    topic_id = next(topic.topic_id for topic in plan.topics if topic.name == adopted.key[0])
+    disk.write_atomically(f"{target}/partition.metadata", partition_metadata(topic_id))
+    disk.sync_directory(target)
+
+
+def linked(source: str, target: str) -> bool:
+    """Whether a link could be made; file systems apart need a copy."""
+    try:
+        os.link(source, target)
+    except OSError:
+        return False
+    return True
+
+
+def copy(source: str, target: str) -> None:
+    """Copy a file and wait for the medium."""
+    with open(source, "rb") as reading, open(target, "wb") as writing:
+        shutil.copyfileobj(reading, writing, 1 << 20)
+        writing.flush()
+        os.fsync(writing.fileno())
+
+
+def put_in_place(
+    disk: Disk, storage: Storage, directory: LogDirectory, adopted: Adopted
+) -> None:
+    """Give a staged partition its name. What an earlier run left under it was this one's copy."""
+    topic, index = adopted.key
+    final = directory.file(f"{topic}-{index}")
+    if os.path.exists(final):
+        keep_if_foreign(final, staged_path(directory, adopted))
+        shutil.rmtree(final)
+    disk.rename(staged_path(directory, adopted), final)
+    storage.homes[adopted.key] = directory
+    known = (
+        (directory.recovery_points, adopted.recovery_point),
+        (directory.log_starts, adopted.log_start),
+        (directory.cleaned, adopted.cleaned),
+        (directory.high_watermarks, adopted.end_offset),
+    )
+    for offsets, offset in known:
+        offsets[adopted.key] = offset
+    if not adopted.cleaned:
+        directory.cleaned.pop(adopted.key)
+
+
+def keep_if_foreign(final: str, staged: str) -> None:
+    """Refuse to replace a directory that no earlier run of this import made."""
+    ids = []
+    for path in (final, staged):
+        try:
+            with open(f"{path}/partition.metadata", "rb") as file:
+                ids.append(file.read())
+        except FileNotFoundError:
+            ids.append(b"")
+    if ids[0] != ids[1]:
+        raise ImportRefused(
+            f"{final} is there and belongs to another topic; move it away: only you can know what"
+            " it is"
+        )
+
+
+def records_of(
+    plan: Plan, topics: list[KraftTopic], image: MetadataImage, node_id: int
+) -> list[MetadataRecord]:
+    """The metadata that makes the topics be there. Each partition is led here, in a new epoch."""
+    records: list[MetadataRecord] = []
+    for topic in topics:
+        epochs = [topic.partitions[index].leader_epoch for index in sorted(topic.partitions)]
+        states = tuple(
+            PartitionState(node_id, epoch + 1, (node_id,), (node_id,)) for epoch in epochs
+        )
+        records.append(TopicCreated(topic.name, topic.topic_id, states))
+    names = {topic.name for topic in topics}
+    records += [each for each in plan.configs if each.resource_name in names]
+    if topics and plan.next_producer_id > image.next_producer_id:
+        # Two producers with one id would look like one that repeats itself.
+        records.append(ProducerIdsTaken(plan.next_producer_id))
+    return records

@@ -1,0 +1,241 @@
+"""Which partitions of Kafka's log directories are to be adopted, and as what.
+
+The controller's metadata says which topics there are, under which ids and with which settings. A
+directory of another id is of a topic that was deleted. Without a metadata log, as on a node that is
+a broker only, the directories themselves say what they can: names and topic ids.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+
+from ottla.log.checkpoints import (
+    CLEANED,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    Partition,
+)
+from ottla.log.log_directory import CLEAN_MARKER
+from ottla.log.topic_config import check_topic_configs
+from ottla.replication.metadata import ConfigSet
+from ottla.replication.topic_names import require_legal_name
+from ottla.tools.check_directory import (
+    LogDirectoryCheck,
+    known_of,
+    partitions_in,
+    read_directory,
+)
+from ottla.tools.check_partition import Checked, check_partition
+from ottla.tools.findings import Finding, Report
+from ottla.tools.kraft_image import KraftImage, KraftPartition, KraftTopic, read_kraft_image
+from ottla.wire.errors import ProtocolError
+
+METADATA_DIRECTORY = "__cluster_metadata-0"
+CACHES = (".index", ".timeindex", ".snapshot", ".txnindex", "leader-epoch-checkpoint")
+"""Files that follow from the segments: where one is wrong, all are left behind and made anew."""
+
+
+class ImportRefused(Exception):
+    """The import cannot be made as it was asked for; the text says what to do."""
+
+
+@dataclass(slots=True)
+class Source:
+    """One of Kafka's log directories."""
+
+    path: str
+    check: LogDirectoryCheck
+    clean: bool
+    partitions: dict[Partition, str]
+
+    @property
+    def node_id(self) -> int:
+        """Whose directory it is."""
+        properties = self.check.properties
+        return int(properties.get("node.id") or properties.get("broker.id") or -1)
+
+
+@dataclass(slots=True)
+class Adopted:
+    """A partition to be adopted: where it is, what its log is, whether its caches are good."""
+
+    key: Partition
+    path: str
+    end_offset: int
+    size: int
+    caches_hold: bool
+    recovery_point: int
+    log_start: int
+    cleaned: int
+
+
+@dataclass(slots=True)
+class Plan:
+    """Everything that is to be adopted."""
+
+    cluster_id: str
+    node_id: int
+    clean: bool
+    topics: list[KraftTopic] = field(default_factory=list)
+    partitions: dict[Partition, Adopted] = field(default_factory=dict)
+    configs: list[ConfigSet] = field(default_factory=list)
+    next_producer_id: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+class ErrorsOfLogs(Report):
+    """Counts what is wrong with logs themselves; what is wrong with caches is only remembered."""
+
+    caches_hold = True
+
+    def add(self, finding: Finding) -> None:
+        """A cache that is wrong is no reason to refuse its log."""
+        if not finding.note and finding.path.endswith(CACHES):
+            self.caches_hold = False
+            return
+        super().add(finding)
+
+
+def read_source(path: str, report: Report) -> Source:
+    """One log directory. Raises ImportRefused, OSError."""
+    check = read_directory(path, report)
+    if "cluster.id" not in check.properties:
+        raise ImportRefused(
+            f"{path}/meta.properties does not name a cluster: is this one of Kafka's log.dirs?"
+        )
+    clean = os.path.exists(f"{path}/{CLEAN_MARKER}")
+    return Source(path, check, clean, partitions_in(path))
+
+
+def make_plan(sources: list[Source], report: Report) -> Plan:
+    """Decide, and check every log that is to be adopted. Raises ImportRefused, OSError."""
+    clusters = {source.check.properties["cluster.id"] for source in sources}
+    if len(clusters) > 1:
+        raise ImportRefused(f"the directories are of different clusters: {', '.join(clusters)}")
+    plan = Plan(clusters.pop(), sources[0].node_id, all(source.clean for source in sources))
+    image = find_image(sources, plan)
+    plan.next_producer_id = image.next_producer_id
+    for topic in image.topics.values():
+        policy = image.configs.get(("topic", topic.name), {}).get("cleanup.policy", "")
+        adopt_topic(topic, "compact" in policy, sources, plan, report)
+    carry_configs(image, plan)
+    told = {"RegisterBrokerRecord", "RegisterControllerRecord", "BrokerRegistrationChangeRecord",
+            "FenceBrokerRecord", "UnfenceBrokerRecord", "UnregisterBrokerRecord", "NoOpRecord",
+            "FeatureLevelRecord", "ZkMigrationStateRecord"}  # fmt: skip
+    for kind, count in image.others.items():
+        if kind not in told:
+            plan.notes.append(f"{count} records of type {kind} are not carried over")
+    names = {(topic.name, index) for topic in image.topics.values() for index in topic.partitions}
+    for source in sources:
+        for key, path in source.partitions.items():
+            if key not in names and not path.endswith(METADATA_DIRECTORY):
+                plan.notes.append(f"{path} belongs to no topic that there is; it is left alone")
+    return plan
+
+
+def find_image(sources: list[Source], plan: Plan) -> KraftImage:
+    """The controller's metadata, or what the directories' names and ids say."""
+    places = [source.partitions.get(("__cluster_metadata", 0)) for source in sources]
+    place = next((path for path in places if path is not None), None)
+    if place is not None:
+        return read_kraft_image(place)
+    plan.notes.append(
+        "there is no __cluster_metadata-0: topics are known by their directories alone, without"
+        " settings and without partitions that are elsewhere"
+    )
+    image = KraftImage()
+    for source in sources:
+        for (name, index), path in source.partitions.items():
+            topic_id = topic_id_of(path)
+            if topic_id is None:
+                plan.notes.append(f"{path} has no topic id; it is left alone")
+                continue
+            topic = image.topics.setdefault(topic_id, KraftTopic(name, topic_id))
+            topic.partitions[index] = KraftPartition(source.node_id, 0, [source.node_id])
+    return image
+
+
+def topic_id_of(path: str) -> bytes | None:
+    """The id in a partition's directory."""
+    from ottla.tools.check_partition import Known, PartitionCheck
+
+    return PartitionCheck(path, [], [], Known(), False, Report(quiet=True)).read_topic_id()
+
+
+def adopt_topic(
+    topic: KraftTopic, compacted: bool, sources: list[Source], plan: Plan, report: Report
+) -> None:
+    """Find and check the partitions of one topic. Raises ImportRefused, OSError."""
+    try:
+        require_legal_name(topic.name)
+    except ProtocolError as error:
+        raise ImportRefused(f"topic {topic.name!r}: {error}") from error
+    if sorted(topic.partitions) != list(range(len(topic.partitions))):
+        raise ImportRefused(
+            f"of topic {topic.name} partitions {sorted(topic.partitions)} are known, and not those"
+            " between: give the directories of the other brokers too"
+        )
+    for index, partition in topic.partitions.items():
+        key = topic.name, index
+        best: Adopted | None = None
+        for source in sources:
+            path = source.partitions.get(key)
+            if path is None:
+                continue
+            if topic_id_of(path) not in (topic.topic_id, None):
+                plan.notes.append(f"{path} is of an older topic of this name; it is left alone")
+                continue
+            found = check_one(source, key, path, compacted, report)
+            if best is None or found.end_offset > best.end_offset:
+                best = found
+        if best is None:
+            raise ImportRefused(
+                f"{topic.name}-{index} is not in {', '.join(s.path for s in sources)}; its replicas"
+                f" are on brokers {partition.replicas}: give one of their directories too"
+            )
+        plan.partitions[key] = best
+    plan.topics.append(topic)
+
+
+def check_one(
+    source: Source, key: Partition, path: str, compacted: bool, report: Report
+) -> Adopted:
+    """Check a partition's log as `ottla log verify` does. Raises ImportRefused, OSError."""
+    mine = ErrorsOfLogs(True, report.bytes_due, report.bytes_done)
+    known = known_of(source.check, key, False)
+    known = replace(known, cleaned=known.cleaned or compacted)
+    checked: Checked = check_partition(path, known, False, mine)
+    report.bytes_done = mine.bytes_done
+    if mine.errors:
+        raise ImportRefused(
+            f"{path} is damaged, see above. Bring it back from another replica, or move it away and"
+            " delete its topic"
+        )
+    offsets = source.check.offsets
+    start = offsets[LOG_STARTS].get(key, 0)
+    return Adopted(
+        key, path, checked.end_offset, checked.size, mine.caches_hold,
+        min(offsets[RECOVERY_POINTS].get(key, 0), checked.end_offset),
+        min(max(start, 0), checked.end_offset), offsets[CLEANED].get(key, 0),
+    )  # fmt: skip
+
+
+def carry_configs(image: KraftImage, plan: Plan) -> None:
+    """Topics' settings that mean something here; the others are told."""
+    names = {topic.name for topic in plan.topics}
+    for (kind, resource), settings in image.configs.items():
+        if kind == "topic" and resource not in names:
+            continue
+        if kind != "topic":
+            if settings:
+                whose = f"{kind} {resource or 'default'}"
+                plan.notes.append(f"settings of {whose} are not carried over: {settings}")
+            continue
+        for name, value in settings.items():
+            try:
+                check_topic_configs({name: value})
+            except ProtocolError as error:
+                plan.notes.append(f"topic {resource}: {name}={value} is not carried over: {error}")
+                continue
+            plan.configs.append(ConfigSet("topic", resource, name, value))

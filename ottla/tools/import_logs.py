@@ -1,0 +1,98 @@
+"""`ottla log import`: log directories that Apache Kafka wrote become a data directory of Ottla's.
+
+Everything is checked first, the source is only read, the topics are there all at once in the end.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from argparse import ArgumentParser, Namespace
+from contextlib import ExitStack
+
+from ottla.tools.adopting import adopt
+from ottla.tools.adoption_plan import ImportRefused, Plan, Source, make_plan, read_source
+from ottla.tools.check_directory import DirectoryLocked, bytes_in, held
+from ottla.tools.findings import Report, size_text
+from ottla.tools.kraft_image import UnreadableKraft
+from ottla.wire.errors import StorageFailed
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The flags."""
+    parser.add_argument(
+        "sources", nargs="+", metavar="SOURCE",
+        help="log directories of a stopped Apache Kafka (3.3 or newer, with KRaft): all of a"
+        " node's log.dirs, and those of other nodes where partitions are missing",
+    )  # fmt: skip
+    parser.add_argument(
+        "--data-dir", required=True, metavar="DIR", help="Ottla's data directory, new or in use"
+    )
+    way = parser.add_mutually_exclusive_group()
+    way.add_argument(
+        "--link", action="store_true",
+        help="link sealed segments instead of copying them; the source stays whole",
+    )  # fmt: skip
+    way.add_argument(
+        "--move", action="store_true",
+        help="as --link, then remove the partitions from the source",
+    )  # fmt: skip
+    parser.add_argument(
+        "--node-id", type=int, metavar="N", help="node.id of the broker to be (the source's)"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="check, and say what would be adopted"
+    )
+
+
+def run(options: Namespace) -> int:
+    """Check, then adopt. 0: done; 1: refused, and nothing is changed."""
+    try:
+        with ExitStack() as locks:
+            for path in options.sources:
+                if not os.path.isdir(path):
+                    raise ImportRefused(f"{path} is no directory")
+                if os.path.realpath(path) == os.path.realpath(options.data_dir):
+                    raise ImportRefused("--data-dir is the source itself: name another directory")
+                locks.enter_context(held(path))
+            report = Report()
+            sources = [read_source(path.rstrip("/"), report) for path in options.sources]
+            report.bytes_due = sum(
+                bytes_in(path) for source in sources for path in source.partitions.values()
+            )
+            plan = make_plan(sources, report)
+            return carry_out(plan, sources, options)
+    except (ImportRefused, DirectoryLocked, UnreadableKraft, StorageFailed, OSError) as error:
+        print(f"ottla log import: {error}", file=sys.stderr)
+        return 1
+
+
+def carry_out(plan: Plan, sources: list[Source], options: Namespace) -> int:
+    """Say what is to be adopted, and adopt it."""
+    node_id = plan.node_id if options.node_id is None else options.node_id
+    for note in plan.notes:
+        print(f"note: {note}")
+    size = sum(each.size for each in plan.partitions.values())
+    what = (
+        f"{len(plan.topics)} topics, {len(plan.partitions)} partitions, {size_text(size)}, of"
+        f" cluster {plan.cluster_id}"
+    )
+    if options.dry_run:
+        print(f"would adopt {what}")
+        return 0
+    topics = adopt(plan, options.data_dir, node_id, options.link or options.move, print)
+    if options.move:
+        # What an earlier run adopted may have been written to since, on either side: it stays.
+        for topic in topics:
+            for index in topic.partitions:
+                shutil.rmtree(plan.partitions[topic.name, index].path)
+    there = len(plan.topics) - len(topics)
+    print(f"adopted {what}" + (f"; {there} of the topics were there already" if there else ""))
+    if not plan.clean:
+        print("the source was not stopped cleanly: the first start recovers the logs")
+    print(
+        f"start with: ottla server start --override node.id={node_id} "
+        f"--override log.dirs={options.data_dir} --override listeners=PLAINTEXT://localhost:9092"
+    )
+    return 0

@@ -1,0 +1,328 @@
+"""`ottla log import`: a Kafka directory is adopted whole or not at all, and the source stays."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ottla.log.clock import Clock
+from ottla.log.config import LogConfig
+from ottla.log.disk import Disk
+from ottla.log.storage import Storage
+from ottla.replication.metadata import MetadataImage
+from ottla.replication.standalone import StandaloneStore
+from ottla.tools import adopting
+from ottla.wire.legacy import down_convert
+from ottla.wire.messages import TopicRecord
+from tests.log.batches import values_of
+from tests.tools.kafka_directory import (
+    CLUSTER,
+    NODE,
+    TOPICS,
+    content,
+    partition,
+    usual_records,
+    write_kafka,
+    write_metadata,
+)
+from tests.tools.logs import run, some
+
+Capture = pytest.CaptureFixture[str]
+FIRST, SECOND = f"{0:020d}", f"{2:020d}"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return write_kafka(tmp_path / "kafka")
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "ottla"
+
+
+class Opened:
+    """The target as a broker opens it."""
+
+    def __init__(self, target: Path, node_id: int = NODE) -> None:
+        self.storage = Storage.open(Disk(), Clock(), [str(target)], node_id=node_id)
+        self.clean = self.storage.directories[0].clean
+        self.image: MetadataImage = StandaloneStore.open(self.storage, Clock()).load()
+
+    def values(self, topic: str, index: int) -> list[bytes | None]:
+        topic_id = self.image.topics[topic].topic_id
+        return values_of(self.storage.get_or_create(topic, index, topic_id, LogConfig()))
+
+    def __enter__(self) -> Opened:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.storage.close()
+
+
+def imported(source: Path, target: Path, *flags: str) -> int:
+    return run("import", source, "--data-dir", target, *flags)
+
+
+@pytest.mark.parametrize("way", [[], ["--link"]])
+def test_everything_that_is_known_is_adopted_and_the_source_stays(
+    source: Path, target: Path, capsys: Capture, way: list[str]
+) -> None:
+    before = content(source)
+    assert imported(source, target, *way) == 0
+    printed = capsys.readouterr().out
+    assert "adopted 2 topics, 3 partitions" in printed and "node.id=3" in printed
+    assert "topic t: of.no.use=x is not carried over" in printed
+    assert "gone-0 belongs to no topic that there is" in printed
+    assert content(source) == before
+    with Opened(target) as opened:
+        assert opened.clean
+        image = opened.image
+        assert image.cluster_id == CLUSTER
+        assert {name: topic.topic_id for name, topic in image.topics.items()} == TOPICS
+        epochs = [state.leader_epoch for state in image.topics["t"].partitions]
+        assert epochs == [5, 6], "a new epoch each"
+        assert image.topics["t"].partitions[0].replicas == (NODE,)
+        assert image.config_of("topic", "t") == {"retention.ms": "-1"}
+        assert image.config_of("topic", "table") == {"cleanup.policy": "compact"}
+        assert image.next_producer_id == 5000
+        assert opened.values("t", 0) == [b"two", b"three"], "the first offset was deleted"
+        assert opened.values("t", 1) == [b"one", b"two", b"three"]
+        log = opened.storage.get("t", 1)
+        assert log is not None and log.epochs.entries == [(3, 0), (4, 1)]
+        (state,) = log.active_producers()
+        assert (state.producer_id, state.last_sequence) == (7, 2)
+        again = some(b"three", producer_id=7, epoch=0, sequence=2)
+        assert log.append_bytes(again, 6) == 2 and log.duplicate, "idempotence goes on"
+        assert log.append_bytes(some(b"four", producer_id=7, epoch=0, sequence=3), 6) == 3
+        table = opened.storage.get_or_create("table", 0, TOPICS["table"], LogConfig())
+        assert table.first_dirty_offset == 2
+    assert content(source) == before, "writes go to the target alone"
+
+
+def test_links_are_made_of_sealed_segments_alone(source: Path, target: Path) -> None:
+    assert imported(source, target, "--link") == 0
+
+    def same(name: str) -> bool:
+        return os.path.samefile(source / "t-1" / name, target / "t-1" / name)
+
+    assert same(f"{FIRST}.log")
+    assert not same(f"{SECOND}.log")
+    assert not same(f"{FIRST}.index")
+
+
+def test_a_move_takes_the_partitions_away(source: Path, target: Path) -> None:
+    assert imported(source, target, "--move") == 0
+    assert not (source / "t-0").exists() and not (source / "table-0").exists()
+    assert (source / "gone-0").exists() and (source / "__cluster_metadata-0").exists()
+    with Opened(target) as opened:
+        assert opened.values("t", 1) == [b"one", b"two", b"three"]
+
+
+def test_a_second_run_changes_nothing(source: Path, target: Path, capsys: Capture) -> None:
+    assert imported(source, target) == 0
+    with Opened(target) as opened:
+        opened.values("t", 1)
+        log = opened.storage.get("t", 1)
+        assert log is not None
+        log.append_bytes(some(b"since"), 6)
+    assert imported(source, target, "--move") == 0
+    assert "2 of the topics were there already" in capsys.readouterr().out
+    assert (source / "t-1").exists(), "it may have been written to since"
+    with Opened(target) as opened:
+        assert opened.clean
+        assert opened.values("t", 1)[-1] == b"since"
+
+
+class Stop(Exception):
+    """The process ends here."""
+
+
+STEPS: dict[str, tuple[object, str, int]] = {
+    "before the first copy": (adopting, "copy", 0),
+    "between copies": (adopting, "copy", 9),
+    "before the first rename": (adopting, "put_in_place", 0),
+    "between renames": (adopting, "put_in_place", 2),
+    "before the metadata": (StandaloneStore, "append", 0),
+}
+
+
+@pytest.mark.parametrize("way", [[], ["--move"]])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_crash_leaves_nothing_half_visible_and_can_be_repeated(
+    source: Path, target: Path, monkeypatch: pytest.MonkeyPatch, step: str, way: list[str]
+) -> None:
+    before = content(source)
+    owner, name, allowed = STEPS[step]
+    real: Callable[..., object] = getattr(owner, name)
+    calls = 0
+
+    def stops(*arguments: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls > allowed:
+            raise Stop
+        return real(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, stops)
+        with pytest.raises(Stop):
+            imported(source, target, *way)
+    assert content(source) == before
+    crashed = target.parent / "crashed"
+    shutil.copytree(target, crashed)
+    with Opened(crashed) as opened:
+        assert not opened.image.topics
+    assert imported(source, target, *way) == 0
+    with Opened(target) as opened:
+        assert set(opened.image.topics) == set(TOPICS)
+        assert opened.values("t", 0) == [b"two", b"three"]
+    assert not (target / ".ottla-import").exists()
+
+
+def test_after_an_unclean_stop_the_first_start_recovers(tmp_path: Path, capsys: Capture) -> None:
+    source, target = write_kafka(tmp_path / "kafka", clean=False), tmp_path / "ottla"
+    last = source / "t-1" / f"{SECOND}.log"
+    whole = last.stat().st_size
+    last.write_bytes(last.read_bytes() + b"torn")
+    index = source / "t-1" / f"{SECOND}.index"
+    index.write_bytes(bytes(10_485_760))            # room that Kafka takes in advance
+    assert imported(source, target) == 0
+    assert "not stopped cleanly" in capsys.readouterr().out
+    assert not (target / "t-1" / index.name).exists()
+    with Opened(target) as opened:
+        assert not opened.clean
+        assert opened.values("t", 1) == [b"one", b"two", b"three"]
+    assert (target / "t-1" / last.name).stat().st_size == whole
+
+
+def test_caches_that_are_wrong_are_left_behind(source: Path, target: Path) -> None:
+    (source / "t-1" / f"{FIRST}.index").write_bytes(b"nonsense")
+    (source / "t-1" / "leader-epoch-checkpoint").write_text("nonsense")
+    assert imported(source, target) == 0
+    with Opened(target) as opened:
+        assert not opened.clean
+        assert opened.values("t", 1) == [b"one", b"two", b"three"]
+        log = opened.storage.get("t", 1)
+        assert log is not None and log.epochs.entries == [(3, 0), (4, 1)]
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[65] ^= 1
+    path.write_bytes(data)
+
+
+def old_format(source: Path) -> None:
+    path = source / "t-1" / f"{FIRST}.log"
+    path.write_bytes(down_convert(path.read_bytes(), 1))
+
+
+REFUSALS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "damage": (lambda source: flip(source / "t-1" / f"{FIRST}.log"), "t-1 is damaged, see above"),
+    "an old format": (old_format, "t-1 is damaged, see above"),
+    "damaged metadata": (
+        lambda source: flip(source / "__cluster_metadata-0" / f"{FIRST}.log"),
+        "the checksum does not fit",
+    ),
+    "a partition that is missing": (
+        lambda source: shutil.rmtree(source / "t-1"), "its replicas are on brokers [3]",
+    ),
+    "no directory of Kafka's": (
+        lambda source: (source / "meta.properties").unlink(), "does not name a cluster",
+    ),
+    "an unfinished list": (
+        lambda source: write_metadata(
+            source,
+            [TopicRecord(name="u", topic_id=b"u" * 16), partition(b"u" * 16, 1)],
+        ),
+        "partitions [1] are known",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_what_cannot_be_adopted_whole_is_refused(
+    source: Path, target: Path, capsys: Capture, name: str
+) -> None:
+    damage, expected = REFUSALS[name]
+    damage(source)
+    before = content(source)
+    assert imported(source, target) == 1
+    seen = capsys.readouterr()
+    assert expected in seen.err
+    if name == "an old format":
+        assert "a message format of before Kafka 0.11" in seen.out
+    assert content(source) == before
+    assert not target.exists()
+
+
+def test_a_source_in_use_is_refused(source: Path, target: Path, capsys: Capture) -> None:
+    held = Disk().lock(str(source / ".lock"))
+    assert imported(source, target) == 1
+    assert "in use by a broker" in capsys.readouterr().err
+    held.close()
+    assert imported(source, source) == 1
+    assert "is the source itself" in capsys.readouterr().err
+
+
+def test_a_target_with_topics_of_its_own_keeps_them(
+    source: Path, target: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    other = write_kafka(tmp_path / "other")
+    shutil.rmtree(other / "__cluster_metadata-0")
+    for name in ("t", "table"):
+        for path in other.glob(f"{name}-*"):
+            shutil.rmtree(path)
+    write_metadata(other, [TopicRecord(name="gone", topic_id=b"g" * 16), partition(b"g" * 16, 0)])
+    assert imported(other, target) == 0
+    assert imported(source, target) == 0
+    with Opened(target) as opened:
+        assert set(opened.image.topics) == {"gone", "t", "table"}
+        assert opened.values("gone", 0) == [b"one", b"two", b"three"]
+    shutil.rmtree(source / "__cluster_metadata-0")
+    write_metadata(source, [TopicRecord(name="gone", topic_id=b"h" * 16), partition(b"h" * 16, 0)])
+    shutil.rmtree(source / "gone-0")
+    (source / "t-0").rename(source / "gone-0")
+    (source / "gone-0" / "partition.metadata").unlink()
+    capsys.readouterr()
+    assert imported(source, target) == 1
+    assert "has another topic gone" in capsys.readouterr().err
+    with Opened(target) as opened:
+        assert opened.clean, "a refusal costs the next start nothing"
+
+
+def test_without_a_controllers_log_the_directories_say_what_they_can(
+    source: Path, target: Path, capsys: Capture
+) -> None:
+    shutil.rmtree(source / "__cluster_metadata-0")
+    assert imported(source, target, "--node-id", "9") == 0
+    assert "topics are known by their directories alone" in capsys.readouterr().out
+    with Opened(target, node_id=9) as opened:
+        assert set(opened.image.topics) == {"t", "table", "gone"}
+        assert len(opened.image.topics["t"].partitions) == 2
+
+
+def test_a_snapshot_of_the_controller_counts_up_to_its_end(source: Path, target: Path) -> None:
+    shutil.rmtree(source / "__cluster_metadata-0")
+    records = usual_records()
+    write_metadata(source, records)
+    metadata = source / "__cluster_metadata-0"
+    snapshot = metadata / f"{14:020d}-{1:010d}.checkpoint"
+    (source / "snapshot").mkdir()
+    write_metadata(source / "snapshot", records[:4])
+    shutil.copy(source / "snapshot" / "__cluster_metadata-0" / f"{FIRST}.log", snapshot)
+    shutil.rmtree(source / "snapshot")
+    assert imported(source, target) == 0
+    with Opened(target) as opened:
+        assert set(opened.image.topics) == {"t", "table"}
+
+
+def test_a_dry_run_says_what_would_be_done(source: Path, target: Path, capsys: Capture) -> None:
+    assert imported(source, target, "--dry-run") == 0
+    assert "would adopt 2 topics, 3 partitions" in capsys.readouterr().out
+    assert not target.exists()

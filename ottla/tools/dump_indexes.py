@@ -112,7 +112,10 @@ def dump_time_index(path: str, options: Namespace, findings: list[str]) -> Itera
         check_size(path, TIME_ENTRY)
         yield f"{path} passed sanity check."
         return
-    positions = list(used(read_entries(beside(path, ".index"), OFFSET_ENTRY), 0))
+    try:
+        positions = list(used(read_entries(beside(path, ".index"), OFFSET_ENTRY), 0))
+    except FileNotFoundError:
+        positions = []                  # Ottla's small segments have none
     found = TimeIndexFaults(os.path.abspath(path))
     previous = NO_TIMESTAMP
     for timestamp, relative in used(entries, 1):

@@ -12,6 +12,7 @@ from ottla.log.clock import Clock
 from ottla.log.disk import Disk
 from ottla.log.storage import Storage
 from ottla.tools.findings import Report, size_text
+from ottla.wire.checksum import crc32c_of
 from tests.tools.logs import open_log, run, some, write_log
 
 FIRST, SECOND = f"{0:020d}", f"{3:020d}"
@@ -147,8 +148,6 @@ def test_a_torn_end_above_the_recovery_point_is_only_a_note(data: Path, capsys: 
 def test_records_that_cannot_be_unpacked_are_found_by_a_deep_look(
     tmp_path: Path, capsys: Capture
 ) -> None:
-    from ottla.wire.checksum import crc32c_of
-
     log = open_log(tmp_path)
     log.append_bytes(some(b"x" * 100, codec=4), 0)
     log.close()

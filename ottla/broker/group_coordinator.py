@@ -57,6 +57,7 @@ class GroupCoordinator(LogCoordinator[Shard]):
             settings_from(broker.config), broker.clock, self.append, lambda: str(uuid.uuid4()),
             self.wake, self.view, loop.call_soon,
         )
+        self.runtime.lost = self.reload
 
     def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
         """Load what this broker leads now, let go of what it does not, forget deleted topics."""

@@ -22,6 +22,9 @@ log = logging.getLogger("ottla.groups")
 LOAD_BYTES = 1 << 20
 """Read between two breaths of the loop while shards load, which bounds how long clients wait."""
 
+RELOAD_SECONDS = 5.0
+"""Between two attempts to read a shard whose log fails."""
+
 LATE_SECONDS = 1.0
 """Timers that are later than this say more about the broker than about its clients."""
 
@@ -68,8 +71,7 @@ class LogCoordinator(Generic[S]):
             self._loads.pop(index).cancel()
             self.runtime.unload(index)
         for index in sorted(led.keys() - self._loads.keys()):
-            shard = self.begin_shard(index, led[index])
-            self._loads[index] = self.loop.create_task(self._load(shard))
+            self._loads[index] = self.loop.create_task(self._load(index, led[index]))
 
     def close(self) -> None:
         """Stop every timer and every load."""
@@ -100,14 +102,39 @@ class LogCoordinator(Generic[S]):
         )
         append_batch(self.broker, self._partition(index), batch, committed)
 
-    async def _load(self, shard: S) -> None:
-        index = shard.partition
-        try:
-            partition = self._partition(index)
-            await self._read(partition, shard)
-            self.runtime.adopt(shard)
-        except (ProtocolError, MalformedMessage, OSError) as error:
-            log.error("%s-%d could not be read, its keys stay away: %s", self.topic, index, error)
+    def reload(self, index: int) -> None:
+        """An append was lost, and what followed from it: the shard is what its log says."""
+        partition = self.broker.replicas.partition(self.topic, index)
+        if partition is not None and index in self._loads:
+            self._loads.pop(index).cancel()
+            self._loads[index] = self.loop.create_task(self._load(index, partition.leader_epoch))
+
+    async def _load(self, index: int, leader_epoch: int) -> None:
+        """Read a shard, as soon as it is led here and its log can be read and written.
+
+        One with records that nobody can read stays away.
+        """
+        told = ""
+        while True:
+            shard = self.begin_shard(index, leader_epoch)
+            try:
+                partition = self._partition(index)
+                partition.require_leader()
+                await self._read(partition, shard)
+                self.runtime.adopt(shard)
+                return
+            except MalformedMessage as error:
+                log.error("%s-%d cannot be read, its keys stay away: %s", self.topic, index, error)
+                return
+            except (ProtocolError, OSError) as error:
+                if str(error) != told:
+                    told = str(error)
+                    log.error(
+                        "%s-%d could not be read and is tried again every %g s: %s",
+                        self.topic, index, RELOAD_SECONDS, error,
+                    )
+            self.runtime.unload(index)
+            await asyncio.sleep(RELOAD_SECONDS)
 
     async def _read(self, partition: Partition, shard: S) -> None:
         plog = partition.log

@@ -50,6 +50,7 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
         self.runtime = TransactionRuntime(
             settings_from(broker.config), broker.clock, self.append, self.write_marker, self.wake
         )
+        self.runtime.lost = self.reload
 
     def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
         """Load what this broker leads now, let go of what it does not."""

@@ -99,6 +99,8 @@ class ShardRuntime(Generic[S]):
         wake: Callable[[int], None],
         later: Later = lambda function: function(),
     ) -> None:
+        self.lost: Callable[[int], None] = lambda partition: None
+        """Called with a partition that was unloaded because an append to it was lost."""
         self.partitions = partitions
         self._clock = clock
         self._append = append
@@ -334,6 +336,7 @@ class ShardRuntime(Generic[S]):
         if error is not None:
             # What was replayed is not in the log: the shard has to be read again from there.
             self.unload(live.shard.partition)
+            self.lost(live.shard.partition)
 
     def _ask_to_wake(self, at_ms: int) -> None:
         if self._woken_for is None or at_ms < self._woken_for:

@@ -85,7 +85,10 @@ def test_a_lost_commit_sends_everybody_to_the_next_coordinator() -> None:
     bench.hold_commits = True
     commit(bench, 5, answers)
     commit(bench, 6, answers)
+    lost: list[int] = []
+    bench.runtime.lost = lost.append
     bench.uncommitted[0](NotLeaderOrFollower("another broker leads"))
+    assert lost == [bench.partition()]
     assert [answer.code for answer in answers] == [
         ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR,
     ]

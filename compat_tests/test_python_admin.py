@@ -10,8 +10,12 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin import NewTopic as AioNewTopic
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
@@ -19,6 +23,7 @@ from confluent_kafka.admin import (
     NewPartitions,
     NewTopic,
     OffsetSpec,
+    ResourcePatternType,
     ResourceType,
 )
 from kafka import KafkaAdminClient, KafkaProducer
@@ -150,3 +155,42 @@ def test_aiokafka_creates_and_produces_in_order(broker: Broker) -> None:
     assert [line.rpartition(b"\t")[2] for line in read[0]] == [
         b"value-%d" % i for i in range(1_000)
     ]
+
+
+def test_confluent_kafka_makes_access_rules_that_count(new_broker: Callable[..., Broker]) -> None:
+    broker = new_broker(
+        "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found=true",
+    )
+    broker.start()
+    try:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        for topic in ("open", "closed-1"):
+            admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+        rule = AclBinding(
+            ResourceType.TOPIC, "closed-", ResourcePatternType.PREFIXED, "User:ANONYMOUS", "*",
+            AclOperation.WRITE, AclPermissionType.DENY,
+        )
+        admin.create_acls([rule])[rule].result(30)
+        every = AclBindingFilter(
+            ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        assert admin.describe_acls(every).result(30) == [rule]
+        assert errors_of_sends(broker, "open", "closed-1") == {"TOPIC_AUTHORIZATION_FAILED"}
+        assert admin.delete_acls([every])[every].result(30) == [rule]
+        assert errors_of_sends(broker, "open", "closed-1") == set()
+    finally:
+        broker.stop()
+
+
+def errors_of_sends(broker: Broker, *topics: str) -> set[str]:
+    """The names of the errors that sending a record to each of these topics ends with."""
+    errors: set[str] = set()
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "message.timeout.ms": 20_000})
+    for topic in topics:
+        producer.produce(
+            topic, b"v", on_delivery=lambda error, _: error and errors.add(error.name())
+        )
+    producer.flush(30)
+    return errors

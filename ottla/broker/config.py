@@ -48,6 +48,12 @@ TOPIC_DEFAULTS = {
 }
 """The broker's properties that are defaults of topics' settings."""
 
+AUTHORIZERS = (
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "kafka.security.authorizer.AclAuthorizer",
+)
+"""Both have the same rules; the second is that of Kafka's ZooKeeper mode."""
+OF_AUTHORIZERS = ("super.users", "allow.everyone.if.no.acl.found")
 NOTHING: Mapping[str, str] = {}
 Layers = tuple[Mapping[str, str], ...]
 
@@ -68,6 +74,11 @@ class BrokerConfig(BrokerSettings):
         self.group_consumer_assignors = known_assignors(self.group_consumer_assignors)
         self.group_consumer_migration_policy = self.group_consumer_migration_policy.lower()
         self.warnings += check_group_settings(self)
+        if self.authorizer_class_name not in ("", *AUTHORIZERS):
+            raise SettingsError(
+                "authorizer.class.name",
+                f"{self.authorizer_class_name!r} is not here, {AUTHORIZERS[0]} is",
+            )
         log_config({}, self.topic_defaults())
         self._cached: tuple[Layers, dict[str, str], LogConfig] | None = None
 
@@ -91,6 +102,8 @@ class BrokerConfig(BrokerSettings):
         """Look at the properties that are not declared here."""
         unused = []
         for name, text in self.static.items():
+            if name in OF_AUTHORIZERS and not self.authorizer_class_name:
+                unused.append(name)
             if name in self.declared:
                 continue
             if name.startswith("listener.name.") or name in OUTSIDE_THE_TABLE:

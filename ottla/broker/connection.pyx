@@ -224,7 +224,7 @@ cdef class Connection:
         cdef int acks = self.producing.check(request, version)
         request.at = body
         if self.producing.transactional and version >= IMPLICIT_TRANSACTION:
-            waiting = self.producing.gate.admission(request, version)
+            waiting = self.producing.gate.admission(request, version, self.host)
             request.at = body
             if waiting is not None:
                 return self.hold_produce(request, version, correlation_id, acks, waiting)
@@ -239,7 +239,7 @@ cdef class Connection:
         cdef Serving serving
         reply.write_int32(0)
         write_response_header(reply, PRODUCE, version, correlation_id)
-        serving = self.producing.begin(request, reply, version, self.promise_kept)
+        serving = self.producing.begin(request, reply, version, self.host, self.promise_kept)
         serving.refusal = refusal
         if self.producing.go_on(serving):
             return self.finish_produce(serving, start)
@@ -332,6 +332,7 @@ cdef class Connection:
 
     cdef int handle_fetch(self, Cursor request, int version, int32_t correlation_id) except -1:
         self.fetch = self.fetching.read(request, version)
+        self.fetch.host = self.host
         self.correlation_id = correlation_id
         self.fetching.begin(self.fetch, self.loop.time())
         if not self.try_fetch(False):

@@ -9,6 +9,9 @@ from ottla.broker.dispatch import RequestContext as RequestContext
 from ottla.broker.producer_ids import ProducerIds
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.broker.authorizer import Authorizer
     from ottla.broker.config import BrokerConfig
     from ottla.broker.flusher import Flusher
     from ottla.broker.metadata_log import MetadataLog
@@ -30,6 +33,9 @@ class BrokerContext:
     metadata_log: MetadataLog
     workers: Workers
     coordinators: Any = None
+    authorizer: Authorizer | None = None
+    guard: Callable[[Any, RequestContext], Any] | None = None
+    """Asks the authorizer about a request before its handler gets it (guard/gate.py)."""
     producer_ids: ProducerIds = field(init=False)
 
     def __post_init__(self) -> None:

@@ -11,7 +11,8 @@ import inspect
 import logging
 from importlib import import_module
 
-from ottla.wire.structs cimport decode_from
+from ottla.broker.waiting cimport LateReply
+from ottla.wire.structs cimport Message, decode_from
 
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import ErrorCode, MalformedMessage, ProtocolError
@@ -86,6 +87,12 @@ cdef object serve(RequestContext context, Cursor body):
     if handler.request_class is None:
         handler.load()
     request = decode_from(handler.request_class, body, context.version)
+    if context.broker.guard is not None:
+        return guarded(handler, request, context)
+    return handle(handler, request, context)
+
+
+cdef object handle(Handler handler, request, RequestContext context):
     if handler.waits:
         return finish(handler, request, context)
     try:
@@ -106,6 +113,37 @@ cdef bytes version_of_versions(Handler handler):
         api_key=int(ApiKey.API_VERSIONS), min_version=handler.first, max_version=handler.last)
     answer = ApiVersionsResponse(error_code=int(ErrorCode.UNSUPPORTED_VERSION), api_keys=[known])
     return answer.encode(0)
+
+
+cdef object guarded(Handler handler, request, RequestContext context):
+    """Ask the authorizer first, which may answer itself or amend what the handler answers."""
+    try:
+        amend = context.broker.guard(request, context)
+    except ProtocolError as error:
+        return error_response(context, error)
+    except Exception:
+        return unexpected(context)
+    if isinstance(amend, Message):
+        return amend
+    response = handle(handler, request, context)
+    if amend is None:
+        return response
+    if type(response) is LateReply:
+        if response.response is None:
+            response.amend = amend
+        else:
+            amend(response.response)
+        return response
+    if isinstance(response, Message):
+        amend(response)
+        return response
+    return amended(response, amend)
+
+
+async def amended(waiting, amend):
+    response = await waiting
+    amend(response)
+    return response
 
 
 async def finish(Handler handler, request, RequestContext context):

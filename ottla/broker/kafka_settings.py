@@ -20,7 +20,7 @@ RANGE = re.compile(r"\[(-?\d+),\.\.\.(?:,(-?\d+))?\](?: or (-?\d+))?")
 CHOICE = re.compile(r"(\(case insensitive\) )?\[([\w, ]+)\]")
 
 OUTSIDE_THE_TABLE = (
-    "super.users", "allow.everyone.if.no.acl.found", "standard.authorizer.default.acl",
+    "standard.authorizer.default.acl",
 )
 """Properties that Kafka's plugins read by themselves."""
 

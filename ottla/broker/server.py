@@ -79,6 +79,7 @@ class Server:
             config.node_id, config, self.clock, self.replicas, self.flusher, self.metadata_log,
             self.workers,
         )
+        self._guard()
         self.coordinators = self.broker.coordinators = Coordinators(self.broker, loop)
         image = self.metadata_log.image
         for _ in self.replicas.follow(MetadataImage.empty(), image, image.topics):
@@ -107,6 +108,21 @@ class Server:
             if count % FREEZE_AFTER_PARTITIONS == 0:
                 gc.freeze()
             yield step
+
+    def _guard(self) -> None:
+        """Have every request pass the authorizer, if there is one."""
+        config = self.config
+        if not config.authorizer_class_name:
+            return
+        from ottla.broker.authorizer import Authorizer
+        from ottla.broker.guard import gate
+
+        gate.require_guards()
+        users = (user.strip() for user in config.super_users.split(";"))
+        authorizer = Authorizer(filter(None, users), config.allow_everyone_if_no_acl_found)
+        authorizer.follow(MetadataImage.empty(), self.metadata_log.image)
+        self.metadata_log.subscribe(authorizer.follow)
+        self.broker.authorizer, self.broker.guard = authorizer, gate.check
 
     async def _open_doors(self, loop: BrokerLoop) -> None:
         await self.metadata_log.decide(finalise_features, default_levels())
@@ -141,7 +157,10 @@ class Server:
         from ottla.broker.api.transaction_gate import TransactionGate
 
         coordinators = self.coordinators
-        gate = TransactionGate(self.replicas, coordinators.check_batch, coordinators.add_batches)
+        gate = TransactionGate(
+            self.replicas, coordinators.check_batch, coordinators.add_batches,
+            self.broker.authorizer,
+        )
         producing = Producing(self.broker, gate)
         limits = ConnectionLimits(self.config, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         fetching = Fetching(self.broker, lambda: random.SystemRandom().randint(1, 2**31 - 1))

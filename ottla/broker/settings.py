@@ -197,6 +197,15 @@ class BrokerSettings(Settings):
         "ottla.log.scrub.interval.ms", days(1), at_least=1000,
         help="Ottla's own. A segment is looked at again after so long, or later where there is more"
         " than the rate gets through.")
+    authorizer_class_name: str = setting(
+        "authorizer.class.name", "",
+        help="Kafka's StandardAuthorizer has access rules (ACLs) kept and gone by; empty: everybody"
+        " may do everything.")
+    super_users: str = setting(
+        "super.users", "", help="Who may do everything, with semicolons: User:a;User:b.")
+    allow_everyone_if_no_acl_found: bool = setting(
+        "allow.everyone.if.no.acl.found", False,
+        help="Whether what no access rule is about is open to everybody.")
     ottla_acks_all_flush: bool = setting(
         "ottla.acks.all.flush", True,
         help="Ottla's own. Whether acks=all waits for the disk while this broker is the only one in"

@@ -40,6 +40,7 @@ cdef class Wait(Watcher):
 cdef class LateReply:
     cdef readonly object response       # a message, or the exception in its place; None until then
     cdef object receiver                # the connection, once it waits
+    cdef public object amend            # called with a message before it goes, or None
     cdef bint over                      # delivered, or nobody wants it any more
     cdef int16_t api_key
     cdef int version

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Any
 
 from ottla.replication.partition import Promise, Watcher
@@ -13,6 +14,7 @@ class Wait(Watcher):
     def run(self) -> None: ...
 
 class LateReply:
+    amend: Callable[[Any], None] | None
     @property
     def response(self) -> Any: ...
     def deliver(self, response: Message | Exception) -> None: ...

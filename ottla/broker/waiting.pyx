@@ -114,6 +114,8 @@ cdef class LateReply:
         if self.over:
             return                      # the client has gone
         self.over = True
+        if self.amend is not None and not isinstance(response, Exception):
+            self.amend(response)
         self.response = response
         if self.receiver is not None:
             self.receiver.deliver_late(self)

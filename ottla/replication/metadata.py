@@ -12,9 +12,11 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from ottla.replication.principals import (
+    AccessRule,
     Entity,
     Identity,
     QuotaSet,
+    RuleSet,
     ScramCredential,
     ScramSet,
 )
@@ -155,6 +157,7 @@ MetadataRecord = (
     | FeatureSet
     | ScramSet
     | QuotaSet
+    | RuleSet
 )
 
 Resource = tuple[str, str]
@@ -188,6 +191,7 @@ class MetadataImage:
     next_producer_id: int = 0
     credentials: Mapping[Identity, ScramCredential] = field(default_factory=dict)
     quotas: Mapping[Entity, Mapping[str, float]] = field(default_factory=dict)
+    rules: Mapping[AccessRule, None] = field(default_factory=dict)
 
     @classmethod
     def empty(cls, cluster_id: str = "") -> MetadataImage:
@@ -235,6 +239,7 @@ class _Draft:
         self.next_producer_id = base.next_producer_id
         self.credentials: dict[Identity, ScramCredential] | None = None
         self.quotas: dict[Entity, Mapping[str, float]] | None = None
+        self.rules: dict[AccessRule, None] | None = None
 
     def add(self, record: MetadataRecord) -> None:
         self.count += 1
@@ -269,6 +274,12 @@ class _Draft:
                 self._set_credential(record)
             case QuotaSet():
                 self._set_quota(record)
+            case RuleSet():
+                if self.rules is None:
+                    self.rules = dict(self.base.rules)
+                self.rules.pop(record.rule, None)
+                if record.present:
+                    self.rules[record.rule] = None
 
     def _topic(self, name: str) -> TopicImage:
         return (self.base.topics if self.topics is None else self.topics)[name]
@@ -332,4 +343,5 @@ class _Draft:
             next_producer_id=self.next_producer_id,
             credentials=base.credentials if self.credentials is None else self.credentials,
             quotas=base.quotas if self.quotas is None else self.quotas,
+            rules=base.rules if self.rules is None else self.rules,
         )

@@ -1,4 +1,5 @@
-"""What the metadata keeps about those who connect: SCRAM credentials (KIP-554), quotas (KIP-546).
+"""What the metadata keeps about those who connect: SCRAM credentials (KIP-554), quotas (KIP-546),
+access rules (KIP-290).
 
 A password is not kept, and nothing that a client could log in with: only what a server checks a
 client's proof against (RFC 5802, section 3).
@@ -42,3 +43,27 @@ class QuotaSet:
     entity: Entity
     key: str
     value: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRule:
+    """Who may, or may not, do what with which resources; types by Kafka's numbers.
+
+    A rule of pattern type PREFIXED is for all names that begin with `resource_name`.
+    """
+
+    resource_type: int
+    pattern_type: int
+    resource_name: str
+    principal: str
+    host: str
+    operation: int
+    permission: int
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSet:
+    """An access rule comes, or goes where `present` is false."""
+
+    rule: AccessRule
+    present: bool

@@ -32,7 +32,13 @@ from ottla.replication.metadata import (
     TopicCreated,
     TopicDeleted,
 )
-from ottla.replication.principals import QuotaSet, ScramCredential, ScramSet
+from ottla.replication.principals import (
+    AccessRule,
+    QuotaSet,
+    RuleSet,
+    ScramCredential,
+    ScramSet,
+)
 
 KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
@@ -48,6 +54,7 @@ KINDS: dict[str, type[Any]] = {
         FeatureSet,
         ScramSet,
         QuotaSet,
+        RuleSet,
     )
 }
 
@@ -86,6 +93,8 @@ def _to_json(value: Any) -> Any:
     if isinstance(value, ScramCredential):
         keys = (value.salt, value.stored_key, value.server_key)
         return [value.iterations, *(key.hex() for key in keys)]
+    if isinstance(value, AccessRule):
+        return [getattr(value, each.name) for each in fields(value)]
     if isinstance(value, tuple):
         if value and isinstance(value[0], PartitionState):
             # On one broker all are the same: ten thousand of them take no longer than one.
@@ -116,6 +125,8 @@ def _from_json(name: str, value: Any) -> Any:
         case "credential" if value is not None:
             iterations, *keys = value
             return ScramCredential(iterations, *(bytes.fromhex(key) for key in keys))
+        case "rule":
+            return AccessRule(*value)
         case "entity":
             return tuple((kind, of) for kind, of in value)
     return value

@@ -25,7 +25,7 @@ from ottla.replication.metadata import (
     ProducerIdsTaken,
     TopicCreated,
 )
-from ottla.replication.principals import QuotaSet, ScramSet
+from ottla.replication.principals import QuotaSet, RuleSet, ScramSet
 from ottla.replication.records import decode_record, encode_record
 from ottla.wire.batch import batches
 from ottla.wire.records import Record, build_batch
@@ -102,7 +102,7 @@ class StandaloneStore:
         """Append one batch, still to be synced; now and then a snapshot takes its place."""
         self.behind_snapshot += len(records)
         needed = 2 * len(image.topics) + len(image.configs)
-        needed += len(image.credentials) + len(image.quotas)
+        needed += len(image.credentials) + len(image.quotas) + len(image.rules)
         if self.behind_snapshot > SNAPSHOT_AFTER_RECORDS + 4 * needed:
             # A segment of its own: those before it are of no use once it is synced.
             self.log.roll()
@@ -152,4 +152,6 @@ def snapshot_records(image: MetadataImage) -> Iterator[MetadataRecord]:
     for entity, limits in image.quotas.items():
         for key, limit in limits.items():
             yield QuotaSet(entity, key, limit)
+    for rule in image.rules:
+        yield RuleSet(rule, True)
     yield ProducerIdsTaken(image.next_producer_id)

@@ -20,7 +20,13 @@ from ottla.replication.metadata import (
     TopicCreated,
     TopicDeleted,
 )
-from ottla.replication.principals import QuotaSet, ScramCredential, ScramSet
+from ottla.replication.principals import (
+    AccessRule,
+    QuotaSet,
+    RuleSet,
+    ScramCredential,
+    ScramSet,
+)
 
 NAMES = st.sampled_from(["a", "b", "c.d", "ä\n\"é"])
 NODES = st.integers(0, 4)
@@ -42,11 +48,16 @@ BROKERS = st.builds(
     st.lists(ENDPOINTS, max_size=2).map(tuple),
     st.none() | st.just("rack"),
 )
-ENTITIES = st.sampled_from([
-    (("user", "ä\n\"é"),), (("client-id", None), ("user", "u")), (("ip", None),),
-])
-CREDENTIALS = st.sampled_from([
-    None, ScramCredential(4096, b"", b"\0\xff", b"k"), ScramCredential(16384, b"s", b"", b""),
+SOMEONE = (("client-id", None), ("user", "ä\n\"é"))
+READER = AccessRule(2, 3, "t", "User:ä", "*", 3, 3)
+# Whole records, not their parts: hypothesis would spend its time on combining them.
+PRINCIPALS: st.SearchStrategy[MetadataRecord] = st.sampled_from([
+    RuleSet(READER, True), RuleSet(READER, False),
+    RuleSet(AccessRule(4, 3, "kafka-cluster", "User:*", "::1", 8, 2), True),
+    ScramSet("u", 1, ScramCredential(4096, b"", b"\0\xff", b"k")), ScramSet("u", 1, None),
+    ScramSet("ä", 2, ScramCredential(16384, b"s", b"", b"")),
+    QuotaSet(SOMEONE, "request_percentage", 0.1), QuotaSet(SOMEONE, "request_percentage", None),
+    QuotaSet((("ip", None),), "connection_creation_rate", 1e9),
 ])
 ANYWHERE: st.SearchStrategy[MetadataRecord] = st.one_of(
     st.builds(
@@ -59,11 +70,7 @@ ANYWHERE: st.SearchStrategy[MetadataRecord] = st.one_of(
     st.builds(BrokerRegistered, BROKERS),
     st.builds(BrokerGone, NODES),
     st.builds(FeatureSet, st.sampled_from(["group.version", "kraft.version"]), st.integers(0, 2)),
-    st.builds(ScramSet, NAMES, st.integers(1, 2), CREDENTIALS),
-    st.builds(
-        QuotaSet, ENTITIES, st.sampled_from(["request_percentage", "consumer_byte_rate"]),
-        st.sampled_from([None, 1e18, 0.1]),
-    ),
+    PRINCIPALS,
 )
 
 

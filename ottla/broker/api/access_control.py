@@ -1,17 +1,27 @@
-"""DescribeAcls, CreateAcls, DeleteAcls (29 to 31): answered as by a Kafka without an authorizer.
+"""DescribeAcls, CreateAcls, DeleteAcls (29 to 31): the rules that the authorizer goes by (KIP-290).
 
-Clients know this answer: MirrorMaker 2 for one then leaves access rules alone, where an API that
-is not served makes its job fail again and again.
+Without an authorizer they are answered as by a Kafka without one. Clients know this answer:
+MirrorMaker 2 for one then leaves access rules alone, where an API that is not served makes its job
+fail again and again.
 """
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any
 
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
+from ottla.replication.controller_access import (
+    Pattern,
+    RuleFilter,
+    create_rules,
+    delete_rules,
+    matching_rules,
+)
+from ottla.replication.principals import AccessRule
 from ottla.wire.apis import ApiKey
-from ottla.wire.errors import ErrorCode
+from ottla.wire.errors import ErrorCode, ProtocolError
 from ottla.wire.messages import (
     CreateAclsRequest,
     CreateAclsResponse,
@@ -29,22 +39,117 @@ REFUSAL: dict[str, Any] = {
 
 @handles(ApiKey.DESCRIBE_ACLS, versions=range(0, 4))
 def describe_acls(request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:
-    """There are no rules to describe."""
-    return DescribeAclsResponse(resources=[], **REFUSAL)
+    """Tell the rules that a filter finds."""
+    if context.broker.authorizer is None:
+        return DescribeAclsResponse(resources=[], **REFUSAL)
+    wanted = _filter(request, context.version)
+    found = sorted(matching_rules(context.broker.image, wanted), key=_order)
+    made = DescribeAclsResponse.Resource
+    return DescribeAclsResponse(
+        error_message=None,
+        resources=[
+            made(
+                resource_type=kind,
+                resource_name=name,
+                pattern_type=pattern,
+                acls=[
+                    made.Acl(
+                        principal=rule.principal,
+                        host=rule.host,
+                        operation=rule.operation,
+                        permission_type=rule.permission,
+                    )
+                    for rule in rules
+                ],
+            )
+            for (kind, name, pattern), rules in groupby(found, key=lambda rule: _order(rule)[:3])
+        ],
+    )
+
+
+def _order(rule: AccessRule) -> tuple[Any, ...]:
+    return (
+        rule.resource_type, rule.resource_name, rule.pattern_type, rule.principal, rule.host,
+        rule.operation, rule.permission,
+    )
+
+
+def _filter(request: Any, version: int) -> RuleFilter:
+    """The filter of a request; in version 0 there were no prefixes."""
+    return RuleFilter(
+        request.resource_type_filter,
+        request.resource_name_filter,
+        request.pattern_type_filter if version >= 1 else int(Pattern.LITERAL),
+        request.principal_filter,
+        request.host_filter,
+        request.operation,
+        request.permission_type,
+    )
 
 
 @handles(ApiKey.CREATE_ACLS, versions=range(0, 4))
-def create_acls(request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
-    """Every rule is refused."""
+async def create_acls(request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
+    """Add rules; they count for the next request of anybody."""
+    made = CreateAclsResponse.Result
+    if context.broker.authorizer is None:
+        return CreateAclsResponse(results=[made(**REFUSAL) for _ in request.creations])
+    wanted = [
+        AccessRule(
+            each.resource_type,
+            each.resource_pattern_type if context.version >= 1 else int(Pattern.LITERAL),
+            each.resource_name,
+            each.principal,
+            each.host,
+            each.operation,
+            each.permission_type,
+        )
+        for each in request.creations
+    ]
+    errors = await context.broker.metadata_log.decide(create_rules, wanted)
     return CreateAclsResponse(
-        results=[CreateAclsResponse.Result(**REFUSAL) for _ in request.creations]
+        results=[
+            made(error_code=0, error_message=None) if error is None
+            else made(error_code=int(error.code), error_message=error.message)
+            for error in errors
+        ]
     )
 
 
 @handles(ApiKey.DELETE_ACLS, versions=range(0, 4))
-def delete_acls(request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
-    """Every filter is refused."""
-    refused = [
-        DeleteAclsResponse.FilterResult(matching_acls=[], **REFUSAL) for _ in request.filters
-    ]
-    return DeleteAclsResponse(filter_results=refused)
+async def delete_acls(request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
+    """Take away the rules that filters find, and tell them."""
+    made = DeleteAclsResponse.FilterResult
+    if context.broker.authorizer is None:
+        refused = [made(matching_acls=[], **REFUSAL) for _ in request.filters]
+        return DeleteAclsResponse(filter_results=refused)
+    filters = [_filter(each, context.version) for each in request.filters]
+    results = await context.broker.metadata_log.decide(delete_rules, filters)
+    return DeleteAclsResponse(
+        filter_results=[_deleted(result, context.version) for result in results]
+    )
+
+
+def _deleted(
+    result: list[AccessRule] | ProtocolError, version: int
+) -> DeleteAclsResponse.FilterResult:
+    made = DeleteAclsResponse.FilterResult
+    if isinstance(result, ProtocolError):
+        return made(
+            error_code=int(result.code), error_message=result.message, matching_acls=[]
+        )
+    rules = []
+    for rule in result:
+        told = made.MatchingAcl(
+            error_code=0,
+            error_message=None,
+            resource_type=rule.resource_type,
+            resource_name=rule.resource_name,
+            principal=rule.principal,
+            host=rule.host,
+            operation=rule.operation,
+            permission_type=rule.permission,
+        )
+        if version >= 1:
+            told.pattern_type = rule.pattern_type
+        rules.append(told)
+    return made(error_code=0, error_message=None, matching_acls=rules)

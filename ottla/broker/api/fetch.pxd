@@ -23,11 +23,13 @@ cdef class Fetch:
     cdef list told                      # the items that the reply holds
     cdef int64_t conversion_left        # bytes of zstd that may become gzip in this look
     cdef bint watching
+    cdef str host                       # the client's
 
 
 cdef class Fetching:
     """Serves Fetch: one for the broker."""
     cdef object broker, by_name, by_id
+    cdef object authorizer              # None: everybody may read everything
     cdef readonly FetchSessionCache sessions
     cdef int32_t response_size_max
 
@@ -43,6 +45,7 @@ cdef class Fetching:
     cdef int64_t look_at(
         self, Fetch fetch, FetchItem item, int64_t room, bint at_least_one) except -1
     cdef int find(self, FetchItem item) except -1
+    cdef int need_read(self, Fetch fetch, FetchItem item) except -1
     cdef int find_again(self, Fetch fetch, FetchItem item) except -1
     cdef int refuse(self, Fetch fetch, FetchItem item, int16_t code) except -1
     cdef int write_found(self, Fetch fetch, FetchItem item, Reply reply) except -1

@@ -64,6 +64,7 @@ cdef class Fetching:
     def __init__(self, broker, choose_session_id):
         self.broker = broker
         self.by_name, self.by_id = broker.replicas.by_name, broker.replicas.by_id
+        self.authorizer = broker.authorizer
         # Lengths in a reply have 31 bits, and there is more in it than records.
         self.response_size_max = min(broker.config.fetch_max_bytes, RESPONSE_SIZE_MAX)
         self.sessions = FetchSessionCache(
@@ -267,6 +268,8 @@ cdef class Fetching:
         item.converted = None
         item.high_watermark = item.last_stable_offset = item.log_start = -1
         try:
+            if self.authorizer is not None:
+                self.need_read(fetch, item)
             if item.partition is None or not item.partition.led_here:
                 self.find_again(fetch, item)
             if item.partition is None:
@@ -308,6 +311,18 @@ cdef class Fetching:
             fetch.conversion_left -= len(item.converted)
             return len(item.converted)
         return 0 if item.slice is None else item.slice.size
+
+    cdef int need_read(self, Fetch fetch, FetchItem item) except -1:
+        """Raise TopicRefused where this client may not read the topic."""
+        from ottla.broker.guard.access import TopicRefused
+        from ottla.broker.guard.records import may_read
+
+        name = item.topic
+        if isinstance(name, bytes):
+            name = self.broker.image.names.get(name)
+        if name is not None and not may_read(self.authorizer, fetch.host, name):
+            raise TopicRefused("Topic authorization failed.")
+        return 0
 
     cdef int refuse(self, Fetch fetch, FetchItem item, int16_t code) except -1:
         """Answer an item with an error and no records."""

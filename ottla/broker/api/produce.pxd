@@ -15,7 +15,7 @@ cdef class Serving:
     cdef Cursor request
     cdef Writer reply
     cdef int version, acks
-    cdef str transactional_id
+    cdef str transactional_id, host
     cdef object refusal                 # why its partitions are not in its transaction
     cdef PendingReply pending           # its open promises, if any, and what these need
     cdef object notify
@@ -35,17 +35,20 @@ cdef class Serving:
 cdef class Producing:
     """Serves Produce: one for each listener, holding what every request needs."""
     cdef object broker, flusher, by_name, by_id
+    cdef object authorizer              # None: everybody may write everywhere
     cdef dict limits                    # id of a LogConfig → TopicLimits
     cdef TransactionGate gate
     cdef bint transactional             # the request checked last has a transactional id
 
     cdef int check(self, Cursor request, int version) except -40000
-    cdef Serving begin(self, Cursor request, Writer reply, int version, object notify)
+    cdef Serving begin(
+        self, Cursor request, Writer reply, int version, str host, object notify)
     cdef bint go_on(self, Serving serving) except -1
     cdef int suspend(self, Serving serving, Py_ssize_t start) except -1
     cdef int resume(self, Serving serving) except -1
     cdef Py_ssize_t required(self, Py_ssize_t length, str what) except -1
-    cdef object find_topic(self, Cursor request, Writer reply, int version)
+    cdef object find_topic(self, Serving serving)
+    cdef object refusal_of(self, Serving serving, str name)
     cdef bint serve_partition(self, Serving serving) except -1
     cdef int write_answer(
         self, Serving serving, Partition partition, int64_t base, int16_t code, str message,

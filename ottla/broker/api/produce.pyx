@@ -59,6 +59,7 @@ cdef class Producing:
         self.broker, self.gate = broker, gate
         self.flusher = broker.flusher
         self.by_name, self.by_id = broker.replicas.by_name, broker.replicas.by_id
+        self.authorizer = broker.authorizer
         self.limits = {}
 
     cdef int check(self, Cursor request, int version) except -40000:
@@ -101,13 +102,15 @@ cdef class Producing:
             raise MalformedMessage(f"Produce: {what} must not be null")
         return length
 
-    cdef Serving begin(self, Cursor request, Writer reply, int version, object notify):
-        """What it takes to serve a checked request, for `go_on`.
+    cdef Serving begin(
+        self, Cursor request, Writer reply, int version, str host, object notify
+    ):
+        """What it takes to serve a checked request of a client at `host`, for `go_on`.
 
         `notify` is called when the last of its promises is kept.
         """
         cdef Serving serving = Serving.__new__(Serving)
-        serving.notify = notify
+        serving.host, serving.notify = host, notify
         serving.request, serving.reply, serving.version = request, reply, version
         if version >= 3:
             serving.transactional_id = request.read_string(version >= 9)
@@ -131,7 +134,7 @@ cdef class Producing:
         self.gate.transactional_id, self.gate.refusal = serving.transactional_id, serving.refusal
         while serving.topics > 0:
             if serving.partitions < 0:
-                serving.found = self.find_topic(request, reply, serving.version)
+                serving.found = self.find_topic(serving)
                 serving.partitions = request.read_count(flexible, 5)
                 reply.write_count(serving.partitions, flexible)
             while serving.partitions > 0:
@@ -150,8 +153,11 @@ cdef class Producing:
         reply.write_no_tags(flexible)
         return True
 
-    cdef object find_topic(self, Cursor request, Writer reply, int version):
+    cdef object find_topic(self, Serving serving):
         """The topic's partitions, or the exception that each of them is answered with."""
+        cdef Cursor request = serving.request
+        cdef Writer reply = serving.reply
+        cdef int version = serving.version
         cdef str name
         cdef bytes topic_id
         if version >= 13:
@@ -166,11 +172,28 @@ cdef class Producing:
             name = request.read_string(version >= 9)
             reply.write_string(name, version >= 9)
             found = self.by_name.get(name)
+        if self.authorizer is not None:
+            refusal = self.refusal_of(serving, name)
+            if refusal is not None:
+                return refusal
         if name in INTERNAL_TOPICS:
             return InvalidTopic(f"{name} is written by the broker only")
         if found is None:
             return UnknownTopicOrPartition("no such topic")
         return found
+
+    cdef object refusal_of(self, Serving serving, str name):
+        """Why this client may not write to the topic, or not in this transaction; None if it may.
+        """
+        from ottla.broker.guard.records import may_use_transaction, may_write
+        from ottla.broker.guard.access import TopicRefused, TransactionRefused
+
+        if serving.transactional_id is not None and not may_use_transaction(
+                self.authorizer, serving.host, serving.transactional_id):
+            return TransactionRefused("Transactional Id authorization failed.")
+        if not may_write(self.authorizer, serving.host, name):
+            return TopicRefused("Topic authorization failed.")
+        return None
 
     cdef bint serve_partition(self, Serving serving) except -1:
         """Append one partition's records and write its part of the reply; False as `go_on`."""

@@ -1,6 +1,7 @@
 import asyncio
 from collections.abc import Callable
 
+from ottla.broker.authorizer import Authorizer
 from ottla.groups.records import Producer
 from ottla.groups.transaction_records import TopicIndex
 from ottla.replication.replicas import Replicas
@@ -13,5 +14,9 @@ AddBatches = Callable[
 
 class TransactionGate:
     def __init__(
-        self, replicas: Replicas, check_batch: CheckBatch, add_batches: AddBatches
+        self,
+        replicas: Replicas,
+        check_batch: CheckBatch,
+        add_batches: AddBatches,
+        authorizer: Authorizer | None = None,
     ) -> None: ...

@@ -18,13 +18,14 @@ from ottla.wire.codec cimport Cursor
 cdef class TransactionGate:
     """`check_batch` and `add_batches` lead to the coordinator (`transaction_coordinator`)."""
 
-    def __init__(self, replicas, check_batch, add_batches):
+    def __init__(self, replicas, check_batch, add_batches, authorizer=None):
         self.by_name, self.by_id = replicas.by_name, replicas.by_id
+        self.authorizer = authorizer
         self.check_batch, self.add_batches = check_batch, add_batches
 
-    cdef object admission(self, Cursor request, int version):
+    cdef object admission(self, Cursor request, int version, str host):
         """Add the partitions of a checked Produce from version 12 on that are not yet in its
-        transaction.
+        transaction, as far as a client at `host` may write there.
 
         Returns a future of None or of what the batches are to be refused with; None if there is
         nothing to wait for.
@@ -37,6 +38,8 @@ cdef class TransactionGate:
         producer, missing = None, set()
         request.read_int16()
         request.read_int32()
+        if self.authorizer is not None and not self.may_use(host, transactional_id):
+            return None                         # it is refused topic by topic, when it is served
         topics = request.read_count(True, 3)
         while topics > 0:
             topics -= 1
@@ -44,6 +47,8 @@ cdef class TransactionGate:
                 found = self.by_id.get(request.read_uuid())
             else:
                 found = self.by_name.get(request.read_string(True))
+            if self.authorizer is not None and not self.may_write(host, found):
+                found = None
             partitions = request.read_count(True, 5)
             while partitions > 0:
                 partitions -= 1
@@ -63,6 +68,15 @@ cdef class TransactionGate:
         if not missing:
             return None
         return self.add_batches(transactional_id, producer, frozenset(missing))
+
+    cdef bint may_use(self, str host, str transactional_id) except -1:
+        from ottla.broker.guard.records import may_use_transaction
+        return may_use_transaction(self.authorizer, host, transactional_id)
+
+    cdef bint may_write(self, str host, found) except -1:
+        from ottla.broker.guard.records import may_write
+        return found is not None and found[0] is not None and may_write(
+            self.authorizer, host, found[0].topic)
 
     cdef int check(self, Partition partition, const uint8_t *batch, int version) except -1:
         """Raise ProtocolError unless the batch's transaction may write to the partition."""

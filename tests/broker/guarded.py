@@ -149,6 +149,12 @@ def configs(key: ApiKey, kind: int, name: str) -> Callable[[int, bytes], Any]:
     return asked(key, resources=[request.Resource(resource_type=kind, resource_name=name)])
 
 
+def moves(version: int, topic_id: bytes) -> Any:
+    request = messages.AlterReplicaLogDirsRequest
+    one = request.Dir.Topic(name=TOPIC, partitions=[0])
+    return request(dirs=[request.Dir(path="/no/such/directory", topics=[one])])
+
+
 def records_to_delete(version: int, topic_id: bytes) -> Any:
     request = messages.DeleteRecordsRequest
     partition = request.Topic.Partition(partition_index=0, offset=0)
@@ -258,6 +264,7 @@ QUESTIONS: dict[str, tuple[ApiKey, Question]] = {
                 ("group", GROUP_KIND, GROUP, GROUP_REFUSED, Resource.GROUP, GROUP),
             )
         ),
+        (K.ALTER_REPLICA_LOG_DIRS, "", Question(moves, {CLUSTER_REFUSED}, (cluster(Op.ALTER),))),
         (K.DESCRIBE_LOG_DIRS, "", Question(
             asked(K.DESCRIBE_LOG_DIRS, topics=None), {CLUSTER_REFUSED}, (cluster(Op.DESCRIBE),),
             first=3)),

@@ -1,4 +1,4 @@
-"""The stories in tests/scenarios/*.txt happen as they are told."""
+"""The stories in tests/scenarios happen as they are told: groups, and transactions below them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.groups.story import retell
+from tests.groups import story, transaction_story
 
-STORIES = sorted((Path(__file__).parent.parent / "scenarios").glob("*.txt"))
+SCENARIOS = Path(__file__).parent.parent / "scenarios"
+STORIES = sorted(SCENARIOS.glob("*.txt")) + sorted(SCENARIOS.glob("transactions/*.txt"))
 
 
 @pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
 def test_the_story_happens_as_it_is_told(path: Path, request: pytest.FixtureRequest) -> None:
+    teller = story if path.parent == SCENARIOS else transaction_story
     text = path.read_text()
-    seen = retell(text)
+    seen = teller.retell(text)
     if request.config.getoption("--record", default=False):
         path.write_text(seen)
     assert seen == path.read_text()

@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from ottla.replication.controller_access import Operation, Pattern, Permission, Resource, is_about
+from ottla.replication.controller_access import (
+    EVERYTHING,
+    Operation,
+    Pattern,
+    Permission,
+    Resource,
+)
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.principals import AccessRule
 
@@ -25,13 +31,44 @@ CACHE_SIZE_MAX = 100_000
 Question = tuple[str, str, int, int, str]
 
 
+class RuleIndex:
+    """The rules of one type of resource, found by name without a look at all of them."""
+
+    def __init__(self) -> None:
+        self.all: list[AccessRule] = []
+        self.literal: dict[str, list[AccessRule]] = {}
+        self.prefixed: dict[str, list[AccessRule]] = {}
+        self.lengths: list[int] = []
+
+    def add(self, rule: AccessRule) -> None:
+        """Take a rule in."""
+        self.all.append(rule)
+        if rule.pattern_type == Pattern.PREFIXED:
+            self.prefixed.setdefault(rule.resource_name, []).append(rule)
+            if len(rule.resource_name) not in self.lengths:
+                self.lengths = sorted([*self.lengths, len(rule.resource_name)])
+        else:
+            self.literal.setdefault(rule.resource_name, []).append(rule)
+
+    def about(self, name: str) -> list[AccessRule]:
+        """The rules about the resource of this name."""
+        found = [*self.literal.get(name, ())]
+        if name != EVERYTHING:
+            found += self.literal.get(EVERYTHING, ())
+        for length in self.lengths:
+            if length > len(name):
+                break
+            found += self.prefixed.get(name[:length], ())
+        return found
+
+
 class Authorizer:
     """Answers from the rules of the newest image; answers are remembered until rules change."""
 
     def __init__(self, super_users: Iterable[str], allow_without_rules: bool) -> None:
         self.super_users = frozenset(super_users)
         self.allow_without_rules = allow_without_rules
-        self.by_type: dict[int, list[AccessRule]] = {}
+        self.by_type: dict[int, RuleIndex] = {}
         self.known: dict[Question, bool] = {}
 
     def follow(
@@ -41,9 +78,9 @@ class Authorizer:
         if new.rules is old.rules and self.by_type:
             return
         self.known.clear()
-        self.by_type = {kind: [] for kind in Resource}
+        self.by_type = {kind: RuleIndex() for kind in Resource}
         for rule in new.rules:
-            self.by_type.setdefault(rule.resource_type, []).append(rule)
+            self.by_type[rule.resource_type].add(rule)
 
     def allows(
         self, principal: str, host: str, operation: int, resource_type: int, name: str
@@ -62,7 +99,7 @@ class Authorizer:
     ) -> bool:
         if principal in self.super_users:
             return True
-        about = [rule for rule in self.by_type.get(resource_type, ()) if is_about(rule, name)]
+        about = self.by_type[resource_type].about(name)
         if not about:
             return self.allow_without_rules
         mine = [rule for rule in about if _is_for(rule, principal, host)]
@@ -79,7 +116,7 @@ class Authorizer:
         """Whether there may be a resource of this type with which `principal` may do it."""
         if principal in self.super_users or self.allow_without_rules:
             return True
-        mine = [r for r in self.by_type.get(resource_type, ()) if _is_for(r, principal, host)]
+        mine = [r for r in self.by_type[resource_type].all if _is_for(r, principal, host)]
         wanted = (Operation.ALL, operation)
         denied = [r for r in mine if r.permission == Permission.DENY and r.operation in wanted]
         return any(
@@ -97,11 +134,11 @@ def _is_for(rule: AccessRule, principal: str, host: str) -> bool:
 def _covers(denial: AccessRule, rule: AccessRule) -> bool:
     """Whether everything that `rule` is about is what `denial` is about."""
     if denial.pattern_type == Pattern.LITERAL:
-        if denial.resource_name == "*":
+        if denial.resource_name == EVERYTHING:
             return True
         return (
             rule.pattern_type == Pattern.LITERAL and rule.resource_name == denial.resource_name
         )
-    if rule.pattern_type == Pattern.LITERAL and rule.resource_name == "*":
+    if rule.pattern_type == Pattern.LITERAL and rule.resource_name == EVERYTHING:
         return False
     return rule.resource_name.startswith(denial.resource_name)

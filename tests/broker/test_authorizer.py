@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ottla.broker import authorizer as module
 from ottla.broker.authorizer import Authorizer
-from ottla.replication.controller_access import Operation, Pattern, Permission, Resource
+from ottla.replication.controller_access import (
+    Operation,
+    Pattern,
+    Permission,
+    Resource,
+    is_about,
+)
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.principals import AccessRule, RuleSet
 
@@ -76,6 +84,24 @@ def test_a_prefix_is_for_all_names_that_begin_with_it() -> None:
     assert not may(made, Operation.READ, "a")
     star = with_rules(rule(Operation.READ, "*", PREFIXED))
     assert not may(star, Operation.READ, "a"), "a prefix is not a pattern"
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["", "a", "ab", "b", "*"]), st.booleans()), max_size=6),
+    st.text("ab*", max_size=3),
+)
+def test_the_index_finds_the_rules_that_are_about_a_name(
+    names: list[tuple[str, bool]], name: str
+) -> None:
+    rules = [
+        rule(Operation.READ, each, PREFIXED if prefixed else LITERAL) for each, prefixed in names
+    ]
+    index = module.RuleIndex()
+    for each in rules:
+        index.add(each)
+    order = {id(each): number for number, each in enumerate(rules)}
+    found = sorted(index.about(name), key=lambda each: order[id(each)])
+    assert found == [each for each in rules if is_about(each, name)]
 
 
 def test_what_no_rule_is_about_may_be_open() -> None:

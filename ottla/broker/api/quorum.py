@@ -96,7 +96,9 @@ def _directory_id(broker: BrokerContext) -> bytes:
 
 
 def _nodes(broker: BrokerContext) -> list[DescribeQuorumResponse.Node]:
-    me = broker.image.brokers[broker.node_id]
+    me = broker.image.brokers.get(broker.node_id)
+    if me is None:
+        return []                           # it serves already, and registers right now
     return [
         DescribeQuorumResponse.Node(
             node_id=me.node_id,

@@ -116,7 +116,10 @@ def downgrade(
         or len(group.members) > settings.group_max_size
     ):
         return
-    classic = ClassicGroup(group.group_id, generation=group.epoch)
+    # The epoch was counted up for the member that left. Those who stay are not told an illegal
+    # generation for that, or they would take their partitions for lost instead of joining again.
+    generation = max(group.epoch - 1, *(member.epoch for member in group.members.values()), 0)
+    classic = ClassicGroup(group.group_id, generation=generation)
     assignments: dict[str, bytes] = {}
     for member in group.members.values():
         told = member.value.classic

@@ -186,7 +186,7 @@ class Shard:
             group = self.consumer(request.group_id)
             return consumer_heartbeat.leave(group, request, result, self.cluster)
         if request.member_epoch == consumer_heartbeat.JOIN:
-            group = self._joinable(request.group_id, result)
+            group = self._joinable(request, result)
             if not request.member_id:
                 request = replace(request, member_id=self._new_id())
         else:
@@ -202,8 +202,9 @@ class Shard:
             return None
         return consumer_heartbeat.keep_alive(group, request, tick_ms, self.settings, self.cluster)
 
-    def _joinable(self, group_id: str, result: Result) -> ConsumerGroup:
-        """The KIP-848 group of this id, a new one where there is none."""
+    def _joinable(self, request: Beat, result: Result) -> ConsumerGroup:
+        """The KIP-848 group that a member wants to join, a new one where there is none."""
+        group_id = request.group_id
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             return group
@@ -215,8 +216,8 @@ class Shard:
                 return modern
             if group.protocol_type is not None:
                 result.records.extend(group.tombstones())
-        # The first member of a group gets epoch 2 in Kafka 4.3, and here.
-        return ConsumerGroup(group_id, epoch=1)
+        # The first member of a group gets epoch 2 in Kafka 4.3 and here; with a pattern alone 1.
+        return ConsumerGroup(group_id, epoch=1 if request.pattern is None else 0)
 
     # Offsets
 

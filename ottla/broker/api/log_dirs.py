@@ -1,7 +1,11 @@
-"""DescribeLogDirs (key 35): which partitions are in which log directory, and how large they are."""
+"""DescribeLogDirs (key 35): which partitions are in which log directory, and how large they are.
+
+AlterReplicaLogDirs (key 34) puts partitions into a log directory of choice.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 
@@ -11,7 +15,14 @@ from ottla.log.log_directory import LogDirectory
 from ottla.replication.partition import Partition
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages import DescribeLogDirsRequest, DescribeLogDirsResponse
+from ottla.wire.messages import (
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
+
+log = logging.getLogger("ottla.log_dirs")
 
 UNKNOWN_BYTES = -1
 
@@ -79,3 +90,49 @@ def _space(path: str) -> tuple[int, int]:
     except OSError:
         return UNKNOWN_BYTES, UNKNOWN_BYTES
     return usage.total, usage.free
+
+
+@handles(ApiKey.ALTER_REPLICA_LOG_DIRS, versions=range(0, 3))
+def alter_replica_log_dirs(
+    request: AlterReplicaLogDirsRequest, context: RequestContext
+) -> AlterReplicaLogDirsResponse:
+    """Say yes to the directory that a partition is in.
+
+    A partition is not moved from one directory to another: that is INVALID_REQUEST.
+    """
+    codes: dict[str, dict[int, ErrorCode]] = {}
+    for wanted in request.dirs:
+        for topic in wanted.topics:
+            told = codes.setdefault(topic.name, {})
+            for index in topic.partitions:
+                told[index] = _placed(context, wanted.path, topic.name, index)
+    made = AlterReplicaLogDirsResponse.Result
+    return AlterReplicaLogDirsResponse(
+        results=[
+            made(
+                topic_name=name,
+                partitions=[
+                    made.Partition(partition_index=index, error_code=int(code))
+                    for index, code in told.items()
+                ],
+            )
+            for name, told in codes.items()
+        ]
+    )
+
+
+def _placed(context: RequestContext, path: str, topic: str, index: int) -> ErrorCode:
+    storage = context.broker.replicas.storage
+    paths = {os.path.abspath(each.path): each for each in storage.directories}
+    directory = paths.get(path)
+    if directory is None:
+        return ErrorCode.LOG_DIR_NOT_FOUND
+    if directory.offline is not None:
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    home = storage.homes.get((topic, index))
+    if home is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if home is directory:
+        return ErrorCode.NONE
+    log.warning("%s-%d stays in %s: it cannot be moved to %s", topic, index, home.path, path)
+    return ErrorCode.INVALID_REQUEST

@@ -99,6 +99,19 @@ def ratios() -> Iterable[Line]:
         )  # fmt: skip
 
 
+def groups() -> Iterable[Line]:
+    """What groups cost: never more than this many times Kafka's."""
+    measured = newest("groups-cpu") or {}
+    for name in ("heartbeat", "offset commit", "KIP-848 heartbeat"):
+        runs = measured.get(name, {})
+        for kind in ("ottla", WEAKER):
+            if {kind, KAFKA} <= runs.keys():
+                ours, theirs = (statistics.median(runs[each]) for each in (kind, KAFKA))
+                title = name if kind == "ottla" else f"{name}, flush as Kafka's"
+                met = ours <= 0.3 * theirs
+                yield Line(title, PER_MILLION, ours, theirs, KAFKA, "≤ 0.30 ×", met)
+
+
 def rates() -> Iterable[Line]:
     """Stock clients: never slower with Ottla."""
     for name, runs in (newest("client-rates") or {}).items():
@@ -112,10 +125,11 @@ def bounds() -> Iterable[Line]:
         ("start-time", "first_ms", "start to Metadata, ms", 300.0),
         ("start-time", "idle_mb", "resident when idle, MiB", 40.0),
         ("restart-time", "served_s", "kill -9 with 2 GB to serving, s", 1.0),
+        ("many-groups", "all_ms", "start to the offsets of 10,000 groups, ms", 1000.0),
     )
     for question, key, title, limit in wanted:
         measured = newest(question)
-        if measured is not None:
+        if measured is not None and KAFKA in measured:
             ours, theirs = (statistics.median(measured[kind][key]) for kind in ("ottla", KAFKA))
             yield Line(title, "", ours, theirs, KAFKA, f"≤ {limit:g}", ours <= limit)
     measured = newest("restart-time")
@@ -178,7 +192,7 @@ def listing(title: str, lines: Iterable[Line], text: Callable[[Line], str]) -> l
 
 def main() -> None:
     """The command."""
-    lines = [*ratios(), *rates(), *bounds()]
+    lines = [*ratios(), *groups(), *rates(), *bounds()]
     rows = [
         [
             f"{line.name}, {line.unit}" if line.unit else line.name,

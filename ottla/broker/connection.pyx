@@ -212,6 +212,7 @@ cdef class Connection:
         cdef Cursor request = Cursor.__new__(Cursor)
         cdef RequestHeader header
         request.at, request.end = frame, frame + size
+        request.elements_max = self.broker.request_elements_max
         header = read_request_header(request)
         if header.api_key == PRODUCE and 0 <= header.version <= 13:
             return self.handle_produce(request, header.version, header.correlation_id)
@@ -222,7 +223,7 @@ cdef class Connection:
     cdef int handle_produce(self, Cursor request, int version, int32_t correlation_id) except -1:
         cdef const uint8_t *body = request.at
         cdef int acks = self.producing.check(request, version)
-        request.at = body
+        request.at, request.elements_max = body, 0          # it is read again, from the beginning
         if self.producing.transactional and version >= IMPLICIT_TRANSACTION:
             waiting = self.producing.gate.admission(request, version, self.host)
             request.at = body

@@ -9,7 +9,7 @@ from ottla.broker.dispatch import RequestContext as RequestContext
 from ottla.broker.producer_ids import ProducerIds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from ottla.broker.authorizer import Authorizer
     from ottla.broker.config import BrokerConfig
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from ottla.log.clock import Clock
     from ottla.replication.metadata import MetadataImage
     from ottla.replication.replicas import Replicas
+
+REQUEST_ELEMENTS_MIN = 50_000
+"""What any request may have in its arrays, however few partitions there are."""
 
 
 @dataclass(slots=True)
@@ -36,10 +39,19 @@ class BrokerContext:
     authorizer: Authorizer | None = None
     guard: Callable[[Any, RequestContext], Any] | None = None
     """Asks the authorizer about a request before its handler gets it (guard/gate.py)."""
+    request_elements_max: int = REQUEST_ELEMENTS_MIN
     producer_ids: ProducerIds = field(init=False)
 
     def __post_init__(self) -> None:
         self.producer_ids = ProducerIds(self.metadata_log)
+
+    def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
+        """Know how many elements the arrays of a request may have: each takes tens of times the
+        memory of its bytes on the wire, and no honest request names much more than there is."""
+        for name in topics:
+            for image, sign in ((old, -1), (new, 1)):
+                if name in image.topics:
+                    self.request_elements_max += 4 * sign * len(image.topics[name].partitions)
 
     @property
     def image(self) -> MetadataImage:

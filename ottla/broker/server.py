@@ -82,11 +82,13 @@ class Server:
         self._guard()
         self.coordinators = self.broker.coordinators = Coordinators(self.broker, loop)
         image = self.metadata_log.image
+        self.broker.follow(MetadataImage.empty(), image, image.topics)
         for _ in self.replicas.follow(MetadataImage.empty(), image, image.topics):
             pass                        # nobody else is served yet
         self.coordinators.follow(MetadataImage.empty(), image, image.topics.keys())
         # Settings first: partitions and coordinators go by them.
         self.metadata_log.subscribe(config.follow)
+        self.metadata_log.subscribe(self.broker.follow)
         self.metadata_log.subscribe(self._follow_with_replicas)
         self.metadata_log.subscribe(self.coordinators.follow)
         try:

@@ -8,6 +8,8 @@ cdef class Cursor:
     cdef const uint8_t *at              # next byte to read
     cdef const uint8_t *end             # invariant: at <= end
     cdef object owner                   # keeps the bytes alive; None where the caller does
+    # Elements of arrays that were read, and how many may be; 0 is no bound.
+    cdef Py_ssize_t elements, elements_max
 
     cdef const uint8_t *take(self, Py_ssize_t size, str what) except NULL
     cdef int8_t read_int8(self) except? -1

@@ -121,6 +121,12 @@ cdef class Cursor:
         if count < -1 or count * element_size_min > self.end - self.at:
             left = self.end - self.at
             raise MalformedMessage(f"array of {count} elements, {left} bytes are left")
+        if self.elements_max:
+            self.elements += max(count, 0)
+            if self.elements > self.elements_max:
+                raise MalformedMessage(
+                    f"arrays of {self.elements} elements, {self.elements_max} are allowed: "
+                    "so many topics and partitions there are not")
         return count
 
     cdef str read_string(self, bint compact):

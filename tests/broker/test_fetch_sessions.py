@@ -11,6 +11,7 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import FetchRequest
 from tests.broker.produce_fetch import batch, fetch_request, produce, values
 from tests.broker.running import RunningBroker, WireClient
+from tests.broker.test_compression_type import create
 
 
 def session_fetch(
@@ -125,3 +126,38 @@ def test_a_full_cache_serves_without_a_session(data: Path, slots: int) -> None:
         request = fetch_request(produce_to, session_id=0, session_epoch=0)
         ids = [client.call(request, 11).session_id for _ in range(3)]
     assert [session_id > 0 for session_id in ids] == [slots == 1, False, False]
+
+
+def test_a_full_reply_leaves_the_other_partitions_for_the_next(
+    broker: RunningBroker, client: WireClient
+) -> None:
+    """Whoever lags in many partitions is not told of all of them in each small reply."""
+    count = 60
+    topic = create(client, "lagging", partitions=count)
+    first = session_fetch(client, topic, 0, 0, dict.fromkeys(range(count), 0))
+    for partition in range(count):
+        produce(client, topic, batch(b"x" * 1000), partition=partition)
+    seen: dict[int, int] = {}
+    for epoch in range(1, count + 1):
+        response = session_fetch(
+            client, topic, first.session_id, epoch, {p: 1 for p in seen if seen[p] == epoch - 1},
+            max_bytes=1500)
+        answers = [answer for each in response.responses for answer in each.partitions]
+        assert len(answers) <= 34
+        served = [a.partition_index for a in answers if a.records]
+        assert len(served) == 1 and served[0] not in seen
+        seen[served[0]] = epoch
+    assert len(seen) == count
+
+
+def test_a_session_remembers_little_that_is_not_here(client: WireClient, topic: str) -> None:
+    absent = dict.fromkeys(range(2, 1003), 0)
+    without = session_fetch(client, topic, 0, 0, {0: 0, **absent})
+    assert (without.error_code, without.session_id) == (0, 0)
+    assert len(without.responses[0].partitions) == 1002
+    few = session_fetch(client, topic, 0, 0, dict.fromkeys(range(1000), 0))
+    assert few.session_id > 0
+    more = session_fetch(client, topic, few.session_id, 1, dict.fromkeys(range(1000, 1010), 0))
+    assert more.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    gone = session_fetch(client, topic, few.session_id, 2, {})
+    assert gone.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND

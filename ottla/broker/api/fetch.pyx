@@ -46,6 +46,8 @@ cdef enum:
     RESPONSE_SIZE_MAX = 1 << 30
     DEBUG_REPLICA = -2                  # a tool that reads past the high watermark
     LOOKS_UNTIMED_MAX = 32              # partitions with records between two looks at the clock
+    ABSENT_MAX = 1000                   # partitions of a session that are not here
+    UNFIT_MAX = 32                      # partitions that are tried for the last bytes of a reply
 
 cdef double LOOK_SECONDS_MAX = 0.01     # records of so many partitions as can be found in that time
 
@@ -184,11 +186,8 @@ cdef class Fetching:
                 self.sessions.remove(fetch.session_id)
             if fetch.session_epoch == INITIAL_EPOCH and fetch.items:
                 session = self.sessions.create(len(fetch.items), fetch.version >= 13, now)
-                fetch.session = session
-                if session is not None:
-                    for item in fetch.items:
-                        self.find(<FetchItem>item)
-                        session.put(<FetchItem>item)
+                if session is not None and self.put(fetch, session):
+                    fetch.session = session             # else it is served without one
             return 0
         session = self.sessions.get(fetch.session_id)
         if session is None:
@@ -202,11 +201,24 @@ cdef class Fetching:
             session.used_at = now
             for key in fetch.forgotten:
                 session.forget(key)
-            for item in fetch.items:
-                self.find(<FetchItem>item)
-                session.put(<FetchItem>item)
+            if not self.put(fetch, session):
+                fetch.error = FETCH_SESSION_ID_NOT_FOUND
+                return 0
             fetch.session, fetch.incremental = session, True
         return 0
+
+    cdef bint put(self, Fetch fetch, FetchSession session) except -1:
+        """Have a session remember what the request names; False ends it, which remembers too much.
+
+        What is here bounds a session, but for a few partitions that are not here any more or yet.
+        """
+        for item in fetch.items:
+            self.find(<FetchItem>item)
+            session.put(<FetchItem>item)
+            if session.absent > ABSENT_MAX:
+                self.sessions.remove(session.id)
+                return False
+        return True
 
     # -- looking ---------------------------------------------------------------------------------
 
@@ -216,6 +228,7 @@ cdef class Fetching:
         cdef int64_t total = 0, got, room = fetch.size_max
         cdef Py_ssize_t served = 0
         cdef double began
+        cdef int unfit = 0
         cdef bint due = final or fetch.wait_ms_max <= 0 or fetch.error != 0
         cdef list told = []
         fetch.told = told
@@ -226,8 +239,12 @@ cdef class Fetching:
         began = self.broker.clock.monotonic() if len(items) > LOOKS_UNTIMED_MAX else 0.0
         for found in items:
             item = <FetchItem>found
+            if fetch.incremental and total > 0 and (room <= 0 or unfit >= UNFIT_MAX):
+                due = True                      # full: the others keep their place and come first
+                break
             got = self.look_at(fetch, item, room, total == 0)
             total += got
+            unfit += got == 0 and total > 0 and item.fetch_offset < self.readable(fetch, item)
             if got > 0:
                 served += 1
                 room = max(fetch.size_max - total, 0)

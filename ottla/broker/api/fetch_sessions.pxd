@@ -35,6 +35,7 @@ cdef class FetchSession(Watcher):
     cdef dict items                     # (topic, index) → FetchItem
     cdef dict changed                   # the same, those that may have something to tell, in turn
     cdef dict by_partition              # Partition → FetchItem
+    cdef Py_ssize_t absent              # items that were put while their partition was not here
     cdef Wait wait                      # the fetch that waits on this session now
     cdef double created_at, used_at
 

@@ -42,6 +42,8 @@ cdef class FetchSession(Watcher):
             item.told_high_watermark = before.told_high_watermark
             item.told_log_start = before.told_log_start
             self.release(before)
+        elif item.partition is None:
+            self.absent += 1
         self.items[key] = item
         self.changed[key] = item
         return self.watch(item)

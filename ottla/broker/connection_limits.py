@@ -29,6 +29,8 @@ class ConnectionLimits:
     def __init__(self, config: BrokerConfig, descriptors: int) -> None:
         self.config, self.descriptors = config, descriptors
         self.possible = max(1, descriptors // 2, descriptors - DESCRIPTORS_FOR_FILES)
+        if descriptors < 0:                 # RLIM_INFINITY
+            self.possible = UNLIMITED
         self.count = 0
         self.per_host: Counter[str] = Counter()
         self.accepted_at: deque[float] = deque()

@@ -181,6 +181,7 @@ def test_no_more_connections_are_let_in_than_there_are_descriptors_for(
     caplog.clear()
     assert limits(100_000, "max.connections=5000").connections_max == 5000
     assert caplog.text == ""
+    assert limits(-1).connections_max == 2**31 - 1, "there is no limit of descriptors"
     few = limits(20)
     for number in range(10):
         assert few.admits(f"host-{number}", 0.0)

@@ -7,10 +7,16 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, NewTopic
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -181,28 +187,37 @@ def committed(bootstrap: str, group: str, topics: list[str]) -> Offsets:
     return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
 
 
-def read(bootstrap: str, topic: str) -> list[tuple[bytes | None, bytes | None]]:
+KeysAndValues = list[tuple[bytes | None, bytes | None]]
+
+
+def read(bootstrap: str, topic: str) -> KeysAndValues:
     """Keys and values that a reader of committed records sees, up to the end."""
+    return read_topics(bootstrap, [topic])[topic]
+
+
+def read_topics(bootstrap: str, topics: Iterable[str]) -> dict[str, KeysAndValues]:
+    """The same of several topics, with one consumer."""
     client = Consumer({
         "bootstrap.servers": bootstrap, "group.id": "nobody", "enable.auto.commit": False,
         "isolation.level": "read_committed", "auto.offset.reset": "earliest",
         "enable.partition.eof": True,
     })  # fmt: skip
-    low, _ = client.get_watermark_offsets(TopicPartition(topic, 0), WAIT_SECONDS)
-    client.assign([TopicPartition(topic, 0, low)])
-    found = []
+    found: dict[str, KeysAndValues] = {topic: [] for topic in topics}
+    client.assign([TopicPartition(topic, 0, OFFSET_BEGINNING) for topic in found])
+    open_ends = set(found)
     deadline = time.monotonic() + WAIT_SECONDS
-    while time.monotonic() < deadline:
+    while open_ends:
+        assert time.monotonic() < deadline, f"{open_ends} did not end within {WAIT_SECONDS} s"
         for message in client.consume(1000, 0.1):
             error = message.error()
             if error is None:
-                found.append((message.key(), message.value()))
+                found[message.topic()].append((message.key(), message.value()))
             elif error.name() == "_PARTITION_EOF":
-                client.close()
-                return found
+                open_ends.discard(message.topic())
             else:
                 raise KafkaException(error)
-    raise AssertionError(f"{topic} did not end within {WAIT_SECONDS} s")
+    client.close()
+    return found
 
 
 def wait_until(true: Callable[[], bool]) -> None:

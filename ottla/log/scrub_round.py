@@ -1,7 +1,7 @@
 """The background scrub: every sealed segment that is on the medium is read and checked, in rounds.
 
-A round goes through the logs by name, each from its oldest segment on, no faster than a number of
-bytes a second. The next one begins when an interval has passed since this one began. How far it got
+A round goes through all logs, each from its oldest segment on, no faster than a number of bytes a
+second. The next one begins when an interval has passed since this one began. How far it got
 is kept in `ottla-scrub-checkpoint`, so that a restart goes on there; its text is the version, when
 the round began (ms since 1970), then an offset checkpoint: everything below was checked.
 
@@ -11,7 +11,7 @@ follows the rules of `recovery` for damage below the recovery point.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 
 from ottla.log import cutting
@@ -23,10 +23,12 @@ from ottla.log.recovery import Damage
 from ottla.log.scrub import SegmentScrub
 from ottla.log.segment import Segment
 from ottla.log.storage import Storage
+from ottla.wire.errors import StorageFailed
 
 PLACE = "ottla-scrub-checkpoint"
 SLICE_BYTES = 1 << 20
 SAVE_EVERY_MS = 60_000
+LOGS_PER_SLICE = 200
 PAUSE_SECONDS_MIN = 1.0
 """Between two rounds, whatever the interval is."""
 
@@ -37,11 +39,13 @@ class Save:
 
     disk: Disk
     path: str
-    data: bytes
+    began_ms: int
+    places: Mapping[Partition, int]
 
     def run(self) -> None:
         """Write it. Raises OSError."""
-        self.disk.write_atomically(self.path, self.data)
+        data = b"0\n%d\n" % self.began_ms + encode_offsets(self.places)
+        self.disk.write_atomically(self.path, data)
 
 
 @dataclass(slots=True)
@@ -96,9 +100,8 @@ class Scrub:
     def save_place(self) -> Steps:
         """Write the place down; a disk that refuses costs a restart some work, and no more."""
         self.saved_ms = self.clock.now_ms()
-        data = b"0\n%d\n" % self.began_ms + encode_offsets(self.places)
         try:
-            yield Save(self.storage.disk, self.path, data)
+            yield Save(self.storage.disk, self.path, self.began_ms, dict(self.places))
         except OSError:
             return
 
@@ -106,8 +109,10 @@ class Scrub:
         """Endless. An OSError of a step is to be thrown in: its segment is left for the next round.
         """
         while True:
-            for key in sorted(self.storage.logs):
+            for count, key in enumerate(list(self.storage.logs), 1):
                 yield from self.check_log(key)
+                if count % LOGS_PER_SLICE == 0:
+                    yield 0.0
             yield from self.save_place()
             left_ms = self.began_ms + self.interval_ms - self.clock.now_ms()
             yield max(PAUSE_SECONDS_MIN, left_ms / 1000)
@@ -116,7 +121,12 @@ class Scrub:
     def check_log(self, key: Partition) -> Steps:
         """The segments of one log that were not checked in this round."""
         while (log := self.storage.get(*key)) is not None and log.offline is None:
-            segment = self.next_segment(log, self.places.get(key, 0))
+            if log.segment_count < 2:
+                return                  # and a log at rest is not woken up for it
+            try:
+                segment = self.next_segment(log, self.places.get(key, 0))
+            except StorageFailed:
+                return
             if segment is None:
                 return
             end_offset = segment.end_offset

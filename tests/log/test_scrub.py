@@ -230,3 +230,38 @@ def test_a_disk_that_does_not_give_a_segment_back_is_passed_over(tmp_path: Path)
     assert isinstance(step, Read)
     assert isinstance(machine.steps.throw(OSError(5, "injected")), Read)
     assert machine.scrub.places == {("a", 0): 3}
+
+
+def test_logs_at_rest_without_sealed_segments_are_not_woken_up(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.log("small", 2)
+    machine.log("large", 4)
+    machine.storage.close()
+    again = Machine(tmp_path, machine.clock)
+    read: list[str] = []
+
+    class Watched(Disk):
+        def listdir(self, path: str) -> list[str]:
+            read.append(path)
+            return super().listdir(path)
+
+    again.storage.disk = Watched()
+    again.log("small")
+    again.log("large")
+    assert read == []
+    assert again.round() == names(0)
+    assert read == [f"{tmp_path}/large-0"]
+    again.storage.close()
+
+
+def test_thousands_of_logs_are_passed_in_slices(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    for number in range(450):
+        machine.log(f"t{number}")
+    pauses = 0
+    for step in machine.steps:
+        if not isinstance(step, Read | Save):
+            if step > 1:
+                break
+            pauses += 1
+    assert pauses == 2

@@ -32,7 +32,12 @@ from ottla.groups.records import (
 )
 from ottla.groups.result import Result
 from ottla.groups.settings import GroupSettings
-from ottla.groups.subscription import read_assignment, read_subscription, write_assignment
+from ottla.groups.subscription import (
+    has_user_data,
+    read_assignment,
+    read_subscription,
+    write_assignment,
+)
 
 DOWNGRADE = "downgrade"
 """Timer without delay: turn back into a classic group, then have its members join."""
@@ -43,8 +48,9 @@ def upgrade(
 ) -> None:
     """Record a classic group with members as a KIP-848 group.
 
-    Raises GroupIdNotFound where the policy, the group's protocol type or its size forbids it, or
-    where a member's bytes cannot be read: then the group stays as it is.
+    Raises GroupIdNotFound where the policy, the group's protocol type or its size forbids it,
+    where a member's bytes cannot be read, or where an assignor of the group's own tells members
+    more than partitions, which would be lost: then the group stays as it is.
     """
     if settings.group_consumer_migration_policy not in ("upgrade", "bidirectional"):
         raise GroupIdNotFound(f"{group.group_id} is classic, and its online upgrade is disabled")
@@ -52,6 +58,12 @@ def upgrade(
         raise GroupIdNotFound(f"{group.group_id} does not speak the consumers' protocol")
     if len(group.members) > settings.group_consumer_max_size:
         raise GroupIdNotFound(f"{group.group_id} has more than group.consumer.max.size members")
+    if any(has_user_data(member.assignment) for member in group.members.values()):
+        raise GroupIdNotFound(
+            f"Cannot upgrade classic group {group.group_id} to consumer group because an "
+            "unsupported custom assignor is in use: its assignment has user data. Switch to one "
+            "of the client's own assignors before you try again."
+        )
     values = {member.member_id: _modern(member) for member in group.members.values()}
     topics = ((name, cluster.topic(name)) for value in values.values() for name in value.topics)
     metadata_hash = hash_of({name: topic for name, topic in topics if topic is not None})

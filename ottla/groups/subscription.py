@@ -105,6 +105,18 @@ def read_assignment(data: bytes) -> dict[str, tuple[int, ...]]:
         return {}
 
 
+def has_user_data(data: bytes) -> bool:
+    """Whether an assignor put something of its own behind the partitions of an assignment."""
+    reader = _Reader(data)
+    try:
+        if reader.number(">h") < 0:
+            return False
+        reader.partitions()
+        return bool(reader.nullable_bytes())
+    except (struct.error, ValueError):
+        return False
+
+
 def write_assignment(partitions: Mapping[str, Iterable[int]], version: int = 0) -> bytes:
     """An assignment as the client's assignor would have written it, without user data."""
     parts = [struct.pack(">hi", version, len(partitions))]

@@ -13,6 +13,7 @@ before the first step are settings; `protocols=x,y` of a join are in order of pr
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable
 from typing import Any
 
@@ -62,6 +63,17 @@ def told(reply: Any) -> str:
 def _named(partitions: Iterable[TopicPartition]) -> str:
     names = sorted(f"{topic_id.rstrip(b'.').decode()}-{index}" for topic_id, index in partitions)
     return "[" + ",".join(names) + "]"
+
+
+def _assignment(text: str) -> bytes:
+    """Partitions, with an assignor's own data behind a plus; other bytes where there are none."""
+    if "-" not in text:
+        return text.encode()
+    partitions, _, user_data = text.partition("+")
+    written = subscription.write_assignment(_by_topic(partitions))
+    if user_data:
+        written = written[:-4] + struct.pack(">i", len(user_data)) + user_data.encode()
+    return written
 
 
 def _readable(assignment: bytes) -> str:
@@ -132,10 +144,7 @@ class Story:
     def sync(self, member: str, options: dict[str, str]) -> str:
         group, generation = options.pop("group", "g"), int(options.pop("gen"))
         instance, protocol = options.pop("instance", None), options.pop("protocol", None)
-        assignments = tuple(
-            (who, subscription.write_assignment(_by_topic(what)) if "-" in what else what.encode())
-            for who, what in options.items()
-        )
+        assignments = tuple((who, _assignment(what)) for who, what in options.items())
         request = Sync(group, generation, member, instance, None, protocol, assignments)
         return self.change(lambda s, r, a: s.sync(request, a, r), group, member)
 

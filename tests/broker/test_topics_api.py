@@ -15,6 +15,7 @@ from ottla.wire.messages import (
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeleteTopicsRequest,
+    IncrementalAlterConfigsRequest,
     InitProducerIdRequest,
     MetadataRequest,
 )
@@ -75,6 +76,26 @@ def test_a_new_topic_can_be_used_at_once(client: WireClient) -> None:
 def test_the_brokers_defaults_are_taken_for_minus_one(client: WireClient) -> None:
     [answer] = create(client, Topic(name="by-default", num_partitions=-1, replication_factor=-1))
     assert (answer.error_code, answer.num_partitions, answer.replication_factor) == (0, 1, 1)
+
+
+def told_retention(client: WireClient, name: str) -> str | None:
+    request = CreateTopicsRequest(
+        topics=[Topic(name=name, num_partitions=1, replication_factor=1)], timeout_ms=10_000
+    )
+    (answer,) = client.call(request, 5).topics
+    return {c.name: c.value for c in answer.configs or ()}["retention.ms"]
+
+
+def test_a_new_topic_is_told_the_brokers_settings_of_now(client: WireClient) -> None:
+    before = told_retention(client, "told-before")
+    made = IncrementalAlterConfigsRequest.Resource
+    for value, operation in (("4711", 0), (None, 1)):
+        change = made.Config(name="log.retention.ms", config_operation=operation, value=value)
+        request = IncrementalAlterConfigsRequest(
+            resources=[made(resource_type=4, resource_name="", configs=[change])]
+        )
+        assert client.call(request, 1).responses[0].error_code == 0
+        assert told_retention(client, f"told-{value}") == (value or before)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import operator
+
+from ottla.broker.config import Layers
 from ottla.broker.config_entries import topic_entries
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
@@ -81,7 +84,27 @@ def _created(answer: TopicAnswer, context: RequestContext) -> CreateTopicsRespon
 def _configs(
     answer: TopicAnswer, context: RequestContext
 ) -> list[CreateTopicsResponse.Topic.Config]:
-    """Every setting of a new topic, its own and those that it has from the broker (KIP-525)."""
+    """Every setting of a new topic, its own and those that it has from the broker (KIP-525).
+
+    They are most of what a creation costs, and mostly the same: those of a topic without any of its
+    own are made once for each change of the broker's settings.
+    """
+    global _told
+    broker = context.broker
+    layers = broker.config.layers(broker.image)
+    if answer.configs:
+        return _all_configs(answer, context)
+    if _told is None or not all(map(operator.is_, _told[0], layers)):
+        _told = layers, _all_configs(answer, context)
+    return _told[1]
+
+
+_told: tuple[Layers, list[CreateTopicsResponse.Topic.Config]] | None = None
+
+
+def _all_configs(
+    answer: TopicAnswer, context: RequestContext
+) -> list[CreateTopicsResponse.Topic.Config]:
     return [
         CreateTopicsResponse.Topic.Config(
             name=entry.name,

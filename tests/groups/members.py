@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ottla.groups.classic_messages import Join, Joined, Leaving, NewMemberId, Sync, Synced
+from ottla.groups.consumer import ConsumerGroup
 from ottla.groups.consumer_heartbeat import Beat, Beaten
 from ottla.groups.offset_requests import Commit, OffsetToCommit
 from ottla.groups.subscription import (
@@ -223,8 +224,17 @@ class Member:
         return offset if code is ErrorCode.NONE else None
 
     def haunt(self) -> None:
-        """A commit from before arrives."""
+        """A commit from before arrives.
+
+        Not so under an epoch that still holds, which a KIP-848 group has while a member has more
+        to give up: as in Apache Kafka, whoever commits under it is believed.
+        """
         zombie = self.zombies.pop()
+        group = self.bench.shard().groups.get(GROUP)
+        if isinstance(group, ConsumerGroup):
+            member = group.members.get(zombie.member_id)
+            if member is not None and member.epoch == zombie.epoch:
+                return
         for partition, offset in zombie.positions.items():
             self._commit(zombie.member_id, zombie.epoch, partition, offset)
 

@@ -21,6 +21,7 @@ from benchmarks import (
     many_groups,
     partition_curves,
     produce_cpu,
+    recompression_cpu,
     report,
     restart_time,
     scale,
@@ -33,6 +34,7 @@ ONE_ROUND = ["--rounds", "1"]
 QUESTIONS: tuple[tuple[ModuleType, list[str]], ...] = (
     (start_time, ONE_ROUND),
     (produce_cpu, [*ONE_ROUND, "--only", "60 × 1,000 B, acks=1"]),
+    (recompression_cpu, ONE_ROUND),
     (fetch_cpu, ONE_ROUND),
     (latency, ONE_ROUND),
     (groups_cpu, ONE_ROUND),
@@ -48,7 +50,7 @@ QUESTIONS: tuple[tuple[ModuleType, list[str]], ...] = (
     (connections, ["--seconds", "2"]),
 )
 """Each question, and what makes it a quick one."""
-TOO_LONG_FOR_QUICK = (groups_cpu, restart_time, client_rates, compaction)
+TOO_LONG_FOR_QUICK = (groups_cpu, restart_time, client_rates, compaction, recompression_cpu)
 
 
 def ask(question: ModuleType, arguments: list[str]) -> None:

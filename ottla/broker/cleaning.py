@@ -48,6 +48,7 @@ class LogCleaner:
             checkpoint = CheckpointTask(self.storage.disk)
             await in_slices(self.storage.checkpoint_steps(checkpoint))
             await self.in_thread(checkpoint.run)
+            self.storage.end_checkpoint(checkpoint)
 
     async def _choose(self, tried: set[str]) -> Cleanable | None:
         best = None

@@ -73,6 +73,11 @@ class Coordinators:
         """`TransactionCoordinator.add_batches`."""
         return self.transactions.add_batches(transactional_id, producer, partitions)
 
+    def let_go_of(self, offline: Collection[tuple[str, int]]) -> None:
+        """The log directories of these partitions have failed: nobody coordinates from them."""
+        for made in self._made():
+            made.let_go_of(offline)
+
     def close(self) -> None:
         """Stop every timer and every load."""
         for made in self._made():

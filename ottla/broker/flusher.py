@@ -22,6 +22,9 @@ from ottla.log.flush import LOGS_ONE_BY_ONE_MAX, FlushTask, run_all
 from ottla.replication.partition import Partition
 from ottla.wire.errors import StorageFailed
 
+AGAIN_SECONDS = 0.1
+"""What a full disk or a lack of descriptors has put off is tried again after so long."""
+
 
 class Flusher:
     """Flushes the partitions that have acknowledgements waiting, one group at a time."""
@@ -51,8 +54,8 @@ class Flusher:
         for partition in group:
             try:
                 task = partition.log.begin_flush(together)
-            except StorageFailed:               # its topic was deleted, or its directory failed
-                partition.give_up()
+            except StorageFailed:
+                self._refused(partition)
                 continue
             if task is None:
                 self._done(partition, partition.log.recovery_point)
@@ -90,12 +93,19 @@ class Flusher:
             try:
                 partition.log.end_flush(task)
             except StorageFailed:
-                partition.give_up()
+                self._refused(partition)
                 continue
             self._done(partition, partition.log.recovery_point)
         if self.waiting and not self.scheduled:
             self.scheduled = True
             self.loop.call_soon(self._start)
+
+    def _refused(self, partition: Partition) -> None:
+        """Its topic was deleted, or its directory failed; or the flush is only put off."""
+        if partition.log.offline is not None:
+            partition.give_up()
+        else:
+            self.loop.call_later(AGAIN_SECONDS, self.want, partition)
 
     def _done(self, partition: Partition, offset: int) -> None:
         if partition.flushed(offset):

@@ -22,6 +22,7 @@ from ottla.log.checkpoints import Partition as PartitionKey
 from ottla.log.config import FOREVER_MS
 from ottla.log.disk import Disk
 from ottla.log.storage import CheckpointTask, Storage
+from ottla.replication.metadata import MetadataImage
 from ottla.replication.replicas import Replicas
 from ottla.wire.errors import StorageFailed
 
@@ -30,6 +31,7 @@ log = logging.getLogger("ottla.housekeeping")
 SEALED_SECONDS = 1.0
 DELETIONS_SECONDS = 5.0
 EXPIRY_SECONDS = 600.0
+REOPENING_SECONDS = 2.0
 
 
 def high_watermarks(replicas: Replicas) -> Iterable[tuple[PartitionKey, int]]:
@@ -63,6 +65,7 @@ class Housekeeping:
             loop.create_task(self._every(SEALED_SECONDS, self._flush_sealed)),
             loop.create_task(self._every(DELETIONS_SECONDS, self._delete)),
             loop.create_task(self._every(EXPIRY_SECONDS, self._expire_producers)),
+            loop.create_task(self._every(REOPENING_SECONDS, self._reopen)),
         ]
         if broker.config.ottla_log_scrub_bytes_per_second:
             self.tasks.append(loop.create_task(self._scrub()))
@@ -148,6 +151,7 @@ class Housekeeping:
         task = CheckpointTask(self.storage.disk)
         await in_slices(self.storage.checkpoint_steps(task, high_watermarks(self.broker.replicas)))
         await self.loop.run_in_executor(self.thread, task.run)
+        self.storage.end_checkpoint(task)
 
     async def _retain(self) -> None:
         await apply_retention(self.broker.replicas, self.storage)
@@ -161,6 +165,14 @@ class Housekeeping:
         for path in self.storage.due_deletions():
             await self.loop.run_in_executor(
                 self.thread, recovery.remove_directory, self.storage.disk, path
+            )
+
+    async def _reopen(self) -> None:
+        """Open what a full disk, or a lack of descriptors, kept from being opened at the start."""
+        replicas, image = self.broker.replicas, self.broker.image
+        if replicas.put_off and replicas.open_again(image):
+            self.broker.coordinators.follow(
+                MetadataImage.empty(), image, image.topics.keys()
             )
 
     async def _expire_producers(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, Generic, TypeVar
 
 from ottla.broker.commits import when_committed
@@ -66,12 +66,19 @@ class LogCoordinator(Generic[S]):
             index: state.leader_epoch
             for index, state in enumerate(topic.partitions if topic else ())
             if state.leader == self.broker.node_id
+            and (self.topic, index) not in self.broker.replicas.offline
         }
         for index in [index for index in self._loads if index not in led]:
             self._loads.pop(index).cancel()
             self.runtime.unload(index)
         for index in sorted(led.keys() - self._loads.keys()):
             self._loads[index] = self.loop.create_task(self._load(index, led[index]))
+
+    def let_go_of(self, offline: Collection[tuple[str, int]]) -> None:
+        """The log directories of these partitions have failed: who asks is sent to look anew."""
+        for index in [index for index in self._loads if (self.topic, index) in offline]:
+            self._loads.pop(index).cancel()
+            self.runtime.unload(index)
 
     def close(self) -> None:
         """Stop every timer and every load."""

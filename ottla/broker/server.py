@@ -31,6 +31,7 @@ from ottla.log.storage import Storage
 from ottla.replication.controller_features import finalise_features
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.replicas import Replicas
+from ottla.replication.standalone import TOPIC as METADATA
 from ottla.replication.standalone import StandaloneStore
 from ottla.wire.errors import StorageFailed
 
@@ -50,6 +51,7 @@ class Server:
         self.disk = disk or Disk()
         self.clock = clock or Clock()
         self.listeners: list[Listener] = []
+        self.failure: asyncio.Future[str] | None = None
         self.housekeeping: Housekeeping | None = None
 
     async def start(self) -> None:
@@ -58,6 +60,7 @@ class Server:
         if not isinstance(loop, BrokerLoop):
             raise TypeError(f"a Server runs on a BrokerLoop, not on a {type(loop).__name__}")
         config = self.config
+        self.failure = loop.create_future()
         self.storage = Storage.open(
             self.disk,
             self.clock,
@@ -85,6 +88,7 @@ class Server:
         self.broker.follow(MetadataImage.empty(), image, image.topics)
         for _ in self.replicas.follow(MetadataImage.empty(), image, image.topics):
             pass                        # nobody else is served yet
+        self.storage.started = True
         self.coordinators.follow(MetadataImage.empty(), image, image.topics.keys())
         # Settings first: partitions and coordinators go by them.
         self.metadata_log.subscribe(config.follow)
@@ -136,11 +140,17 @@ class Server:
         )
 
     def _directory_failed(self, path: str, reason: str) -> None:
-        """Nobody waits any longer for what a failed directory will not do."""
+        """The other directories serve on, unless none is left or the metadata are lost with it."""
         log.error("log directory %s is offline until a restart: %s", path, reason)
-        for partition in self.replicas:
-            if partition.log.offline is not None:
-                partition.give_up()
+        self.replicas.note_failures()
+        self.coordinators.let_go_of(self.replicas.offline)
+        failure = self.failure
+        if failure is None or failure.done():
+            return
+        if all(directory.offline is not None for directory in self.storage.directories):
+            failure.set_result(f"the last log directory has failed: {path}: {reason}")
+        elif self.storage.homes[METADATA, 0].path == path:
+            failure.set_result(f"the metadata's log directory has failed: {path}: {reason}")
 
     def _check_unknown_partitions(self) -> None:
         """Refuse to begin a new cluster beside records of an old one."""
@@ -210,9 +220,13 @@ async def _serve(config: BrokerConfig) -> None:
     gc.freeze()
     gc.enable()
     print(f"ottla ready: node {config.node_id} on {addresses}, data in {directories}", flush=True)
-    await stopped.wait()
+    assert server.failure is not None
+    waiting = asyncio.create_task(stopped.wait())
+    await asyncio.wait((waiting, server.failure), return_when=asyncio.FIRST_COMPLETED)
     log.info("stopping")
     await server.stop()
+    if not stopped.is_set():
+        raise StorageFailed(server.failure.result())
 
 
 def run(properties: str | None, overrides: list[str]) -> int:

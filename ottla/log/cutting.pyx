@@ -56,6 +56,7 @@ cdef cut_segments(PartitionLog log, int64_t offset):
     log.active = log._segments[-1]
     log.active.truncate_to(offset)
     log.log_end_offset = log.active.end_offset
+    log.unwritten = [each for each in log.unwritten if each[1].last_offset < log.log_end_offset]
     # Durable at once: if old batches came back behind new ones, nobody could tell them apart.
     log.disk.sync_directory(log.directory)
     log.active.data_file().sync()
@@ -69,6 +70,7 @@ cdef cut_segments(PartitionLog log, int64_t offset):
 cdef lower_recovery_point(PartitionLog log, int64_t offset):
     """What is written from here on is new, even if a flush that began earlier ends later."""
     log.recovery_point = min(log.recovery_point, offset)
+    log.checkpoint_offset = min(log.checkpoint_offset, offset)
     log.first_dirty_offset = min(log.first_dirty_offset, offset)
     for task in log.flushes:
         task.offset = min(task.offset, offset)
@@ -93,11 +95,12 @@ def start_anew(PartitionLog log, int64_t offset):
             remove_files(log, log._segments.pop())
         log.active = None
         log.unsynced.clear()
+        log.unwritten.clear()
         log.log_start_offset = log.log_end_offset = offset
         log._epochs.clear()
         log.latest_epoch = log._epochs.latest
         lower_recovery_point(log, offset)
-        log.recovery_point = offset
+        log.recovery_point = log.checkpoint_offset = offset
         for known in list(log.snapshots):
             del log.snapshots[known]
             log.disk.unlink(f"{log.directory}/{file_name(known, '.snapshot')}")

@@ -1,5 +1,7 @@
 """The only file IO of the log: files at a position, and the directories that they are in."""
 
+def is_passing(error: BaseException | None) -> bool: ...
+
 class File:
     """One open file, read and written at positions."""
 

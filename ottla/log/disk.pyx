@@ -93,6 +93,17 @@ cdef int sync_descriptor(int fd) noexcept nogil:
     return errno if ottla_sync(fd) else 0
 
 
+PASSING = frozenset({
+    errors.ENOSPC, errors.EDQUOT, errors.EMFILE, errors.ENFILE, errors.ENOMEM, errors.EAGAIN,
+    errors.EINTR,
+})
+
+
+def is_passing(error):
+    """Whether what failed may work later: no room, no descriptor, no memory. The disk is well."""
+    return isinstance(error, OSError) and error.errno in PASSING
+
+
 cdef class File:
     """One open file, read and written at positions. The descriptor closes with the last reference.
 

@@ -4,9 +4,10 @@
 any thread, `PartitionLog.end_flush` moves the recovery point, on the loop again.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from ottla.log.disk import Disk, File
+from ottla.log.disk import Disk, File, is_passing
 
 SYNCS_ONE_BY_ONE_MAX = 20
 """With more, one call for the whole file system costs less."""
@@ -27,6 +28,7 @@ class FlushTask:
     epochs: bytes | None
     by_file_system: bool = False
     error: OSError | None = None
+    refused: OSError | None = None
 
     @property
     def syncs(self) -> int:
@@ -34,16 +36,30 @@ class FlushTask:
         return len(self.files) + len(self.directories) + (2 if self.epochs is not None else 0)
 
     def run(self) -> None:
-        """Sync everything; an OSError is kept in `error` for `end_flush`, and never retried."""
+        """Sync everything.
+
+        An OSError is kept in `error` for `end_flush`, and no sync is tried again. Where only the
+        epochs found no room it is kept in `refused`: another flush may find some.
+        """
         try:
             for file in self.files:
                 file.sync()
-            if self.epochs is not None:
-                self.disk.write_atomically(self.epochs_path, self.epochs)
+            self.write_epochs(self.disk.write_atomically)
             for directory in self.directories:
                 self.disk.sync_directory(directory)
         except OSError as error:
             self.error = error
+
+    def write_epochs(self, write: Callable[[str, bytes], None]) -> None:
+        """Write the leader epochs, if they have changed, by one of the disk's ways to do so."""
+        if self.epochs is None:
+            return
+        try:
+            write(self.epochs_path, self.epochs)
+        except OSError as error:
+            if not is_passing(error):
+                raise
+            self.refused = error
 
 
 def run_all(disk: Disk, directory: str, tasks: list[FlushTask]) -> None:
@@ -56,8 +72,7 @@ def run_all(disk: Disk, directory: str, tasks: list[FlushTask]) -> None:
     error = None
     try:
         for task in tasks:
-            if task.epochs is not None:
-                disk.write_and_rename(task.epochs_path, task.epochs)
+            task.write_epochs(disk.write_and_rename)
         disk.sync_file_system(directory)
     except OSError as failure:
         error = failure

@@ -1,5 +1,6 @@
 """The first step of a flush, on the loop: what one log has that is not on the medium yet."""
 
+from ottla.log import failing
 from ottla.log.flush import FlushTask
 from ottla.log.partition_log cimport PartitionLog
 from ottla.log.recovery import REREAD_MAX
@@ -22,15 +23,18 @@ def begin(PartitionLog log, bint by_file_system):
             and not log.unsynced_directories and not epochs_due):
         return None
     try:
+        failing.write_aborted(log)
         files = [] if by_file_system else files_to_sync(log)
     except OSError as error:
-        log.fail(f"its files could not be opened for a flush: {error}")
-        raise StorageFailed(log.offline) from error
+        failing.refuse(log, "its files could not be opened for a flush", error)
     task = FlushTask(
         log.disk, log.log_end_offset, files, sorted(log.unsynced_directories),
         f"{log.directory}/leader-epoch-checkpoint",
         log._epochs.encode() if epochs_due else None,
         by_file_system)
+    if not by_file_system:
+        for segment in touched(log) + log.unsynced:
+            segment.transactions_changed = False
     log.unsynced.clear()
     log.unsynced_files.clear()
     log.unsynced_directories.clear()
@@ -45,12 +49,18 @@ cdef bint must_keep_epochs(PartitionLog log) except -1:
     return log.has_epochs_file or len(log._segments) > 1 or log.active.size > REREAD_MAX
 
 
+cdef list touched(PartitionLog log):
+    """The segments with batches behind the recovery point that are not sealed."""
+    return [
+        segment for segment in log._segments[max(log.segment_number(log.recovery_point), 0):]
+        if segment.size and segment not in log.unsynced]
+
+
 cdef list files_to_sync(PartitionLog log):
     cdef Segment segment
     files = [log.disk.open(path) for path in log.unsynced_files]
-    for segment in log._segments[max(log.segment_number(log.recovery_point), 0):]:
-        if segment.size and segment not in log.unsynced:
-            files += segment.files_to_sync()
+    for segment in touched(log):
+        files += segment.files_to_sync()
     for segment in log.unsynced:
         files += segment.files_to_sync(sealed=True)
     return files

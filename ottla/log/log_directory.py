@@ -20,7 +20,8 @@ class LogDirectory:
     """A directory that this process holds the lock of.
 
     `clean` says whether the last stop was clean, and `closed` what it knew of each log. Both are
-    gone from the disk once the directory is open, so that a crash from now on is known as one.
+    gone from the disk once the directory is open, so that a crash from now on is known as one. One
+    that could not be opened is `offline`, and what is in it is not known.
     """
 
     __slots__ = (
@@ -43,6 +44,7 @@ class LogDirectory:
     def __init__(self, disk: Disk, path: str) -> None:
         self.disk, self.path = disk, path.rstrip("/") or "/"
         self.offline: str | None = None
+        self.lock: File | None = None
         disk.makedirs(self.path)
         self.lock = self.take_lock()
         self.cluster_id, self.directory_id = "", ""
@@ -54,6 +56,27 @@ class LogDirectory:
         self.names = disk.subdirectories(self.path)
         self.partitions = self.find_partitions()
         self.closed = self.known_closed()
+
+    @classmethod
+    def unusable(cls, disk: Disk, path: str, error: OSError) -> "LogDirectory":
+        """Stands for a directory that cannot be opened."""
+        self = cls.__new__(cls)
+        self.disk, self.path = disk, path.rstrip("/") or "/"
+        self.offline = f"log directory {self.path} could not be opened: {error}"
+        self.lock, self.clean, self.cluster_id, self.directory_id = None, False, "", ""
+        self.recovery_points, self.log_starts, self.cleaned = {}, {}, {}
+        self.high_watermarks, self.partitions, self.closed, self.names = {}, set(), {}, []
+        return self
+
+    @property
+    def known(self) -> bool:
+        """Whether its partitions are known, even if it has failed since."""
+        return self.lock is not None
+
+    def close(self) -> None:
+        """Let another process have it."""
+        if self.lock is not None:
+            self.lock.close()
 
     def file(self, name: str) -> str:
         """The path of a file in this directory."""

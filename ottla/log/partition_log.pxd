@@ -27,7 +27,8 @@ cdef class PartitionLog:
     cdef readonly bytes topic_id                # None where it is not known
     cdef readonly int64_t log_start_offset
     cdef readonly int64_t log_end_offset
-    cdef readonly int64_t recovery_point        # everything below is on the medium
+    cdef readonly int64_t recovery_point        # all batches below are on the medium
+    cdef readonly int64_t checkpoint_offset     # and their leader epochs: where recovery may begin
     cdef public int64_t first_dirty_offset      # below, a cleaner has seen every key
     cdef readonly int32_t latest_epoch          # -1 without
     cdef readonly bint duplicate                # whether the last append was a repetition
@@ -52,6 +53,7 @@ cdef class PartitionLog:
     cdef bint has_epochs_file                   # there is a leader-epoch-checkpoint
     cdef list unsynced_files                    # paths of others that the next flush takes along
     cdef set unsynced_directories
+    cdef public list unwritten                  # (segment, aborted transaction): no room yet
     cdef list flushes                           # that are under way
     cdef dict snapshots                         # offsets of those on disk, ascending
 

@@ -34,6 +34,7 @@ class PartitionLog:
     log_start_offset: int
     log_end_offset: int
     recovery_point: int
+    checkpoint_offset: int
     first_dirty_offset: int
     latest_epoch: int
     duplicate: bool

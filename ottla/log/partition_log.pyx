@@ -13,7 +13,7 @@ from zlib import crc32
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from ottla.log import cutting, flushing, recovery, resting, snapshots, time_search
+from ottla.log import cutting, failing, flushing, recovery, resting, snapshots, time_search
 from ottla.log.config import LogConfig
 from ottla.log.disk cimport File
 from ottla.log.open_files cimport OpenFiles
@@ -46,6 +46,7 @@ cdef class PartitionLog:
         self.open_files = open_files
         self.at_rest, self.latest_epoch = True, -1
         self.readable_end = OFFSET_MAX
+        self.unwritten = []
         self.flushed_ms = clock.now_ms()
         self.configure(config)
 
@@ -176,13 +177,13 @@ cdef class PartitionLog:
                 segment = self.active
             segment.append(batch, size)
         except OSError as error:
-            self.take_back(error)
+            failing.take_back(self, error)
         self.log_end_offset = last_offset + 1
         self.changed = True
         if fields.producer_id(batch) >= 0:
             aborted = self._producers.update(batch, size)
             if aborted is not None:
-                self.note_aborted(aborted)
+                failing.note_aborted(self, aborted)
         return 0
 
     cdef bint must_roll(self, const uint8_t *batch, Py_ssize_t size, int64_t last_offset) except -1:
@@ -205,33 +206,12 @@ cdef class PartitionLog:
             waited = self.clock.now_ms() - segment.created_ms
         return waited > self.segment_ms and waited > self.segment_ms - self.jitter()
 
-    def take_back(self, error):
-        """Undo a write that failed, and raise StorageFailed."""
-        try:
-            if self.active is not None:
-                self.active.undo()
-        except OSError as second:
-            self.fail(f"after a failed write ({error}) the file could not be cut: {second}")
-        raise StorageFailed(f"{self.directory}: {error}") from error
-
     def fail(self, reason):
         """Take the log offline for good: reads go on, nothing is written until a restart."""
         if self.offline is None:
             self.offline = f"{self.directory} is offline: {reason}"
             if self.on_failure is not None:
                 self.on_failure(reason)
-
-    def note_aborted(self, aborted):
-        """Write an aborted transaction to the index of the segment that has its marker."""
-        self.active.nothing_aborted = False
-        try:
-            TransactionIndex(self.disk, self.active.path(".txnindex")).append(
-                AbortedTransaction(*aborted))
-            self.active.transactions_changed = True
-        except OSError as error:
-            # The marker is in the log: without the index, aborted records would look committed.
-            self.fail(f"the transaction index could not be written: {error}")
-            raise StorageFailed(self.offline) from error
 
     def append_bytes(self, batch, leader_epoch):
         """Append one validated batch and return its base offset; the argument is not changed."""
@@ -270,7 +250,7 @@ cdef class PartitionLog:
         try:
             self.start_segment()
         except OSError as error:
-            raise StorageFailed(f"{self.directory}: {error}") from error
+            failing.refuse(self, "a segment could not be begun", error)
 
     def start_segment(self):
         """Begin a segment at the log's end; the one before it is sealed. Raises OSError."""
@@ -278,6 +258,7 @@ cdef class PartitionLog:
         if self.active is None:
             self.make_directory()
         elif self.active.size:
+            failing.write_aborted(self)
             self.active.seal()
             self.trim()
             self.write_snapshot()
@@ -459,7 +440,7 @@ cdef class PartitionLog:
         """The aborted transactions which have records in this range of offsets."""
         self.awake()
         first = max(self.segment_number(from_offset), 0)
-        return aborted_in(self._segments[first:], from_offset, to_offset)
+        return aborted_in(self._segments[first:], from_offset, to_offset, self.unwritten)
 
     def remove_expired_producers(self):
         """Forget producers that wrote nothing for producer.id.expiration.ms."""
@@ -550,6 +531,11 @@ cdef class PartitionLog:
         if self.offline is not None:
             raise StorageFailed(self.offline)
         self.recovery_point = max(self.recovery_point, task.offset)
+        if task.refused is None:
+            self.checkpoint_offset = self.recovery_point
+        else:
+            # The batches are safe. That their epochs had no room only makes a recovery longer.
+            self.epochs.changed = True
         self.flushed_ms = self.clock.now_ms()
 
     def flush_due(self, now_ms):

@@ -6,7 +6,7 @@ a partition and no file at all; the first use that needs more reads the files an
 
 from libc.stdint cimport int32_t, int64_t
 
-from ottla.log import recovery
+from ottla.log import failing, recovery
 from ottla.log.closed_logs import ClosedLog
 from ottla.log.partition_log cimport PartitionLog
 from ottla.log.segment cimport Segment
@@ -15,7 +15,8 @@ from ottla.wire.errors import StorageFailed
 def begin(PartitionLog log, closed):
     """Let a new log be what it was when it was closed."""
     log.log_start_offset = closed.log_start_offset
-    log.log_end_offset = log.recovery_point = closed.log_end_offset
+    log.log_end_offset = closed.log_end_offset
+    log.recovery_point = log.checkpoint_offset = closed.log_end_offset
     log.latest_epoch, log.resting_bytes = closed.latest_epoch, closed.size_bytes
     log.resting_segments, log.resting_first_ms = closed.segments, closed.first_ms
 
@@ -57,7 +58,7 @@ def load(PartitionLog log, recovery_point, log_start_offset, clean):
     log._producers, log.damage = loaded.producers, loaded.damage
     log.log_start_offset = loaded.log_start_offset
     log.log_end_offset = loaded.log_end_offset
-    log.recovery_point = loaded.recovery_point
+    log.recovery_point = log.checkpoint_offset = loaded.recovery_point
     log.snapshots = dict.fromkeys(sorted(loaded.snapshots))
     log.latest_epoch = log._epochs.latest
     log.active = log._segments[-1] if log._segments else None
@@ -77,6 +78,7 @@ def seal(PartitionLog log):
     if log.at_rest or not log._segments or not log.changed:
         return
     try:
+        failing.write_aborted(log)
         log.active.seal()
         log.trim()
         if log.active.size and log.active not in log.unsynced:
@@ -85,8 +87,7 @@ def seal(PartitionLog log):
                 len(log._producers) or log.size_bytes > recovery.REREAD_MAX):
             log.write_snapshot()
     except OSError as error:
-        log.fail(f"it could not be closed: {error}")
-        raise StorageFailed(log.offline) from error
+        failing.refuse(log, "it could not be closed", error)
     log.changed = False
 
 

@@ -133,13 +133,12 @@ cdef class Segment(Openable):
     def files_to_sync(self, sealed=False):
         """The Files that have to reach the medium before the recovery point may pass them."""
         files = [self.opened()]
-        if self.transactions_changed:
-            # Without it aborted records look committed, and a cleaner would make that last.
-            files.append(self.disk.open(self.path(".txnindex")))
-            self.transactions_changed = False
         if sealed:
             self.open_indexes()
             files += self.index.files_to_sync() + self.times.files_to_sync()
+        if self.transactions_changed:
+            # Without it aborted records look committed, and a cleaner would make that last.
+            files.append(self.disk.open(self.path(".txnindex")))
         return files
 
     def data_file(self):

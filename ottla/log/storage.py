@@ -14,7 +14,7 @@ from ottla.log.checkpoints import Partition
 from ottla.log.clock import Clock
 from ottla.log.closed_logs import ClosedLog
 from ottla.log.config import LogConfig
-from ottla.log.disk import Disk
+from ottla.log.disk import Disk, is_passing
 from ottla.log.flush import LOGS_ONE_BY_ONE_MAX, run_all
 from ottla.log.log_directory import CLEAN_MARKER, LogDirectory, StorageRefused
 from ottla.log.open_files import OpenFiles
@@ -30,12 +30,20 @@ class CheckpointTask:
     """Checkpoint files to be written, which any thread may do."""
 
     disk: Disk
-    files: list[tuple[str, bytes]] = field(default_factory=list)
+    files: list[tuple[LogDirectory, str, bytes]] = field(default_factory=list)
+    failures: list[tuple[LogDirectory, OSError]] = field(default_factory=list)
 
     def run(self) -> None:
-        """Write them. Raises OSError."""
-        for path, data in self.files:
-            self.disk.write_atomically(path, data)
+        """Write them; what fails in one directory is kept in `failures` for `end_checkpoint`."""
+        failed = None
+        for directory, name, data in self.files:
+            if directory is failed:
+                continue
+            try:
+                self.disk.write_atomically(directory.file(name), data)
+            except OSError as error:
+                self.failures.append((directory, error))
+                failed = directory
 
 
 class Storage:
@@ -60,6 +68,7 @@ class Storage:
         self.renamed = 0
         self.unsynced: set[str] = set()
         self.failures = {each.path: partial(self.fail, each) for each in directories}
+        self.started = False
         for directory in directories:
             for partition in directory.partitions:
                 if partition in self.homes:
@@ -85,6 +94,7 @@ class Storage:
     ) -> "Storage":
         """Lock and check every directory; those that have no ids yet get them.
 
+        One that cannot be read or written is offline until the next start, the others serve.
         `on_failure(directory, reason)` is told when a directory goes offline.
         Raises StorageRefused.
         """
@@ -92,19 +102,31 @@ class Storage:
             raise StorageRefused("log.dirs names no directory")
         opened: list[LogDirectory] = []
         for path in directories:
-            directory = LogDirectory(disk, path)
-            directory.identify(node_id, cluster_id)
-            cluster_id = directory.cluster_id
+            try:
+                directory = LogDirectory(disk, path)
+                directory.identify(node_id, cluster_id)
+                cluster_id = directory.cluster_id
+            except OSError as error:
+                directory = LogDirectory.unusable(disk, path, error)
             opened.append(directory)
         # Only when all of them are ours may anything in them change.
-        for directory in opened:
-            directory.remove_marker()
+        for at, directory in enumerate(opened):
+            try:
+                directory.remove_marker()
+            except OSError as error:
+                directory.close()
+                opened[at] = LogDirectory.unusable(disk, directory.path, error)
+        failed = [directory for directory in opened if directory.offline is not None]
+        if len(failed) == len(opened):
+            raise StorageRefused("; ".join(str(each.offline) for each in failed))
+        for directory in failed:
+            on_failure(directory.path, str(directory.offline))
         return cls(disk, clock, opened, open_segments_max, on_failure)
 
     @property
     def cluster_id(self) -> str:
         """The cluster that the directories belong to."""
-        return self.directories[0].cluster_id
+        return next(each.cluster_id for each in self.directories if each.cluster_id)
 
     @property
     def high_watermarks(self) -> dict[Partition, int]:
@@ -147,6 +169,7 @@ class Storage:
                     self.put_aside(key, home)
                     home = closed = None
         if home is None:
+            self.refuse_to_guess(key)
             home = self.choose_directory()
             self.homes[key] = home
         if home.offline is not None:
@@ -169,6 +192,30 @@ class Storage:
         log.first_dirty_offset = home.cleaned.get(key, 0)
         log.on_failure = self.failures[home.path]
         home.partitions.add(key)
+        return log
+
+    def refuse_to_guess(self, key: Partition) -> None:
+        """At the start, a partition that is nowhere may be in a directory that could not be opened.
+
+        One made anew instead would hide its records. Raises StorageFailed.
+        """
+        hidden = [each for each in self.directories if not each.known]
+        if hidden and not self.started:
+            raise StorageFailed(
+                f"{key[0]}-{key[1]} is in no other log directory, and {hidden[0].offline}"
+            )
+
+    def unavailable_log(
+        self, key: Partition, topic_id: bytes | None, config: LogConfig, reason: str
+    ) -> PartitionLog:
+        """Stands for a log that could not be opened: empty, and refusing with the reason."""
+        home = self.homes.get(key) or self.directories[0]
+        log = PartitionLog.rest(
+            self.disk, self.clock, home.file(f"{key[0]}-{key[1]}"), config,
+            open_files=self.open_files, topic_id=topic_id,
+            closed=ClosedLog(topic_id, 0, 0, -1, 0, 0, -1),
+        )
+        log.fail(reason)
         return log
 
     def choose_directory(self) -> LogDirectory:
@@ -217,6 +264,10 @@ class Storage:
         home = self.homes.get(key)
         log = self.logs.pop(key, None)
         if home is None:
+            return
+        if home.offline is not None:
+            # Its files stay. Where they come back, they belong to no topic, or to an older one.
+            self.forget(key)
             return
         name = f"{topic}-{partition}"
         target = home.file(self.unique_name(name, "delete"))
@@ -308,7 +359,7 @@ class Storage:
             cleaned = dict(directory.cleaned)
             for count, (key, log) in enumerate(list(self.logs.items())):
                 if self.homes.get(key) is directory and log.segment_count:
-                    recovery_points[key] = log.recovery_point
+                    recovery_points[key] = log.checkpoint_offset
                     starts[key] = log.log_start_offset
                     if log.first_dirty_offset or key in cleaned:
                         cleaned[key] = log.first_dirty_offset
@@ -328,7 +379,23 @@ class Storage:
                     lines.append(line)
                     if len(lines) % ENTRIES_PER_STEP == 0:
                         yield
-                task.files.append((directory.file(name), checkpoints.join_lines(lines)))
+                task.files.append((directory, name, checkpoints.join_lines(lines)))
+
+    def end_checkpoint(self, task: CheckpointTask) -> None:
+        """What a checkpoint met: a full disk is told and tried again, any other takes it offline.
+
+        Raises StorageFailed.
+        """
+        for directory, error in task.failures:
+            if not is_passing(error):
+                self.fail(directory, f"a checkpoint could not be written: {error}")
+            raise StorageFailed(f"no checkpoint of {directory.path}: {error}")
+
+    def checkpoint(self, high_watermarks: Iterable[tuple[Partition, int]] = ()) -> None:
+        """Write the checkpoint files. Blocks. Raises StorageFailed."""
+        task = self.begin_checkpoint(high_watermarks)
+        task.run()
+        self.end_checkpoint(task)
 
     def close(self, high_watermarks: Iterable[tuple[Partition, int]] = ()) -> None:
         """Flush and close every log, and note that this was a clean stop. Blocks."""
@@ -337,19 +404,29 @@ class Storage:
         for key, log in self.logs.items():
             try:
                 log.close()
-            except StorageFailed as error:
+            except (StorageFailed, OSError) as error:
                 self.fail(self.homes[key], str(error))
             if log.damage is not None and log.damage.permanent:
                 failed.add(self.homes[key].path)
-        self.begin_checkpoint(high_watermarks).run()
+        checkpoint = self.begin_checkpoint(high_watermarks)
+        checkpoint.run()
+        for directory, failure in checkpoint.failures:
+            self.fail(directory, f"its last checkpoint could not be written: {failure}")
         for directory in self.directories:
             if directory.offline is None and directory.path not in failed:
-                self.write_closed(directory)
-                self.disk.write_atomically(
-                    directory.file(CLEAN_MARKER), b'{"version":0,"brokerEpoch":-1}'
-                )
-            directory.lock.close()
+                self.mark_clean(directory)
+            directory.close()
         self.logs.clear()
+
+    def mark_clean(self, directory: LogDirectory) -> None:
+        """Let the next start be a fast one; without the mark it is a slow one."""
+        try:
+            self.write_closed(directory)
+            self.disk.write_atomically(
+                directory.file(CLEAN_MARKER), b'{"version":0,"brokerEpoch":-1}'
+            )
+        except OSError as error:
+            self.fail(directory, f"its clean stop could not be noted: {error}")
 
     def write_closed(self, directory: LogDirectory) -> None:
         """Note what the next start needs to leave the logs at rest. Logs that nobody asked for stay

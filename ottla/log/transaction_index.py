@@ -65,14 +65,21 @@ class TransactionIndex:
 
 
 def aborted_in(
-    segments: Sequence[Segment], from_offset: int, to_offset: int
+    segments: Sequence[Segment],
+    from_offset: int,
+    to_offset: int,
+    unwritten: Sequence[tuple[Segment, AbortedTransaction]] = (),
 ) -> list[AbortedTransaction]:
-    """The aborted transactions of these segments with records in a range of offsets."""
+    """The aborted transactions of these segments with records in a range of offsets.
+
+    `unwritten` are those whose entries are not in the files yet.
+    """
     found = []
     for segment in segments:
         if segment.nothing_aborted:
             continue
         entries = TransactionIndex(segment.disk, segment.path(".txnindex")).entries()
+        entries += [aborted for where, aborted in unwritten if where is segment]
         segment.nothing_aborted = not entries
         for entry in entries:
             if entry.last_offset >= from_offset and entry.first_offset < to_offset:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 
 from ottla.log.config import LogConfig
+from ottla.log.disk import is_passing
 from ottla.log.storage import Storage
 from ottla.replication.metadata import MetadataImage, TopicImage
 from ottla.replication.partition import Partition
@@ -13,6 +14,7 @@ from ottla.wire.errors import StorageFailed
 
 log = logging.getLogger("ottla.replicas")
 
+Key = tuple[str, int]
 MakeLogConfig = Callable[[MetadataImage, str], LogConfig]
 
 
@@ -34,6 +36,10 @@ class Replicas:
         self.by_id: dict[bytes, list[Partition | None]] = {}
         self.with_sealed: set[Partition] = set()
         """Those that have sealed a segment which is not on the medium yet."""
+        self.offline: frozenset[Key] = frozenset()
+        """Partitions whose log directory has failed: clients are told of no leader."""
+        self.put_off: set[Key] = set()
+        """Partitions that could not be opened for want of room or descriptors."""
 
     def partition(self, topic: str, index: int) -> Partition | None:
         """The partition, where a replica of it is here."""
@@ -77,14 +83,7 @@ class Replicas:
                 continue
             partition = partitions[index]
             if partition is None:
-                opened = self.storage.get_or_create(
-                    topic.name, index, topic.topic_id, self.log_config(image, topic.name)
-                )
-                partition = Partition(
-                    topic.name, index, topic.topic_id, opened, self.flush_before_ack,
-                    self.with_sealed,
-                )
-                partitions[index] = partition
+                partition = partitions[index] = self._open(topic, index, image)
             leader_changed = (partition.leader_id, partition.leader_epoch) != (
                 state.leader, state.leader_epoch,
             )
@@ -92,7 +91,51 @@ class Replicas:
                 partition.lead(state.leader, state.leader_epoch, state.leader == self.node_id)
             yield
 
+    def _open(self, topic: TopicImage, index: int, image: MetadataImage) -> Partition:
+        """A partition with its log, or with one that refuses everything where it has failed."""
+        config, key = self.log_config(image, topic.name), (topic.name, index)
+        self.put_off.discard(key)
+        try:
+            opened = self.storage.get_or_create(topic.name, index, topic.topic_id, config)
+        except StorageFailed as error:
+            log.error("%s", error)
+            opened = self.storage.unavailable_log(key, topic.topic_id, config, str(error))
+            if is_passing(error.__cause__):
+                self.put_off.add(key)
+            self.offline |= {key}
+        return Partition(
+            topic.name, index, topic.topic_id, opened, self.flush_before_ack, self.with_sealed
+        )
+
+    def open_again(self, image: MetadataImage) -> int:
+        """Try what was put off once more; how many partitions are there now."""
+        opened = 0
+        for name, index in sorted(self.put_off):
+            self.put_off.discard((name, index))
+            topic, before = image.topics.get(name), self.partition(name, index)
+            if topic is None or before is None or before.topic_id != topic.topic_id:
+                continue
+            self.offline -= {(name, index)}
+            partition = self.by_name[name][index] = self._open(topic, index, image)
+            state = topic.partitions[index]
+            partition.lead(state.leader, state.leader_epoch, state.leader == self.node_id)
+            before.close()
+            opened += (name, index) not in self.put_off
+        return opened
+
+    def note_failures(self) -> None:
+        """Some log directory has failed: nobody waits any longer for what it will not do."""
+        failed = set(self.offline)
+        for partition in self:
+            if partition.log.offline is not None:
+                partition.give_up()
+                if partition.log.damage is None:
+                    failed.add((partition.topic, partition.index))
+        self.offline = frozenset(failed)
+
     def _drop(self, name: str) -> Iterator[None]:
+        self.offline = frozenset(key for key in self.offline if key[0] != name)
+        self.put_off = {key for key in self.put_off if key[0] != name}
         partitions = self.by_name.pop(name, [])
         for partition in partitions:
             if partition is not None:

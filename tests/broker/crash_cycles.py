@@ -47,6 +47,7 @@ class BrokerProcess:
 
     def __init__(self, data: Path, **overrides: object) -> None:
         self.data, self.overrides = data, overrides
+        self.said: list[str] = []
         self.process: subprocess.Popen[str] | None = None
 
     def start(self) -> tuple[str, int]:
@@ -69,13 +70,21 @@ class BrokerProcess:
         if not ready:
             raise AssertionError(f"the broker does not start: {self.process.communicate()[1]}")
         # Whatever it logs from here on is read, so that it never waits for us.
-        threading.Thread(target=self._drain, args=(self.process,), daemon=True).start()
+        self.drain = threading.Thread(target=self._drain, args=(self.process,), daemon=True)
+        self.drain.start()
         return "127.0.0.1", int(ready.partition("127.0.0.1:")[2].partition(",")[0])
 
     def _drain(self, process: subprocess.Popen[str]) -> None:
         assert process.stderr is not None
-        for _ in process.stderr:
-            pass
+        self.said.extend(process.stderr)
+
+    def ended(self) -> int:
+        """Its exit status once it ends by itself."""
+        assert self.process is not None
+        status = self.process.wait(TIMEOUT_SECONDS)
+        self.drain.join(TIMEOUT_SECONDS)
+        self.process = None
+        return status
 
     def kill(self) -> None:
         """kill -9."""

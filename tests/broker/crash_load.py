@@ -24,9 +24,9 @@ from tests.broker.running import TIMEOUT_SECONDS, WireClient
 from tests.broker.transactions import add, add_offsets, commit_offset, end, find, init, write
 
 TOPIC, MONEY = "survivors", "money"
-PARTITIONS = 3
+PARTITIONS = 4
 IDEMPOTENT, PLAIN = (0, 1), 2
-"""The first partitions have an idempotent producer with acks=all each, the last has acks=1."""
+"""Two partitions have an idempotent producer with acks=all each, one has acks=1, one is spare."""
 IN_FLIGHT = 5
 RECORDS_MAX = 4
 PAUSE_SECONDS = 0.01

@@ -37,7 +37,7 @@ def test_damage_below_the_recovery_point_takes_no_more_records(data: Path) -> No
         for value in (b"first" * 50, b"second" * 50, b"third" * 50):
             assert produce(client, "t", batch(value)).error_code == 0
         server = broker.server
-        broker.call(lambda: server.storage.begin_checkpoint().run())
+        broker.call(server.storage.checkpoint)
     segment = data / "t-0" / "00000000000000000000.log"
     segment.write_bytes(segment.read_bytes()[: segment.stat().st_size // 2])
     with RunningBroker(data) as broker, WireClient(broker.address) as client:

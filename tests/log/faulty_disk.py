@@ -87,7 +87,7 @@ class FaultyDisk(Disk):
     """Give it to a log in place of a Disk; `cut_power` makes of it what a restart would find.
 
     `stop_at` is the number of the operation at which the power goes; a write may get half-way.
-    `errors` maps a kind of operation to the errno that it fails with.
+    `errors` maps a kind of operation to the errno that it fails with, below the path `failing`.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -99,6 +99,7 @@ class FaultyDisk(Disk):
         self.stop_at: int | None = None
         self.stopped = False
         self.errors: dict[str, int] = {}
+        self.failing = "/"
         self.free = 1 << 40
         self.ids = 0
 
@@ -108,7 +109,7 @@ class FaultyDisk(Disk):
         """Count an operation; raises what is due. Returns how many of `size` bytes get through."""
         if self.stopped:
             raise PowerCut
-        if kind in self.errors:
+        if kind in self.errors and path.startswith(self.failing):
             raise OSError(self.errors[kind], f"injected {kind} error", path)
         if kind == "write":
             if size > self.free:
@@ -182,6 +183,8 @@ class FaultyDisk(Disk):
 
     def open(self, path: str, create: bool = False) -> FaultyFile:
         inode = self.names.get(path)
+        if "open" in self.errors:
+            raise OSError(self.errors["open"], "injected open error", path)
         if inode is None:
             if not create or path.rpartition("/")[0] not in self.names:
                 raise FileNotFoundError(errno.ENOENT, "no such file", path)

@@ -55,7 +55,10 @@ def _find(key_type: int, key: str, context: RequestContext) -> tuple[int, Endpoi
     topic = broker.image.topics.get(TOPIC_OF_TYPE.get(key_type, ""))
     if topic is None:
         raise CoordinatorNotAvailable(f"nobody coordinates {key!r} yet; ask again")
-    leader = topic.partitions[partition_for(key, len(topic.partitions))].leader
+    index = partition_for(key, len(topic.partitions))
+    if (topic.name, index) in broker.replicas.offline:
+        raise CoordinatorNotAvailable(f"{topic.name}-{index} is in a log directory that has failed")
+    leader = topic.partitions[index].leader
     node = broker.image.brokers.get(leader)
     endpoint = None if node is None else node.endpoint(context.listener)
     if endpoint is None:

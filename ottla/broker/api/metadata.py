@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 
-from ottla.broker.context import RequestContext
+from ottla.broker.context import BrokerContext, RequestContext
 from ottla.broker.dispatch import handles
 from ottla.broker.slices import Slices
 from ottla.broker.topic_creation import create_missing, is_internal
@@ -141,12 +141,14 @@ class _View:
         self.image = context.broker.image
         self.brokers = list(_reachable(self.image, context.listener))
         self.reachable = frozenset(node_id for node_id, _, _ in self.brokers)
+        self.broker = context.broker
         self.version = context.version
         self.operations = (
             TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
         )
         self.circumstances = (
             self.reachable, frozenset(self.image.brokers), self.version >= 6, self.operations,
+            self.broker.replicas.offline,
         )
         if len(_told) > 2 * len(self.image.topics) + TOPICS_REMEMBERED_MIN:
             _told.clear()
@@ -161,22 +163,27 @@ class _View:
         return answer
 
     def _build(self, topic: TopicImage) -> MetadataResponse.Topic:
-        reachable, partition_class = self.reachable, MetadataResponse.Topic.Partition
+        partition_class = MetadataResponse.Topic.Partition
+        alive = _alive(topic, self.reachable, self.broker)
         return MetadataResponse.Topic(
             name=topic.name,
             topic_id=topic.topic_id,
             is_internal=is_internal(topic.name),
             partitions=[
                 partition_class(
-                    error_code=_leader_error(state, self.image, reachable, self.version),
+                    error_code=_leader_error(
+                        state, self.image, served, self.reachable, self.version
+                    ),
                     partition_index=index,
-                    leader_id=state.leader if state.leader in reachable else -1,
+                    leader_id=state.leader if state.leader in served else -1,
                     leader_epoch=state.leader_epoch,
                     replica_nodes=list(state.replicas),
                     isr_nodes=list(state.isr),
-                    offline_replicas=[n for n in state.replicas if n not in reachable],
+                    offline_replicas=[n for n in state.replicas if n not in served],
                 )
-                for index, state in enumerate(topic.partitions)
+                for index, (state, served) in enumerate(
+                    zip(topic.partitions, alive, strict=True)
+                )
             ],
             topic_authorized_operations=self.operations,
         )
@@ -216,12 +223,29 @@ def _why_unknown(name: str) -> ErrorCode:
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+def _alive(
+    topic: TopicImage, reachable: frozenset[int], broker: BrokerContext
+) -> list[frozenset[int]]:
+    """The brokers that serve each partition: not this one where the log directory has failed."""
+    offline, others = broker.replicas.offline, reachable - {broker.node_id}
+    if not offline:
+        return [reachable] * len(topic.partitions)
+    return [
+        others if (topic.name, index) in offline else reachable
+        for index in range(len(topic.partitions))
+    ]
+
+
 def _leader_error(
-    state: PartitionState, image: MetadataImage, reachable: Container[int], version: int
+    state: PartitionState,
+    image: MetadataImage,
+    alive: Container[int],
+    reachable: Container[int],
+    version: int,
 ) -> int:
-    if state.leader in reachable:
+    if state.leader in alive:
         return 0
-    if state.leader in image.brokers and version >= 6:
+    if state.leader in image.brokers and state.leader not in reachable and version >= 6:
         return int(ErrorCode.LISTENER_NOT_FOUND)
     return int(ErrorCode.LEADER_NOT_AVAILABLE)
 
@@ -313,24 +337,25 @@ def _described(
     topic: TopicImage, indexes: range, context: RequestContext
 ) -> DescribeTopicPartitionsResponse.Topic:
     image = context.broker.image
-    reachable = {node_id for node_id, _, _ in _reachable(image, context.listener)}
+    reachable = frozenset(node_id for node_id, _, _ in _reachable(image, context.listener))
+    alive = _alive(topic, reachable, context.broker)
     return DescribeTopicPartitionsResponse.Topic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=is_internal(topic.name),
         partitions=[
             DescribeTopicPartitionsResponse.Topic.Partition(
-                error_code=_leader_error(state, image, reachable, 12),
+                error_code=_leader_error(state, image, served, reachable, 12),
                 partition_index=index,
-                leader_id=state.leader if state.leader in reachable else -1,
+                leader_id=state.leader if state.leader in served else -1,
                 leader_epoch=state.leader_epoch,
                 replica_nodes=list(state.replicas),
                 isr_nodes=list(state.isr),
                 eligible_leader_replicas=[],
                 last_known_elr=[],
-                offline_replicas=[n for n in state.replicas if n not in reachable],
+                offline_replicas=[n for n in state.replicas if n not in served],
             )
-            for index, state in ((n, topic.partitions[n]) for n in indexes)
+            for index, state, served in ((n, topic.partitions[n], alive[n]) for n in indexes)
         ],
         topic_authorized_operations=TOPIC_OPERATIONS,
     )

@@ -31,6 +31,7 @@ cdef class Connection(Pollable):
     cdef Reply out                      # replies that may be sent, in order
     cdef bint paused                    # frames wait in the inbox; nothing is read meanwhile
     cdef readonly bint writing          # the socket took no more; nothing is read until it does
+    cdef readonly bint warming          # what is to be sent next is being read from the disk
     cdef object promised                # deque of PendingReply, behind `out` in order
     cdef object promise_timer
     cdef bint scheduled                 # go_on is due in the next turn of the loop
@@ -67,5 +68,6 @@ cdef class Connection(Pollable):
     cdef int watch_promised(self) except -1
     cdef int flush(self) except -1
     cdef int wait_for_room(self) except -1
+    cdef int warm(self) except -1
     cdef int compact(self) except -1
     cdef int schedule(self) except -1

@@ -20,8 +20,9 @@ from libc.string cimport memmove
 from ottla.broker.api.fetch cimport Fetch, Fetching
 from ottla.broker.api.produce cimport Producing, Serving
 from ottla.broker.dispatch cimport RequestContext, serve
+from ottla.broker.cold_reads cimport WARM_SIZE
 from ottla.broker.poller cimport EPOLLIN, EPOLLOUT, Pollable, Poller
-from ottla.broker.reply cimport FileRange, Reply
+from ottla.broker.reply cimport COLD, FileRange, Reply
 from ottla.broker.transport cimport Transport
 from ottla.broker.waiting cimport LateReply, PendingReply, Wait
 from ottla.wire.byteorder cimport load_int16, load_int32, store_int32
@@ -511,24 +512,13 @@ cdef class Connection:
     cdef int flush(self) except -1:
         """Send what the socket takes; wait for room where it does not take all."""
         cdef Reply out = self.out
-        cdef FileRange piece
-        cdef Py_ssize_t sent, upto, budget = SEND_SIZE_PER_TURN
+        cdef Py_ssize_t sent, budget = SEND_SIZE_PER_TURN
+        if self.warming:
+            return 0
         while not self.closed and (out.sent < out.size or out.ranges):
-            piece = <FileRange>out.ranges[0] if out.ranges else None
-            if piece is not None and piece.after == out.sent:
-                self.transport.cork(piece.after < out.size)
-                sent = self.transport.send_file(
-                    piece.file.fd, piece.position, min(piece.left, budget))
-                if sent > 0:
-                    piece.position += sent
-                    piece.left -= sent
-                    if piece.left == 0:
-                        del out.ranges[0]
-            else:
-                upto = out.size if piece is None else piece.after
-                sent = self.transport.send(out.data + out.sent, upto - out.sent, piece is not None)
-                if sent > 0:
-                    out.sent += sent
+            sent = out.send_some(self.transport, budget)
+            if sent == COLD:
+                return self.warm()
             budget -= max(sent, 0)
             if sent < 0 or budget <= 0:
                 return self.wait_for_room()
@@ -547,6 +537,27 @@ cdef class Connection:
             self.writing = True
             self.poller.watch(self.transport.fd, self, EPOLLOUT)
         return 0
+
+    cdef int warm(self) except -1:
+        """Have a thread read what is sent next; until then the connection rests."""
+        cdef FileRange piece = <FileRange>self.out.ranges[0]
+        self.warming = self.writing = True
+        self.poller.watch(self.transport.fd, self, 0)
+        self.broker.cold_reads.begin(
+            piece.file, piece.position, min(piece.left, WARM_SIZE), self.warmed)
+        return 0
+
+    def warmed(self, error):
+        """What was cold is in memory now, or `error` says why it never will be."""
+        self.warming = False
+        if self.closed:
+            return
+        if error is not None:
+            log.error("%r is closed, what it was promised cannot be read: %s", self, error)
+            self.close()
+            return
+        self.out.warmed()
+        self.poller.watch(self.transport.fd, self, EPOLLOUT)
 
     # -- ending ----------------------------------------------------------------------------------
 

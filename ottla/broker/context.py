@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from ottla.broker.authorizer import Authorizer
+    from ottla.broker.cold_reads import ColdReads
     from ottla.broker.config import BrokerConfig
     from ottla.broker.flusher import Flusher
     from ottla.broker.metadata_log import MetadataLog
@@ -35,6 +36,7 @@ class BrokerContext:
     flusher: Flusher
     metadata_log: MetadataLog
     workers: Workers
+    cold_reads: ColdReads
     coordinators: Any = None
     authorizer: Authorizer | None = None
     guard: Callable[[Any, RequestContext], Any] | None = None

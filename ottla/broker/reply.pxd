@@ -2,14 +2,20 @@
 
 from libc.stdint cimport int64_t
 
+from ottla.broker.transport cimport Transport
 from ottla.log.disk cimport File
 from ottla.wire.codec cimport Writer
+
+
+cdef enum:
+    COLD = -2                           # what comes next has to be read from the disk first
 
 
 cdef class FileRange:
     cdef File file
     cdef int64_t position
     cdef Py_ssize_t left                # bytes of the file still to send
+    cdef int64_t warm_upto              # below this position no disk is waited for
     cdef readonly Py_ssize_t after      # due once this many bytes of the reply are sent
 
 
@@ -20,5 +26,7 @@ cdef class Reply(Writer):
 
     cdef int add_file(self, File file, int64_t position, Py_ssize_t size) except -1
     cdef Py_ssize_t unsent(self) noexcept
+    cdef Py_ssize_t send_some(self, Transport transport, Py_ssize_t budget) except? -3
+    cdef int warmed(self) except -1
     cdef int clear(self) except -1
     cdef int cut(self, Py_ssize_t size, Py_ssize_t ranges) except -1

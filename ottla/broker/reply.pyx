@@ -4,6 +4,8 @@ space."""
 
 from libc.stdint cimport int64_t
 
+from ottla.broker.cold_reads cimport WARM_SIZE, is_resident
+from ottla.broker.transport cimport Transport
 from ottla.log.disk cimport File
 from ottla.wire.codec cimport Writer
 
@@ -33,12 +35,48 @@ cdef class Reply(Writer):
             return 0
         piece = FileRange.__new__(FileRange)
         piece.file, piece.position, piece.left, piece.after = file, position, size, self.size
+        piece.warm_upto = position
         self.ranges.append(piece)
         self.file_bytes += size
         return 0
 
     cdef Py_ssize_t unsent(self) noexcept:
         return self.size - self.sent
+
+    cdef Py_ssize_t send_some(self, Transport transport, Py_ssize_t budget) except? -3:
+        """Send what comes next, up to `budget` bytes of a file: how many bytes that were.
+
+        -1 where the socket takes no more, COLD where a disk would have to be waited for.
+        """
+        cdef FileRange piece = <FileRange>self.ranges[0] if self.ranges else None
+        cdef Py_ssize_t sent, upto
+        if piece is None or piece.after > self.sent:
+            upto = self.size if piece is None else piece.after
+            sent = transport.send(self.data + self.sent, upto - self.sent, piece is not None)
+            if sent > 0:
+                self.sent += sent
+            return sent
+        if piece.position >= piece.warm_upto:
+            upto = min(piece.left, WARM_SIZE)
+            if not is_resident(piece.file.fd, piece.position, upto):
+                return COLD
+            piece.warm_upto = piece.position + upto
+        transport.cork(piece.after < self.size)
+        sent = transport.send_file(
+            piece.file.fd, piece.position,
+            min(piece.left, budget, piece.warm_upto - piece.position))
+        if sent > 0:
+            piece.position += sent
+            piece.left -= sent
+            if piece.left == 0:
+                del self.ranges[0]
+        return sent
+
+    cdef int warmed(self) except -1:
+        """What was COLD has been read."""
+        cdef FileRange piece = <FileRange>self.ranges[0]
+        piece.warm_upto = piece.position + min(piece.left, WARM_SIZE)
+        return 0
 
     cdef int clear(self) except -1:
         """Everything was sent: start over in the same memory, or without it after a large reply."""

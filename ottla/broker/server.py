@@ -12,6 +12,7 @@ import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from ottla.broker.cold_reads import ColdReads
 from ottla.broker.config import BrokerConfig
 from ottla.broker.connection_limits import ConnectionLimits
 from ottla.broker.context import BrokerContext
@@ -77,10 +78,10 @@ class Server:
             config.node_id, self.storage, config.topic_log_config, config.ottla_acks_all_flush
         )
         self.storage.on_failure = self._directory_failed
-        self.flusher, self.workers = Flusher(loop), Workers(loop)
+        self.flusher, self.workers, self.cold_reads = Flusher(loop), Workers(loop), ColdReads(loop)
         self.broker = BrokerContext(
             config.node_id, config, self.clock, self.replicas, self.flusher, self.metadata_log,
-            self.workers,
+            self.workers, self.cold_reads,
         )
         self._guard()
         self.coordinators = self.broker.coordinators = Coordinators(self.broker, loop)
@@ -199,6 +200,7 @@ class Server:
         self.coordinators.close()
         await self.metadata_log.settle()
         self.workers.close()
+        self.cold_reads.close()
         self.flusher.close()
         self.metadata_log.close()
         self.storage.close(high_watermarks(self.replicas))

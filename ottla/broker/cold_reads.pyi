@@ -1,0 +1,18 @@
+"""Reads from the disk that must not hold up the loop."""
+
+import asyncio
+from collections.abc import Callable
+
+from ottla.log.disk import File
+
+def resident(file: File, position: int, size: int) -> bool: ...
+
+class ColdReads:
+    """Brings ranges of files into memory in a few threads; `begun` counts them."""
+
+    begun: int
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None: ...
+    def begin(
+        self, file: File, position: int, size: int, done: Callable[[OSError | None], None]
+    ) -> None: ...
+    def close(self) -> None: ...

@@ -1,0 +1,146 @@
+"""Reads from the disk that must not hold up the loop.
+
+`sendfile` of what is not in memory waits for the disk, and with it everybody else. So a connection
+asks first whether the range that it sends next is resident; if not a thread reads it, and goes
+ahead a little, while other connections are served.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import os
+
+from libc.errno cimport EAGAIN, errno
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free, malloc
+
+from ottla.log.disk cimport File
+
+cdef extern from *:
+    """
+    #define _GNU_SOURCE
+    #include <errno.h>
+    #include <fcntl.h>
+    #include <stdint.h>
+    #include <sys/types.h>
+    #include <unistd.h>
+    #if defined(__linux__)
+    #include <sys/syscall.h>
+    #include <sys/uio.h>
+    #ifndef SYS_cachestat
+    #define SYS_cachestat 451
+    #endif
+    #ifndef RWF_NOWAIT
+    #define RWF_NOWAIT 8
+    #endif
+    #endif
+
+    /* 1: every page is in memory; 0: some are not; -1: this kernel does not say (before 6.5). */
+    static int ottla_cached(int fd, int64_t position, int64_t size) {
+    #if defined(__linux__)
+        struct { uint64_t offset, length; } range = { (uint64_t)position, (uint64_t)size };
+        struct { uint64_t cached, dirty, writeback, evicted, recently_evicted; } found = { 0 };
+        int64_t page = sysconf(_SC_PAGESIZE);
+        if (syscall(SYS_cachestat, fd, &range, &found, 0) != 0) return -1;
+        return (int64_t)found.cached >= (position + size - 1) / page - position / page + 1;
+    #else
+        (void)fd; (void)position; (void)size;
+        return -1;
+    #endif
+    }
+
+    /* Whether one byte can be read without waiting; yes where the file system does not say. */
+    static int ottla_readable_now(int fd, int64_t position) {
+    #if defined(__linux__)
+        char byte;
+        struct iovec vector = { &byte, 1 };
+        return preadv2(fd, &vector, 1, position, RWF_NOWAIT) >= 0 || errno != EAGAIN;
+    #else
+        (void)fd; (void)position;
+        return 1;
+    #endif
+    }
+
+    static void ottla_will_need(int fd, int64_t position, int64_t size) {
+    #if defined(POSIX_FADV_WILLNEED)
+        posix_fadvise(fd, position, size, POSIX_FADV_WILLNEED);
+    #endif
+    }
+    """
+    int ottla_cached(int fd, int64_t position, int64_t size) noexcept nogil
+    int ottla_readable_now(int fd, int64_t position) noexcept nogil
+    void ottla_will_need(int fd, int64_t position, int64_t size) noexcept nogil
+
+cdef extern from "<unistd.h>" nogil:
+    Py_ssize_t c_pread "pread"(int fd, void *into, size_t size, int64_t position)
+
+cdef enum:
+    CHUNK = 1 << 17
+    AHEAD_SIZE = 2 << 20                # what the next fetch is likely to want
+    THREADS_MAX = 4                     # a disk has its queue full with few readers
+
+
+cdef bint is_resident(int fd, int64_t position, Py_ssize_t size) noexcept:
+    """Whether sending this range would wait for no disk, as far as the system can tell."""
+    cdef int found
+    if fd < 0 or size <= 0:
+        return True
+    found = ottla_cached(fd, position, size)
+    if found < 0:
+        # Pages are evicted in the order of their use: the ends say most of what is between.
+        return ottla_readable_now(fd, position) and ottla_readable_now(fd, position + size - 1)
+    return found == 1
+
+
+def resident(File file not None, int64_t position, Py_ssize_t size):
+    """Whether a range of a file is in memory."""
+    return is_resident(file.fd, position, size)
+
+
+cdef int bring(int fd, int64_t position, Py_ssize_t size) noexcept nogil:
+    """Read a range and throw it away, then have the disk begin with what follows; 0 or an errno."""
+    cdef char *scratch = <char *>malloc(CHUNK)
+    cdef Py_ssize_t got
+    cdef int code = 0
+    if scratch is NULL:
+        return 0                        # sendfile will wait for it
+    ottla_will_need(fd, position, size)
+    while size > 0:
+        got = c_pread(fd, scratch, min(size, <Py_ssize_t>CHUNK), position)
+        if got < 0:
+            code = errno
+        if got <= 0:
+            break
+        position += got
+        size -= got
+    if code == 0:
+        ottla_will_need(fd, position, AHEAD_SIZE)
+    free(scratch)
+    return code
+
+
+def read(File file not None, int64_t position, Py_ssize_t size):
+    """Runs in a thread, without Python's lock."""
+    cdef int code, fd = file.fd
+    with nogil:
+        code = bring(fd, position, size)
+    return OSError(code, os.strerror(code), file.path) if code else None
+
+
+class ColdReads:
+    def __init__(self, loop):
+        self.loop = loop
+        self.begun = 0
+        self.threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="ottla-read")
+
+    def begin(self, file, position, size, done):
+        """Bring a range into memory, then call `done(error or None)` on the loop.
+
+        Who asks has one range here at a time, which bounds what is queued.
+        """
+        self.begun += 1
+        future = self.loop.run_in_executor(self.threads, read, file, position, size)
+        future.add_done_callback(lambda ended: ended.cancelled() or done(ended.result()))
+
+    def close(self):
+        """Wait for what is being read; what has not begun never is."""
+        self.threads.shutdown(wait=True, cancel_futures=True)

@@ -101,8 +101,8 @@ def test_partitions_of_a_failed_directory_are_offline_and_the_others_go_on() -> 
 
 @pytest.mark.parametrize(
     ("directories", "says"),
-    [("/a,/b", "the metadata's log directory has failed: /a: a write failed"),
-     ("/a", "the last log directory has failed: /a: a write failed")],
+    [("/a,/b", "the metadata's log directory has failed: /a: "),
+     ("/a", "the last log directory has failed: /a: ")],
 )
 def test_the_broker_ends_when_nothing_is_left_or_the_metadata_are_gone(
     directories: str, says: str

@@ -540,12 +540,11 @@ cdef class Connection:
 
     cdef int warm(self) except -1:
         """Have a thread read what is sent next; until then the connection rests."""
-        cdef FileRange piece = <FileRange>self.out.ranges[0]
+        cdef FileRange cold = <FileRange>self.out.ranges[0]
         self.warming = self.writing = True
         self.poller.watch(self.transport.fd, self, 0)
-        self.broker.cold_reads.begin(
-            piece.file, piece.position, min(piece.left, WARM_SIZE), self.warmed)
-        return 0
+        reads = self.broker.cold_reads
+        reads.begin(cold.file, cold.position, min(cold.left, WARM_SIZE), self.warmed)
 
     def warmed(self, error):
         """What was cold is in memory now, or `error` says why it never will be."""

@@ -1,4 +1,4 @@
-"""What a log does when the disk refuses: what passes by itself is refused, all else takes it offline.
+"""What a log does when the disk refuses: it waits for what passes, all else takes it offline.
 
 A full disk refuses one write after the other until it has room again; a disk that fails otherwise
 is not asked again.

@@ -89,9 +89,9 @@ def let_go(storage: Storage, clean: bool) -> None:
         storage.close()
         return
     storage.flush_everything()
-    storage.begin_checkpoint().run()
+    storage.checkpoint()
     for directory in storage.directories:
-        directory.lock.close()
+        directory.close()
 
 
 def topics_to_adopt(plan: Plan, image: MetadataImage) -> list[KraftTopic]:

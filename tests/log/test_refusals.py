@@ -60,14 +60,15 @@ def test_a_flush_that_finds_no_descriptor_is_tried_again(code: int) -> None:
 
 def test_a_flush_without_room_for_the_leader_epochs_keeps_the_batches_and_recovers_more() -> None:
     disk = FaultyDisk()
-    log = open_log(disk)
+    log = open_log(disk, segment_bytes=100)
     log.append_bytes(batch(b"a"), 7)
+    log.append_bytes(batch(b"b"), 7)        # in a segment of its own: the epochs need their file
     task = log.begin_flush()
     assert task is not None
     disk.errors = {"write": errno.ENOSPC}
     task.run()
     log.end_flush(task)
-    assert (log.offline, log.recovery_point, log.checkpoint_offset) == (None, 1, 0)
+    assert (log.offline, log.recovery_point, log.checkpoint_offset) == (None, 2, 0)
     disk.errors = {}
     disk.cut_power()
     assert open_log(disk).epochs.entries == [(7, 0)]
@@ -75,8 +76,9 @@ def test_a_flush_without_room_for_the_leader_epochs_keeps_the_batches_and_recove
 
 def test_the_next_flush_writes_the_leader_epochs_that_had_no_room() -> None:
     disk = FaultyDisk()
-    log = open_log(disk)
+    log = open_log(disk, segment_bytes=100)
     log.append_bytes(batch(b"a"), 7)
+    log.append_bytes(batch(b"b"), 7)        # in a segment of its own: the epochs need their file
     task = log.begin_flush()
     assert task is not None
     disk.errors = {"write": errno.ENOSPC}
@@ -84,9 +86,9 @@ def test_the_next_flush_writes_the_leader_epochs_that_had_no_room() -> None:
     log.end_flush(task)
     disk.errors = {}
     log.flush()
-    assert log.checkpoint_offset == 1
+    assert log.checkpoint_offset == 2
     disk.cut_power()
-    again = PartitionLog.open(disk, FakeClock(), "/data/t-0", LogConfig(), recovery_point=1)
+    again = PartitionLog.open(disk, FakeClock(), "/data/t-0", LogConfig(), recovery_point=2)
     assert again.epochs.entries == [(7, 0)]
 
 

@@ -549,14 +549,12 @@ cdef class Connection:
     def warmed(self, error):
         """What was cold is in memory now, or `error` says why it never will be."""
         self.warming = False
-        if self.closed:
-            return
-        if error is not None:
+        if error is not None and not self.closed:
             log.error("%r is closed, what it was promised cannot be read: %s", self, error)
             self.close()
-            return
-        self.out.warmed()
-        self.poller.watch(self.transport.fd, self, EPOLLOUT)
+        if not self.closed:
+            self.out.warmed()
+            self.poller.watch(self.transport.fd, self, EPOLLOUT)
 
     # -- ending ----------------------------------------------------------------------------------
 

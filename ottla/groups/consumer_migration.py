@@ -61,8 +61,8 @@ def upgrade(
     if any(has_user_data(member.assignment) for member in group.members.values()):
         raise GroupIdNotFound(
             f"Cannot upgrade classic group {group.group_id} to consumer group because an "
-            "unsupported custom assignor is in use: its assignment has user data. Switch to one "
-            "of the client's own assignors before you try again."
+            "unsupported custom assignor is in use. Please refer to the documentation or switch "
+            "to a default assignor before re-attempting the upgrade."
         )
     values = {member.member_id: _modern(member) for member in group.members.values()}
     topics = ((name, cluster.topic(name)) for value in values.values() for name in value.topics)

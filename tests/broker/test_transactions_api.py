@@ -373,7 +373,7 @@ def test_a_transaction_that_times_out_is_aborted(data: Path) -> None:
         producer = init(client, "x", timeout_ms=50)
         write(client, "x", producer, "t", b"a", version=12)
         answer = fetch(
-            client, "t", isolation_level=READ_COMMITTED, max_wait_ms=5_000, version=11
+            client, "t", isolation_level=READ_COMMITTED, max_wait_ms=15_000, version=11
         )
         assert [a.producer_id for a in answer.aborted_transactions] == [producer.producer_id]
         assert end(client, "x", producer, True, version=5) is ErrorCode.INVALID_TXN_STATE

@@ -142,7 +142,10 @@ class Housekeeping:
                     partition.log.end_flush(task)
             except StorageFailed as error:
                 log.error("%r could not be flushed: %s", partition, error)
-                partition.give_up()
+                if partition.log.offline is not None:
+                    partition.give_up()
+                else:
+                    self.broker.flusher.want(partition)     # a full disk: it tries again
                 continue
             if partition.flushed(partition.log.recovery_point):
                 self.broker.flusher.want(partition)

@@ -23,7 +23,10 @@ NO_LOW_WATERMARK = -1
 def delete_records(
     request: DeleteRecordsRequest, context: RequestContext
 ) -> DeleteRecordsResponse:
-    """Move log starts (KIP-107); whole segments below go with the next round of retention."""
+    """Move log starts (KIP-107); whole segments below go with the next round of retention.
+
+    As in Kafka a start is durable with the next checkpoint: a crash before it brings records back.
+    """
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsResponse.Topic(

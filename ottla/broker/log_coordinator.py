@@ -19,8 +19,8 @@ from ottla.wire.errors import MalformedMessage, NotLeaderOrFollower, ProtocolErr
 
 log = logging.getLogger("ottla.groups")
 
-LOAD_BYTES = 1 << 20
-"""Read between two breaths of the loop while shards load, which bounds how long clients wait."""
+LOAD_BYTES = 1 << 17
+"""Read between two breaths of the loop while shards load: ten milliseconds of small records."""
 
 RELOAD_SECONDS = 5.0
 """Between two attempts to read a shard whose log fails."""
@@ -48,6 +48,7 @@ class LogCoordinator(Generic[S]):
         self._due = 0.0
         self._waited = False
         self._loads: dict[int, asyncio.Task[None]] = {}
+        self._reading = asyncio.Lock()
 
     def begin_shard(self, index: int, leader_epoch: int) -> S:
         """The empty shard of a partition, made known to the runtime."""
@@ -127,8 +128,10 @@ class LogCoordinator(Generic[S]):
             try:
                 partition = self._partition(index)
                 partition.require_leader()
-                await self._read(partition, shard)
-                self.runtime.adopt(shard)
+                # One after the other: clients are heard between any two of them.
+                async with self._reading:
+                    await self._read(partition, shard)
+                    self.runtime.adopt(shard)
                 return
             except MalformedMessage as error:
                 log.error("%s-%d cannot be read, its keys stay away: %s", self.topic, index, error)

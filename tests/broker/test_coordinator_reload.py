@@ -1,7 +1,8 @@
-"""A coordinator whose log failed serves its groups again once the log works again."""
+"""Shards are read one after the other, behind open doors, and again once their log works again."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -97,3 +98,30 @@ def test_records_that_nobody_can_read_are_not_read_for_ever(data: Path) -> None:
         assert len(reads) == 1
         beat = HeartbeatRequest(group_id=GROUP, generation_id=1, member_id="m")
         assert client.call(beat, 3).error_code == 0  # nobody is sent away meanwhile
+
+
+def test_a_start_opens_its_doors_first_and_reads_one_shard_after_the_other(data: Path) -> None:
+    with RunningBroker(data) as broker, WireClient(broker.address) as client:
+        with_a_commit(broker, client)
+    read = log_coordinator.LogCoordinator._read
+    begun: list[bool] = []
+    reading: list[object] = []
+
+    async def noted(coordinator: Any, partition: Any, shard: Any) -> None:
+        listening = coordinator.broker.image.brokers
+        begun.append(bool(listening) and not reading)
+        reading.append(shard)
+        await asyncio.sleep(0)
+        await read(coordinator, partition, shard)
+        reading.remove(shard)
+
+    with (
+        mock.patch.object(log_coordinator.LogCoordinator, "_read", noted),
+        RunningBroker(data) as broker,
+        WireClient(broker.address) as client,
+    ):
+        while fetched(client).error_code != 0:
+            pass
+        while len(begun) < 50:
+            fetched(client)
+        assert begun == [True] * 50

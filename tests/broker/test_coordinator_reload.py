@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -111,7 +110,7 @@ def test_a_start_opens_its_doors_first_and_reads_one_shard_after_the_other(data:
         listening = coordinator.broker.image.brokers
         begun.append(bool(listening) and not reading)
         reading.append(shard)
-        await asyncio.sleep(0)
+        await coordinator.loop.run_in_executor(None, lambda: None)  # others may begin now
         await read(coordinator, partition, shard)
         reading.remove(shard)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,6 +79,17 @@ class Pipe:
         consumer.close()
         return self.filled - at
 
+    def wait_for_records(self) -> None:
+        """Until the sink has some, committed or not."""
+        consumer = reader(self.broker, "watermarks", "read_uncommitted")
+        deadline = time.monotonic() + SECONDS
+        while not any(
+            consumer.get_watermark_offsets(TopicPartition(self.sink, index), SECONDS)[1]
+            for index in range(PARTITIONS)
+        ):
+            assert time.monotonic() < deadline, f"no record in {self.sink} within {SECONDS} s"
+        consumer.close()
+
     def written(self, isolation: str = "read_committed") -> Counter[bytes]:
         """What is in the sink, by how often."""
         consumer = reader(self.broker, "assigned-only", isolation)
@@ -135,6 +147,8 @@ def test_a_program_killed_at_each_of_its_steps_keeps_its_promise(pipe: Pipe) -> 
     for step in steps:
         program = pipe.start(f"{step}:1")
         assert program.stopped()
+        if step == "commit_transaction":
+            pipe.wait_for_records()         # the client's own thread sends them
         program.kill()
     pipe.run_dry(pipe.start()).end()
     check(pipe)

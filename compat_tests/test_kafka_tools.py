@@ -7,12 +7,14 @@ import os
 import re
 import subprocess
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
-from compat_tests.brokers import Broker
+from compat_tests.brokers import Broker, OttlaBroker
 from compat_tests.requirements import PEER_DIR, java, missing
 
 pytestmark = pytest.mark.timeout(180)
@@ -142,6 +144,60 @@ def test_kafka_reassign_partitions_moves_to_where_they_are(
     at = ("--bootstrap-server", "{}", "--reassignment-json-file", str(plan))
     assert "Successfully started" in kafka_tool(broker, "reassign", *at, "--execute")
     assert "is completed" in kafka_tool(broker, "reassign", *at, "--verify")
+
+
+def test_kafka_reassign_partitions_moves_between_log_directories(tmp_path: Path) -> None:
+    """What is produced meanwhile is there once, before and after a restart."""
+    directories = [str(tmp_path / "a"), str(tmp_path / "b")]
+    broker = OttlaBroker(tmp_path / "broker", [f"log.dirs={','.join(directories)}"])
+    broker.start()
+    try:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.create_topics([NewTopic("moved", 1, 1)])["moved"].result(30)
+        [node] = admin.list_topics("moved", timeout=30).brokers
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
+        sent = [b"%d" % number * 200 for number in range(6000)]
+        for value in sent[:2000]:
+            producer.produce("moved", value)
+        producer.flush(30)
+        home, target = sorted(directories, key=lambda path: not (Path(path) / "moved-0").is_dir())
+        wanted = {"topic": "moved", "partition": 0, "replicas": [node], "log_dirs": [target]}
+        plan = tmp_path / "plan.json"
+        plan.write_text(json.dumps({"version": 1, "partitions": [wanted]}))
+        at = ("--bootstrap-server", "{}", "--reassignment-json-file", str(plan))
+        with ThreadPoolExecutor(1) as thread:
+            executed = thread.submit(kafka_tool, broker, "reassign", *at, "--execute")
+            for value in sent[2000:]:
+                producer.produce("moved", value)
+                producer.poll(0.0005)
+            assert "started moving log directory" in executed.result()
+        producer.flush(30)
+        verified = kafka_tool(broker, "reassign", *at, "--verify")
+        assert f"replica moved-0-{node} completed successfully" in verified
+        for _ in range(2):
+            assert (Path(target) / "moved-0").is_dir()
+            assert not (Path(home) / "moved-0").exists()
+            assert values_in(broker, "moved", len(sent)) == sent
+            broker.stop()
+            broker.start()
+    finally:
+        broker.stop()
+
+
+def values_in(broker: Broker, topic: str, count: int) -> list[bytes | None]:
+    """The values of a partition from its first record on, `count` of them and what else is there.
+    """
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "none"})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    try:
+        found: list[bytes | None] = []
+        while len(found) < count:
+            messages = consumer.consume(1000, 10)
+            assert messages, f"{len(found)} of {count} came"
+            found += [message.value() for message in messages]
+        return found
+    finally:
+        consumer.close()
 
 
 def test_kafka_configs_keeps_credentials_and_shows_no_secret(broker: Broker) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ottla.broker.config import BrokerConfig
     from ottla.broker.flusher import Flusher
     from ottla.broker.metadata_log import MetadataLog
+    from ottla.broker.moving import Moving
     from ottla.broker.workers import Workers
     from ottla.log.clock import Clock
     from ottla.replication.metadata import MetadataImage
@@ -37,6 +38,7 @@ class BrokerContext:
     metadata_log: MetadataLog
     workers: Workers
     cold_reads: ColdReads
+    moving: Moving
     coordinators: Any = None
     authorizer: Authorizer | None = None
     guard: Callable[[Any, RequestContext], Any] | None = None

@@ -22,6 +22,7 @@ from ottla.broker.flusher import Flusher
 from ottla.broker.housekeeping import Housekeeping, high_watermarks
 from ottla.broker.listener import Listener
 from ottla.broker.metadata_log import MetadataLog
+from ottla.broker.moving import Moving
 from ottla.broker.poller import BrokerLoop
 from ottla.broker.workers import Workers
 from ottla.log.clock import Clock
@@ -79,9 +80,10 @@ class Server:
         )
         self.storage.on_failure = self._directory_failed
         self.flusher, self.workers, self.cold_reads = Flusher(loop), Workers(loop), ColdReads(loop)
+        self.moving = Moving(self.storage, loop)
         self.broker = BrokerContext(
             config.node_id, config, self.clock, self.replicas, self.flusher, self.metadata_log,
-            self.workers, self.cold_reads,
+            self.workers, self.cold_reads, self.moving,
         )
         self._guard()
         self.coordinators = self.broker.coordinators = Coordinators(self.broker, loop)
@@ -199,6 +201,7 @@ class Server:
             listener.close()
         if self.housekeeping is not None:
             self.housekeeping.close()
+        self.moving.close()
         self.coordinators.close()
         await self.metadata_log.settle()
         self.workers.close()

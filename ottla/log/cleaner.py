@@ -218,8 +218,9 @@ class Cleaner:
         yield task
         if task.error is None:
             return
-        if self.log.directory == self.directory:
-            self.log.fail(f"a cleaned segment did not reach the disk: {task.error}")
+        if self.log.directory != self.directory:
+            raise Abandoned(f"{self.directory} was moved or deleted while it was cleaned")
+        self.log.fail(f"a cleaned segment did not reach the disk: {task.error}")
         raise StorageFailed(f"{self.directory}: {task.error}") from task.error
 
     def _discard(self, cleaned: CleanedSegment) -> None:

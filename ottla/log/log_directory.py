@@ -168,8 +168,17 @@ class LogDirectory:
         }
 
     def deleted(self) -> list[str]:
-        """Directories whose deletion was begun and not finished."""
-        return [self.file(name) for name in self.names if name.endswith("-delete")]
+        """Directories whose deletion was begun and not finished, and copies that never counted."""
+        return [self.file(name) for name in self.names if name.endswith(("-delete", "-future"))]
+
+    def forget(self, partition: Partition) -> None:
+        """Know nothing of a partition any more."""
+        self.partitions.discard(partition)
+        for known in (
+            self.recovery_points, self.log_starts, self.cleaned, self.high_watermarks,
+        ):
+            known.pop(partition, None)
+        self.closed.pop(partition, None)
 
     def topic_id(self, partition: Partition) -> bytes | None:
         """The topic id that a partition's directory says it belongs to."""

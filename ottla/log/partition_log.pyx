@@ -525,6 +525,8 @@ cdef class PartitionLog:
 
     def end_flush(self, task):
         """Move the recovery point after `task.run()`. Raises StorageFailed if that failed."""
+        if task not in self.flushes:
+            return                      # it was moved, and all of it made durable in its new place
         self.flushes.remove(task)
         if task.error is not None:
             self.fail(f"a flush failed: {task.error}")
@@ -578,7 +580,7 @@ cdef class PartitionLog:
         the one that it is in. Raises OSError."""
         for segment in self._segments or ():
             segment.close()
-        if self.segment_count:
+        if self.segment_count or self.disk.exists(self.directory):
             self.disk.rename(self.directory, directory)
         self.directory = directory
         for segment in self._segments or ():

@@ -5,9 +5,12 @@ checkpoints and the clean-shutdown marker, is read once at the start: after a cl
 own files are looked at before something needs them.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ottla.log import checkpoints, closed_logs, recovery
 from ottla.log.checkpoints import Partition
@@ -17,9 +20,13 @@ from ottla.log.config import LogConfig
 from ottla.log.disk import Disk, is_passing
 from ottla.log.flush import LOGS_ONE_BY_ONE_MAX, run_all
 from ottla.log.log_directory import CLEAN_MARKER, LogDirectory, StorageRefused
+from ottla.log.move_record import finish_moves
 from ottla.log.open_files import OpenFiles
 from ottla.log.partition_log import PartitionLog
 from ottla.wire.errors import StorageFailed
+
+if TYPE_CHECKING:
+    from ottla.log.moving import Move
 
 ENTRIES_PER_STEP = 200
 """Partitions that a checkpoint takes on between two breaths of the loop: a fraction of a ms."""
@@ -65,6 +72,8 @@ class Storage:
         self.deletions: list[tuple[int, str]] = []
         self.file_deletions: list[tuple[int, str]] = []
         self.homes: dict[Partition, LogDirectory] = {}
+        self.moves: dict[Partition, Move] = {}
+        """Partitions that are on their way, or wait for their turn (`moving`)."""
         self.renamed = 0
         self.unsynced: set[str] = set()
         self.failures = {each.path: partial(self.fail, each) for each in directories}
@@ -91,7 +100,7 @@ class Storage:
         cluster_id: str | None = None,
         open_segments_max: int = 300,
         on_failure: Callable[[str, str], None] = lambda path, reason: None,
-    ) -> "Storage":
+    ) -> Storage:
         """Lock and check every directory; those that have no ids yet get them.
 
         One that cannot be read or written is offline until the next start, the others serve.
@@ -117,6 +126,10 @@ class Storage:
                 directory.close()
                 opened[at] = LogDirectory.unusable(disk, directory.path, error)
         failed = [directory for directory in opened if directory.offline is not None]
+        try:
+            finish_moves(disk, opened)
+        except OSError as error:
+            raise StorageRefused(f"a partition's move could not be finished: {error}") from error
         if len(failed) == len(opened):
             raise StorageRefused("; ".join(str(each.offline) for each in failed))
         for directory in failed:
@@ -239,17 +252,11 @@ class Storage:
         return f"{name[: 255 - len(unique) - len(suffix) - 2]}.{unique}-{suffix}"
 
     def forget(self, key: Partition) -> None:
-        home = self.homes.pop(key, None)
+        home, move = self.homes.pop(key, None), self.moves.pop(key, None)
+        if move is not None:
+            move.give_up()
         if home is not None:
-            home.partitions.discard(key)
-            for known in (
-                home.recovery_points,
-                home.log_starts,
-                home.cleaned,
-                home.closed,
-                home.high_watermarks,
-            ):
-                known.pop(key, None)
+            home.forget(key)
 
     def delete(self, topic: str, partition: int) -> None:
         """Take a log away: its directory is renamed now, and its files go when they are due.

@@ -5,13 +5,13 @@ AlterReplicaLogDirs (key 34) puts partitions into a log directory of choice.
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
 from ottla.log.log_directory import LogDirectory
+from ottla.log.moving import Move
 from ottla.replication.partition import Partition
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
@@ -21,8 +21,6 @@ from ottla.wire.messages import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
-
-log = logging.getLogger("ottla.log_dirs")
 
 UNKNOWN_BYTES = -1
 
@@ -43,13 +41,17 @@ def describe_log_dirs(
         if (wanted is None or key in wanted) and key in storage.homes:
             topics = homes[storage.homes[key].path]
             topics.setdefault(partition.topic, []).append(partition)
+    moves = [move for key, move in storage.moves.items() if wanted is None or key in wanted]
     return DescribeLogDirsResponse(
-        results=[_described(each, homes[each.path]) for each in storage.directories]
+        results=[
+            _described(each, homes[each.path], [move for move in moves if move.target is each])
+            for each in storage.directories
+        ]
     )
 
 
 def _described(
-    directory: LogDirectory, topics: dict[str, list[Partition]]
+    directory: LogDirectory, topics: dict[str, list[Partition]], moves: list[Move]
 ) -> DescribeLogDirsResponse.Result:
     result = DescribeLogDirsResponse.Result(log_dir=os.path.abspath(directory.path))
     if directory.offline is not None:
@@ -70,7 +72,20 @@ def _described(
         )
         for name, partitions in topics.items()
     ]
+    result.topics += [_future(move) for move in moves]
     return result
+
+
+def _future(move: Move) -> DescribeLogDirsResponse.Result.Topic:
+    """A partition that is being copied into the directory."""
+    made = DescribeLogDirsResponse.Result.Topic
+    copy = made.Partition(
+        partition_index=move.key[1],
+        partition_size=move.size_bytes,
+        offset_lag=move.offset_lag,
+        is_future_key=True,
+    )
+    return made(name=move.key[0], partitions=[copy])
 
 
 def _unreadable(partition: Partition) -> int:
@@ -96,10 +111,7 @@ def _space(path: str) -> tuple[int, int]:
 def alter_replica_log_dirs(
     request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> AlterReplicaLogDirsResponse:
-    """Say yes to the directory that a partition is in.
-
-    A partition is not moved from one directory to another: that is INVALID_REQUEST.
-    """
+    """Have partitions moved; the answer comes at once, DescribeLogDirs tells how far they are."""
     codes: dict[str, dict[int, ErrorCode]] = {}
     for wanted in request.dirs:
         for topic in wanted.topics:
@@ -132,7 +144,8 @@ def _placed(context: RequestContext, path: str, topic: str, index: int) -> Error
     home = storage.homes.get((topic, index))
     if home is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if home is directory:
-        return ErrorCode.NONE
-    log.warning("%s-%d stays in %s: it cannot be moved to %s", topic, index, home.path, path)
-    return ErrorCode.INVALID_REQUEST
+    if context.broker.replicas.partition(topic, index) is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION     # the metadata's own is no client's
+    if (topic, index) not in storage.logs:
+        return ErrorCode.REPLICA_NOT_AVAILABLE
+    return context.broker.moving.put((topic, index), directory)

@@ -15,7 +15,7 @@ from compat_tests import every_kind
 from compat_tests.brokers import KafkaBroker, OttlaBroker
 from compat_tests.every_kind import Written
 from compat_tests.requirements import PEER_DIR, java, missing
-from compat_tests.test_log_dump import files_below, kafka_dump, ottla, ottla_dump
+from compat_tests.test_log_dump import files_below, kafka_dump, lines, ottla, ottla_dump
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -161,5 +161,5 @@ def test_both_dump_tools_print_the_same_of_kafkas_files(
     files = files_below(kafka.stopped, pattern)
     theirs, ours = kafka_dump(files, *flags), ottla_dump(files, *flags)
     assert theirs.returncode == ours.returncode == 0, theirs.stderr + ours.stderr
-    assert ours.stdout.splitlines() == theirs.stdout.splitlines()
-    assert len(ours.stdout.splitlines()) > 10
+    assert lines(ours.stdout) == lines(theirs.stdout)
+    assert len(lines(ours.stdout)) > 10

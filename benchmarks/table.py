@@ -44,6 +44,7 @@ RATIOS = (
     Figure(PRODUCE, "1 × 100 B, one at a time, one core", REQUESTS, PER_MILLION, 0.15),
     Figure(PRODUCE, "1 × 100 B, 8 connections × 5", REQUESTS, PER_MILLION, 0.10),
     Figure(FETCH, "4 connections, 64 KiB", GB, PER_GB, 0.50),
+    Figure(FETCH, "4 connections, 1 MiB", GB, PER_GB, 1.00),
     Figure(FETCH, "4 connections, 1 MiB", GB, PER_GB, 1.20, beside=BARE),
     Figure(FETCH, "4 connections, 64 KiB", GB, PER_GB, 1.20, beside=BARE),
     Figure(LATENCY, WAITING, "p50_us", "p50, µs", 0.10),

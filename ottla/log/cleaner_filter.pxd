@@ -15,6 +15,15 @@ cdef class CleanedSegment(Segment):
     cdef int write_pending(self) except -1
 
 
+cdef class Slice:
+    cdef object clock
+    cdef double deadline
+    cdef int64_t work                   # bytes that were gone through
+    cdef int64_t looked                 # what `work` was when the clock was looked at
+
+    cdef bint over(self) except -1
+
+
 cdef class CleanerPass:
     cdef readonly KeyOffsets keys
     cdef readonly int64_t first_dirty_offset

@@ -70,14 +70,33 @@ cdef class CleanedSegment(Segment):
 
 
 cdef int check(const uint8_t *batch, Py_ssize_t size) except -1:
-    if crc32c(batch + fields.ATTRIBUTES_AT, size - fields.ATTRIBUTES_AT) != fields.crc(batch):
-        raise CorruptMessage(
-            f"the batch at offset {fields.base_offset(batch)} does not have its checksum")
+    fields.check_crc(batch, size)
     if fields.record_count(batch) < 0 or fields.last_offset_delta(batch) < 0:
         raise CorruptMessage(
             f"the batch at offset {fields.base_offset(batch)} has {fields.record_count(batch)} "
             f"records and a last offset delta of {fields.last_offset_delta(batch)}")
     return 0
+
+
+cdef class Slice:
+    """The time that a step may hold the loop, from its making on."""
+
+    def __init__(self, clock, double seconds):
+        self.clock, self.deadline = clock, clock.monotonic() + seconds
+
+    cdef bint over(self) except -1:
+        if self.work - self.looked < LOOK_SIZE:
+            return False
+        self.looked = self.work
+        return self.work >= SLICE_SIZE or self.clock.monotonic() >= self.deadline
+
+
+cdef const uint8_t *next_batch(BatchScan scan) except? NULL:
+    """The batch behind the last, NULL at the end of the file; damage raises CorruptMessage."""
+    cdef const uint8_t *batch = scan.next()
+    if batch is NULL and scan.problem is not None:
+        raise CorruptMessage(f"{scan.file.path} at {scan.position}: {scan.problem}")
+    return batch
 
 
 cdef class CleanerPass:
@@ -98,17 +117,11 @@ cdef class CleanerPass:
         `end_offset` is where the next pass begins. Raises CorruptMessage, InvalidRecord, OSError.
         """
         cdef const uint8_t *batch
-        cdef int64_t work = 0, looked = 0, count
-        cdef double deadline = clock.monotonic() + seconds
-        while True:
-            if work - looked >= LOOK_SIZE:
-                looked = work
-                if work >= SLICE_SIZE or clock.monotonic() >= deadline:
-                    return False
-            batch = scan.next()
+        cdef int64_t count
+        cdef Slice slice = Slice(clock, seconds)
+        while not slice.over():
+            batch = next_batch(scan)
             if batch is NULL:
-                if scan.problem is not None:
-                    raise CorruptMessage(f"{scan.file.path} at {scan.position}: {scan.problem}")
                 return True
             count = fields.record_count(batch)
             if fields.last_offset(batch) < self.first_dirty_offset:
@@ -118,9 +131,10 @@ cdef class CleanerPass:
                 if self.keys.used:
                     return None
                 self.keys.grow(count)
-            work += scan.size + BATCH_COST + self.index_batch(batch, scan.size)
+            slice.work += scan.size + BATCH_COST + self.index_batch(batch, scan.size)
             self.bytes_read += scan.size
             self.end_offset = fields.last_offset(batch) + 1
+        return False
 
     cdef int index_batch(self, const uint8_t *batch, Py_ssize_t size) except -1:
         cdef Marker marker
@@ -189,24 +203,19 @@ cdef class CleanerPass:
         from it alone which segments it replaces. Raises CorruptMessage, OSError.
         """
         cdef const uint8_t *batch
-        cdef int64_t work = 0, looked = 0, before
-        cdef double deadline = clock.monotonic() + seconds
-        while True:
-            if work - looked >= LOOK_SIZE:
-                looked = work
-                if work >= SLICE_SIZE or clock.monotonic() >= deadline:
-                    return False
-            batch = scan.next()
+        cdef int64_t before
+        cdef Slice slice = Slice(clock, seconds)
+        while not slice.over():
+            batch = next_batch(scan)
             if batch is NULL:
-                if scan.problem is not None:
-                    raise CorruptMessage(f"{scan.file.path} at {scan.position}: {scan.problem}")
                 return True
             check(batch, scan.size)
             before = target.size
-            work += scan.size + BATCH_COST + self.clean_batch(
+            slice.work += scan.size + BATCH_COST + self.clean_batch(
                 batch, scan.size, target, last_source and scan.next_position == scan.end)
             self.bytes_read += scan.size
             self.bytes_written += target.size - before
+        return False
 
     cdef bint must_stay(self, const uint8_t *batch) except -1:
         """Whether a batch has the last sequence of its producer, or the marker that fences it."""

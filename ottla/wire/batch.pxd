@@ -156,6 +156,7 @@ cdef inline bint to_recompress(const uint8_t *batch, BatchLimits limits) noexcep
     return limits.codec >= 0 and attributes(batch) & CODEC_MASK != limits.codec
 
 
+cdef int check_crc(const uint8_t *batch, Py_ssize_t size) except -1
 cdef int check_batch(uint8_t *batch, Py_ssize_t size, BatchLimits limits) except -1
 cdef bytearray recompressed(const uint8_t *batch, Py_ssize_t size, BatchLimits limits)
 cdef int restamp(uint8_t *batch, Py_ssize_t size, int64_t now_ms) except -1

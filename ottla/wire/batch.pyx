@@ -82,6 +82,13 @@ cdef class BatchLimits:
                    count * (<int64_t>self.record_size_max + LENGTH_FIELD_MAX))
 
 
+cdef int check_crc(const uint8_t *batch, Py_ssize_t size) except -1:
+    """A stored batch has the checksum that it says; CorruptMessage otherwise."""
+    if crc32c(batch + ATTRIBUTES_AT, size - ATTRIBUTES_AT) != crc(batch):
+        raise CorruptMessage(f"the batch at offset {base_offset(batch)} does not have its checksum")
+    return 0
+
+
 cdef int check_frame(const uint8_t *batch, Py_ssize_t size, BatchLimits limits) except -1:
     """Exactly one whole batch of format v2, of an allowed size, with the checksum that it says."""
     cdef int64_t length

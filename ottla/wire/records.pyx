@@ -75,9 +75,7 @@ cdef int check_stored(const uint8_t *at, Py_ssize_t size) except -1:
         raise CorruptMessage(f"a batch says that it has {wanted} bytes, there are {size}")
     if header.magic(at) != 2:
         raise CorruptMessage(f"message format v{header.magic(at)}, expected a record batch (v2)")
-    if crc32c(at + header.ATTRIBUTES_AT, size - header.ATTRIBUTES_AT) != header.crc(at):
-        raise CorruptMessage(
-            f"the batch at offset {header.base_offset(at)} does not have its checksum")
+    header.check_crc(at, size)
     if header.record_count(at) < 0 or header.last_offset_delta(at) < 0:
         raise InvalidRecord(
             f"the batch at offset {header.base_offset(at)} has record count "

@@ -150,3 +150,17 @@ def test_every_file_opens_with_what_it_is_for(path: Path) -> None:
 @pytest.mark.parametrize("path", tracked(".pyx"), ids=name_of)
 def test_every_compiled_module_has_a_stub(path: Path) -> None:
     assert path.with_suffix(".pyi").exists()
+
+
+@pytest.mark.parametrize("path", tracked(".pyx", ".pxd"), ids=name_of)
+def test_every_cimported_module_is_one_that_cython_rebuilds_for(path: Path) -> None:
+    # Cython's dependencies know `cimport a.b as c`, not `from a cimport b`: a changed b.pxd would
+    # leave modules of the old layout, which then do not import.
+    pattern = re.compile(r"^from ([\w.]+) cimport (\([^)]*\)|.*)", re.MULTILINE)
+    modules = {
+        f"{package}.{name.split()[0]}"
+        for package, names in pattern.findall(path.read_text())
+        for name in names.strip("()").split(",")
+        if name.strip()
+    }
+    assert not [m for m in modules if (ROOT / (m.replace(".", "/") + ".pxd")).exists()]

@@ -16,7 +16,7 @@ from ottla.log.cleaner_keys cimport KeyOffsets
 from ottla.log.markers cimport Marker, read_marker
 from ottla.log.scan cimport BatchScan
 from ottla.log.segment cimport Segment
-from ottla.wire cimport batch as fields
+cimport ottla.wire.batch as fields
 from ottla.wire.byteorder cimport store_int32, store_int64
 from ottla.wire.checksum cimport crc32c
 from ottla.wire.codec cimport Writer

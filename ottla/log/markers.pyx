@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 
-from ottla.wire cimport batch as fields
+cimport ottla.wire.batch as fields
 from ottla.wire.byteorder cimport load_int16, load_int32
 
 

@@ -21,7 +21,7 @@ from ottla.log.producers cimport Producers
 from ottla.log.segment cimport Segment
 from ottla.log.segment import file_name
 from ottla.log.transaction_index import aborted_in
-from ottla.wire cimport batch as fields
+cimport ottla.wire.batch as fields
 from ottla.wire.errors import (
     CorruptMessage, FencedLeaderEpoch, OffsetOutOfRange, StorageFailed,
 )

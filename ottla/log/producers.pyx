@@ -9,7 +9,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.string cimport memmove
 
 from ottla.log.markers cimport Marker, read_marker
-from ottla.wire cimport batch as fields
+cimport ottla.wire.batch as fields
 from ottla.wire.errors import ErrorCode, InvalidProducerEpoch, OutOfOrderSequence, ProtocolError
 
 cdef int32_t SEQUENCE_MAX = 0x7fffffff

@@ -6,7 +6,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memmove
 
 from ottla.log.disk cimport File
-from ottla.wire cimport batch as fields
+cimport ottla.wire.batch as fields
 from ottla.wire.checksum cimport crc32c
 
 

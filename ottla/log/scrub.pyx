@@ -10,7 +10,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from ottla.log.disk cimport File
-from ottla.wire cimport batch as fields
+cimport ottla.wire.batch as fields
 from ottla.wire.checksum cimport CRC32C_START, crc32c_part
 
 

@@ -15,7 +15,7 @@ from ottla.log.open_files cimport OpenFiles
 from ottla.log.producers cimport Producers
 from ottla.log.scan cimport BatchScan, problem_of
 from ottla.log.time_index cimport TimeIndex
-from ottla.wire cimport batch as fields
+cimport ottla.wire.batch as fields
 
 cdef enum:
     CHUNK = 4608                        # an index interval and a header: mostly one read will do

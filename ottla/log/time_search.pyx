@@ -5,7 +5,7 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 from ottla.log.partition_log cimport PartitionLog
 from ottla.log.scan cimport BatchScan
 from ottla.log.segment cimport Segment
-from ottla.wire cimport batch as fields
+cimport ottla.wire.batch as fields
 from ottla.wire.compression import decompress
 from ottla.wire.errors import CorruptMessage
 from ottla.wire.varint cimport read_varint, read_varlong

@@ -11,7 +11,7 @@ from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t
 
-from ottla.wire cimport batch as header
+cimport ottla.wire.batch as header
 from ottla.wire.byteorder cimport store_int16, store_int32, store_int64
 from ottla.wire.checksum cimport crc32c
 from ottla.wire.codec cimport Writer

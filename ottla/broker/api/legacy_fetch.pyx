@@ -11,7 +11,7 @@ bounded.
 from libc.stdint cimport int64_t, uint8_t
 
 from ottla.log.scan cimport BatchScan
-from ottla.wire cimport batch as fields
+cimport ottla.wire.batch as fields
 
 from ottla.wire.batch import BatchView, batches
 from ottla.wire.compression import Codec

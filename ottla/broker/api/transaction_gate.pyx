@@ -11,7 +11,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from ottla.log.producers cimport Producers, ProducerState
 from ottla.replication.partition cimport Partition
-from ottla.wire cimport batch as fields
+cimport ottla.wire.batch as fields
 from ottla.wire.codec cimport Cursor
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 
+from ottla.broker.checkpointing import write_checkpoint
 from ottla.broker.context import BrokerContext
-from ottla.broker.slices import Slices, in_slices
+from ottla.broker.slices import InThread, Slices
 from ottla.log.cleaner import Abandoned, Cleaner
 from ottla.log.cleaner_choice import Cleanable, cleanable
-from ottla.log.storage import CheckpointTask, Storage
+from ottla.log.storage import Storage
 from ottla.wire.errors import ProtocolError
 
 log = logging.getLogger("ottla.cleaner")
@@ -26,12 +26,7 @@ MEMORY_MIN = 1 << 20  # with less Apache Kafka does not start
 class LogCleaner:
     """Compacts this broker's logs. `in_thread` runs what blocks beside the loop."""
 
-    def __init__(
-        self,
-        broker: BrokerContext,
-        storage: Storage,
-        in_thread: Callable[[Callable[[], None]], Awaitable[None]],
-    ) -> None:
+    def __init__(self, broker: BrokerContext, storage: Storage, in_thread: InThread) -> None:
         self.broker, self.storage, self.in_thread = broker, storage, in_thread
         self.damaged: set[str] = set()
 
@@ -45,10 +40,7 @@ class LogCleaner:
             if target.log.first_dirty_offset <= target.first_dirty_offset:
                 tried.add(target.log.directory)
         if cleaned:
-            checkpoint = CheckpointTask(self.storage.disk)
-            await in_slices(self.storage.checkpoint_steps(checkpoint))
-            await self.in_thread(checkpoint.run)
-            self.storage.end_checkpoint(checkpoint)
+            await write_checkpoint(self.storage, self.in_thread)
 
     async def _choose(self, tried: set[str]) -> Cleanable | None:
         best = None

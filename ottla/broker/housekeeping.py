@@ -12,16 +12,17 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
+from ottla.broker.checkpointing import write_checkpoint
 from ottla.broker.cleaning import LogCleaner
 from ottla.broker.context import BrokerContext
 from ottla.broker.retention import apply_retention
 from ottla.broker.scrubbing import scrub_for_ever
-from ottla.broker.slices import Slices, in_slices
+from ottla.broker.slices import Slices
 from ottla.log import recovery
 from ottla.log.checkpoints import Partition as PartitionKey
 from ottla.log.config import FOREVER_MS
 from ottla.log.disk import Disk
-from ottla.log.storage import CheckpointTask, Storage
+from ottla.log.storage import Storage
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.replicas import Replicas
 from ottla.wire.errors import StorageFailed
@@ -151,10 +152,9 @@ class Housekeeping:
                 self.broker.flusher.want(partition)
 
     async def _checkpoint(self) -> None:
-        task = CheckpointTask(self.storage.disk)
-        await in_slices(self.storage.checkpoint_steps(task, high_watermarks(self.broker.replicas)))
-        await self.loop.run_in_executor(self.thread, task.run)
-        self.storage.end_checkpoint(task)
+        await write_checkpoint(
+            self.storage, self._in_thread, high_watermarks(self.broker.replicas)
+        )
 
     async def _retain(self) -> None:
         await apply_retention(self.broker.replicas, self.storage)

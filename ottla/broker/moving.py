@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from ottla.broker.slices import in_slices
+from ottla.broker.checkpointing import write_checkpoint
 from ottla.log.checkpoints import Partition
 from ottla.log.log_directory import LogDirectory
 from ottla.log.moving import Move, MoveFailed
-from ottla.log.storage import CheckpointTask, Storage
+from ottla.log.storage import Storage
 from ottla.wire.errors import ErrorCode, StorageFailed
 
 log = logging.getLogger("ottla.log_dirs")
@@ -78,17 +79,17 @@ class Moving:
         if self.thread is None:
             self.thread = ThreadPoolExecutor(1, thread_name_prefix="ottla-moves")
         move.check()
-        await self.loop.run_in_executor(self.thread, move.begin)
+        await self._in_thread(move.begin)
         await self._copy(move)
         move.prepare()
-        await self._checkpoint()
+        await write_checkpoint(self.storage, self._in_thread)
         await self._copy(move)
         try:
             move.swap()
         finally:
             self.refused = UNFINISHED if move.committed else None
         log.info("%s was moved from %s to %s", move.name, move.source.path, move.target.path)
-        await self.loop.run_in_executor(self.thread, move.finish())
+        await self._in_thread(move.finish())
         self.refused = None
 
     async def _copy(self, move: Move) -> None:
@@ -98,18 +99,15 @@ class Moving:
         move.check()
         while not move.nearly_done():
             copy = move.plan()
-            await self.loop.run_in_executor(self.thread, copy.run)
+            await self._in_thread(copy.run)
             move.note(copy)
             move.check()
             tries = tries + 1 if copy.vanished else 0
             if tries == TRIES_MAX:
                 raise MoveFailed(f"{move.name} is not moved: its files vanish while it is copied")
 
-    async def _checkpoint(self) -> None:
-        task = CheckpointTask(self.storage.disk)
-        await in_slices(self.storage.checkpoint_steps(task))
-        await self.loop.run_in_executor(self.thread, task.run)
-        self.storage.end_checkpoint(task)
+    async def _in_thread(self, work: Callable[[], None]) -> None:
+        await self.loop.run_in_executor(self.thread, work)
 
     def close(self) -> None:
         """Stop. What was not moved yet stays where it is; its copy goes at the next start."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 
 from ottla.broker.context import BrokerContext
+from ottla.broker.slices import InThread
 from ottla.log.checkpoints import Partition as PartitionKey
 from ottla.log.recovery import Damage
 from ottla.log.storage import Storage
@@ -24,7 +24,7 @@ START_SECONDS = 30.0
 async def scrub_for_ever(
     broker: BrokerContext,
     storage: Storage,
-    in_thread: Callable[[Callable[[], None]], Awaitable[None]],
+    in_thread: InThread,
     start_seconds: float = START_SECONDS,
 ) -> None:
     """Go round until cancelled."""

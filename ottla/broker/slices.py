@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 SLICE_SECONDS = 0.002
 """What one piece of work may hold the loop for. A request that arrives meanwhile waits so long, so
 that of ten such works under way at a time it would wait 20 ms."""
+
+InThread = Callable[[Callable[[], None]], Awaitable[None]]
+"""Runs in a thread, beside the loop, what blocks in the kernel."""
 
 
 class Slices:

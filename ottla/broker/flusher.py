@@ -12,15 +12,19 @@ files or directories durable by more than a sync, or that is large, to one that 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from os.path import dirname
 
+from ottla.broker.slices import InThread
 from ottla.broker.sync_thread import FILES_MAX, SyncThread
 from ottla.log.disk import File
 from ottla.log.flush import LOGS_ONE_BY_ONE_MAX, FlushTask, run_all
 from ottla.replication.partition import Partition
 from ottla.wire.errors import StorageFailed
+
+log = logging.getLogger("ottla.flusher")
 
 AGAIN_SECONDS = 0.1
 """What a full disk or a lack of descriptors has put off is tried again after so long."""
@@ -99,6 +103,20 @@ class Flusher:
         if self.waiting and not self.scheduled:
             self.scheduled = True
             self.loop.call_soon(self._start)
+
+    async def flush_apart(self, partition: Partition, in_thread: InThread) -> None:
+        """Flush a partition for which nobody waits, beside the groups of those who do."""
+        try:
+            task = partition.log.begin_flush()
+            if task is not None:
+                await in_thread(task.run)
+                partition.log.end_flush(task)
+        except StorageFailed as error:
+            log.error("%r could not be flushed: %s", partition, error)
+            self._refused(partition)
+            return
+        if partition.flushed(partition.log.recovery_point):
+            self.want(partition)            # somebody waits by now
 
     def _refused(self, partition: Partition) -> None:
         """Its topic was deleted, or its directory failed; or the flush is only put off."""

@@ -131,25 +131,12 @@ class Housekeeping:
     async def _flush_sealed(self) -> None:
         """Flush logs that sealed a segment, as Kafka does when it rolls.
 
-        Nobody waits for it, so it has a thread of its own. Without it a log that is written with
-        acks=1 alone would never be on the medium: not compacted, and read whole after a crash.
+        Nobody waits for it, so it is this thread's. Without it a log that is written with acks=1
+        alone would never be on the medium: not compacted, and read whole after a crash.
         """
         while self.broker.replicas.with_sealed:
             partition = self.broker.replicas.with_sealed.pop()
-            try:
-                task = partition.log.begin_flush()
-                if task is not None:
-                    await self._in_thread(task.run)
-                    partition.log.end_flush(task)
-            except StorageFailed as error:
-                log.error("%r could not be flushed: %s", partition, error)
-                if partition.log.offline is not None:
-                    partition.give_up()
-                else:
-                    self.broker.flusher.want(partition)     # a full disk: it tries again
-                continue
-            if partition.flushed(partition.log.recovery_point):
-                self.broker.flusher.want(partition)
+            await self.broker.flusher.flush_apart(partition, self._in_thread)
 
     async def _checkpoint(self) -> None:
         await write_checkpoint(

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from pathlib import Path
 
-from ottla.broker import cleaning
+import pytest
+
+from ottla.broker import cleaning, flusher
 from ottla.log.cleaner_choice import cleanable
 from ottla.wire.batch import batches
 from ottla.wire.messages import CreateTopicsRequest
 from ottla.wire.records import Record, build_batch
 from tests.broker.produce_fetch import fetch, produce
 from tests.broker.running import RunningBroker, WireClient
+from tests.log.faulty_disk import FaultyDisk
 
 DEADLINE_SECONDS = 20
 SETTINGS = {
@@ -108,6 +112,31 @@ def test_what_was_sealed_with_acks_1_reaches_the_disk_and_is_compacted(tmp_path:
         assert partition.log.recovery_point >= sealed_end
         found = broker.call(cleanable, partition.log, partition.high_watermark, 2**40)
         assert found is not None and found.end_offset == sealed_end
+
+
+def test_a_sealed_segment_that_finds_no_descriptors_is_flushed_once_there_are_some(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flusher, "AGAIN_SECONDS", 0.01)
+    disk = FaultyDisk()
+    settings = {**SETTINGS, "log_cleaner_enable": "false"}
+    with RunningBroker(Path("/data"), disk, **settings) as broker:
+        with WireClient(broker.address) as client:
+            create_compacted(client, "table")
+            partition = broker.server.replicas.partition("table", 0)
+            housekeeping = broker.server.housekeeping
+            assert partition is not None and housekeeping is not None
+            broker.call(lambda: [task.cancel() for task in housekeeping.tasks])
+            while len(partition.log.segments) < 2:
+                assert produce(client, "table", commits(0), acks=1).error_code == 0
+        disk.errors["open"] = errno.EMFILE
+        broker.run(housekeeping._flush_sealed())
+        assert "table-0" in caplog.text and "could not be flushed" in caplog.text
+        assert partition.log.recovery_point == 0 and partition.log.offline is None
+        disk.errors.clear()
+        sealed_end = partition.log.segments[0].end_offset
+        while broker.call(lambda: partition.log.recovery_point) < sealed_end:
+            pass
 
 
 def test_a_throttled_cleaner_pauses_for_what_it_moved(tmp_path: Path) -> None:

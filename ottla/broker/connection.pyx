@@ -83,13 +83,10 @@ cdef class Connection:
             return 0
         try:
             self.receive()
-        except MalformedMessage as error:
-            self.refuse(error)
         except OSError:
             self.close()
-        except Exception:
-            log.exception("%r is closed by a failure of the broker", self)
-            self.close()
+        except Exception as error:
+            self.failed(error)
         return 0
 
     def go_on(self):
@@ -105,13 +102,10 @@ cdef class Connection:
                 if self.closed or self.writing or not self.may_handle():
                     break
             self.compact()
-        except MalformedMessage as error:
-            self.refuse(error)
         except OSError:
             self.close()
-        except Exception:
-            log.exception("%r is closed by a failure of the broker", self)
-            self.close()
+        except Exception as error:
+            self.failed(error)
 
     cdef int schedule(self) except -1:
         if not self.scheduled and not self.closed:
@@ -272,11 +266,8 @@ cdef class Connection:
                 self.prepare(serving, 0)
                 return
             self.finish_produce(serving, 0)
-        except MalformedMessage as error:
-            self.refuse(error)
-        except Exception:
-            log.exception("%r is closed by a failure of the broker", self)
-            self.close()
+        except Exception as error:
+            self.failed(error)
         self.go_on()
 
     cdef int finish_produce(self, Serving serving, Py_ssize_t start) except -1:
@@ -325,11 +316,8 @@ cdef class Connection:
         request.at, request.end = &view[0], &view[0] + view.shape[0]
         try:
             self.serve_produce(request, version, correlation_id, acks, done.result())
-        except MalformedMessage as error:
-            self.refuse(error)
-        except Exception:
-            log.exception("%r is closed by a failure of the broker", self)
-            self.close()
+        except Exception as error:
+            self.failed(error)
         self.go_on()
 
     cdef int handle_fetch(self, Cursor request, int version, int32_t correlation_id) except -1:
@@ -375,9 +363,8 @@ cdef class Connection:
             wait.stop()
             self.wait = None
             self.active_at = self.loop.time()
-        except Exception:
-            log.exception("%r is closed by a failure of the broker", self)
-            self.close()
+        except Exception as error:
+            self.failed(error)
         self.go_on()
 
     cdef int handle_other(self, Cursor request, RequestHeader head) except -1:
@@ -435,11 +422,8 @@ cdef class Connection:
             if isinstance(response, BaseException):
                 raise response
             self.write_response(key, version, correlation_id, response)
-        except MalformedMessage as error:
-            self.refuse(error)
-        except Exception:
-            log.exception("%r is closed by a failure of the broker", self)
-            self.close()
+        except Exception as error:
+            self.failed(error)
         return 0
 
     cdef int write_response(
@@ -557,6 +541,14 @@ cdef class Connection:
             self.poller.watch(self.transport.fd, self, EPOLLOUT)
 
     # -- ending ----------------------------------------------------------------------------------
+
+    def failed(self, error):
+        """Close on what a frame raised: it is no request, or the failure is ours and told whole."""
+        if isinstance(error, MalformedMessage):
+            self.refuse(error)
+            return
+        log.error("%r is closed by a failure of the broker", self, exc_info=error)
+        self.close()
 
     def refuse(self, error):
         """Close on bytes that are no request, with one line in the log that says why."""

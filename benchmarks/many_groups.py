@@ -18,7 +18,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from benchmarks import machine, report
 from benchmarks.group_load import JOIN, SUBSCRIPTION, SYNC, Member
 from benchmarks.load import AnyBroker
-from benchmarks.start_time import Figures, start_kafka, start_ottla
+from benchmarks.report import Figures
+from benchmarks.start_time import start_kafka, start_ottla
 from compat_tests.brokers import KafkaBroker, OttlaBroker
 from ottla.groups.routing import partition_for
 from ottla.wire.errors import ErrorCode
@@ -142,13 +143,8 @@ def main() -> None:
         "cpu_s": ("CPU-s until then", 2),
         "idle_mb": ("resident then, MiB", 1),
     }
-    rows = [
-        [text, *(report.spread(figures[name], digits) for figures in measured.values())]
-        for name, (text, digits) in names.items()
-    ]
-    header = ["", *("Ottla" if kind == "ottla" else "Kafka 4.3.1" for kind in measured)]
     question = f"How long until a broker with {chosen.groups:,} groups serves them?"
-    report.write(question, "many-groups", report.table(header, rows), measured)
+    report.write(question, "many-groups", report.figures_table(measured, names), measured)
 
 
 if __name__ == "__main__":

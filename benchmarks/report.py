@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ from typing import Any
 from benchmarks import machine
 
 RESULTS = Path(__file__).with_name("results")
+BROKERS = {"ottla": "Ottla", "kafka": "Kafka 4.3.1"}
+Figures = dict[str, list[float]]
 
 
 def spread(values: Sequence[float], digits: int = 2) -> str:
@@ -34,6 +36,22 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def figures_table(
+    measured: Mapping[str, Figures], rows: Mapping[str, tuple[str, int]], with_ratio: bool = False
+) -> str:
+    """A row a figure, with its name for readers and its digits; a column a broker of BROKERS."""
+    lines = [
+        [text, *(spread(figures[name], digits) for figures in measured.values())]
+        for name, (text, digits) in rows.items()
+    ]
+    header = ["", *(BROKERS[kind] for kind in measured)]
+    if with_ratio:
+        header.append("ratio")
+        for name, line in zip(rows, lines, strict=True):
+            line.append(ratio(measured["ottla"][name], measured["kafka"][name]))
+    return table(header, lines)
 
 
 def path(name: str) -> Path:

@@ -14,6 +14,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from benchmarks import load, machine, report
+from benchmarks.report import Figures
 from compat_tests.brokers import KafkaBroker, OttlaBroker
 
 FILL = {"records": 60, "size": 1000, "acks": 1, "conns": 1, "depth": 4, "warmup": 0}
@@ -44,9 +45,9 @@ def end_offset(broker: load.AnyBroker) -> int:
         consumer.close()
 
 
-def measure(kind: str, rounds: int) -> dict[str, list[float]]:
+def measure(kind: str, rounds: int) -> Figures:
     """Fill once, then kill and start over and over; nothing may be missing."""
-    figures: dict[str, list[float]] = {"served_s": [], "memory_mb": [], "recovery_cpu_s": []}
+    figures: Figures = {"served_s": [], "memory_mb": [], "recovery_cpu_s": []}
     with tempfile.TemporaryDirectory() as directory:
         maker = OttlaBroker if kind == "ottla" else KafkaBroker
         broker: load.AnyBroker = maker(Path(directory))
@@ -80,15 +81,7 @@ def main() -> None:
         "recovery_cpu_s": ("CPU-s until then", 2),
         "memory_mb": ("resident after writing 2 GB, MiB", 1),
     }
-    rows = [
-        [
-            text,
-            *(report.spread(measured[kind][name], digits) for kind in ("ottla", "kafka")),
-            report.ratio(measured["ottla"][name], measured["kafka"][name]),
-        ]
-        for name, (text, digits) in names.items()
-    ]
-    text = report.table(["", "Ottla", "Kafka 4.3.1", "ratio"], rows)
+    text = report.figures_table(measured, names, with_ratio=True)
     report.write("How long does a restart take after kill -9?", "restart-time", text, measured)
 
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from benchmarks import machine, report
 from benchmarks.peers.kafka.ready import wait_until_ready
+from benchmarks.report import Figures
 from compat_tests.brokers import KafkaBroker, OttlaBroker, free_port
 
 SETTLE_SECONDS, IDLE_SECONDS = 3.0, 5.0
-Figures = dict[str, list[float]]
 
 
 def start_ottla(directory: Path) -> tuple[OttlaBroker, float]:
@@ -75,11 +75,7 @@ def main() -> None:
         "idle_mb": ("resident when idle, MiB", 1),
         "idle_cpu_percent": ("CPU when idle, % of a core", 1),
     }
-    rows = [
-        [text, *(report.spread(measured[kind][name], digits) for kind in ("ottla", "kafka"))]
-        for name, (text, digits) in names.items()
-    ]
-    text = report.table(["", "Ottla", "Kafka 4.3.1"], rows)
+    text = report.figures_table(measured, names)
     report.write(
         "How long does a start take, and what does idling cost?", "start-time", text, measured
     )

@@ -14,6 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 import pytest
 
@@ -28,8 +29,23 @@ def run(*command: str) -> None:
         raise OSError(f"{' '.join(command)}: {ended.stderr.strip()}")
 
 
-class LoopDisk:
-    """`mount_point` is where it is; what cannot be had here skips the test with the reason."""
+class Mounted:
+    """A file system that is mounted at `mount_point` until the block ends."""
+
+    mount_point: Path
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        subprocess.run(["umount", "-l", str(self.mount_point)], capture_output=True)
+
+
+class LoopDisk(Mounted):
+    """What cannot be had here skips the test with the reason."""
 
     def __init__(self, directory: Path, size_bytes: int) -> None:
         if sys.platform != "linux" or os.geteuid() != 0:
@@ -62,17 +78,8 @@ class LoopDisk:
         finally:
             os.close(handle)
 
-    def __enter__(self) -> LoopDisk:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        subprocess.run(["umount", "-l", str(self.mount_point)], capture_output=True)
-
-
-class MemoryDisk:
+class MemoryDisk(Mounted):
     """A file system in memory with a size: what is full here is full at once."""
 
     def __init__(self, mount_point: Path, size_bytes: int) -> None:
@@ -84,12 +91,3 @@ class MemoryDisk:
             run("mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(mount_point))
         except OSError as error:
             pytest.skip(f"no tmpfs mount here: {error}")
-
-    def __enter__(self) -> MemoryDisk:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        subprocess.run(["umount", "-l", str(self.mount_point)], capture_output=True)

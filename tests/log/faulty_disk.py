@@ -7,8 +7,10 @@ since their directory was synced, a prefix in time is kept. All choices come fro
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ottla.log.disk import DelegatingFile, Disk
@@ -128,6 +130,13 @@ class FaultyDisk(Disk):
         """The power goes now."""
         self.stopped = True
         raise PowerCut
+
+    @contextlib.contextmanager
+    def stops_at(self, operation: int) -> Iterator[None]:
+        """The block ends where the disk comes to this operation, or at its own end."""
+        self.stop_at = operation
+        with contextlib.suppress(PowerCut):
+            yield
 
     def kill(self) -> None:
         """Only the process ends: everything that was written stays."""

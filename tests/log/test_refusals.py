@@ -13,15 +13,34 @@ from tests.log.batches import NOW_MS, batch, values_of
 from tests.log.faulty_disk import FaultyDisk
 
 
-def marker() -> bytes:
-    """The end of an aborted transaction."""
-    return build_marker(
-        ControlType.ABORT, producer_id=5, producer_epoch=0, coordinator_epoch=0, timestamp=NOW_MS
-    )
-
-
 def open_log(disk: FaultyDisk, **config: int) -> PartitionLog:
     return PartitionLog.open(disk, FakeClock(), "/data/t-0", LogConfig(**config))
+
+
+def flushed_without_room_for_its_epochs(disk: FaultyDisk) -> PartitionLog:
+    """A log of two batches that are on the medium, their leader epoch is not."""
+    log = open_log(disk, segment_bytes=100)
+    log.append_bytes(batch(b"a"), 7)
+    log.append_bytes(batch(b"b"), 7)        # in a segment of its own: the epochs need their file
+    task = log.begin_flush()
+    assert task is not None
+    disk.errors = {"write": errno.ENOSPC}
+    task.run()
+    log.end_flush(task)
+    disk.errors = {}
+    return log
+
+
+def aborted_without_room_for_its_index(disk: FaultyDisk) -> PartitionLog:
+    """A log with an aborted transaction whose marker took the last room of the disk."""
+    log = open_log(disk)
+    mark = build_marker(
+        ControlType.ABORT, producer_id=5, producer_epoch=0, coordinator_epoch=0, timestamp=NOW_MS
+    )
+    log.append_bytes(batch(b"a", producer_id=5, epoch=0, sequence=0, transactional=True), 0)
+    disk.free = len(mark) + 10
+    log.append_bytes(mark, 0)
+    return log
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EROFS, errno.ENODEV])
@@ -60,31 +79,15 @@ def test_a_flush_that_finds_no_descriptor_is_tried_again(code: int) -> None:
 
 def test_a_flush_without_room_for_the_leader_epochs_keeps_the_batches_and_recovers_more() -> None:
     disk = FaultyDisk()
-    log = open_log(disk, segment_bytes=100)
-    log.append_bytes(batch(b"a"), 7)
-    log.append_bytes(batch(b"b"), 7)        # in a segment of its own: the epochs need their file
-    task = log.begin_flush()
-    assert task is not None
-    disk.errors = {"write": errno.ENOSPC}
-    task.run()
-    log.end_flush(task)
+    log = flushed_without_room_for_its_epochs(disk)
     assert (log.offline, log.recovery_point, log.checkpoint_offset) == (None, 2, 0)
-    disk.errors = {}
     disk.cut_power()
     assert open_log(disk).epochs.entries == [(7, 0)]
 
 
 def test_the_next_flush_writes_the_leader_epochs_that_had_no_room() -> None:
     disk = FaultyDisk()
-    log = open_log(disk, segment_bytes=100)
-    log.append_bytes(batch(b"a"), 7)
-    log.append_bytes(batch(b"b"), 7)        # in a segment of its own: the epochs need their file
-    task = log.begin_flush()
-    assert task is not None
-    disk.errors = {"write": errno.ENOSPC}
-    task.run()
-    log.end_flush(task)
-    disk.errors = {}
+    log = flushed_without_room_for_its_epochs(disk)
     log.flush()
     assert log.checkpoint_offset == 2
     disk.cut_power()
@@ -94,11 +97,7 @@ def test_the_next_flush_writes_the_leader_epochs_that_had_no_room() -> None:
 
 def test_an_aborted_transaction_is_known_even_where_its_index_has_no_room() -> None:
     disk = FaultyDisk()
-    log = open_log(disk)
-    mark = marker()
-    log.append_bytes(batch(b"a", producer_id=5, epoch=0, sequence=0, transactional=True), 0)
-    disk.free = len(mark) + 10
-    log.append_bytes(mark, 0)
+    log = aborted_without_room_for_its_index(disk)
     (aborted,) = log.aborted_transactions(0, 10)
     assert (aborted.producer_id, aborted.first_offset, aborted.last_offset) == (5, 0, 1)
     with pytest.raises(StorageFailed):
@@ -115,11 +114,7 @@ def test_an_aborted_transaction_is_known_even_where_its_index_has_no_room() -> N
 
 def test_a_full_disk_lets_no_segment_end_whose_aborted_transactions_are_not_written() -> None:
     disk = FaultyDisk()
-    log = open_log(disk)
-    mark = marker()
-    log.append_bytes(batch(b"a", producer_id=5, epoch=0, sequence=0, transactional=True), 0)
-    disk.free = len(mark) + 10
-    log.append_bytes(mark, 0)
+    log = aborted_without_room_for_its_index(disk)
     with pytest.raises(StorageFailed):
         log.roll()
     assert log.offline is None

@@ -11,7 +11,7 @@ from ottla.log.open_files import OpenFiles
 from ottla.log.partition_log import PartitionLog
 from tests.fakes import FakeClock
 from tests.log.batches import batch, records_of
-from tests.log.faulty_disk import FaultyDisk, PowerCut
+from tests.log.faulty_disk import FaultyDisk
 
 SEEDS = 2_000
 
@@ -20,6 +20,7 @@ class Story:
     """A log that loses its beginning now and then."""
 
     def __init__(self, seed: int) -> None:
+        self.seed = seed
         self.random = random.Random(seed)
         self.disk = FaultyDisk(seed)
         self.config = LogConfig(
@@ -55,6 +56,14 @@ class Story:
                 for path in self.log.apply_retention(self.log.log_end_offset):
                     self.disk.unlink(path)
 
+    def check_reopened(self) -> None:
+        """Open the log again, and check it."""
+        before, self.log = self.log, self.open()
+        try:
+            self.check(before)
+        except AssertionError as error:
+            raise AssertionError(f"seed {self.seed}") from error
+
     def check(self, before: PartitionLog) -> None:
         """All between the old log start and what was promised is there, and nothing is changed."""
         log = self.log
@@ -68,39 +77,27 @@ class Story:
         assert not [name for name in self.disk.listdir("/data/events-0") if "deleted" in name]
 
 
+def crashed(seed: int) -> Story:
+    """A story that ended at some operation; its disk has still to lose power, or nothing."""
+    story = Story(seed)
+    with story.disk.stops_at(story.random.randrange(20, 300)):
+        story.live(80)
+    return story
+
+
 @pytest.mark.parametrize("part", range(4))
 def test_what_retention_left_survives_a_power_cut_at_any_operation(part: int) -> None:
     for seed in range(part, SEEDS, 4):
-        story = Story(seed)
-        story.disk.stop_at = story.random.randrange(20, 300)
-        try:
-            story.live(80)
-        except PowerCut:
-            pass
-        before = story.log
+        story = crashed(seed)
         story.disk.cut_power()
         if not story.disk.exists("/data/events-0"):
             continue
-        story.log = story.open()
-        try:
-            story.check(before)
-        except AssertionError as error:
-            raise AssertionError(f"seed {seed}") from error
+        story.check_reopened()
 
 
 def test_what_retention_left_survives_kill_9_at_any_operation() -> None:
     for seed in range(500):
-        story = Story(seed)
-        story.disk.stop_at = story.random.randrange(20, 300)
-        try:
-            story.live(80)
-        except PowerCut:
-            pass
-        before = story.log
+        story = crashed(seed)
         story.promised = min(story.log.log_end_offset, len(story.appended) - 1)
         story.disk.kill()
-        story.log = story.open()
-        try:
-            story.check(before)
-        except AssertionError as error:
-            raise AssertionError(f"seed {seed}") from error
+        story.check_reopened()

@@ -23,6 +23,8 @@ cdef class IndexFile:
     cdef uint8_t page[PAGE]
 
     cdef const uint8_t *entry(self, Py_ssize_t index) except NULL
+    cdef int64_t key_of(self, Py_ssize_t index) except? -1
     cdef Py_ssize_t page_start(self) noexcept
+    cdef Py_ssize_t find(self, int64_t key) except -2
     cdef int make_room(self) except -1
     cdef uint8_t *add_entry(self) except NULL

@@ -46,9 +46,40 @@ cdef class IndexFile:
             self.page_number, self.page_filled = wanted, filled
         return self.page + (index - wanted * page_entries) * self.entry_size
 
+    cdef int64_t key_of(self, Py_ssize_t index) except? -1:
+        """What the entries ascend by; each kind of index says where it is in an entry."""
+        raise NotImplementedError
+
     cdef Py_ssize_t page_start(self) noexcept:
         """The number of the first entry of the page in memory, -1 without one."""
         return self.page_number * (PAGE // self.entry_size) if self.page_number >= 0 else -1
+
+    cdef Py_ssize_t find(self, int64_t key) except -2:
+        """The number of the last entry whose key is not above `key`, -1 for none."""
+        cdef Py_ssize_t low = -1, high = self.count, middle
+        # What is in memory is asked first, since most readers are near the end or near each other.
+        if self.written < self.count:
+            if self.key_of(self.written) <= key:
+                low = self.written
+            else:
+                high = self.written
+        middle = self.page_start()
+        if low < middle < high and self.key_of(middle) <= key:
+            low = middle
+            middle += self.page_filled - 1
+            if low < middle < high:
+                if self.key_of(middle) <= key:
+                    low = middle
+                else:
+                    high = middle
+        # Invariant: entries up to low are not above key, entries from high on are.
+        while high - low > 1:
+            middle = (low + high) >> 1
+            if self.key_of(middle) <= key:
+                low = middle
+            else:
+                high = middle
+        return low
 
     cdef int make_room(self) except -1:
         """Ensure room in memory for one more entry: what may fail happens before the append."""

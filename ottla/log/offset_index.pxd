@@ -12,7 +12,5 @@ from ottla.log.index_file cimport IndexFile
 
 
 cdef class OffsetIndex(IndexFile):
-    cdef int64_t offset_of(self, Py_ssize_t index) except? -1
     cdef int64_t position_of(self, Py_ssize_t index) except? -1
     cdef int add(self, int64_t last_offset, int64_t position) except -1
-    cdef Py_ssize_t find(self, int64_t offset) except -2

@@ -12,7 +12,8 @@ cdef class OffsetIndex(IndexFile):
     def __init__(self, disk, path, base_offset, fresh=False):
         super().__init__(disk, path, base_offset, 8, fresh)
 
-    cdef int64_t offset_of(self, Py_ssize_t index) except? -1:
+    cdef int64_t key_of(self, Py_ssize_t index) except? -1:
+        """The last offset of an entry."""
         return self.base_offset + load_int32(self.entry(index))
 
     cdef int64_t position_of(self, Py_ssize_t index) except? -1:
@@ -23,33 +24,6 @@ cdef class OffsetIndex(IndexFile):
         store_int32(at, <int32_t>(last_offset - self.base_offset))
         store_int32(at + 4, <int32_t>position)
         return 0
-
-    cdef Py_ssize_t find(self, int64_t offset) except -2:
-        """The number of the last entry whose offset is not above `offset`, -1 for none."""
-        cdef Py_ssize_t low = -1, high = self.count, middle
-        # What is in memory is asked first, since most readers are near the end or near each other.
-        if self.written < self.count:
-            if self.offset_of(self.written) <= offset:
-                low = self.written
-            else:
-                high = self.written
-        middle = self.page_start()
-        if low < middle < high and self.offset_of(middle) <= offset:
-            low = middle
-            middle += self.page_filled - 1
-            if low < middle < high:
-                if self.offset_of(middle) <= offset:
-                    low = middle
-                else:
-                    high = middle
-        # Invariant: entries up to low are not above offset, entries from high on are.
-        while high - low > 1:
-            middle = (low + high) >> 1
-            if self.offset_of(middle) <= offset:
-                low = middle
-            else:
-                high = middle
-        return low
 
     def append(self, last_offset, position):
         """Add an entry for the batch at `position` which ends with `last_offset`."""
@@ -67,4 +41,4 @@ cdef class OffsetIndex(IndexFile):
 
     def entries(self):
         """Every entry as (last offset of the batch, its position)."""
-        return [(self.offset_of(at), self.position_of(at)) for at in range(self.count)]
+        return [(self.key_of(at), self.position_of(at)) for at in range(self.count)]

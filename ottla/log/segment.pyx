@@ -228,7 +228,7 @@ cdef class Segment(Openable):
         if found < 0:
             return self.scan_for(offset, 0, -1, batch_size)
         return self.scan_for(
-            offset, self.index.position_of(found), self.index.offset_of(found), batch_size)
+            offset, self.index.position_of(found), self.index.key_of(found), batch_size)
 
     cdef int64_t scan_for(self, int64_t offset, int64_t position, int64_t expected,
                           Py_ssize_t *batch_size) except -1:
@@ -356,7 +356,7 @@ cdef class Segment(Openable):
             self.open_indexes()
         if self.index is not None and self.index.count:
             position = self.index.position_of(self.index.count - 1)
-            self.scan_for(0, position, self.index.offset_of(self.index.count - 1), &ignored)
+            self.scan_for(0, position, self.index.key_of(self.index.count - 1), &ignored)
         scan = BatchScan(self.opened(), position, self.size, 4096, True)
         while True:
             batch = scan.next()

@@ -12,8 +12,6 @@ from ottla.log.index_file cimport IndexFile
 
 
 cdef class TimeIndex(IndexFile):
-    cdef int64_t timestamp_of(self, Py_ssize_t index) except? -1
     cdef int64_t offset_of(self, Py_ssize_t index) except? -1
     cdef int add(self, int64_t timestamp, int64_t offset) except -1
-    cdef Py_ssize_t find(self, int64_t timestamp) except -2
     cdef Py_ssize_t first_from(self, int64_t offset) except -1

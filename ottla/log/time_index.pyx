@@ -12,7 +12,8 @@ cdef class TimeIndex(IndexFile):
     def __init__(self, disk, path, base_offset, fresh=False):
         super().__init__(disk, path, base_offset, 12, fresh)
 
-    cdef int64_t timestamp_of(self, Py_ssize_t index) except? -1:
+    cdef int64_t key_of(self, Py_ssize_t index) except? -1:
+        """The timestamp of an entry."""
         return load_int64(self.entry(index))
 
     cdef int64_t offset_of(self, Py_ssize_t index) except? -1:
@@ -21,39 +22,12 @@ cdef class TimeIndex(IndexFile):
     cdef int add(self, int64_t timestamp, int64_t offset) except -1:
         """Add an entry if its timestamp is above the last one's; `make_room` came before."""
         cdef uint8_t *at
-        if self.count and self.timestamp_of(self.count - 1) >= timestamp:
+        if self.count and self.key_of(self.count - 1) >= timestamp:
             return 0
         at = self.add_entry()
         store_int64(at, timestamp)
         store_int32(at + 8, <int32_t>(offset - self.base_offset))
         return 0
-
-    cdef Py_ssize_t find(self, int64_t timestamp) except -2:
-        """The number of the last entry whose timestamp is not above `timestamp`, -1 for none."""
-        cdef Py_ssize_t low = -1, high = self.count, middle
-        # What is in memory is asked first, since most readers are near the end or near each other.
-        if self.written < self.count:
-            if self.timestamp_of(self.written) <= timestamp:
-                low = self.written
-            else:
-                high = self.written
-        middle = self.page_start()
-        if low < middle < high and self.timestamp_of(middle) <= timestamp:
-            low = middle
-            middle += self.page_filled - 1
-            if low < middle < high:
-                if self.timestamp_of(middle) <= timestamp:
-                    low = middle
-                else:
-                    high = middle
-        # Invariant: entries up to low are not above timestamp, entries from high on are.
-        while high - low > 1:
-            middle = (low + high) >> 1
-            if self.timestamp_of(middle) <= timestamp:
-                low = middle
-            else:
-                high = middle
-        return low
 
     def append(self, timestamp, offset):
         """Add an entry unless its timestamp is not above the last one's."""
@@ -69,7 +43,7 @@ cdef class TimeIndex(IndexFile):
         """The highest timestamp and the last offset of its batch, or None when empty."""
         if not self.count:
             return None
-        return self.timestamp_of(self.count - 1), self.offset_of(self.count - 1)
+        return self.key_of(self.count - 1), self.offset_of(self.count - 1)
 
     cdef Py_ssize_t first_from(self, int64_t offset) except -1:
         """The number of the first entry of a batch that ends at `offset` or later."""
@@ -85,7 +59,7 @@ cdef class TimeIndex(IndexFile):
     def before(self, offset):
         """The highest timestamp of the batches that end before `offset`, as `last` returns it."""
         cdef Py_ssize_t found = self.first_from(offset) - 1
-        return (self.timestamp_of(found), self.offset_of(found)) if found >= 0 else None
+        return (self.key_of(found), self.offset_of(found)) if found >= 0 else None
 
     def truncate_to(self, offset):
         """Forget entries of batches that end at `offset` or later."""
@@ -93,4 +67,4 @@ cdef class TimeIndex(IndexFile):
 
     def entries(self):
         """Every entry as (timestamp, last offset of its batch)."""
-        return [(self.timestamp_of(at), self.offset_of(at)) for at in range(self.count)]
+        return [(self.key_of(at), self.offset_of(at)) for at in range(self.count)]

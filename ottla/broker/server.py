@@ -24,6 +24,7 @@ from ottla.broker.listener import Listener
 from ottla.broker.metadata_log import MetadataLog
 from ottla.broker.moving import Moving
 from ottla.broker.poller import BrokerLoop
+from ottla.broker.recovery_threads import recover
 from ottla.broker.workers import Workers
 from ottla.log.clock import Clock
 from ottla.log.disk import Disk
@@ -89,6 +90,10 @@ class Server:
         self.coordinators = self.broker.coordinators = Coordinators(self.broker, loop)
         image = self.metadata_log.image
         self.broker.follow(MetadataImage.empty(), image, image.topics)
+        threads = config.num_recovery_threads_per_data_dir
+        recovered = recover(self.storage, self.replicas.wanted(image), threads)
+        if recovered:
+            log.info("%d logs were checked after a stop that was not clean", recovered)
         for _ in self.replicas.follow(MetadataImage.empty(), image, image.topics):
             pass                        # nobody else is served yet
         self.storage.started = True

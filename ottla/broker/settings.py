@@ -18,6 +18,7 @@ DYNAMIC = frozenset({
     "max.connections",
     "max.connections.per.ip",
     "max.connections.per.ip.overrides",
+    "num.recovery.threads.per.data.dir",
     "producer.id.expiration.ms",
 })
 """Settings that can be changed on a running broker (KIP-226), beside the defaults of topics."""
@@ -83,6 +84,10 @@ class BrokerSettings(Settings):
         "log.flush.scheduler.interval.ms", 2**63 - 1,
         help="How often logs are looked at whose flush.ms may be over: every second at the least,"
         " where Apache Kafka by default never looks.")
+    num_recovery_threads_per_data_dir: int = setting(
+        "num.recovery.threads.per.data.dir", 2, at_least=1,
+        help="Threads for each log directory that recover logs after a stop that was not clean; a"
+        " clean stop leaves nothing to recover.")
     delete_topic_enable: bool = setting(
         "delete.topic.enable", True, help="Whether topics can be deleted.")
     producer_id_expiration_ms: int = setting(

@@ -15,13 +15,14 @@ from libc.stdint cimport int64_t, uint8_t
 
 cdef extern from "<unistd.h>" nogil:
     Py_ssize_t c_pwrite "pwrite"(int fd, const void *data, size_t size, int64_t position)
-    Py_ssize_t c_pread "pread"(int fd, void *into, size_t size, int64_t position)
+    Py_ssize_t c_pread "pread"(int fd, void *into, size_t size, int64_t position) noexcept
     int c_close "close"(int fd)
 
 cdef extern from *:
     """
     #include <errno.h>
     #include <fcntl.h>
+    #include <stdint.h>
     #include <unistd.h>
     #if defined(__linux__)
     #include <sys/mman.h>
@@ -44,7 +45,7 @@ cdef extern from *:
     }
 
     /* What is in the page cache already is somebody's and stays there; the rest leaves nothing. */
-    static ssize_t ottla_read_in_passing(int fd, void *into, size_t size, long long position) {
+    static ssize_t ottla_read_in_passing(int fd, void *into, size_t size, int64_t position) {
         ssize_t done;
     #if defined(__linux__)
         enum { PAGES = 1024 };
@@ -84,7 +85,8 @@ cdef extern from *:
     }
     """
     int ottla_sync(int fd) nogil
-    Py_ssize_t ottla_read_in_passing(int fd, void *into, size_t size, long long position) nogil
+    Py_ssize_t ottla_read_in_passing(
+        int fd, void *into, size_t size, int64_t position) noexcept nogil
     int ottla_sync_file_system(int fd) nogil
     int ottla_reserve(int fd, long long size) nogil
 
@@ -116,7 +118,9 @@ cdef class File:
 
     def __dealloc__(self):
         if self.fd > 2:
-            c_close(self.fd)
+            # ext4 writes a file that had been cut to nothing when it closes: recovery has many.
+            with nogil:
+                c_close(self.fd)
 
     cdef int write_at(self, const uint8_t *data, Py_ssize_t size, int64_t position) except -1:
         cdef Py_ssize_t done
@@ -146,14 +150,22 @@ cdef class File:
             total += done
         return total
 
+    cdef Py_ssize_t read_aside(self, uint8_t *into, Py_ssize_t size, int64_t position) except -1:
+        return self.read_without_gil(into, size, position, c_pread)
+
     cdef Py_ssize_t read_in_passing(
         self, uint8_t *into, Py_ssize_t size, int64_t position
+    ) except -1:
+        return self.read_without_gil(into, size, position, ottla_read_in_passing)
+
+    cdef Py_ssize_t read_without_gil(
+        self, uint8_t *into, Py_ssize_t size, int64_t position, Reading read
     ) except -1:
         cdef Py_ssize_t done, total = 0
         cdef int code = 0
         while total < size:
             with nogil:
-                done = ottla_read_in_passing(self.fd, into + total, size - total, position + total)
+                done = read(self.fd, into + total, size - total, position + total)
                 if done < 0:
                     code = errno
             if done < 0 and code != EINTR:
@@ -223,9 +235,8 @@ cdef class DelegatingFile(File):
             into[at] = source[at]
         return len(data)
 
-
-    cdef Py_ssize_t read_in_passing(
-        self, uint8_t *into, Py_ssize_t size, int64_t position
+    cdef Py_ssize_t read_without_gil(
+        self, uint8_t *into, Py_ssize_t size, int64_t position, Reading read
     ) except -1:
         return self.read_at(into, size, position)
 

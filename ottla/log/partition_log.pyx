@@ -558,6 +558,13 @@ cdef class PartitionLog:
         """Write what makes the next start fast, if anything changed. Raises StorageFailed."""
         resting.seal(self)
 
+    def share(self, OpenFiles open_files):
+        """Let the files of a log that was opened in a thread be bounded with those of others."""
+        cdef Segment segment
+        self.open_files = open_files
+        for segment in self._segments or ():
+            segment.share(open_files)
+
     def close(self):
         """Flush, write what makes the next start fast, and let go of all files.
 

@@ -16,9 +16,12 @@ cdef class BatchScan:
     cdef uint8_t *buffer
     cdef Py_ssize_t room, buffered      # invariant: buffered <= room
     cdef int64_t buffer_position        # where in the file the buffer's first byte is
+    cdef int64_t checked                # up to here every checksum fits
 
     cdef int grow(self, Py_ssize_t room) except -1
     cdef const uint8_t *next(self) except? NULL
     cdef const uint8_t *hold(self, Py_ssize_t size) except NULL
+    cdef bint checksum_fits(self, const uint8_t *batch) noexcept
 
-cdef str problem_of(const uint8_t *batch, Py_ssize_t size, int64_t offset_min, int32_t epoch_min)
+cdef str problem_of(
+    const uint8_t *batch, bint checksum_fits, int64_t offset_min, int32_t epoch_min)

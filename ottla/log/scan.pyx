@@ -9,6 +9,9 @@ from ottla.log.disk cimport File
 cimport ottla.wire.batch as fields
 from ottla.wire.checksum cimport crc32c
 
+cdef enum:
+    ASIDE_BYTES = 65536                 # who reads as much at a time lets other threads run
+
 
 cdef class BatchScan:
     """The whole batches between two positions of a file.
@@ -47,7 +50,11 @@ cdef class BatchScan:
         if size > self.room:
             self.grow(size)
         wanted = min(<int64_t>self.room, self.end - self.position) - kept
-        self.buffered += self.file.read_at(self.buffer + kept, wanted, self.position + kept)
+        if wanted < ASIDE_BYTES:
+            self.buffered += self.file.read_at(self.buffer + kept, wanted, self.position + kept)
+        else:
+            self.buffered += self.file.read_aside(
+                self.buffer + kept, wanted, self.position + kept)
         if self.buffered < size:
             raise EOFError(f"{self.file.path} ended before {self.end} bytes, while it was read")
         return self.buffer
@@ -80,6 +87,18 @@ cdef class BatchScan:
         self.next_position = self.position + size
         return batch
 
+    cdef bint checksum_fits(self, const uint8_t *batch) noexcept:
+        """Whether the checksum of the batch that `next` returned is that of its bytes.
+
+        All whole batches in memory are looked at together, without the GIL: several logs are
+        recovered at a time.
+        """
+        if self.checked < self.next_position:
+            with nogil:
+                self.checked = self.position + fitting(
+                    batch, self.buffer_position + self.buffered - self.position)
+        return self.checked >= self.next_position
+
     def batch(self):
         """The next batch as bytes (only its header with `headers_only`), None at the end."""
         cdef const uint8_t *at = self.next()
@@ -89,11 +108,30 @@ cdef class BatchScan:
             <const char *>at, fields.HEADER_SIZE if self.headers_only else self.size)
 
 
-cdef str problem_of(const uint8_t *batch, Py_ssize_t size, int64_t offset_min, int32_t epoch_min):
+cdef bint fits(const uint8_t *batch, Py_ssize_t size) noexcept nogil:
+    """Whether a whole batch has the checksum that it says."""
+    return fields.crc(batch) == crc32c(
+        batch + fields.ATTRIBUTES_AT, size - fields.ATTRIBUTES_AT)
+
+
+cdef Py_ssize_t fitting(const uint8_t *batch, Py_ssize_t held) noexcept nogil:
+    """How many of these bytes are whole batches whose checksums fit."""
+    cdef Py_ssize_t done = 0
+    cdef int64_t size
+    while held - done >= fields.HEADER_SIZE:
+        size = fields.total_size(batch + done)
+        if size < fields.HEADER_SIZE or size > held - done or not fits(batch + done, size):
+            break
+        done += size
+    return done
+
+
+cdef str problem_of(
+        const uint8_t *batch, bint checksum_fits, int64_t offset_min, int32_t epoch_min):
     """What is wrong with a whole batch that has to follow these, None if nothing is."""
     cdef int32_t delta = fields.last_offset_delta(batch)
     cdef int32_t count = fields.record_count(batch)
-    if crc32c(batch + fields.ATTRIBUTES_AT, size - fields.ATTRIBUTES_AT) != fields.crc(batch):
+    if not checksum_fits:
         return "the checksum does not fit the bytes"
     if fields.base_offset(batch) < offset_min:
         return f"base offset is {fields.base_offset(batch)}, {offset_min} or more is due"
@@ -120,7 +158,7 @@ def find_valid_batch(file, int64_t position, int64_t end, int64_t offset_min):
         if (batch[fields.MAGIC_AT] == 2 and fields.HEADER_SIZE <= size <= end - scan.position
                 and fields.base_offset(batch) >= offset_min):
             batch = scan.hold(size)
-            if problem_of(batch, size, offset_min, -1) is None:
+            if problem_of(batch, fits(batch, size), offset_min, -1) is None:
                 return scan.position
         scan.position += 1
     return None

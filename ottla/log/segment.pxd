@@ -38,6 +38,7 @@ cdef class Segment(Openable):
     cdef TimeIndex times
 
     cdef File opened(self)
+    cdef int share(self, OpenFiles open_files) except -1
     cdef int open_indexes(self) except -1
     cdef bint is_unindexed(self) except -1
     cdef int prepare_append(self) except -1

@@ -20,8 +20,6 @@ cimport ottla.wire.batch as fields
 cdef enum:
     CHUNK = 4608                        # an index interval and a header: mostly one read will do
 
-cdef uint8_t[CHUNK] chunk               # only the thread of the loop reads segments
-
 
 def file_name(offset, suffix):
     """A segment file's name: its base offset in twenty digits, and what it holds."""
@@ -97,6 +95,13 @@ cdef class Segment(Openable):
             self.unindexed = self.size <= self.index_interval and self.is_unindexed()
         self.file = self.index = self.times = None
         self.appendable = False
+        return 0
+
+    cdef int share(self, OpenFiles open_files) except -1:
+        """Be one of other open files from now on."""
+        self.open_files = open_files
+        if self.file is not None:
+            open_files.add(self)
         return 0
 
     def close(self):
@@ -238,6 +243,7 @@ cdef class Segment(Openable):
         otherwise -1. Raises IndexDamaged, SegmentDamaged.
         """
         cdef File file = self.opened()
+        cdef uint8_t[CHUNK] chunk
         cdef Py_ssize_t held = 0, at = 0
         cdef int64_t size
         if expected >= 0 and not 0 <= position <= self.size - fields.HEADER_SIZE:
@@ -449,7 +455,8 @@ cdef class Segment(Openable):
             if batch is NULL:
                 problem = scan.problem
                 break
-            problem = problem_of(batch, scan.size, self.end_offset, epoch)
+            problem = problem_of(
+                batch, scan.checksum_fits(batch), self.end_offset, epoch)
             if problem is None and (fields.base_offset(batch) > self.end_offset
                                     or fields.leader_epoch(batch) > epoch):
                 problem = self.contradiction(scan, batch, epoch)

@@ -23,6 +23,7 @@ from ottla.log.log_directory import CLEAN_MARKER, LogDirectory, StorageRefused
 from ottla.log.move_record import finish_moves
 from ottla.log.open_files import OpenFiles
 from ottla.log.partition_log import PartitionLog
+from ottla.log.recovering import LogRecovery, Wanted
 from ottla.wire.errors import StorageFailed
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class Storage:
         self.deletions: list[tuple[int, str]] = []
         self.file_deletions: list[tuple[int, str]] = []
         self.homes: dict[Partition, LogDirectory] = {}
+        self.recovered: dict[Partition, LogRecovery] = {}
         self.moves: dict[Partition, Move] = {}
         """Partitions that are on their way, or wait for their turn (`moving`)."""
         self.renamed = 0
@@ -172,6 +174,29 @@ class Storage:
         self.logs[key] = log
         return log
 
+    def recoveries(self, wanted: Wanted) -> list[list[LogRecovery]]:
+        """Those of the logs in `wanted` that have to be recovered, a list for each directory.
+
+        They need not be done: `get_or_create` does what is missing. The others wait meanwhile.
+        """
+        found: dict[str, list[LogRecovery]] = {}
+        if all(directory.clean for directory in self.directories if directory.offline is None):
+            return []
+        for key, topic_id, config in wanted:
+            home = self.homes.get(key)
+            if home is None or home.offline is not None or home.clean or key in self.logs:
+                continue
+            recovery = LogRecovery(self.disk, self.clock, home, key, topic_id, config)
+            found.setdefault(home.path, []).append(recovery)
+        return list(found.values())
+
+    def end_recovery(self, recovery: LogRecovery) -> None:
+        """Keep what a recovery came to for `get_or_create`."""
+        if recovery.log is not None:
+            recovery.log.share(self.open_files)
+        if recovery.log is not None or recovery.error is not None:
+            self.recovered[recovery.key] = recovery
+
     def open_log(self, key: Partition, topic_id: bytes | None, config: LogConfig) -> PartitionLog:
         home, closed = self.homes.get(key), None
         if home is not None:
@@ -187,21 +212,19 @@ class Storage:
             self.homes[key] = home
         if home.offline is not None:
             raise StorageFailed(home.offline)
-        path, start = home.file(f"{key[0]}-{key[1]}"), home.log_starts.get(key, 0)
         if closed is None and key not in home.partitions:
+            start = home.log_starts.get(key, 0)
             closed = ClosedLog(topic_id, start, start, -1, 0, 0, -1)
         if closed is not None:
             log = PartitionLog.rest(
-                self.disk, self.clock, path, config,
+                self.disk, self.clock, home.file(f"{key[0]}-{key[1]}"), config,
                 open_files=self.open_files, topic_id=topic_id, closed=closed,
             )
+        elif key in self.recovered:
+            log = self.recovered.pop(key).result()
         else:
-            log = PartitionLog.open(
-                self.disk, self.clock, path, config,
-                open_files=self.open_files, topic_id=topic_id,
-                recovery_point=home.recovery_points.get(key, 0), log_start_offset=start,
-                clean=home.clean,
-            )
+            recovery = LogRecovery(self.disk, self.clock, home, key, topic_id, config)
+            log = recovery.open(self.open_files)
         log.first_dirty_offset = home.cleaned.get(key, 0)
         log.on_failure = self.failures[home.path]
         home.partitions.add(key)

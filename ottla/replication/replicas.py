@@ -73,6 +73,14 @@ class Replicas:
         if new.configs is not old.configs:
             yield from self._reconfigure(old, new)
 
+    def wanted(self, image: MetadataImage) -> Iterator[tuple[Key, bytes | None, LogConfig]]:
+        """The partitions whose logs `image` wants here, with their topics' ids and settings."""
+        for topic in image.topics.values():
+            config = self.log_config(image, topic.name)
+            for index, state in enumerate(topic.partitions):
+                if self.node_id in state.replicas:
+                    yield (topic.name, index), topic.topic_id, config
+
     def _place(self, topic: TopicImage, image: MetadataImage) -> Iterator[None]:
         partitions = self.by_name.setdefault(topic.name, [])
         self.by_id[topic.topic_id] = partitions

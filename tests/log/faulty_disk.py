@@ -182,7 +182,7 @@ class FaultyDisk(Disk):
         elif kind == "make":
             names[path] = inode
         else:
-            for name in [n for n in names if n == path or n.startswith(path + "/")]:
+            for name in [n for n in list(names) if n == path or n.startswith(path + "/")]:
                 names[kind + name[len(path) :]] = names.pop(name)
 
     def change(self, kind: str, path: str, inode: Inode | None = None) -> None:
@@ -205,7 +205,8 @@ class FaultyDisk(Disk):
         if path not in self.names:
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
         front = path.rstrip("/") + "/"
-        inside = [name[len(front) :] for name in self.names if name.startswith(front)]
+        # A copy: logs are recovered in threads, which make and remove files meanwhile.
+        inside = [name[len(front) :] for name in list(self.names) if name.startswith(front)]
         return [name for name in inside if name and "/" not in name]
 
     def exists(self, path: str) -> bool:

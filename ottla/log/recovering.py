@@ -1,0 +1,64 @@
+"""Opening logs of which an unclean stop left nothing known, several at a time.
+
+`Storage.recoveries` says which logs these are. `LogRecovery.run` opens one and recovers it, in any
+thread: what costs time there, reading and checksums, goes on without the interpreter lock.
+`Storage.end_recovery` keeps the result until `get_or_create` asks for that log: whichever is done
+first, logs come and errors are told in the order in which they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ottla.log.checkpoints import Partition
+from ottla.log.clock import Clock
+from ottla.log.config import LogConfig
+from ottla.log.disk import Disk
+from ottla.log.log_directory import LogDirectory
+from ottla.log.open_files import OpenFiles
+from ottla.log.partition_log import PartitionLog
+
+Wanted = Iterable[tuple[Partition, bytes | None, LogConfig]]
+"""Partitions with their topics' ids and settings."""
+OPEN_SEGMENTS = 20
+"""Files that may be open for each log that is on its way: `OpenFiles` is for one thread."""
+
+
+@dataclass(slots=True)
+class LogRecovery:
+    """One log on its way. `error` is what the disk said; without it and `log` nothing was done."""
+
+    disk: Disk
+    clock: Clock
+    home: LogDirectory
+    key: Partition
+    topic_id: bytes | None
+    config: LogConfig
+    log: PartitionLog | None = None
+    error: OSError | None = None
+
+    def run(self) -> None:
+        """Open the log, unless its directory is another topic's; in any thread."""
+        try:
+            if self.topic_id is None or self.home.topic_id(self.key) in (None, self.topic_id):
+                self.log = self.open(OpenFiles(OPEN_SEGMENTS))
+        except OSError as error:
+            self.error = error
+
+    def open(self, open_files: OpenFiles) -> PartitionLog:
+        """The log, recovered unless the stop was clean. Raises OSError."""
+        home, key = self.home, self.key
+        return PartitionLog.open(
+            self.disk, self.clock, home.file(f"{key[0]}-{key[1]}"), self.config,
+            open_files=open_files, topic_id=self.topic_id,
+            recovery_point=home.recovery_points.get(key, 0),
+            log_start_offset=home.log_starts.get(key, 0), clean=home.clean,
+        )
+
+    def result(self) -> PartitionLog:
+        """What `run` came to. Raises OSError."""
+        if self.error is not None:
+            raise self.error
+        assert self.log is not None
+        return self.log

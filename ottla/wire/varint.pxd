@@ -3,41 +3,17 @@
 # Seven bits a byte, the lowest first; the highest bit says that another byte follows. The sign is
 # the lowest bit of the value: 0, -1, 1, -2, 2 are 0, 1, 2, 3, 4.
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 
-cdef inline const uint8_t *read_varint(
-    const uint8_t *at, const uint8_t *end, int32_t *value
+cdef inline const uint8_t *read_bits(
+    const uint8_t *at, const uint8_t *end, int shift_max, uint8_t last_byte_max, uint64_t *value
 ) noexcept nogil:
-    """Steps over a zigzag int32; NULL where it is too long or reaches past the end."""
-    cdef uint32_t bits, byte
-    cdef int shift
-    if at >= end:
-        return NULL
-    bits = at[0]
-    at += 1
-    if bits >= 0x80:
-        bits &= 0x7f
-        shift = 7
-        while True:
-            if at >= end or shift > 28:
-                return NULL
-            byte = at[0]
-            at += 1
-            if shift == 28 and byte > 15:
-                return NULL
-            bits |= (byte & 0x7f) << shift
-            if byte < 0x80:
-                break
-            shift += 7
-    value[0] = <int32_t>((bits >> 1) ^ (~(bits & 1) + 1))
-    return at
+    """Steps over an unsigned integer; NULL where it is too long or reaches past the end.
 
-
-cdef inline const uint8_t *read_varlong(
-    const uint8_t *at, const uint8_t *end, int64_t *value
-) noexcept nogil:
-    """Steps over a zigzag int64; NULL where it is too long or reaches past the end."""
+    Too long: a byte behind the one whose bits begin at `shift_max`, or that one above its own
+    maximum. Both are constants for whoever calls, and so cost nothing where it is inlined.
+    """
     cdef uint64_t bits, byte
     cdef int shift
     if at >= end:
@@ -48,15 +24,37 @@ cdef inline const uint8_t *read_varlong(
         bits &= 0x7f
         shift = 7
         while True:
-            if at >= end or shift > 63:
+            if at >= end or shift > shift_max:
                 return NULL
             byte = at[0]
             at += 1
-            if shift == 63 and byte > 1:
+            if shift == shift_max and byte > last_byte_max:
                 return NULL
             bits |= (byte & 0x7f) << shift
             if byte < 0x80:
                 break
             shift += 7
-    value[0] = <int64_t>((bits >> 1) ^ (~(bits & 1) + 1))
+    value[0] = bits
+    return at
+
+
+cdef inline const uint8_t *read_varint(
+    const uint8_t *at, const uint8_t *end, int32_t *value
+) noexcept nogil:
+    """Steps over a zigzag int32; NULL where it is too long or reaches past the end."""
+    cdef uint64_t bits
+    at = read_bits(at, end, 28, 15, &bits)
+    if at is not NULL:
+        value[0] = <int32_t>((bits >> 1) ^ (~(bits & 1) + 1))
+    return at
+
+
+cdef inline const uint8_t *read_varlong(
+    const uint8_t *at, const uint8_t *end, int64_t *value
+) noexcept nogil:
+    """Steps over a zigzag int64; NULL where it is too long or reaches past the end."""
+    cdef uint64_t bits
+    at = read_bits(at, end, 63, 1, &bits)
+    if at is not NULL:
+        value[0] = <int64_t>((bits >> 1) ^ (~(bits & 1) + 1))
     return at

@@ -5,25 +5,12 @@ from collections.abc import Mapping
 from ottla.log.cleaner_keys import KeyOffsets
 from ottla.log.cleaner_transactions import CleanedTransactions
 from ottla.log.clock import Clock
-from ottla.log.disk import Disk
-from ottla.log.open_files import OpenFiles
 from ottla.log.scan import BatchScan
 from ottla.log.segment import Segment
 
 class CleanedSegment(Segment):
     """A segment that is being written beside those that it will replace."""
 
-    def __init__(
-        self,
-        disk: Disk,
-        open_files: OpenFiles,
-        directory: str,
-        base_offset: int,
-        size: int = 0,
-        end_offset: int = -1,
-        created_ms: int = 0,
-        index_interval: int = 4096,
-    ) -> None: ...
     def begin(self) -> None: ...
     def finish(self) -> None: ...
 

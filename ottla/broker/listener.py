@@ -49,13 +49,18 @@ class Listener:
         self.idle_seconds = config.connections_max_idle_ms / 1000
         self.connections: set[Connection] = set()
         self.refusals = 0
-        self.sock = self._listen(host, port, config.socket_listen_backlog_size)
+        self.send_buffer_size = config.socket_send_buffer_bytes
+        self.sock = self._listen(
+            host, port, config.socket_listen_backlog_size, config.socket_receive_buffer_bytes
+        )
         self.port: int = self.sock.getsockname()[1]
         self.spare = _spare_descriptor()
         loop.add_reader(self.sock.fileno(), self._accept)
         self.sweeper = loop.call_later(SWEEP_SECONDS, self._sweep)
 
-    def _listen(self, host: str, port: int, backlog: int) -> socket.socket:
+    def _listen(
+        self, host: str, port: int, backlog: int, receive_buffer_size: int
+    ) -> socket.socket:
         infos = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
@@ -64,6 +69,9 @@ class Listener:
         sock = socket.socket(family, kind, protocol)
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if receive_buffer_size >= 0:
+                # Clients' sockets inherit it; later it would not count for the window's scale.
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_size)
             sock.bind(address)
             sock.listen(backlog)
         except OSError as error:
@@ -97,6 +105,8 @@ class Listener:
     def _open(self, sock: socket.socket, host: str) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self.send_buffer_size >= 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.send_buffer_size)
         self.connections.add(Connection(self.loop, self, sock, host))
         self.limits.opened(host)
 

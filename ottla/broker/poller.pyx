@@ -14,7 +14,9 @@ import selectors
 import time
 
 from libc.errno cimport EINTR, ENOENT, errno
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int64_t, uint32_t
+
+WAIT_SECONDS_MAX = 86_400.0             # asyncio's own limit for one wait
 
 
 cdef class Pollable:
@@ -57,16 +59,17 @@ cdef class Poller:
         was given a callback or a timer.
         """
         cdef list others = []
-        cdef int timeout_ms = -1, count, i, fd
-        cdef double deadline = 0
+        cdef int count, i, fd
+        cdef int64_t timeout_ns = -1, deadline_ns = 0
         cdef Pollable who
         if timeout_seconds is not None:
-            timeout_ms = max(0, math.ceil(timeout_seconds * 1e3))
-            deadline = time.monotonic() + timeout_ms * 1e-3
+            timeout_ns = max(0, math.ceil(min(timeout_seconds, WAIT_SECONDS_MAX) * 1e9))
+            deadline_ns = time.monotonic_ns() + timeout_ns
         self.touched = False
         while True:
             with nogil:
-                count = epoll_wait(self.epoll_fd, self.events, EVENTS_PER_TURN, timeout_ms)
+                count = ottla_epoll_wait(
+                    self.epoll_fd, self.events, EVENTS_PER_TURN, timeout_ns)
             if count < 0:
                 if errno == EINTR:
                     return others
@@ -78,10 +81,10 @@ cdef class Poller:
                     others.append((fd, self.events[i].events))
                 else:
                     who.ready()
-            if count == 0 or others or self.touched or timeout_ms == 0:
+            if count == 0 or others or self.touched or timeout_ns == 0:
                 return others
-            if timeout_ms > 0:
-                timeout_ms = max(0, math.ceil((deadline - time.monotonic()) * 1e3))
+            if timeout_ns > 0:
+                timeout_ns = max(0, deadline_ns - time.monotonic_ns())
 
 
 class ConnectionSelector(selectors.EpollSelector):

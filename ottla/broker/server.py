@@ -19,6 +19,7 @@ from ottla.broker.context import BrokerContext
 from ottla.broker.coordinators import Coordinators
 from ottla.broker.features import default_levels
 from ottla.broker.flusher import Flusher
+from ottla.broker.heap import keep_freed_memory
 from ottla.broker.housekeeping import Housekeeping, high_watermarks
 from ottla.broker.listener import Listener
 from ottla.broker.metadata_log import MetadataLog
@@ -251,6 +252,7 @@ def run(properties: str | None, overrides: list[str]) -> int:
     for warning in config.warnings:
         log.warning("%s", warning)
     _raise_descriptor_limit()
+    keep_freed_memory()
     try:
         with asyncio.Runner(loop_factory=BrokerLoop) as runner:
             runner.run(_serve(config))

@@ -52,6 +52,12 @@ class BrokerSettings(Settings):
         "socket.request.max.bytes", 104_857_600, at_least=1, help="The largest request.")
     socket_listen_backlog_size: int = setting(
         "socket.listen.backlog.size", 50, at_least=1, help="Clients that may wait to be accepted.")
+    socket_send_buffer_bytes: int = setting(
+        "socket.send.buffer.bytes", 102_400,
+        help="SO_SNDBUF of a client's socket; -1 leaves it to the system.")
+    socket_receive_buffer_bytes: int = setting(
+        "socket.receive.buffer.bytes", 102_400,
+        help="SO_RCVBUF of a client's socket; -1 leaves it to the system.")
     max_connections: int = setting(
         "max.connections", INT_MAX, at_least=0,
         help="Connections at a time, over all listeners; no more than file descriptors allow.")

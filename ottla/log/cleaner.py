@@ -26,7 +26,7 @@ from ottla.log.swaps import SUFFIXES
 from ottla.log.transaction_index import TransactionIndex
 from ottla.wire.errors import StorageFailed
 
-READ_SIZE = 1 << 18
+READ_SIZE = 1 << 16
 
 
 class Abandoned(Exception):

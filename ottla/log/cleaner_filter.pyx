@@ -26,7 +26,7 @@ from ottla.wire.record_walk cimport SOUND, Flaw, Walk, flaw_text, walk_records
 from ottla.wire.varint cimport read_varint, read_varlong
 
 cdef enum:
-    WRITE_SIZE = 1 << 18                # bytes that are written at once
+    WRITE_SIZE = 1 << 16                # bytes that are written at once
     SLICE_SIZE = 1 << 20                # bytes of work after which a slice ends in any case
     LOOK_SIZE = 1 << 14                 # bytes of work between two looks at the clock
     BATCH_COST = 128                    # what a batch costs besides its bytes, in bytes

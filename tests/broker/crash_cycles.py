@@ -39,6 +39,8 @@ READ_BYTES = 8 << 20
 READ_COMMITTED = 1
 UNDER_WAY = 3  # promises that each worker is given before the broker may end
 PAUSE_SECONDS_MAX = 0.1
+READ_AGAIN_SECONDS = 0.02
+LINES_TOLD = 60
 ABORT, COMMIT = 0, 1
 
 
@@ -153,7 +155,9 @@ class Cycles:
 
     def fail_with_the_workers(self) -> None:
         if self.target.errors:
-            raise self.target.errors[0]
+            error = self.target.errors[0]
+            error.add_note("the broker said: " + "".join(self.broker.said[-LINES_TOLD:]))
+            raise error
 
     def cycle(self, end: Callable[[], None]) -> None:
         """Load, an `end` of the broker, a start, and a look at all before the load goes on."""
@@ -191,12 +195,26 @@ class Cycles:
             for committer, promised in zip(self.committers, promises.offsets, strict=True):
                 offset = committed_offset(client, committer.group, TOPIC)
                 assert promised <= offset <= committer.sent, (promised, offset, committer.sent)
-            found_by_partition = [read_committed(client, at) for at in (0, 1)]
-            # A commit that was under way ends meanwhile, in one partition after the other.
-            shorter = min(map(len, found_by_partition))
-            self.mover.check([each[:shorter] for each in found_by_partition], promises.transactions)
+            self.mover.check(self.money(client, promises.transactions), promises.transactions)
             moved = committed_offset(client, MOVERS, MONEY)
             assert moved >= max(promises.transactions, default=0)
+
+    def money(self, client: WireClient, promised: list[int]) -> list[list[int]]:
+        """The transactions in both partitions, once those promised are there, or time is up.
+
+        A commit is promised when the coordinator's decision is safe (KIP-98); the markers that show
+        it may be written by the next broker, once its coordinator has loaded.
+        """
+        pause = threading.Event()
+        for _ in range(int(TIMEOUT_SECONDS / READ_AGAIN_SECONDS)):
+            found = [read_committed(client, at) for at in (0, 1)]
+            # A commit that was under way ends meanwhile, in one partition after the other.
+            shorter = min(map(len, found))
+            found = [each[:shorter] for each in found]
+            if set(promised) <= set(found[0]):
+                break
+            pause.wait(READ_AGAIN_SECONDS)
+        return found
 
     def read(self, client: WireClient, partition: int) -> list[bytes | None]:
         """All of a partition; what was read before is not read again."""

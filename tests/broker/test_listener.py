@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,6 +53,36 @@ def test_new_connections_above_the_rate_are_closed(data: Path) -> None:
                 pass
             client.close()
     assert 3 <= served < 10
+
+
+@pytest.mark.parametrize(("size", "grows"), [(50_000, False), (-1, True)])
+def test_sockets_have_the_buffers_that_are_set(
+    data: Path, monkeypatch: pytest.MonkeyPatch, size: int, grows: bool
+) -> None:
+    accepted: list[socket.socket] = []
+
+    class Seen(listener_module.Connection):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            accepted.append(arguments[2])
+
+    monkeypatch.setattr(listener_module, "Connection", Seen)
+    settings = {"socket.send.buffer.bytes": size, "socket.receive.buffer.bytes": size}
+    with RunningBroker(data, **settings) as broker, WireClient(broker.address) as client:
+        assert is_served(client)
+        sizes = [
+            accepted[0].getsockopt(socket.SOL_SOCKET, option)
+            for option in (socket.SO_SNDBUF, socket.SO_RCVBUF)
+        ]
+    with socket.create_server(("127.0.0.1", 0)) as plain:
+        untouched = [
+            plain.getsockopt(socket.SOL_SOCKET, option)
+            for option in (socket.SO_SNDBUF, socket.SO_RCVBUF)
+        ]
+    if grows:
+        assert all(mine >= theirs for mine, theirs in zip(sizes, untouched, strict=True))
+    else:
+        assert sizes == [100_000, 100_000], "Linux doubles what it is asked for"
 
 
 def test_half_a_frame_that_stalls_is_given_up_and_an_idle_client_is_not(

@@ -2,12 +2,15 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from ottla.broker.poller import BrokerLoop
 from ottla.wire.messages import ApiVersionsRequest
 from tests.broker.running import RunningBroker, WireClient
 
@@ -47,6 +50,20 @@ def test_a_timer_is_not_starved_by_a_busy_connection(broker: RunningBroker) -> N
 
     with talking(broker):
         assert broker.run(wait_for_timer()) == "due"
+
+
+def test_a_timer_is_not_rounded_up_to_a_millisecond() -> None:
+    loop = BrokerLoop()
+    try:
+        began = [time.monotonic()]
+        for _ in range(50):
+            loop.call_later(0.0001, loop.stop)
+            loop.run_forever()
+            began.append(time.monotonic())
+    finally:
+        loop.close()
+    took = [after - before for before, after in pairwise(began)]
+    assert 0.0001 <= min(took) < 0.001
 
 
 def test_calls_from_threads_are_not_starved_by_a_busy_connection(broker: RunningBroker) -> None:

@@ -44,6 +44,11 @@ def resident_mb(pid: int) -> float:
     return 0.0
 
 
+def memory_gib() -> float:
+    """What the machine has."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+
+
 def processor() -> str:
     """The processor's name for itself."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -62,14 +67,13 @@ def commit() -> str:
 
 def description() -> dict[str, str]:
     """Everything about the machine that a figure depends on."""
-    memory_gb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     java = subprocess.run(["java", "-version"], capture_output=True, text=True).stderr
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "commit": commit(),
         "cores": str(os.cpu_count()),
         "processor": processor(),
-        "memory": f"{memory_gb:.0f} GiB",
+        "memory": f"{memory_gib():.0f} GiB",
         "kernel": platform.release(),
         "python": platform.python_version(),
         "java": java.splitlines()[0] if java else "none",

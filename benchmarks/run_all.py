@@ -17,6 +17,7 @@ from benchmarks import (
     fetch_cpu,
     flush_rate,
     groups_cpu,
+    large_topic,
     latency,
     many_groups,
     partition_curves,
@@ -41,6 +42,7 @@ QUESTIONS: tuple[tuple[ModuleType, list[str]], ...] = (
     (many_groups, [*ONE_ROUND, "--groups", "2000", "--without-kafka"]),
     (flush_rate, ONE_ROUND),
     (restart_time, ONE_ROUND),
+    (large_topic, ["--gigabytes", "2", "--rounds", "1"]),
     (client_rates, [*ONE_ROUND, "--quick"]),
     (compaction, [*ONE_ROUND, "--quick"]),
     (scrub_cpu, [*ONE_ROUND, "--megabytes", "128"]),
@@ -50,7 +52,9 @@ QUESTIONS: tuple[tuple[ModuleType, list[str]], ...] = (
     (connections, ["--seconds", "2"]),
 )
 """Each question, and what makes it a quick one."""
-TOO_LONG_FOR_QUICK = (groups_cpu, restart_time, client_rates, compaction, recompression_cpu)
+TOO_LONG_FOR_QUICK = (
+    groups_cpu, large_topic, restart_time, client_rates, compaction, recompression_cpu,
+)  # fmt: skip
 
 
 def ask(question: ModuleType, arguments: list[str]) -> None:

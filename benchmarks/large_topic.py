@@ -1,0 +1,119 @@
+"""Does a reader from the beginning of a topic larger than memory hurt the writer at its end?
+
+On the ordinary disk. A topic is filled, then written to at a steady pace, alone and beside a
+consumer that reads it from the beginning as fast as it comes from the disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+from benchmarks import load, machine, report
+from compat_tests.brokers import OttlaBroker
+
+TOPIC, PARTITIONS = "large", 4
+FILL = {"records": 1000, "size": 1000, "acks": 1, "conns": 4, "depth": 2, "warmup": 0}
+FILL_MB = 4000  # in one run of the load generator, which may take five minutes
+PACED = {"conns": 4, "depth": 4, "rate": 800, "records": 60, "size": 1000, "acks": 1, "warmup": 1}
+READ = {"conns": PARTITIONS, "partition_bytes": 1 << 20}
+SPARE = 5 << 30  # of the disk, which nobody wants full
+
+
+def room_for(gigabytes: int, directory: Path) -> None:
+    """End with a message where the disk has no room for the topic."""
+    free = shutil.disk_usage(directory).free
+    if free < gigabytes * 10**9 + SPARE:
+        raise SystemExit(
+            f"{directory} has {free / 1e9:.0f} GB free, {gigabytes} and some to spare are needed:"
+            " set TMPDIR or ask for fewer --gigabytes"
+        )
+
+
+def fill(broker: load.AnyBroker, gigabytes: int) -> None:
+    """Write so much to the topic."""
+    load.make_topic(broker, TOPIC, PARTITIONS)
+    left = gigabytes * 1000
+    while left > 0:
+        size = min(left, FILL_MB)
+        load.blast(
+            broker, "produce", TOPIC, partitions=PARTITIONS, seconds=280, max_mb=size, **FILL
+        )
+        left -= size
+
+
+def forget(broker: load.AnyBroker) -> None:
+    """Take the topic out of the page cache, so that each reader finds it on the disk."""
+    for path in broker.directory.rglob(f"{TOPIC}-*/*.log"):
+        descriptor = os.open(path, os.O_RDONLY)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
+
+
+def measure(gigabytes: int, rounds: int, seconds: float) -> dict[str, list[dict[str, Any]]]:
+    """The writer's results, alone and beside the reader, and the reader's."""
+    results: dict[str, list[dict[str, Any]]] = {"alone": [], "beside": [], "reader": []}
+    with tempfile.TemporaryDirectory(prefix="ottla-bench-") as name:
+        room_for(gigabytes, Path(name))
+        broker = OttlaBroker(Path(name), ("log.retention.ms=-1",))
+        broker.start()
+        try:
+            fill(broker, gigabytes)
+
+            def write() -> dict[str, Any]:
+                return load.blast(
+                    broker, "produce", TOPIC, partitions=PARTITIONS, seconds=seconds, **PACED
+                )
+
+            def read() -> None:
+                result = load.blast(
+                    broker, "fetch", TOPIC, partitions=PARTITIONS, seconds=seconds + 2, **READ
+                )
+                results["reader"].append(result)
+
+            for _ in range(rounds):
+                results["alone"].append(write())
+                forget(broker)
+                reader = threading.Thread(target=read)
+                reader.start()
+                results["beside"].append(write())
+                reader.join()
+        finally:
+            broker.stop()
+    return results
+
+
+def main() -> None:
+    """The command."""
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--gigabytes", type=int, default=50)
+    arguments.add_argument("--rounds", type=int, default=5)
+    arguments.add_argument("--seconds", type=float, default=10.0)
+    chosen = arguments.parse_args()
+    subprocess.run(["make", "-s", "-C", load.BLASTER], check=True)
+    measured = measure(chosen.gigabytes, chosen.rounds, chosen.seconds)
+    rows = []
+    for key, title in (("p50_us", "p50, µs"), ("p99_us", "p99, µs")):
+        alone, beside = ([r[key] for r in measured[when]] for when in ("alone", "beside"))
+        rows.append(
+            [title, report.spread(alone, 0), report.spread(beside, 0), report.ratio(beside, alone)]
+        )
+    header = [
+        f"800 produces of 60 KB a second to {chosen.gigabytes} GB, memory"
+        f" {machine.memory_gib():.0f} GiB",
+        "alone", "beside a reader", "ratio",
+    ]  # fmt: skip
+    text = report.table(header, rows)
+    speed = report.spread([r["mb_per_s"] for r in measured["reader"]], 0)
+    text += f"\n\nThe reader, from the disk: {speed} MB/s."
+    report.write("What does a reader of old records cost?", "large-topic", text, measured)
+
+
+if __name__ == "__main__":
+    main()

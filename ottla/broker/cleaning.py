@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from ottla.broker.checkpointing import write_checkpoint
 from ottla.broker.context import BrokerContext
 from ottla.broker.slices import InThread, Slices
 from ottla.log.cleaner import Abandoned, Cleaner
@@ -41,7 +40,7 @@ class LogCleaner:
             if target.log.first_dirty_offset <= target.first_dirty_offset:
                 tried.add(target.log.directory)
         if cleaned:
-            await write_checkpoint(self.storage, self.in_thread)
+            await self.broker.checkpoints.write()
 
     async def _choose(self, tried: set[str]) -> Cleanable | None:
         best = None

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from ottla.broker.authorizer import Authorizer
+    from ottla.broker.checkpointing import Checkpoints
     from ottla.broker.cold_reads import ColdReads
     from ottla.broker.config import BrokerConfig
     from ottla.broker.flusher import Flusher
@@ -39,6 +40,7 @@ class BrokerContext:
     workers: Workers
     cold_reads: ColdReads
     moving: Moving
+    checkpoints: Checkpoints
     coordinators: Any = None
     authorizer: Authorizer | None = None
     guard: Callable[[Any, RequestContext], Any] | None = None

@@ -12,7 +12,6 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
-from ottla.broker.checkpointing import write_checkpoint
 from ottla.broker.cleaning import LogCleaner
 from ottla.broker.context import BrokerContext
 from ottla.broker.retention import apply_retention
@@ -139,9 +138,7 @@ class Housekeeping:
             await self.broker.flusher.flush_apart(partition, self._in_thread)
 
     async def _checkpoint(self) -> None:
-        await write_checkpoint(
-            self.storage, self._in_thread, high_watermarks(self.broker.replicas)
-        )
+        await self.broker.checkpoints.write(high_watermarks(self.broker.replicas))
 
     async def _retain(self) -> None:
         await apply_retention(self.broker.replicas, self.storage)

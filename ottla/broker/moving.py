@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from ottla.broker.checkpointing import write_checkpoint
+from ottla.broker.checkpointing import Checkpoints
 from ottla.log.checkpoints import Partition
 from ottla.log.log_directory import LogDirectory
 from ottla.log.moving import Move, MoveFailed
@@ -28,8 +28,10 @@ UNFINISHED = "a partition's move could not be finished; a restart does it, once 
 class Moving:
     """The moves of one broker, from start to `close`. They wait in `storage.moves`."""
 
-    def __init__(self, storage: Storage, loop: asyncio.AbstractEventLoop) -> None:
-        self.storage, self.loop = storage, loop
+    def __init__(
+        self, storage: Storage, checkpoints: Checkpoints, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.storage, self.checkpoints, self.loop = storage, checkpoints, loop
         self.task: asyncio.Task[None] | None = None
         self.thread: ThreadPoolExecutor | None = None
         self.refused: str | None = None
@@ -81,9 +83,12 @@ class Moving:
         move.check()
         await self._in_thread(move.begin)
         await self._copy(move)
-        move.prepare()
-        await write_checkpoint(self.storage, self._in_thread)
-        await self._copy(move)
+        while True:
+            move.prepare()
+            await self.checkpoints.write()
+            await self._copy(move)
+            if move.prepared():
+                break
         try:
             move.swap()
         finally:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from ottla.broker.checkpointing import Checkpoints
 from ottla.broker.cold_reads import ColdReads
 from ottla.broker.config import BrokerConfig
 from ottla.broker.connection_limits import ConnectionLimits
@@ -82,10 +83,11 @@ class Server:
         )
         self.storage.on_failure = self._directory_failed
         self.flusher, self.workers, self.cold_reads = Flusher(loop), Workers(loop), ColdReads(loop)
-        self.moving = Moving(self.storage, loop)
+        self.checkpoints = Checkpoints(self.storage, loop)
+        self.moving = Moving(self.storage, self.checkpoints, loop)
         self.broker = BrokerContext(
             config.node_id, config, self.clock, self.replicas, self.flusher, self.metadata_log,
-            self.workers, self.cold_reads, self.moving,
+            self.workers, self.cold_reads, self.moving, self.checkpoints,
         )
         self._guard()
         self.coordinators = self.broker.coordinators = Coordinators(self.broker, loop)
@@ -214,6 +216,7 @@ class Server:
         self.cold_reads.close()
         self.flusher.close()
         self.metadata_log.close()
+        self.checkpoints.close()
         self.storage.close(high_watermarks(self.replicas))
 
 

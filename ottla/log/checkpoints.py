@@ -14,6 +14,7 @@ from ottla.log.disk import Disk
 
 Partition = tuple[str, int]
 """A topic's name and a partition's number."""
+Offsets = Mapping[Partition, int]
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"

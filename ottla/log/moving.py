@@ -194,6 +194,11 @@ class Move:
         )
         return whole and left <= SWAP_BYTES
 
+    def prepared(self) -> bool:
+        """Whether the target's checkpoint tells where the log starts: deleted records would come
+        back with the move."""
+        return self.target.log_starts.get(self.key) == self.log.log_start_offset
+
     def prepare(self) -> None:
         """Let the target's next checkpoint tell of the log: it has to before the move counts."""
         target, log = self.target, self.log

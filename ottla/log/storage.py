@@ -7,7 +7,7 @@ own files are looked at before something needs them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -404,22 +404,43 @@ class Storage:
             if directory.high_watermarks:
                 files.append((checkpoints.HIGH_WATERMARKS, dict(directory.high_watermarks)))
             for name, offsets in files:
-                lines: list[str] = []
-                for line in checkpoints.offset_lines(offsets):
-                    lines.append(line)
-                    if len(lines) % ENTRIES_PER_STEP == 0:
-                        yield
-                task.files.append((directory, name, checkpoints.join_lines(lines)))
+                yield from self.file_steps(task, directory, name, offsets)
+
+    def log_start_steps(self, task: CheckpointTask, paths: Collection[str]) -> Iterator[None]:
+        """The log starts of some directories alone, in steps."""
+        for directory in self.directories:
+            if directory.offline is not None or directory.path not in paths:
+                continue
+            starts = dict(directory.log_starts)
+            for count, (key, log) in enumerate(list(self.logs.items())):
+                if self.homes.get(key) is directory and log.segment_count:
+                    starts[key] = log.log_start_offset
+                if count % ENTRIES_PER_STEP == 0:
+                    yield
+            yield from self.file_steps(task, directory, checkpoints.LOG_STARTS, starts)
+
+    def file_steps(
+        self, task: CheckpointTask, directory: LogDirectory, name: str, offsets: checkpoints.Offsets
+    ) -> Iterator[None]:
+        """One file of a checkpoint."""
+        lines: list[str] = []
+        for line in checkpoints.offset_lines(offsets):
+            lines.append(line)
+            if len(lines) % ENTRIES_PER_STEP == 0:
+                yield
+        task.files.append((directory, name, checkpoints.join_lines(lines)))
 
     def end_checkpoint(self, task: CheckpointTask) -> None:
-        """What a checkpoint met: a full disk is told and tried again, any other takes it offline.
-
-        Raises StorageFailed.
+        """What a checkpoint met: a full disk is told and tried again, any other failure takes its
+        directory offline. Raises StorageFailed.
         """
         for directory, error in task.failures:
             if not is_passing(error):
                 self.fail(directory, f"a checkpoint could not be written: {error}")
-            raise StorageFailed(f"no checkpoint of {directory.path}: {error}")
+        if task.failures:
+            raise StorageFailed("; ".join(
+                f"no checkpoint of {directory.path}: {error}" for directory, error in task.failures
+            ))
 
     def checkpoint(self, high_watermarks: Iterable[tuple[Partition, int]] = ()) -> None:
         """Write the checkpoint files. Blocks. Raises StorageFailed."""

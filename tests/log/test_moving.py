@@ -225,6 +225,20 @@ def test_a_move_that_is_called_off_leaves_nothing() -> None:
     assert KEY not in storage.directories[1].recovery_points
 
 
+def test_a_log_start_that_moves_meanwhile_has_to_be_told_to_the_target_again() -> None:
+    storage = open_storage(FaultyDisk())
+    log = open_log(storage)
+    for value in (b"x", b"y"):
+        log.append_bytes(batch(value), 0)
+    move = begin(storage)
+    step(move)
+    assert not move.prepared()
+    move.prepare()
+    assert move.prepared()
+    log.delete_before(1)
+    assert not move.prepared()
+
+
 def test_a_full_target_leaves_the_partition_where_it_is() -> None:
     disk = FaultyDisk()
     storage = open_storage(disk)

@@ -41,14 +41,17 @@ def encode(logs: Mapping[Partition, ClosedLog]) -> bytes:
     """The text of the file."""
     lines = ["0", str(len(logs))]
     for (topic, partition), log in logs.items():
-        topic_id = NO_ID
-        if log.topic_id is not None:
-            topic_id = urlsafe_b64encode(log.topic_id).rstrip(b"=").decode()
         lines.append(
-            f"{topic} {partition} {topic_id} {log.log_start_offset} {log.log_end_offset}"
-            f" {log.latest_epoch} {log.segments} {log.size_bytes} {log.first_ms}"
+            f"{topic} {partition} {id_text(log.topic_id)} {log.log_start_offset}"
+            f" {log.log_end_offset} {log.latest_epoch} {log.segments} {log.size_bytes}"
+            f" {log.first_ms}"
         )
     return ("\n".join(lines) + "\n").encode()
+
+
+def id_text(topic_id: bytes | None) -> str:
+    """A topic's id as Kafka writes it."""
+    return NO_ID if topic_id is None else urlsafe_b64encode(topic_id).rstrip(b"=").decode()
 
 
 def decode(data: bytes) -> dict[Partition, ClosedLog]:

@@ -17,12 +17,16 @@ from ottla.log.checkpoints import (
     decode_offsets,
     decode_properties,
 )
+from ottla.log.closed_logs import CLOSED_LOGS, ClosedLog
+from ottla.log.log_directory import CLEAN_MARKER
 from ottla.tools.check_partition import Checked, Known, check_partition
-from ottla.tools.dump_small import read_small
+from ottla.tools.dump_small import read_closed, read_small
 from ottla.tools.findings import Finding, Report
 
 COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 CHECKPOINTS = (RECOVERY_POINTS, LOG_STARTS, CLEANED, HIGH_WATERMARKS)
+
+LOOK_FOR_ITSELF = "delete it: the next start looks at each log instead, and takes it as it is"
 
 
 class DirectoryLocked(Exception):
@@ -36,6 +40,8 @@ class LogDirectoryCheck:
     path: str
     properties: dict[str, str] = field(default_factory=dict)
     offsets: dict[str, dict[Partition, int]] = field(default_factory=dict)
+    closed: dict[Partition, ClosedLog] = field(default_factory=dict)
+    """Logs that the next start will not look at, since the last stop knew them."""
     partitions: dict[Partition, Checked] = field(default_factory=dict)
 
 
@@ -116,7 +122,24 @@ def read_directory(path: str, report: Report) -> LogDirectoryCheck:
                     " first segment",
                 )
             )
+    read_closed_logs(found, report)
     return found
+
+
+def read_closed_logs(found: LogDirectoryCheck, report: Report) -> None:
+    """What a clean stop knew of the logs, as far as the next start will take it for true."""
+    path, points = f"{found.path}/{CLOSED_LOGS}", found.offsets[RECOVERY_POINTS]
+    try:
+        closed = read_closed(path)
+    except FileNotFoundError:
+        return
+    except ValueError as error:
+        report.add(Finding(path, f"it is damaged: {error}", LOOK_FOR_ITSELF))
+        return
+    if os.path.exists(f"{found.path}/{CLEAN_MARKER}"):
+        found.closed = {
+            key: log for key, log in closed.items() if points.get(key) == log.log_end_offset
+        }
 
 
 def known_of(directory: LogDirectoryCheck, key: Partition, online: bool) -> Known:
@@ -147,7 +170,30 @@ def check_directory(
         directory.partitions[key] = checked
         if not online:
             compare_checkpoints(directory, key, checked, report)
+            compare_closed(directory, key, checked, report)
+    for key, log in directory.closed.items():
+        name = f"{key[0]}-{key[1]}"
+        if log.segments and (name in wanted or not wanted) and not os.path.isdir(f"{path}/{name}"):
+            what = f"{name} was closed with {log.segments} segments, and has no directory"
+            report.add(Finding(f"{path}/{CLOSED_LOGS}", what, "bring the directory back"))
     return directory
+
+
+def compare_closed(
+    directory: LogDirectoryCheck, key: Partition, checked: Checked, report: Report
+) -> None:
+    """A log is what the clean stop left: the next start tells its offsets without a look at it."""
+    log = directory.closed.get(key)
+    if log is None or not checked.sound:
+        return
+    # Where records were deleted up to, a checkpoint says too; the segments may begin before.
+    begins = max(log.log_start_offset, checked.start_offset)
+    told = f"offsets {log.log_start_offset} to {log.log_end_offset}, {log.size_bytes} bytes"
+    found = f"offsets {begins} to {checked.end_offset}, {checked.size} bytes"
+    if told != found:
+        what = f"{key[0]}-{key[1]} was closed with {told}, and has {found}"
+        advice = f"its files were changed since: compare with a copy, or {LOOK_FOR_ITSELF}"
+        report.add(Finding(f"{directory.path}/{CLOSED_LOGS}", what, advice))
 
 
 def compare_checkpoints(

@@ -8,7 +8,9 @@ import os
 import struct
 from collections.abc import Iterator
 
-from ottla.log.checkpoints import decode_offsets
+from ottla.log import closed_logs
+from ottla.log.checkpoints import Partition, decode_offsets
+from ottla.log.closed_logs import ClosedLog
 from ottla.log.snapshots import ENTRY, HEADER
 from ottla.tools.dump_log import java_optional
 from ottla.wire.checksum import crc32c_of
@@ -18,6 +20,9 @@ TRANSACTION_VERSION = 0
 SNAPSHOT_VERSION = 1
 INT_MAX = 2**31 - 1
 SMALL_FILE_BYTES_MAX = 1 << 28
+CLOSED_FIELDS = (
+    "logStartOffset", "logEndOffset", "leaderEpoch", "segments", "bytes", "firstSegmentTimestamp",
+)
 
 
 def read_small(path: str) -> bytes:
@@ -83,10 +88,26 @@ def dump_checkpoint(path: str) -> Iterator[str]:
     elif name.endswith("-offset-checkpoint"):
         for (topic, partition), offset in decode_offsets(read_small(path)).items():
             yield f"topic: {topic} partition: {partition} offset: {offset}"
+    elif name == closed_logs.CLOSED_LOGS:
+        for (topic, partition), log in read_closed(path).items():
+            topic_id, *numbers = log
+            told = zip(CLOSED_FIELDS, numbers, strict=True)
+            yield (
+                f"topic: {topic} partition: {partition} topicId: {closed_logs.id_text(topic_id)} "
+                + " ".join(f"{field}: {number}" for field, number in told)
+            )
     elif name in ("partition.metadata", "meta.properties", "quorum-state"):
         yield from read_small(path).decode().splitlines()
     else:
         raise ValueError(f"Ignoring unknown file {path}")
+
+
+def read_closed(path: str) -> dict[Partition, ClosedLog]:
+    """The logs that a clean stop closed. Raises OSError, ValueError."""
+    try:
+        return closed_logs.decode(read_small(path))
+    except IndexError:
+        raise ValueError(f"{path} ends before its number of entries") from None
 
 
 def dump_epochs(path: str) -> Iterator[str]:

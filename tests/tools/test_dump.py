@@ -80,6 +80,16 @@ def test_snapshots_and_checkpoints_are_shown(tmp_path: Path, capsys: Capture) ->
     points = tmp_path / "recovery-point-offset-checkpoint"
     points.write_text("0\n1\nt 0 6\n")
     assert dumped(capsys, "--files", points) == ["topic: t partition: 0 offset: 6"]
+    closed = tmp_path / ".ottla-closed-logs"
+    closed.write_text("0\n1\nt 0 AAECAwQFBgcICQoLDA0ODw 1 6 1 2 413 1700000000000\n")
+    assert dumped(capsys, "--files", closed) == [
+        "topic: t partition: 0 topicId: AAECAwQFBgcICQoLDA0ODw logStartOffset: 1 logEndOffset: 6 "
+        "leaderEpoch: 1 segments: 2 bytes: 413 firstSegmentTimestamp: 1700000000000"
+    ]
+    for text in ("0\n", "0\n2\nt 0 - 1 6 1 2 413 -1\n", "1\n0\n"):
+        closed.write_text(text)
+        assert run("dump", "--files", closed) == 1
+    capsys.readouterr()
 
 
 def test_indexes_are_compared_with_their_log(tmp_path: Path, capsys: Capture) -> None:

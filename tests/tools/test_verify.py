@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ottla.log.clock import Clock
+from ottla.log.config import LogConfig
 from ottla.log.disk import Disk
 from ottla.log.storage import Storage
 from ottla.tools.findings import Report, size_text
@@ -106,6 +107,53 @@ def test_damage_is_found_and_told_with_its_place(data: Path, capsys: Capture, na
     assert expected in printed
     assert str(data / file) in printed or "epochs" in name
     assert "\n    " in printed, "and what to do"
+
+
+def closed_directory(path: Path) -> Path:
+    """Two partitions, as a clean stop leaves them."""
+    storage = Storage.open(Disk(), Clock(), [str(path)], node_id=0)
+    for index in range(2):
+        log = storage.get_or_create("t", index, bytes(range(16)), LogConfig())
+        for value in (b"a", b"b", b"c"):
+            log.append_bytes(some(value), 0)
+    log.delete_before(1)
+    storage.close()
+    return path
+
+
+def test_a_log_that_is_not_as_the_clean_stop_left_it_is_told(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    data = closed_directory(tmp_path)
+    status, printed = verified(capsys, data)
+    assert status == 0 and "0 errors, 0 notes" in printed
+    log = data / "t-1" / f"{FIRST}.log"
+    whole = log.read_bytes()
+    size = len(whole) // 3
+    (data / "recovery-point-offset-checkpoint").rename(data / "points")
+    log.write_bytes(whole[:-size])
+    status, printed = verified(capsys, data)
+    assert status == 0, "the next start would look for itself"
+    (data / "points").rename(data / "recovery-point-offset-checkpoint")
+    status, printed = verified(capsys, data)
+    assert status == 1
+    assert (
+        f"{data}/.ottla-closed-logs: t-1 was closed with offsets 1 to 3, {3 * size} bytes, "
+        f"and has offsets 1 to 2, {2 * size} bytes"
+    ) in printed
+    log.unlink()
+    log.parent.rename(tmp_path / "away")
+    status, printed = verified(capsys, data)
+    assert status == 1 and "t-1 was closed with 1 segments, and has no directory" in printed
+    assert verified(capsys, data, "--partition", "t-0")[0] == 0
+
+
+def test_a_damaged_list_of_closed_logs_is_told(tmp_path: Path, capsys: Capture) -> None:
+    data = closed_directory(tmp_path)
+    for text in (b"0\n", b"0\n3\n", b"\xff", b"0\n1\nt 0 - 1\n"):
+        (data / ".ottla-closed-logs").write_bytes(text)
+        status, printed = verified(capsys, data)
+        assert status == 1 and ".ottla-closed-logs: it is damaged" in printed
 
 
 def test_a_gap_is_damage_unless_the_log_was_compacted(data: Path, capsys: Capture) -> None:

@@ -312,10 +312,12 @@ class ShardRuntime(Generic[S]):
         try:
             self._append(live.shard.partition, result.records, producer, committed)
         except Exception as error:
-            live.open_appends.pop()
             told = _told(error)
-            for answer, _ in waiting:
-                answer(told)
+            # A log directory that fails takes its shards away at once, and everybody is told then.
+            if live.open_appends:
+                live.open_appends.pop()
+                for answer, _ in waiting:
+                    answer(told)
             if not isinstance(error, ProtocolError):
                 raise  # our own failure, such as a record that its format cannot hold
             return

@@ -80,6 +80,26 @@ def test_a_failure_of_ours_is_told_and_does_not_break_what_comes_after() -> None
     assert answers[1] == [ErrorCode.NONE]
 
 
+def test_a_log_directory_that_fails_at_an_append_sends_everybody_away_once() -> None:
+    bench, answers = Workbench(), []
+    bench.hold_commits = True
+    commit(bench, 5, answers)
+
+    class Failing(StorageFailed):
+        """The failure takes the directory's shards away before it is told."""
+
+        def __init__(self) -> None:
+            super().__init__("the disk is gone")
+            bench.runtime.unload(bench.partition())
+
+    def append(*_: Any) -> None:
+        raise Failing
+
+    bench.runtime._append = append
+    commit(bench, 6, answers)
+    assert [answer.code for answer in answers] == [ErrorCode.NOT_COORDINATOR] * 2
+
+
 def test_a_lost_commit_sends_everybody_to_the_next_coordinator() -> None:
     bench, answers = Workbench(), []
     bench.hold_commits = True

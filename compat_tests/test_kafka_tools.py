@@ -19,6 +19,8 @@ from compat_tests.requirements import PEER_DIR, java, missing
 
 pytestmark = pytest.mark.timeout(180)
 
+THROTTLE = "replica.alter.log.dirs.io.max.bytes.per.second"
+
 
 def kafka_tool(broker: Broker, name: str, *arguments: str) -> str:
     """What a tool of 4.3.1 prints; `{}` in an argument is the bootstrap address."""
@@ -166,14 +168,19 @@ def test_kafka_reassign_partitions_moves_between_log_directories(tmp_path: Path)
         plan.write_text(json.dumps({"version": 1, "partitions": [wanted]}))
         at = ("--bootstrap-server", "{}", "--reassignment-json-file", str(plan))
         with ThreadPoolExecutor(1) as thread:
-            executed = thread.submit(kafka_tool, broker, "reassign", *at, "--execute")
+            throttle = ("--replica-alter-log-dirs-throttle", "50000000")
+            executed = thread.submit(kafka_tool, broker, "reassign", *at, "--execute", *throttle)
             for value in sent[2000:]:
                 producer.produce("moved", value)
                 producer.poll(0.0005)
-            assert "started moving log directory" in executed.result()
+            done = executed.result()
+            assert "started moving log directory" in done
+            assert "throttle limit was set to 50000000 B/s" in done
+            assert f"{THROTTLE} is 50000000 now" in broker.log.read_text()
         producer.flush(30)
         verified = kafka_tool(broker, "reassign", *at, "--verify")
         assert f"replica moved-0-{node} completed successfully" in verified
+        assert f"{THROTTLE} is its default now" in broker.log.read_text()
         for _ in range(2):
             assert (Path(target) / "moved-0").is_dir()
             assert not (Path(home) / "moved-0").exists()

@@ -13,6 +13,7 @@ from enum import IntEnum
 from ottla.broker.context import BrokerContext
 from ottla.broker.kafka_settings import kafka_settings
 from ottla.broker.loggers import levels
+from ottla.broker.settings import DYNAMIC
 from ottla.log.settings import Setting
 from ottla.log.topic_config import TopicConfig, convert_unit, synonyms_of
 from ottla.replication.metadata import MetadataImage
@@ -119,7 +120,7 @@ def broker_entries(broker: BrokerContext, image: MetadataImage) -> Iterator[Entr
     names = dict.fromkeys([*known, *declared, *(n for _, layer in layers for n in layer)])
     for name in sorted(names):
         setting = declared.get(name) or (known[name].setting if name in known else None)
-        update = known[name].update if name in known else "read-only"
+        read_only = known[name].update == "read-only" if name in known else name not in DYNAMIC
         same = _same_meaning(name)
         found = [
             Synonym(other, layer[other], source)
@@ -131,8 +132,7 @@ def broker_entries(broker: BrokerContext, image: MetadataImage) -> Iterator[Entr
             standard = known[other].setting if other in known else declared.get(other)
             if standard is not None and standard.default is not None:
                 found.append(Synonym(other, standard.text(standard.default), Source.DEFAULT))
-        read_only = update == "read-only" and setting is not None
-        yield _entry(name, setting, found, read_only)
+        yield _entry(name, setting, found, read_only and setting is not None)
 
 
 def _same_meaning(name: str) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from ottla.broker.cleaning import MEMORY_MIN as CLEANER_MEMORY_MIN
 from ottla.broker.config import TOPIC_DEFAULTS, limits_by_host
 from ottla.broker.kafka_settings import kafka_settings
-from ottla.broker.settings import DYNAMIC
+from ottla.broker.settings import DYNAMIC, BrokerSettings
 from ottla.log.settings import Setting, SettingsError
 from ottla.log.topic_config import TopicConfig, check_topic_configs, defaults
 from ottla.replication.controller_configs import ConfigRules
@@ -85,7 +85,10 @@ def _check_broker(
     for key in sorted(changed):
         bare = LISTENER_PREFIX.sub("", key)
         if bare not in known:
-            continue                        # plugins have settings that we do not know
+            # Plugins have settings that we do not know; some of Kafka's are in no file, only here.
+            if bare in DYNAMIC and key in configs:
+                _check_broker_value(bare, configs[key], BrokerSettings.declared[bare])
+            continue
         update = known[bare].update
         if update == "read-only":
             raise InvalidRequest(f"Cannot update these configs dynamically: [{key}]")

@@ -1,6 +1,7 @@
 """AlterReplicaLogDirs at work: one partition after the other is copied to its new directory.
 
-The copying runs in a thread of its own, a few MB at a time; the loop does the last bytes
+The copying runs in a thread of its own, a few MB at a time and as fast as
+replica.alter.log.dirs.io.max.bytes.per.second says; the loop does the last bytes
 (`ottla.log.moving`). A broker that stops gives its moves up: they have to be asked for again.
 """
 
@@ -12,9 +13,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from ottla.broker.checkpointing import Checkpoints
+from ottla.broker.config import BrokerConfig
 from ottla.log.checkpoints import Partition
 from ottla.log.log_directory import LogDirectory
-from ottla.log.moving import Move, MoveFailed
+from ottla.log.moving import STEP_BYTES, Move, MoveFailed
 from ottla.log.storage import Storage
 from ottla.wire.errors import ErrorCode, StorageFailed
 
@@ -22,16 +24,25 @@ log = logging.getLogger("ottla.log_dirs")
 
 TRIES_MAX = 100
 """How often in a row files may be removed from a log while they are copied."""
+RATE_SECONDS = 1.0
+"""How often a rate of nothing is looked at again."""
 UNFINISHED = "a partition's move could not be finished; a restart does it, once the disks are well"
 
 
 class Moving:
     """The moves of one broker, from start to `close`. They wait in `storage.moves`."""
 
+    pause = staticmethod(asyncio.sleep)
+
     def __init__(
-        self, storage: Storage, checkpoints: Checkpoints, loop: asyncio.AbstractEventLoop
+        self,
+        storage: Storage,
+        checkpoints: Checkpoints,
+        config: BrokerConfig,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self.storage, self.checkpoints, self.loop = storage, checkpoints, loop
+        self.storage, self.checkpoints = storage, checkpoints
+        self.config, self.loop = config, loop
         self.task: asyncio.Task[None] | None = None
         self.thread: ThreadPoolExecutor | None = None
         self.refused: str | None = None
@@ -103,9 +114,13 @@ class Moving:
         tries = 0
         move.check()
         while not move.nearly_done():
-            copy = move.plan()
+            rate = self.config.replica_alter_log_dirs_io_max_bytes_per_second
+            copy, began = move.plan(min(STEP_BYTES, rate)), self.loop.time()
             await self._in_thread(copy.run)
             move.note(copy)
+            # A step is a second's worth at most, so that a new rate counts soon. At 0 it waits.
+            due = copy.batch_bytes / rate if rate else RATE_SECONDS
+            await self.pause(max(0.0, due - (self.loop.time() - began)))
             move.check()
             tries = tries + 1 if copy.vanished else 0
             if tries == TRIES_MAX:

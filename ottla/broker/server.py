@@ -84,7 +84,7 @@ class Server:
         self.storage.on_failure = self._directory_failed
         self.flusher, self.workers, self.cold_reads = Flusher(loop), Workers(loop), ColdReads(loop)
         self.checkpoints = Checkpoints(self.storage, loop)
-        self.moving = Moving(self.storage, self.checkpoints, loop)
+        self.moving = Moving(self.storage, self.checkpoints, config, loop)
         self.broker = BrokerContext(
             config.node_id, config, self.clock, self.replicas, self.flusher, self.metadata_log,
             self.workers, self.cold_reads, self.moving, self.checkpoints,

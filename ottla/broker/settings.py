@@ -20,8 +20,11 @@ DYNAMIC = frozenset({
     "max.connections.per.ip.overrides",
     "num.recovery.threads.per.data.dir",
     "producer.id.expiration.ms",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
 })
 """Settings that can be changed on a running broker (KIP-226), beside the defaults of topics."""
+ONLY_DYNAMIC = frozenset({"replica.alter.log.dirs.io.max.bytes.per.second"})
+"""Kafka takes these in no file, and has no defaults of them in its table; here a file may."""
 
 
 class BrokerSettings(Settings):
@@ -195,6 +198,10 @@ class BrokerSettings(Settings):
     log_retention_check_interval_ms: Long = setting(
         "log.retention.check.interval.ms", 300_000, at_least=1,
         help="How often segments that may go are looked for.")
+    replica_alter_log_dirs_io_max_bytes_per_second: Long = setting(
+        "replica.alter.log.dirs.io.max.bytes.per.second", 2**63 - 1, at_least=0,
+        help="The most that a partition's move to another log directory copies in a second; with 0"
+        " it waits. Apache Kafka takes it at run time alone.")
     ottla_open_segments_max: int = setting(
         "ottla.open.segments.max", 300, at_least=10,
         help="Ottla's own. Segments whose files stay open, a descriptor each or three where indexes"

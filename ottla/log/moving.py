@@ -58,6 +58,11 @@ class Copy:
     epochs: bytes | None = None
     vanished: bool = False
 
+    @property
+    def batch_bytes(self) -> int:
+        """Bytes of batches that it takes on; the small files do not count."""
+        return sum(each.end - each.start for each in self.pieces if each.end is not None)
+
     def run(self, only_needed: bool = False) -> None:
         """Copy, and make it durable: where `only_needed`, without what a recovery makes anew.
 

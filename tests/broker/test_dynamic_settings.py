@@ -10,7 +10,7 @@ import pytest
 from ottla.broker.config import BrokerConfig
 from ottla.broker.connection_limits import ConnectionLimits
 from ottla.broker.kafka_settings import kafka_settings
-from ottla.broker.settings import DYNAMIC, BrokerSettings
+from ottla.broker.settings import DYNAMIC, ONLY_DYNAMIC, BrokerSettings
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import IncrementalAlterConfigsRequest, MetadataRequest
 from tests.broker.running import RunningBroker, WireClient
@@ -59,7 +59,16 @@ def test_what_is_dynamic_is_what_kafka_says_and_what_is_used() -> None:
         for name, known in kafka_settings("broker").items()
         if known.update != "read-only" and name in BrokerSettings.declared
     }
-    assert changeable - {"listeners", "listener.security.protocol.map"} == DYNAMIC
+    changeable -= {"listeners", "listener.security.protocol.map"}
+    assert changeable | ONLY_DYNAMIC == DYNAMIC
+
+
+def test_a_setting_outside_of_kafkas_table_is_checked_too(admin: WireClient) -> None:
+    name = "replica_alter_log_dirs_io_max_bytes_per_second"
+    for wrong in ("-1", "fast"):
+        assert alter(admin, HERE, **{name: wrong})[0] == ErrorCode.INVALID_REQUEST
+    for node in (HERE, EVERYWHERE):
+        assert alter(admin, node, **{name: 10_000_000}) == (0, None)
 
 
 @pytest.mark.parametrize(

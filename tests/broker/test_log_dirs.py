@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from ottla.broker.checkpointing import Checkpoints
+from ottla.broker.config import BrokerConfig
+from ottla.broker.moving import Moving
+from ottla.log import moving as log_moving
+from ottla.log.config import LogConfig
+from ottla.log.storage import Storage
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (
     AlterReplicaLogDirsRequest,
@@ -17,6 +24,9 @@ from ottla.wire.messages import (
 from tests.broker.produce_fetch import batch, fetch, produce, values
 from tests.broker.running import RunningBroker, WireClient
 from tests.broker.test_server import create
+from tests.fakes import FakeClock
+from tests.log.batches import batch as stored_batch
+from tests.log.faulty_disk import FaultyDisk
 
 NOT_MOVED = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 """What the metadata's own partition is told: it stays, wherever it is."""
@@ -57,6 +67,43 @@ def two(tmp_path: Path) -> tuple[Path, Path]:
     """The directory that holds `t-0`, and the other one."""
     first, second = tmp_path / "a", tmp_path / "b"
     return (first, second) if (first / "t-0").is_dir() else (second, first)
+
+
+def test_a_move_is_no_faster_than_is_set_and_a_new_rate_counts_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = FaultyDisk()
+    storage = Storage.open(disk, FakeClock(), ["/a", "/b"])
+    topic_log = storage.get_or_create("t", 0, None, LogConfig())
+    for _ in range(10):
+        topic_log.append_bytes(stored_batch(bytes(100_000)), 0)
+    size = topic_log.size_bytes
+    config = BrokerConfig({"replica.alter.log.dirs.io.max.bytes.per.second": "0"})
+    pauses: list[tuple[int, float]] = []
+    rates = [0, 400_000, 300_000, 1 << 62]
+
+    async def pause(seconds: float) -> None:
+        pauses.append((storage.moves["t", 0].size_bytes, seconds))
+        config.replica_alter_log_dirs_io_max_bytes_per_second = rates[min(len(pauses), 3)]
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(loop, "time", lambda: 5.0)
+        checkpoints = Checkpoints(storage, loop)
+        moving = Moving(storage, checkpoints, config, loop)
+        (target,) = {*storage.directories} - {storage.homes["t", 0]}
+        moving.put(("t", 0), target)
+        assert moving.task is not None
+        await moving.task
+        assert storage.homes["t", 0] is target and not storage.moves
+        moving.close()
+        checkpoints.close()
+
+    monkeypatch.setattr(log_moving, "SWAP_BYTES", 0)
+    monkeypatch.setattr(Moving, "pause", staticmethod(pause))
+    asyncio.run(run())
+    assert pauses[:3] == [(0, 1.0), (400_000, 1.0), (700_000, 1.0)]
+    assert pauses[3][0] == size and pauses[3][1] < 0.001
 
 
 def test_nothing_is_lost_or_doubled_while_a_partition_moves_to_and_fro(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ cdef class Serving:
     cdef int timeout_ms
     cdef bint failed                    # some partition was refused
     cdef Py_ssize_t topics, partitions  # still to be served; -1 partitions: the next topic is due
+    cdef Py_ssize_t unlooked            # work since the clock was looked at, in bytes
+    cdef double turn_ends               # when others are to have their turn; 0: nobody has looked
     cdef object found                   # the topic's partitions, or why there are none
     # The partition in hand.
     cdef int32_t index
@@ -38,6 +40,7 @@ cdef class Producing:
     cdef object authorizer              # None: everybody may write everywhere
     cdef dict limits                    # id of a LogConfig → TopicLimits
     cdef TransactionGate gate
+    cdef public double turn_seconds     # what one request may hold the loop for
     cdef bint transactional             # the request checked last has a transactional id
 
     cdef int check(self, Cursor request, int version) except -40000
@@ -56,6 +59,7 @@ cdef class Producing:
     cdef int write_record_errors(self, Writer reply, tuple errors, bint flexible) except -1
     cdef Partition find_partition(self, object found, int32_t index)
     cdef bint prepare(self, Serving serving, Partition partition) except -1
+    cdef bint turn_is_over(self, Serving serving) except -1
     cdef int64_t append(self, Serving serving, Partition partition) except -2
     cdef TopicLimits limits_for(self, PartitionLog log)
     cdef int hold(

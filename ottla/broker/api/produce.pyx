@@ -6,8 +6,9 @@ malformed one is appended, then to append. Record bytes are never copied: they a
 numbered and written to the segment from where they were received; `preparing` makes others of them
 where they are message sets (versions 0-2) or the topic wants another codec.
 
-A batch that takes long to prepare is a thread's. Until it is back its request stands still, with
-the frames behind it; the partitions before it are appended already, and others go on.
+A batch that takes long to prepare is a thread's, and so is the next batch of a request that has
+held the loop for TURN_SECONDS. Until it is back its request stands still, with the frames behind
+it; the partitions before it are appended already, and others go on.
 """
 
 from cpython.bytearray cimport PyByteArray_FromStringAndSize
@@ -25,6 +26,7 @@ from ottla.wire.batch cimport (
 from ottla.wire.codec cimport Cursor, Writer
 
 import logging
+import time
 
 from ottla.broker.dispatch import handles
 from ottla.wire.apis import ApiKey
@@ -34,6 +36,12 @@ from ottla.wire.errors import (
 )
 
 log = logging.getLogger("ottla.produce")
+
+TURN_SECONDS = 0.010
+
+cdef enum:
+    LOOK_SIZE = 1 << 20                 # bytes of work between two looks at the clock
+    PARTITION_COST = 1 << 17            # what a partition costs besides its bytes, in bytes
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
@@ -61,6 +69,7 @@ cdef class Producing:
         self.by_name, self.by_id = broker.replicas.by_name, broker.replicas.by_id
         self.authorizer = broker.authorizer
         self.limits = {}
+        self.turn_seconds = TURN_SECONDS
 
     cdef int check(self, Cursor request, int version) except -40000:
         """Walk the request without acting on it; returns acks, any int16.
@@ -284,7 +293,9 @@ cdef class Producing:
                 raise InvalidRecord("a partition without records")
             topic = self.limits_for(partition.log)
             topic.limits.zstd = serving.version >= 7
-            stored = prepare_on_loop(serving.records, serving.size, serving.version, topic)
+            stored = LATER
+            if not self.turn_is_over(serving):
+                stored = prepare_on_loop(serving.records, serving.size, serving.version, topic)
             if stored is LATER:
                 serving.preparation = Preparation.__new__(Preparation)
                 serving.preparation.limits = topic.limits.copy()
@@ -299,6 +310,17 @@ cdef class Producing:
         if preparation is not None:
             restamp(serving.records, serving.size, self.broker.clock.now_ms())
         return True
+
+    cdef bint turn_is_over(self, Serving serving) except -1:
+        """Whether the request has held the loop for long enough; each partition is asked for."""
+        serving.unlooked += serving.size + PARTITION_COST
+        if serving.unlooked < LOOK_SIZE:
+            return False
+        serving.unlooked = 0
+        if serving.turn_ends == 0:
+            serving.turn_ends = time.monotonic() + self.turn_seconds
+            return False
+        return time.monotonic() > serving.turn_ends
 
     cdef int64_t append(self, Serving serving, Partition partition) except -2:
         cdef const uint8_t *records = serving.records
@@ -340,6 +362,7 @@ cdef class Producing:
         return 0
 
     cdef int resume(self, Serving serving) except -1:
+        serving.turn_ends = 0
         if serving.pending is not None:
             serving.pending.open_promises -= 1
         return 0

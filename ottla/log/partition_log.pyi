@@ -71,6 +71,7 @@ class PartitionLog:
         topic_id: bytes | None = None,
         recovery_point: int = 0,
         log_start_offset: int = 0,
+        first_dirty_offset: int = 0,
         clean: bool = False,
     ) -> PartitionLog: ...
     @staticmethod

@@ -52,7 +52,7 @@ cdef class PartitionLog:
 
     @staticmethod
     def open(disk, clock, directory, config=None, *, open_files=None, topic_id=None,
-             recovery_point=0, log_start_offset=0, clean=False):
+             recovery_point=0, log_start_offset=0, first_dirty_offset=0, clean=False):
         """Open the log in `directory`, which need not exist, and recover it unless it is `clean`.
 
         Without a clean stop every segment from `recovery_point` on is checked byte for byte.
@@ -60,6 +60,7 @@ cdef class PartitionLog:
         cdef PartitionLog log = PartitionLog(
             disk, clock, directory, config or LogConfig(),
             OpenFiles() if open_files is None else open_files, topic_id)
+        log.first_dirty_offset = first_dirty_offset
         resting.load(log, recovery_point, log_start_offset, clean)
         if log.log_end_offset < log_start_offset and log.offline is None:
             # A power cut took the rest of what had been deleted. Its offsets are not used again:

@@ -53,7 +53,8 @@ class LogRecovery:
             self.disk, self.clock, home.file(f"{key[0]}-{key[1]}"), self.config,
             open_files=open_files, topic_id=self.topic_id,
             recovery_point=home.recovery_points.get(key, 0),
-            log_start_offset=home.log_starts.get(key, 0), clean=home.clean,
+            log_start_offset=home.log_starts.get(key, 0),
+            first_dirty_offset=home.cleaned.get(key, 0), clean=home.clean,
         )
 
     def result(self) -> PartitionLog:

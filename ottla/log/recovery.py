@@ -35,6 +35,7 @@ COPY_BYTES = 1 << 20
 REREAD_MAX = 4096
 """A log of so many bytes has no file for what a look at its batches tells: the epochs of its
 leaders, and that it had no producers. Of 100,000 small partitions these would be most files."""
+OFFSET_MAX = (1 << 63) - 1
 EPOCHS = "leader-epoch-checkpoint"
 
 
@@ -89,8 +90,12 @@ def load(
     recovery_point: int,
     log_start_offset: int,
     clean: bool,
+    first_dirty_offset: int = 0,
 ) -> Loaded:
-    """Open the segments in `directory`, recovering them unless the last stop was `clean`."""
+    """Open the segments in `directory`, recovering them unless the last stop was `clean`.
+
+    Below `first_dirty_offset` compaction may have left gaps, whatever the policy is by now.
+    """
     try:
         names = disk.listdir(directory)
     except FileNotFoundError:
@@ -117,7 +122,8 @@ def load(
         first = max([at for at, one in enumerate(segments) if one.base_offset <= offset], default=0)
         epochs = load_epochs(disk, directory, segments[:first])
         producers, damage = recover(
-            disk, directory, segments, epochs, snapshots, first, recovery_point, config.compacts
+            disk, directory, segments, epochs, snapshots, first, recovery_point,
+            OFFSET_MAX if config.compacts else first_dirty_offset,
         )
         end = segments[-1].end_offset
     for stale in [at for at in snapshots if at > end]:
@@ -190,7 +196,7 @@ def recover(
     snapshots: list[int],
     first: int,
     recovery_point: int,
-    gaps_allowed: bool,
+    gaps_below: int,
 ) -> tuple[Producers, Damage | None]:
     """Check the segments from the one numbered `first` on; drop those behind a fault."""
     bases = [segment.base_offset for segment in segments]
@@ -203,7 +209,7 @@ def recover(
         aborted: list[tuple[int, int, int, int]] = []
         fault = segment.rebuild(producers, epochs, size, aborted.append)
         if fault is None and number + 1 < len(segments):
-            fault = fault_between(segment, bases[number + 1], gaps_allowed)
+            fault = fault_between(segment, bases[number + 1], gaps_below)
         write_transactions(disk, segment, aborted)
         if fault is not None:
             damage = judge(disk, segments, number, *fault, size, recovery_point)
@@ -214,14 +220,14 @@ def recover(
 
 
 def fault_between(
-    segment: Segment, next_base: int, gaps_allowed: bool
+    segment: Segment, next_base: int, gaps_below: int
 ) -> tuple[int, str] | None:
     """What is wrong with a segment's end, given where the next one begins.
 
     A power cut may keep a new segment and lose the end of the one before it. Compaction leaves gaps
-    too, so that only without it a gap means that batches are missing.
+    too, so that only where it was not yet, from `gaps_below` on, batches are missing.
     """
-    if segment.end_offset == next_base or (gaps_allowed and segment.end_offset < next_base):
+    if segment.end_offset == next_base or segment.end_offset < next_base <= gaps_below:
         return None
     return segment.size, f"it ends at offset {segment.end_offset}, the next begins at {next_base}"
 

@@ -53,7 +53,7 @@ def load(PartitionLog log, recovery_point, log_start_offset, clean):
     """Take over what the files say, recovered unless the last stop was `clean`."""
     loaded = recovery.load(
         log.disk, log.clock, log.directory, log.config, log.open_files, recovery_point,
-        log_start_offset, clean)
+        log_start_offset, clean, log.first_dirty_offset)
     log._segments, log._epochs = loaded.segments, loaded.epochs
     log._producers, log.damage = loaded.producers, loaded.damage
     log.log_start_offset = loaded.log_start_offset

@@ -220,12 +220,12 @@ class Storage:
                 self.disk, self.clock, home.file(f"{key[0]}-{key[1]}"), config,
                 open_files=self.open_files, topic_id=topic_id, closed=closed,
             )
+            log.first_dirty_offset = home.cleaned.get(key, 0)
         elif key in self.recovered:
             log = self.recovered.pop(key).result()
         else:
             recovery = LogRecovery(self.disk, self.clock, home, key, topic_id, config)
             log = recovery.open(self.open_files)
-        log.first_dirty_offset = home.cleaned.get(key, 0)
         log.on_failure = self.failures[home.path]
         home.partitions.add(key)
         return log

@@ -7,6 +7,7 @@ import pytest
 from ottla.log.config import LogConfig
 from ottla.log.disk import Disk
 from ottla.log.partition_log import PartitionLog
+from ottla.log.storage import Storage
 from ottla.wire.errors import OffsetOutOfRange, StorageFailed
 from tests.fakes import FakeClock
 from tests.log.batches import NOW_MS, batch, split, values_of
@@ -128,6 +129,25 @@ def test_a_hole_above_the_recovery_point_is_put_aside_whole(tmp_path: Path) -> N
     log.close()
     log = open_log(tmp_path, recovery_point=1)
     assert values_of(log) == [VALUES[0], b"next"] and log.damage is None
+
+
+@pytest.mark.parametrize("cleaned", [0, 6, 12])
+def test_gaps_that_compaction_left_are_no_holes_once_the_policy_is_delete(
+    tmp_path: Path, cleaned: int
+) -> None:
+    stored = write_log(tmp_path, rolled_at=6)
+    # The cleaner of another broker took the segment's last batch, and was killed before it wrote
+    # down how far the log is on the medium.
+    path = segment_file(tmp_path)
+    path.write_bytes(path.read_bytes()[: -len(stored[5])])
+    (tmp_path / "cleaner-offset-checkpoint").write_text(f"0\n1\nt 0 {cleaned}\n")
+    storage = Storage.open(Disk(), FakeClock(), [str(tmp_path)])
+    log = storage.get_or_create("t", 0, None, CONFIG)
+    assert not log.config.compacts and log.first_dirty_offset == min(cleaned, 12)
+    if cleaned:
+        assert values_of(log) == VALUES[:5] + VALUES[6:] and log.damage is None
+    else:
+        assert values_of(log) == VALUES[:5] and "were put aside" in str(log.damage)
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])

@@ -60,7 +60,7 @@ def join(
 
 def _check_size(group: ClassicGroup, member_id: str, settings: GroupSettings) -> None:
     """While members join, only those count that have: the others may be gone."""
-    if group.state is ClassicState.EMPTY:
+    if group.state is ClassicState.EMPTY or len(group.members) < settings.group_max_size:
         return
     member = group.members.get(member_id)
     if group.state is ClassicState.PREPARING:

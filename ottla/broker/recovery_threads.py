@@ -8,14 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from queue import Queue
+from threading import Lock
 
 from ottla.log.recovering import LogRecovery, Wanted
 from ottla.log.storage import Storage
-
-WAITING_MAX = 16
-"""Logs that are done and wait for the loop's thread, with their files still open."""
-Done = tuple[LogRecovery, BaseException | None]
 
 
 def recover(storage: Storage, wanted: Wanted, threads: int) -> int:
@@ -27,31 +23,25 @@ def recover(storage: Storage, wanted: Wanted, threads: int) -> int:
     queues = [deque(recoveries) for recoveries in storage.recoveries(wanted)]
     if threads * len(queues) < 2:
         return 0
-    total, done = sum(map(len, queues)), Queue[Done](WAITING_MAX)
+    total, one_at_a_time = sum(map(len, queues)), Lock()
     with ThreadPoolExecutor(threads * len(queues), thread_name_prefix="ottla-recovery") as pool:
-        for queue in queues:
-            for _ in range(min(threads, len(queue))):
-                pool.submit(_work, queue, done)
-        failure = None
-        for _ in range(total):
-            recovery, failed = done.get()
-            failure = failure or failed
-            storage.end_recovery(recovery)
-    if failure is not None:
-        raise failure
+        working = [
+            pool.submit(_work, queue, storage, one_at_a_time)
+            for queue in queues
+            for _ in range(threads)
+        ]
+    for each in working:
+        each.result()                   # a bug of ours ends the start
     return total
 
 
-def _work(queue: deque[LogRecovery], done: Queue[Done]) -> None:
+def _work(queue: deque[LogRecovery], storage: Storage, one_at_a_time: Lock) -> None:
     """One thread: recover what is next, until nothing is left."""
     while True:
         try:
             recovery = queue.popleft()
         except IndexError:
             return
-        failure = None
-        try:
-            recovery.run()
-        except BaseException as error:      # a bug of ours: it has to end the start
-            failure = error
-        done.put((recovery, failure))
+        recovery.run()
+        with one_at_a_time:
+            storage.end_recovery(recovery)

@@ -191,7 +191,7 @@ class Storage:
         return list(found.values())
 
     def end_recovery(self, recovery: LogRecovery) -> None:
-        """Keep what a recovery came to for `get_or_create`."""
+        """Keep what a recovery came to for `get_or_create`; in any thread, one at a time."""
         if recovery.log is not None:
             recovery.log.share(self.open_files)
         if recovery.log is not None or recovery.error is not None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from compat_tests.requirements import PEER_DIR, ROOT, java, missing, program
+from compat_tests.requirements import PEER_DIR, PEER_JARS, ROOT, java, missing, program
 
 WAIT_SECONDS = 60
 # Much of such a short life is compiling: the first compiler only, and one thread for the heap.
@@ -23,8 +23,7 @@ def peer_jars() -> Path:
     java()
     if subprocess.run([PEER_DIR / "setup.sh"], capture_output=True).returncode != 0:
         missing("Kafka's own jars are not there")
-    default = Path(os.environ.get("TMPDIR", "/tmp")) / "kafka-peer"
-    return Path(os.environ.get("KAFKA_PEER_DIR", default)) / "libs"
+    return PEER_JARS
 
 
 @cache

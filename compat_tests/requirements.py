@@ -16,6 +16,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 COMPAT_DIR = Path(os.environ.get("OTTLA_COMPAT_DIR", ROOT / ".cache" / "compat"))
 PEER_DIR = ROOT / "benchmarks" / "peers" / "kafka"
+PEER_JARS = Path(os.environ.get("KAFKA_PEER_DIR", ROOT / ".cache" / "kafka-peer")) / "libs"
+"""Where the peer's setup.sh puts the jars of Apache Kafka, its Streams and its Connect."""
 JAVA_CLIENTS = ("4.4.0", "3.9.2")
 OLD_JAVA_CLIENTS = ("2.8.2", "2.0.1", "1.1.1", "0.11.0.3", "0.10.2.2", "0.10.0.1", "0.9.0.1")
 Missing = pytest.skip.Exception  # what every function here raises

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from compat_tests.requirements import PEER_DIR, ROOT, java, missing
+from compat_tests.requirements import PEER_DIR, PEER_JARS, ROOT, java, missing
 
 PROGRAM = Path(__file__).with_name("settings") / "KafkaSettings.java"
 TABLE = ROOT / "ottla" / "broker" / "kafka_settings.tsv"
-PEER_HOME = Path(os.environ.get("KAFKA_PEER_DIR", ROOT / ".cache" / "kafka-peer"))
 
 
 @pytest.mark.timeout(180)
@@ -20,7 +18,7 @@ def test_the_table_is_what_apache_kafkas_config_defs_say() -> None:
     if subprocess.run([PEER_DIR / "setup.sh"], capture_output=True).returncode != 0:
         missing("Kafka's own jars are not there")
     printed = subprocess.run(
-        [java(), "-Djava.io.tmpdir=/tmp", "-cp", f"{PEER_HOME / 'libs'}/*", str(PROGRAM)],
+        [java(), "-cp", f"{PEER_JARS}/*", str(PROGRAM)],
         capture_output=True,
         text=True,
         check=True,

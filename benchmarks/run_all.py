@@ -7,6 +7,8 @@ to `results/quick`, which is not kept.
 from __future__ import annotations
 
 import sys
+import time
+import traceback
 from types import ModuleType
 
 from benchmarks import (
@@ -57,23 +59,34 @@ TOO_LONG_FOR_QUICK = (
 )  # fmt: skip
 
 
-def ask(question: ModuleType, arguments: list[str]) -> None:
-    """Run a question as its own command line would."""
+def ask(question: ModuleType, arguments: list[str]) -> bool:
+    """Run a question as its own command line would; whether it could be answered."""
     sys.argv = [question.__name__, *arguments]
-    question.main()
+    began = time.monotonic()
+    try:
+        question.main()
+    except (Exception, SystemExit) as error:
+        # Such as a disk that is too small for one of them: the others go on.
+        traceback.print_exc()
+        print(f"bench: {question.__name__} has no answer: {error}", file=sys.stderr)
+        return False
+    print(f"bench: {question.__name__}: {time.monotonic() - began:.0f} s", flush=True)
+    return True
 
 
 def main() -> None:
     """The command."""
-    if "--quick" in sys.argv[1:]:
+    quick = "--quick" in sys.argv[1:]
+    if quick:
         report.RESULTS = report.RESULTS / "quick"
-        for question, arguments in QUESTIONS:
-            if question not in TOO_LONG_FOR_QUICK:
-                ask(question, arguments)
-        return
-    for question, _ in QUESTIONS:
-        ask(question, [])
-    ask(table, [])
+    answered = [
+        ask(question, arguments if quick else [])
+        for question, arguments in QUESTIONS
+        if not quick or question not in TOO_LONG_FOR_QUICK
+    ]
+    if not quick:
+        answered.append(ask(table, []))
+    sys.exit(not all(answered))
 
 
 if __name__ == "__main__":

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from compat_tests.requirements import PEER_DIR, PEER_JARS, ROOT, java, missing, program
+from compat_tests.requirements import COMPAT_DIR, PEER_DIR, PEER_JARS, ROOT, java, missing, program
 
 WAIT_SECONDS = 60
 # Much of such a short life is compiling: the first compiler only, and one thread for the heap.
@@ -29,7 +28,8 @@ def peer_jars() -> Path:
 @cache
 def compiled(name: str) -> Path:
     """The classes of `java_streams/<name>.java`, compiled once a run."""
-    classes = Path(tempfile.mkdtemp(prefix="ottla-classes-"))
+    classes = COMPAT_DIR / "classes" / "streams"
+    classes.mkdir(parents=True, exist_ok=True)
     source = ROOT / "compat_tests" / "java_streams" / f"{name}.java"
     path = f"{peer_jars()}/*"
     subprocess.run([program("javac"), "-nowarn", "-d", classes, "-cp", path, source], check=True)

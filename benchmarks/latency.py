@@ -1,12 +1,16 @@
 """How long does a record take to its consumer, and what do a thousand waiting consumers cost?
 
 Raw wire load (blaster): a record is produced every few milliseconds while consumers long-poll; a
-latency is from sending it to a consumer's reply. Data on tmpfs, both brokers in turns.
+latency is from sending it to a consumer's reply. Data on tmpfs, both brokers in turns. Of a
+thousand waiting consumers a record wakes those of its partition; the floor is a server that writes
+it and sends it to each of them, and does nothing else.
 """
 
 from __future__ import annotations
 
 import argparse
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from benchmarks import load, report
@@ -41,7 +45,17 @@ def measure(rounds: int) -> dict[str, dict[str, list[dict[str, Any]]]]:
                         )
                     if number >= 0:
                         results.setdefault(name, {}).setdefault(kind, []).append(result)
+                if number >= 0 and options["acks"] == 1:
+                    results[name].setdefault("floor", []).append(floor(partitions, options))
     return results
+
+
+def floor(partitions: int, options: dict[str, Any]) -> dict[str, Any]:
+    """The same load on a server that does nothing else."""
+    with tempfile.TemporaryDirectory(dir=load.MEMORY) as directory:
+        files = [Path(directory) / str(index) for index in range(partitions)]
+        with load.Bare("latency", files) as bare:
+            return load.blast(bare, "idle", "latency", partitions=partitions, **options)
 
 
 def main() -> None:
@@ -66,9 +80,10 @@ def main() -> None:
                             report.spread(values[kind], 0),
                             report.spread(values["kafka"], 0),
                             report.ratio(values[kind], values["kafka"]),
+                            report.spread(values["floor"], 0) if "floor" in values else "",
                         ]
                     )
-    header = ["load", "figure", "Ottla", "Kafka 4.3.1", "ratio"]
+    header = ["load", "figure", "Ottla", "Kafka 4.3.1", "ratio", "floor"]
     report.write(
         "How long does a record take to its consumer?",
         "latency",

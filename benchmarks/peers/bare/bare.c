@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PRODUCE_KEY = 0, CONNS_MAX = 256, PARTITIONS_MAX = 64, ROOM = 4 << 20, HEADER = 22, BATCH_HEADER = 61 };
+enum { PRODUCE_KEY = 0, CONNS_MAX = 1100, PARTITIONS_MAX = 64, ROOM = 4 << 20, HEADER = 22, BATCH_HEADER = 61 };
 
 static const char *topic;
 static int epoll_fd, partitions, files[PARTITIONS_MAX];
@@ -29,7 +29,9 @@ typedef struct {
     size_t have;
     off_t at;
     size_t left, tail;       // of the reply that is being sent: bytes of the file, bytes behind it
-    bool waiting;
+    bool waiting, polls;     // for room in the socket; for the next batch of its partition
+    int polled;
+    uint8_t correlation[4];
     uint8_t *data;
 } Peer;
 static Peer peers[CONNS_MAX];
@@ -86,16 +88,10 @@ static void send_rest(Peer *p) {
     if (p->waiting) watch(p, EPOLLIN, EPOLL_CTL_MOD);
     p->waiting = false;
 }
-static void fetch(Peer *p, const uint8_t *frame) {
-    const uint8_t *asked = frame + HEADER + 25 + 1 + 1 + strlen(topic) + 1;
-    int partition = (int)number(asked, 4);
-    check(partition >= 0 && partition < partitions, "a partition that is not there");
-    int64_t position = number(asked + 8, 8) / batch_records * batch_bytes;
-    int64_t size = number(asked + 28, 4), there = sizes[partition] - position;
-    int64_t end = sizes[partition] / batch_bytes * batch_records;
-    if (size > there) size = there > 0 ? there : 0;
+static void answer_fetch(Peer *p, int partition, int64_t position, int64_t size) {
+    int64_t end = batch_bytes ? sizes[partition] / batch_bytes * batch_records : 0;
     uint8_t reply[256], *at = reply + 4;
-    memcpy(at, frame + 8, 4);                   // correlation id
+    memcpy(at, p->correlation, 4);
     at = put(at + 4, 0, 1);
     at = put(put(put(at, 0, 4), 0, 2), 0, 4);   // throttle time, error, session
     at = put_topic(at);
@@ -106,6 +102,25 @@ static void fetch(Peer *p, const uint8_t *frame) {
     send_all(p, reply, at - reply, MSG_MORE);
     p->file = files[partition], p->at = position, p->left = size, p->tail = 3;
     send_rest(p);
+}
+static void fetch(Peer *p, const uint8_t *frame) {
+    const uint8_t *asked = frame + HEADER + 25 + 1 + 1 + strlen(topic) + 1;
+    int partition = (int)number(asked, 4);
+    check(partition >= 0 && partition < partitions, "a partition that is not there");
+    int64_t position = batch_bytes ? number(asked + 8, 8) / batch_records * batch_bytes : 0;
+    int64_t size = number(asked + 28, 4), there = sizes[partition] - position;
+    if (size > there) size = there > 0 ? there : 0;
+    memcpy(p->correlation, frame + 8, 4);
+    p->polls = size == 0 && number(frame + HEADER + 4, 4) > 0;  // until a batch comes; no timeout here
+    p->polled = partition;
+    if (!p->polls) answer_fetch(p, partition, position, size);
+}
+static void wake(int partition, int64_t position, int64_t size) {
+    for (Peer *p = peers; p < peers + CONNS_MAX; p++) {
+        if (!p->data || !p->polls || p->polled != partition) continue;
+        p->polls = false;
+        answer_fetch(p, partition, position, size);
+    }
 }
 
 // ------------------------------------------------------------------ produce v9
@@ -128,6 +143,7 @@ static void produce(Peer *p, uint8_t *frame, size_t frame_size) {
     check(((uint32_t)crc ^ 0xffffffff) == (uint32_t)number(batch + 17, 4), "CRC");
     check(pwrite(files[partition], batch, size, sizes[partition]) == (ssize_t)size, "pwrite");
     sizes[partition] += size;
+    if (!batch_bytes) batch_bytes = size, batch_records = number(batch + 57, 4);
     uint8_t reply[256], *out = reply + 4;
     memcpy(out, frame + 8, 4);
     out = put_topic(put(out + 4, 0, 1));
@@ -135,6 +151,7 @@ static void produce(Peer *p, uint8_t *frame, size_t frame_size) {
     out = put(put(put(put(put(put(out, 1, 1), 0, 1), 0, 1), 0, 1), 0, 4), 0, 1);
     put(reply, out - reply - 4, 4);
     send_all(p, reply, out - reply, 0);
+    wake(partition, sizes[partition] - size, size);
 }
 
 // ------------------------------------------------------------------ the loop

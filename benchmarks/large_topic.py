@@ -73,8 +73,9 @@ def measure(gigabytes: int, rounds: int, seconds: float) -> dict[str, list[dict[
 
             def read() -> None:
                 result = load.blast(
-                    broker, "fetch", TOPIC, partitions=PARTITIONS, seconds=seconds + 2, **READ
-                )
+                    broker, "fetch", TOPIC, partitions=PARTITIONS, seconds=seconds + 2,
+                    behind=True, **READ,
+                )  # fmt: skip
                 results["reader"].append(result)
 
             for _ in range(rounds):

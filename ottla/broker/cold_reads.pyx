@@ -11,7 +11,6 @@ import os
 
 from libc.errno cimport EAGAIN, errno
 from libc.stdint cimport int64_t
-from libc.stdlib cimport free, malloc
 
 from ottla.log.disk cimport File
 
@@ -74,7 +73,7 @@ cdef extern from "<unistd.h>" nogil:
     Py_ssize_t c_pread "pread"(int fd, void *into, size_t size, int64_t position)
 
 cdef enum:
-    CHUNK = 1 << 17
+    PROBE_STEP = 1 << 16                # a disk is asked for pages in their order, many at a time
     AHEAD_SIZE = 2 << 20                # what the next fetch is likely to want
     THREADS_MAX = 4                     # a disk has its queue full with few readers
 
@@ -88,7 +87,15 @@ cdef bint is_resident(int fd, int64_t position, Py_ssize_t size) noexcept:
     if found < 0:
         # Pages are evicted in the order of their use: the ends say most of what is between.
         return ottla_readable_now(fd, position) and ottla_readable_now(fd, position + size - 1)
-    return found == 1
+    if found == 0:
+        return False
+    # Pages that are being read are there as well; a read that may not wait tells them from others.
+    while size > 0:
+        if not ottla_readable_now(fd, position):
+            return False
+        position += min(size, PROBE_STEP)
+        size -= min(size, PROBE_STEP)
+    return ottla_readable_now(fd, position - 1)
 
 
 def resident(File file not None, int64_t position, Py_ssize_t size):
@@ -97,25 +104,24 @@ def resident(File file not None, int64_t position, Py_ssize_t size):
 
 
 cdef int bring(int fd, int64_t position, Py_ssize_t size) noexcept nogil:
-    """Read a range and throw it away, then have the disk begin with what follows; 0 or an errno."""
-    cdef char *scratch = <char *>malloc(CHUNK)
+    """Have the disk read a range, wait for it, and have what follows begun; 0 or an errno.
+
+    A byte of each step is enough to wait for: to copy all of them would take the processor from
+    others.
+    """
+    cdef char byte
     cdef Py_ssize_t got
-    cdef int code = 0
-    if scratch is NULL:
-        return 0                        # sendfile will wait for it
+    cdef int64_t end = position + size
     ottla_will_need(fd, position, size)
-    while size > 0:
-        got = c_pread(fd, scratch, min(size, <Py_ssize_t>CHUNK), position)
+    while position < end:
+        got = c_pread(fd, &byte, 1, position)
         if got < 0:
-            code = errno
-        if got <= 0:
-            break
-        position += got
-        size -= got
-    if code == 0:
-        ottla_will_need(fd, position, AHEAD_SIZE)
-    free(scratch)
-    return code
+            return errno
+        if got == 0:
+            return 0
+        position = max(position + 1, min(position + PROBE_STEP, end - 1))
+    ottla_will_need(fd, end, AHEAD_SIZE)
+    return 0
 
 
 def read(File file not None, int64_t position, Py_ssize_t size):

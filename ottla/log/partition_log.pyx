@@ -344,7 +344,7 @@ cdef class PartitionLog:
         number = max(self.segment_number(offset), 0)
         while True:
             segment = self._segments[number]
-            start = segment.position_for(offset, &batch_size)
+            start = segment.position_for(offset, &batch_size, size_max)
             if batch_size or number + 1 == len(self._segments):
                 break
             number += 1

@@ -44,9 +44,11 @@ cdef class Segment(Openable):
     cdef int prepare_append(self) except -1
     cdef int append(self, const uint8_t *batch, Py_ssize_t size) except -1
     cdef int note(self, const uint8_t *batch, int64_t position, Py_ssize_t size) except -1
-    cdef int64_t position_for(self, int64_t offset, Py_ssize_t *batch_size) except -1
+    cdef int64_t position_for(
+        self, int64_t offset, Py_ssize_t *batch_size, int64_t enough=*) except -1
     cdef int64_t bound_for(self, int64_t offset) except -1
-    cdef int64_t find_indexed(self, int64_t offset, Py_ssize_t *batch_size) except -1
+    cdef int64_t find_indexed(
+        self, int64_t offset, Py_ssize_t *batch_size, int64_t enough) except -1
     cdef int64_t scan_for(self, int64_t offset, int64_t position, int64_t expected,
                           Py_ssize_t *batch_size) except -1
     cdef str contradiction(self, BatchScan scan, const uint8_t *batch, int32_t epoch)

@@ -201,8 +201,14 @@ cdef class Segment(Openable):
 
     # Find
 
-    cdef int64_t position_for(self, int64_t offset, Py_ssize_t *batch_size) except -1:
-        """Where the first batch begins that ends at `offset` or later; `size` if there is none."""
+    cdef int64_t position_for(
+        self, int64_t offset, Py_ssize_t *batch_size, int64_t enough=0
+    ) except -1:
+        """Where the first batch begins that ends at `offset` or later; `size` if there is none.
+
+        `batch_size` is the batch's size, or up to `enough` where the index says that it is no more:
+        then the batch itself, which may still have to come from the disk, is not looked at.
+        """
         if offset >= self.end_offset:
             batch_size[0] = 0
             return self.size
@@ -211,10 +217,10 @@ cdef class Segment(Openable):
             batch_size[0] = self.size - self.last_position
             return self.last_position
         try:
-            return self.find_indexed(offset, batch_size)
+            return self.find_indexed(offset, batch_size, enough)
         except IndexDamaged:
             self.rebuild_indexes()
-            return self.find_indexed(offset, batch_size)
+            return self.find_indexed(offset, batch_size, enough)
 
     cdef int64_t bound_for(self, int64_t offset) except -1:
         """What `position_for` finds, for an offset that many readers in a row must not pass."""
@@ -224,16 +230,33 @@ cdef class Segment(Openable):
             self.bound_offset = offset
         return self.bound_position
 
-    cdef int64_t find_indexed(self, int64_t offset, Py_ssize_t *batch_size) except -1:
-        cdef Py_ssize_t found
+    cdef int64_t find_indexed(
+        self, int64_t offset, Py_ssize_t *batch_size, int64_t enough
+    ) except -1:
+        cdef Py_ssize_t found, next_entry
+        cdef int64_t position, end
         if offset <= self.base_offset or self.size <= self.index_interval:
             return self.scan_for(offset, 0, -1, batch_size)
         self.open_indexes()
         found = self.index.find(offset)
         if found < 0:
             return self.scan_for(offset, 0, -1, batch_size)
-        return self.scan_for(
-            offset, self.index.position_of(found), self.index.key_of(found), batch_size)
+        position = self.index.position_of(found)
+        if enough > 0 and self.index.key_of(found) == offset - 1:
+            # The entry's batch ends where a reader in a row goes on.
+            position = self.scan_for(offset - 1, position, offset - 1, batch_size) + batch_size[0]
+            next_entry = found + 1
+            while (next_entry < self.index.count
+                    and self.index.position_of(next_entry) <= position):
+                next_entry += 1
+            end = self.size
+            if next_entry < self.index.count:
+                end = self.index.position_of(next_entry)
+            if 0 < end - position <= enough:
+                batch_size[0] = end - position
+                return position
+            return self.scan_for(offset, position, -1, batch_size)
+        return self.scan_for(offset, position, self.index.key_of(found), batch_size)
 
     cdef int64_t scan_for(self, int64_t offset, int64_t position, int64_t expected,
                           Py_ssize_t *batch_size) except -1:

@@ -5,8 +5,9 @@ anew, from the log's beginning to the end of that part, without the records that
 newer one of. Where the table is full, the pass ends sooner and the next one goes on there.
 
 A pass is a generator. It yields None where the loop may do something else, and tasks whose `run`
-blocks in the kernel and belongs into a thread. Between two steps the log may change: a pass that
-finds its segments gone gives up, and leaves the log as it is.
+blocks in the kernel and belongs into a thread: reads, with the checksums of what they bring, and
+syncs. Between two steps the log may change: a pass that finds its segments gone gives up, and
+leaves the log as it is.
 """
 
 from collections.abc import Callable, Generator
@@ -24,9 +25,9 @@ from ottla.log.scan import BatchScan
 from ottla.log.segment import Segment
 from ottla.log.swaps import SUFFIXES
 from ottla.log.transaction_index import TransactionIndex
-from ottla.wire.errors import StorageFailed
+from ottla.wire.errors import CorruptMessage, StorageFailed
 
-READ_SIZE = 1 << 16
+READ_SIZE = 1 << 20
 
 
 class Abandoned(Exception):
@@ -53,7 +54,22 @@ class SyncTask:
             self.error = error
 
 
-Steps = Generator[SyncTask | None, None, None]
+@dataclass(slots=True)
+class ReadTask:
+    """What a pass needs next of a file, read and checked beside the loop."""
+
+    scan: BatchScan
+    error: OSError | EOFError | None = None
+
+    def run(self) -> None:
+        """Read it; what is raised is kept in `error`."""
+        try:
+            self.scan.read_on()
+        except (OSError, EOFError) as error:
+            self.error = error
+
+
+Steps = Generator[SyncTask | ReadTask | None, None, None]
 
 
 class Cleaner:
@@ -153,16 +169,17 @@ class Cleaner:
             if source.end_offset <= work.first_dirty_offset:
                 continue
             self._check([source])
-            position = source.position_of(work.first_dirty_offset)
+            position = 0
+            if source.base_offset < work.first_dirty_offset:
+                position = source.position_of(work.first_dirty_offset)
             scan = BatchScan(source.data_file(), position, source.size, READ_SIZE)
             while True:
+                yield from self._ready(scan, [source])
                 done = work.index(scan, self.log.clock, self.slice_seconds)
-                yield None
                 if done is None:
                     return
                 if done:
                     break
-                self._check([source])
         work.end_offset = self.target.end_offset
 
     def _clean_group(self, work: CleanerPass, group: list[Segment]) -> Steps:
@@ -192,11 +209,12 @@ class Cleaner:
         filled = [source for source in group if source.size]
         for source in filled:
             scan = BatchScan(source.data_file(), 0, source.size, READ_SIZE)
-            while not work.clean(
-                scan, cleaned, source is filled[-1], self.log.clock, self.slice_seconds
-            ):
-                yield None
-                self._check(group)
+            done = False
+            while not done:
+                yield from self._ready(scan, group)
+                done = work.clean(
+                    scan, cleaned, source is filled[-1], self.log.clock, self.slice_seconds
+                )
         cleaned.finish()
         aborted, work.transactions.kept = work.transactions.kept, []
         if len(group) == 1 and work.changes == before:
@@ -213,6 +231,20 @@ class Cleaner:
         self.remove_later(self.log.replace_segments(group, cleaned))
         # The next group may drop a tombstone only once what it hid is gone for good.
         yield from self._sync(SyncTask(self.disk, directory=self.directory))
+
+    def _ready(self, scan: BatchScan, sources: list[Segment]) -> Steps:
+        """End a step: the next one finds in memory what it works on."""
+        if scan.holds_next():
+            yield None
+        else:
+            task = ReadTask(scan)
+            yield task
+            if isinstance(task.error, EOFError):
+                self._check(sources)        # a log that was cut may end sooner
+                raise CorruptMessage(str(task.error))
+            if task.error is not None:
+                raise task.error
+        self._check(sources)
 
     def _sync(self, task: SyncTask) -> Steps:
         yield task

@@ -69,8 +69,9 @@ cdef class CleanedSegment(Segment):
         self.seal()
 
 
-cdef int check(const uint8_t *batch, Py_ssize_t size) except -1:
-    fields.check_crc(batch, size)
+cdef int check(BatchScan scan, const uint8_t *batch) except -1:
+    if not scan.checksum_fits(batch):
+        fields.check_crc(batch, scan.size)      # says so
     if fields.record_count(batch) < 0 or fields.last_offset_delta(batch) < 0:
         raise CorruptMessage(
             f"the batch at offset {fields.base_offset(batch)} has {fields.record_count(batch)} "
@@ -111,7 +112,7 @@ cdef class CleanerPass:
         self.body, self.batch = Writer(), Writer()
 
     def index(self, BatchScan scan, clock, double seconds):
-        """Note the keys of the batches behind `scan`, for a slice of time.
+        """Note the keys of the batches that `scan` holds, for a slice of time.
 
         True where the scan is at its end, False where it is not, None where the table is full: then
         `end_offset` is where the next pass begins. Raises CorruptMessage, InvalidRecord, OSError.
@@ -119,14 +120,14 @@ cdef class CleanerPass:
         cdef const uint8_t *batch
         cdef int64_t count
         cdef Slice slice = Slice(clock, seconds)
-        while not slice.over():
+        while scan.holds_next() and not slice.over():
             batch = next_batch(scan)
             if batch is NULL:
                 return True
             count = fields.record_count(batch)
             if fields.last_offset(batch) < self.first_dirty_offset:
                 continue
-            check(batch, scan.size)
+            check(scan, batch)
             if self.keys.used + count > self.keys.limit:
                 if self.keys.used:
                     return None
@@ -196,7 +197,7 @@ cdef class CleanerPass:
         return at
 
     def clean(self, BatchScan scan, CleanedSegment target, bint last_source, clock, double seconds):
-        """Write what stays of the batches behind `scan` to `target`, for a slice of time.
+        """Write what stays of the batches that `scan` holds to `target`, for a slice of time.
 
         True where the scan is at its end. The last batch of the last source stays in any case, if
         need be without records: so the target ends where its sources did, and recovery can tell
@@ -205,11 +206,11 @@ cdef class CleanerPass:
         cdef const uint8_t *batch
         cdef int64_t before
         cdef Slice slice = Slice(clock, seconds)
-        while not slice.over():
+        while scan.holds_next() and not slice.over():
             batch = next_batch(scan)
             if batch is NULL:
                 return True
-            check(batch, scan.size)
+            check(scan, batch)
             before = target.size
             slice.work += scan.size + BATCH_COST + self.clean_batch(
                 batch, scan.size, target, last_source and scan.next_position == scan.end)

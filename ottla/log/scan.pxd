@@ -20,6 +20,7 @@ cdef class BatchScan:
 
     cdef int grow(self, Py_ssize_t room) except -1
     cdef const uint8_t *next(self) except? NULL
+    cpdef bint holds_next(self) noexcept
     cdef const uint8_t *hold(self, Py_ssize_t size) except NULL
     cdef bint checksum_fits(self, const uint8_t *batch) noexcept
 

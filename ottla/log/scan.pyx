@@ -87,6 +87,34 @@ cdef class BatchScan:
         self.next_position = self.position + size
         return batch
 
+    cpdef bint holds_next(self) noexcept:
+        """Whether `next` has nothing to read: the batch is in memory, or there is none."""
+        cdef int64_t left = self.end - self.next_position, size = fields.HEADER_SIZE
+        cdef int64_t held = self.buffer_position + self.buffered - self.next_position
+        if left < fields.HEADER_SIZE:
+            return True
+        if held >= size and self.next_position >= self.buffer_position:
+            size = fields.total_size(self.buffer + (self.next_position - self.buffer_position))
+            return size > left or size <= held
+        return False
+
+    def read_on(self):
+        """Read what `next` returns next and what follows it, and check the checksums.
+
+        For a thread: it blocks, mostly without the GIL, and the scan is its own until it returns.
+        Raises OSError, EOFError.
+        """
+        cdef const uint8_t *batch
+        while not self.holds_next():
+            self.position = self.next_position
+            batch = self.hold(fields.HEADER_SIZE)
+            batch = self.hold(min(
+                max(<int64_t>fields.HEADER_SIZE, fields.total_size(batch)),
+                self.end - self.position))
+            with nogil:
+                self.checked = self.position + fitting(
+                    batch, self.buffer_position + self.buffered - self.position)
+
     cdef bint checksum_fits(self, const uint8_t *batch) noexcept:
         """Whether the checksum of the batch that `next` returned is that of its bytes.
 

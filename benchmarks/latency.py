@@ -29,12 +29,15 @@ LOADS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def measure(rounds: int) -> dict[str, dict[str, list[dict[str, Any]]]]:
+def measure(
+    rounds: int, seconds_max: float = 60.0
+) -> dict[str, dict[str, list[dict[str, Any]]]]:
     """By load and broker, one result a round."""
     results: dict[str, dict[str, list[dict[str, Any]]]] = {}
     with load.both_brokers(*SETTINGS, kafkas_flush=True) as brokers:
         for number in range(-2, rounds):  # the first two compile Kafka's code and are not kept
-            for which, (name, options) in enumerate(LOADS.items()):
+            for which, (name, load_options) in enumerate(LOADS.items()):
+                options = {**load_options, "seconds": min(load_options["seconds"], seconds_max)}
                 partitions = 1 if options["conns"] == 1 else 4
                 for kind, broker in brokers.items():
                     if kind == load.KAFKAS_FLUSH and options["acks"] != -1:
@@ -62,7 +65,9 @@ def main() -> None:
     """The command."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--rounds", type=int, default=5)
-    results = measure(arguments.parse_args().rounds)
+    arguments.add_argument("--seconds-max", type=float, default=60.0, help="of each run")
+    chosen = arguments.parse_args()
+    results = measure(chosen.rounds, chosen.seconds_max)
     rows = []
     for name, by_broker in results.items():
         for key, title in (

@@ -39,7 +39,7 @@ QUESTIONS: tuple[tuple[ModuleType, list[str]], ...] = (
     (produce_cpu, [*ONE_ROUND, "--only", "60 × 1,000 B, acks=1"]),
     (recompression_cpu, ONE_ROUND),
     (fetch_cpu, ONE_ROUND),
-    (latency, ONE_ROUND),
+    (latency, [*ONE_ROUND, "--seconds-max", "3"]),
     (groups_cpu, ONE_ROUND),
     (many_groups, [*ONE_ROUND, "--groups", "2000", "--without-kafka"]),
     (flush_rate, ONE_ROUND),

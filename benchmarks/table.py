@@ -69,6 +69,11 @@ class Line(NamedTuple):
     met: bool
 
     @property
+    def title(self) -> str:
+        """What was measured, with its unit where that is not told already."""
+        return f"{self.name}, {self.unit}" if self.unit else self.name
+
+    @property
     def ratio(self) -> float:
         """How many times the other's ours is."""
         return self.ours / self.theirs
@@ -202,8 +207,7 @@ def plot(lines: list[Line]) -> str:
         y = height * (number + 1)
         begin, end = sorted((across(line.ratio), across(1.0)))
         better = not worse_than_kafka(line)
-        label = f"{line.name}, {line.unit}" if line.unit else line.name
-        label = label.replace("&", "&amp;").replace("<", "&lt;")
+        label = line.title.replace("&", "&amp;").replace("<", "&lt;")
         parts.append(
             f'<text x="{left - 8}" y="{y + 15}" text-anchor="end">{label}</text>'
             f'<rect x="{begin:.0f}" y="{y + 4}" width="{max(end - begin, 1):.0f}" height="14"'
@@ -224,7 +228,7 @@ def main() -> None:
     lines = [*ratios(), *groups(), *disturbed(), *rates(), *bounds()]
     rows = [
         [
-            f"{line.name}, {line.unit}" if line.unit else line.name,
+            line.title,
             f"{line.ours:,.2f}",
             f"{line.theirs:,.2f}{BESIDE[line.beside]}",
             f"{line.ratio:.2f} ×",
@@ -244,11 +248,11 @@ def main() -> None:
             f"![ratios]({name}.svg)", "", report.table(header, rows), "",
             *listing(
                 "Worse than Apache Kafka", filter(worse_than_kafka, lines),
-                lambda line: f"{line.name}, {line.unit}: {line.ratio:.2f} ×",
+                lambda line: f"{line.title}: {line.ratio:.2f} ×",
             ),
             *listing(
                 "Targets that are missed", (line for line in lines if not line.met),
-                lambda line: f"{line.name}, {line.unit}: {line.ratio:.2f} ×, wanted {line.target}",
+                lambda line: f"{line.title}: {line.ratio:.2f} ×, wanted {line.target}",
             ),
         ]
     )  # fmt: skip

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from ottla.wire.batch import batches
 from tests.broker import crash_load
@@ -34,6 +34,8 @@ from tests.broker.crash_load import (
 )
 from tests.broker.produce_fetch import fetch_request
 from tests.broker.running import TIMEOUT_SECONDS, WireClient
+
+T = TypeVar("T")
 
 READ_BYTES = 8 << 20
 READ_COMMITTED = 1
@@ -195,26 +197,18 @@ class Cycles:
             for committer, promised in zip(self.committers, promises.offsets, strict=True):
                 offset = committed_offset(client, committer.group, TOPIC)
                 assert promised <= offset <= committer.sent, (promised, offset, committer.sent)
-            self.mover.check(self.money(client, promises.transactions), promises.transactions)
-            moved = committed_offset(client, MOVERS, MONEY)
-            assert moved >= max(promises.transactions, default=0)
+            committed = set(promises.transactions)
+            money = in_time(lambda: self.money(client), lambda found: committed <= set(found[0]))
+            self.mover.check(money, promises.transactions)
+            last = max(committed, default=0)
+            moved = in_time(lambda: committed_offset(client, MOVERS, MONEY), lambda at: at >= last)
+            assert moved >= last
 
-    def money(self, client: WireClient, promised: list[int]) -> list[list[int]]:
-        """The transactions in both partitions, once those promised are there, or time is up.
-
-        A commit is promised when the coordinator's decision is safe (KIP-98); the markers that show
-        it may be written by the next broker, once its coordinator has loaded.
-        """
-        pause = threading.Event()
-        for _ in range(int(TIMEOUT_SECONDS / READ_AGAIN_SECONDS)):
-            found = [read_committed(client, at) for at in (0, 1)]
-            # A commit that was under way ends meanwhile, in one partition after the other.
-            shorter = min(map(len, found))
-            found = [each[:shorter] for each in found]
-            if set(promised) <= set(found[0]):
-                break
-            pause.wait(READ_AGAIN_SECONDS)
-        return found
+    def money(self, client: WireClient) -> list[list[int]]:
+        """The transactions in both partitions; the last may have reached one of them only."""
+        found = [read_committed(client, at) for at in (0, 1)]
+        shorter = min(map(len, found))
+        return [each[:shorter] for each in found]
 
     def read(self, client: WireClient, partition: int) -> list[bytes | None]:
         """All of a partition; what was read before is not read again."""
@@ -233,6 +227,21 @@ class Cycles:
             for view in batches(answer.records):
                 assert view.base_offset <= len(found), f"offset {len(found)} is missing"
                 found += [r.value for r in view.records()][len(found) - view.base_offset :]
+
+
+def in_time(read: Callable[[], T], good: Callable[[T], bool]) -> T:
+    """What `read` returns once it is good, or when time is up.
+
+    A commit is promised when the coordinator's decision is safe (KIP-98); the markers that show it,
+    in each partition and for the offsets, may be written by the next broker, once it has loaded.
+    """
+    pause = threading.Event()
+    for _ in range(int(TIMEOUT_SECONDS / READ_AGAIN_SECONDS)):
+        found = read()
+        if good(found):
+            break
+        pause.wait(READ_AGAIN_SECONDS)
+    return found
 
 
 def read_committed(client: WireClient, partition: int) -> list[int]:

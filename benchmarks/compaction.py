@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import random
-import subprocess
 import tempfile
 import threading
 import time
@@ -220,7 +219,7 @@ def main() -> None:
     arguments.add_argument("--quick", action="store_true", help="the first load only")
     chosen = arguments.parse_args()
     names = list(LOADS)[:1] if chosen.quick else list(LOADS)
-    subprocess.run(["make", "-s", "-C", load.BLASTER], check=True)
+    load.build(load.BLASTER)
     cost = measure_cost(chosen.rounds, names)
     rows = []
     for name, by_broker in cost.items():

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import subprocess
 import tempfile
 import threading
 from pathlib import Path
@@ -97,7 +96,7 @@ def main() -> None:
     arguments.add_argument("--rounds", type=int, default=5)
     arguments.add_argument("--seconds", type=float, default=10.0)
     chosen = arguments.parse_args()
-    subprocess.run(["make", "-s", "-C", load.BLASTER], check=True)
+    load.build(load.BLASTER)
     measured = measure(chosen.gigabytes, chosen.rounds, chosen.seconds)
     rows = []
     for key, title in (("p50_us", "p50, µs"), ("p99_us", "p99, µs")):

@@ -39,11 +39,16 @@ class Target(Protocol):
     pid: int
 
 
+def build(peer: Path) -> None:
+    """Have a peer's program in C up to date."""
+    subprocess.run(["make", "-s", "-C", peer], check=True)
+
+
 class Bare:
     """The yardstick, serving one topic of these files, one a partition."""
 
     def __init__(self, topic: str, files: Sequence[Path]) -> None:
-        subprocess.run(["make", "-s", "-C", BARE], check=True)
+        build(BARE)
         self.process = subprocess.Popen([BARE / "bare", topic, *files], stdout=subprocess.PIPE)
         assert self.process.stdout is not None
         self.port, self.pid = int(self.process.stdout.readline()), self.process.pid
@@ -63,7 +68,7 @@ class LoadFailed(Exception):
 @contextlib.contextmanager
 def both_brokers(*settings: str, kafkas_flush: bool = False) -> Iterator[dict[str, AnyBroker]]:
     """Ottla and Kafka, running with these settings, with their segments in memory."""
-    subprocess.run(["make", "-s", "-C", BLASTER], check=True)
+    build(BLASTER)
     directory = Path(tempfile.mkdtemp(prefix="ottla-bench-", dir=MEMORY))
     brokers: dict[str, AnyBroker] = {
         "ottla": OttlaBroker(directory / "ottla", (*SETTINGS, *settings)),

@@ -22,6 +22,7 @@ cdef class BatchScan:
     cdef const uint8_t *next(self) except? NULL
     cpdef bint holds_next(self) noexcept
     cdef const uint8_t *hold(self, Py_ssize_t size) except NULL
+    cdef void check_held(self, const uint8_t *batch) noexcept
     cdef bint checksum_fits(self, const uint8_t *batch) noexcept
 
 cdef str problem_of(

@@ -111,20 +111,21 @@ cdef class BatchScan:
             batch = self.hold(min(
                 max(<int64_t>fields.HEADER_SIZE, fields.total_size(batch)),
                 self.end - self.position))
-            with nogil:
-                self.checked = self.position + fitting(
-                    batch, self.buffer_position + self.buffered - self.position)
+            self.check_held(batch)
+
+    cdef void check_held(self, const uint8_t *batch) noexcept:
+        """Look at the checksums of all whole batches in memory, from the one at `position` on.
+
+        Together and without the GIL: several logs are recovered at a time.
+        """
+        with nogil:
+            self.checked = self.position + fitting(
+                batch, self.buffer_position + self.buffered - self.position)
 
     cdef bint checksum_fits(self, const uint8_t *batch) noexcept:
-        """Whether the checksum of the batch that `next` returned is that of its bytes.
-
-        All whole batches in memory are looked at together, without the GIL: several logs are
-        recovered at a time.
-        """
+        """Whether the checksum of the batch that `next` returned is that of its bytes."""
         if self.checked < self.next_position:
-            with nogil:
-                self.checked = self.position + fitting(
-                    batch, self.buffer_position + self.buffered - self.position)
+            self.check_held(batch)
         return self.checked >= self.next_position
 
     def batch(self):

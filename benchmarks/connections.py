@@ -99,13 +99,12 @@ def busy(port: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def storm(port: int) -> Iterator[None]:
-    """Connections that come and go at once, as fast as one process opens them."""
+    """Connections that come and go at once, one after the other."""
 
     def work(stop: threading.Event) -> None:
         while not stop.is_set():
-            for _ in range(10):
-                socket.create_connection(("127.0.0.1", port)).close()
-            time.sleep(0.01)
+            socket.create_connection(("127.0.0.1", port)).close()
+            time.sleep(0.001)  # some thousand a second
 
     with in_background(work):
         yield
@@ -138,9 +137,10 @@ def slow_writers(port: int) -> Iterator[None]:
 
     def work(stop: threading.Event) -> None:
         while not stop.is_set():
-            for client in clients:
+            for number, client in enumerate(clients):
                 client.socket.sendall(bytes(1000))
-            time.sleep(0.1)
+                if number % 25 == 24:  # 500 of them in 0.1 s, and not all at the same instant
+                    time.sleep(0.005)
 
     with in_background(work):
         yield

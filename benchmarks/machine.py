@@ -49,6 +49,11 @@ def memory_gib() -> float:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
 
 
+def free_memory() -> int:
+    """Bytes that nobody uses, not even the page cache."""
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def processor() -> str:
     """The processor's name for itself."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():

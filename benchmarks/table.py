@@ -137,7 +137,7 @@ def disturbed() -> Iterable[Line]:
             beside, alone = (statistics.median(paced[f"{key} {w}"]) for w in ("beside", "alone"))
             met = beside <= target * alone
             yield Line(title, "", beside, alone, ALONE, f"≤ {target:.2f} ×", met)
-    large = newest(LARGE)
+    large = (newest(LARGE) or {}).get("ottla")
     if large is not None:
         beside, alone = (
             statistics.median(r["p99_us"] for r in large[w]) for w in ("beside", "alone")

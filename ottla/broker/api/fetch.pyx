@@ -49,7 +49,7 @@ cdef enum:
     ABSENT_MAX = 1000                   # partitions of a session that are not here
     UNFIT_MAX = 32                      # partitions that are tried for the last bytes of a reply
 
-cdef double LOOK_SECONDS_MAX = 0.01     # records of so many partitions as can be found in that time
+cdef double LOOK_SECONDS_MAX = 0.005    # records of so many partitions as can be found in that time
 
 
 @handles(ApiKey.FETCH, versions=range(0, 19))

@@ -61,13 +61,14 @@ class Worker:
         self.program = JavaProgram(directory, DISTRIBUTED, str(file))
 
     def ask(self, method: str, path: str, body: dict[str, str] | None = None) -> object:
-        """What the worker answers; None while it cannot be asked."""
+        """What the worker answers; None for nothing, or while it cannot be asked."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(f"http://{self.id}{path}", data, headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=30) as answer:
-                return json.load(answer)
+                text = answer.read()
+                return json.loads(text) if text else None
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             return None
 
@@ -78,11 +79,26 @@ class Worker:
             f"connector {name}",
         )
 
+    def tasks(self, name: str) -> list[dict[str, str]]:
+        """The status of the connector's tasks."""
+        status = self.ask("GET", f"/connectors/{name}/status")
+        return status["tasks"] if isinstance(status, dict) else []
+
     def runs(self, name: str) -> bool:
         """Whether it is this worker that runs the connector's task."""
-        status = self.ask("GET", f"/connectors/{name}/status")
-        tasks = status["tasks"] if isinstance(status, dict) else []
+        tasks = self.tasks(name)
         return [(each["state"], each["worker_id"]) for each in tasks] == [("RUNNING", self.id)]
+
+    def restart_overtaken(self, name: str) -> None:
+        """Restart the task, as an operator would, if its EndTxn has overtaken its own batches.
+
+        The producer of Kafka 4.3.1 looks for unsent batches before it takes the lock under which
+        it takes the next request from its queue; what is sent and committed in between is ended
+        without having begun. Apache Kafka answers as Ottla does, and Connect gives the task up.
+        """
+        for task in self.tasks(name):
+            if task["state"] == "FAILED" and "InvalidTxnStateException" in task["trace"]:
+                self.ask("POST", f"/connectors/{name}/tasks/{task['id']}/restart")
 
 
 @pytest.fixture
@@ -163,6 +179,8 @@ def test_the_tasks_of_a_killed_worker_move_and_its_source_writes_every_line_once
     )
 
     def in_sink(lines: list[str]) -> bool:
+        for worker in workers:
+            worker.restart_overtaken("source")
         return sink.exists() and set(lines) <= set(sink.read_text().splitlines())
 
     workers[0].program.wait_until(lambda: in_sink(lines_of(0)[:100]), "the first lines in the sink")

@@ -27,6 +27,7 @@ from ottla.groups.transaction_records import (
     TransactionValue,
     is_exhausted,
 )
+from ottla.wire.errors import ProtocolError
 
 EPOCH_PER_TRANSACTION = 2
 """The version of transactions whose producers get another epoch with each (KIP-890)."""
@@ -198,12 +199,12 @@ def _ended_with_epoch(
             raise ProducerFenced(f"epoch {producer.epoch} is not that of the transaction")
         if value.commits == commit:
             raise ConcurrentTransactions("the transaction is ending already")
-        raise _cannot_end(value, commit)
+        raise _ended_otherwise(value, commit)
     if repeats:
         if value.state in _COMPLETE and value.commits == commit:
             return value
         if value.state in _COMPLETE:
-            raise _cannot_end(value, commit)
+            raise _ended_otherwise(value, commit)
         raise ProducerFenced(f"epoch {producer.epoch} was replaced by {value.epoch}")
     if value.state is not TransactionState.ONGOING and commit:
         raise _cannot_end(value, commit)
@@ -247,6 +248,18 @@ def _prepared(
 def _cannot_end(value: TransactionValue, commit: bool) -> InvalidTransactionState:
     wanted = "committed" if commit else "aborted"
     return InvalidTransactionState(f"a transaction in {value.state.label} cannot be {wanted}")
+
+
+def _ended_otherwise(value: TransactionValue, commit: bool) -> ProtocolError:
+    """What a producer is told whose epoch was taken by an end that it does not ask for.
+
+    A commit that meets an abort comes from a producer that was too slow: no client asks for both.
+    It is fenced, which Kafka Streams and Connect recover from (KAFKA-20785); Apache Kafka before
+    that fix says INVALID_TXN_STATE, which ends them.
+    """
+    if commit:
+        return ProducerFenced("the transaction was open for too long and has been aborted")
+    return _cannot_end(value, commit)
 
 
 def timed_out(value: TransactionValue, wall_ms: int) -> TransactionValue:

@@ -1,8 +1,8 @@
 """What do many, slow and hasty connections cost, and what do other clients notice of them?
 
 One load after the other; beside each the probe of `fairness` produces a small record every 3 ms.
-Its 99th percentile may be 1.5 times what it is without load, and the broker's memory has to stay
-within what its settings say. Data on tmpfs.
+Its 99th percentile may be 1.5 times what it was just before without load (the median of several
+rounds), and the broker's memory has to stay within what its settings say. Data on tmpfs.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
+from typing import NamedTuple
 
 from benchmarks import machine, report
 from benchmarks.fairness import NOW_MS, create_topics, percentile, prefer, probe, produce
@@ -38,12 +40,6 @@ def connect(port: int, count: int) -> list[RawClient]:
     for client in clients:
         client.ask(ApiVersionsRequest(), 0)
     return clients
-
-
-@contextlib.contextmanager
-def nothing(port: int) -> Iterator[None]:
-    """The undisturbed value."""
-    yield
 
 
 @contextlib.contextmanager
@@ -70,7 +66,7 @@ def in_background(work: Callable[[threading.Event], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def busy(port: int) -> Iterator[None]:
-    """Connections that send a small produce each half second, two thousand requests a second."""
+    """Connections that send a small produce twice a second, nearly two thousand requests in all."""
     clients = connect(port, BUSY)
     made = ProduceRequest.TopicData
     batch = build_batch([Record(timestamp=NOW_MS, value=bytes(100))])
@@ -82,14 +78,12 @@ def busy(port: int) -> Iterator[None]:
             for client in clients:
                 ready.register(client.socket, selectors.EVENT_READ)
             while not stop.is_set():
-                round_ends = time.monotonic() + 0.5
                 for number, client in enumerate(clients):
                     client.socket.sendall(request)
-                    if number % 20 == 19:
-                        time.sleep(0.008)
+                    if number % 2 == 1:  # they do not come in bursts
+                        time.sleep(0.001)
                         for key, _ in ready.select(0):
                             key.fileobj.recv(1 << 16)  # type: ignore[union-attr]
-                time.sleep(max(0.0, round_ends - time.monotonic()))
 
     with in_background(work):
         yield
@@ -149,7 +143,6 @@ def slow_writers(port: int) -> Iterator[None]:
 
 
 LOADS: dict[str, Load] = {
-    "nothing else": nothing,
     f"{IDLE:,} idle connections": idle,
     f"{BUSY:,} busy ones, 2,000 produces/s": busy,
     "connections that come and go, 1,000/s": storm,
@@ -158,9 +151,21 @@ LOADS: dict[str, Load] = {
 }
 
 
-def measure(seconds: float) -> dict[str, tuple[list[float], float, int]]:
-    """By load: the probe's ms, the broker's MiB and its descriptors."""
-    found = {}
+class Round(NamedTuple):
+    """What one round of a load showed; the times are the probe's 99th percentiles, in ms."""
+
+    alone: float
+    beside: float
+    median: float
+    cores: float
+    """CPU seconds a second that the broker took, the probe's share included."""
+    mib: float
+    descriptors: int
+
+
+def measure(rounds: int, seconds: float) -> dict[str, list[Round]]:
+    """By load."""
+    found: dict[str, list[Round]] = {name: [] for name in LOADS}
     with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
         broker = OttlaBroker(Path(directory), port=free_port())
         broker.start()
@@ -171,43 +176,57 @@ def measure(seconds: float) -> dict[str, tuple[list[float], float, int]]:
             batch = build_batch([Record(timestamp=NOW_MS, value=bytes(900_000))])
             for _ in range(60):
                 produce(client, "large", batch)
-            for name, load in LOADS.items():
-                with load(broker.port), probe(broker.port) as latencies:
-                    time.sleep(seconds)
-                    memory, files = machine.resident_mb(broker.pid), open_files(broker.pid)
-                found[name] = latencies, memory, files
-                print(name, percentile(latencies, 0.99), memory, files, flush=True)
-                time.sleep(1)
+            for _ in range(rounds):
+                for name, load in LOADS.items():
+                    found[name].append(one_round(broker, load, seconds))
+                    print(name, found[name][-1], flush=True)
         finally:
             broker.stop()
     return found
 
 
+def one_round(broker: OttlaBroker, load: Load, seconds: float) -> Round:
+    """The probe alone, then beside the load."""
+    with probe(broker.port) as alone:
+        time.sleep(seconds)
+    with load(broker.port), probe(broker.port) as beside:
+        before = machine.cpu_seconds(broker.pid)
+        time.sleep(seconds)
+        cores = (machine.cpu_seconds(broker.pid) - before) / seconds
+        memory, files = machine.resident_mb(broker.pid), open_files(broker.pid)
+    time.sleep(0.5)  # what the load leaves behind
+    quantiles = percentile(alone, 0.99), percentile(beside, 0.99), percentile(beside, 0.5)
+    return Round(*quantiles, cores, memory, files)
+
+
 def main() -> None:
     """The command."""
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--seconds", type=float, default=8)
+    arguments.add_argument("--rounds", type=int, default=5)
+    arguments.add_argument("--seconds", type=float, default=4)
     given = arguments.parse_args()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    found = measure(given.seconds)
-    undisturbed = percentile(next(iter(found.values()))[0], 0.99)
-    rows = []
-    for name, (latencies, memory, files) in found.items():
-        p99 = percentile(latencies, 0.99)
-        rows.append(
-            [
-                name, f"{percentile(latencies, 0.5):.2f}", f"{p99:.2f}",
-                f"{p99 / undisturbed:.1f} ×", f"{memory:.0f}", str(files),
-            ]
-        )
+    found = measure(given.rounds, given.seconds)
+    rows = [
+        [
+            name,
+            report.spread([each.median for each in results], 2),
+            report.spread([each.beside for each in results], 2),
+            report.spread([each.alone for each in results], 2),
+            f"{median(each.beside / each.alone for each in results):.1f} ×",
+            f"{median(each.cores for each in results):.2f}",
+            f"{max(each.mib for each in results):.0f}",
+            str(max(each.descriptors for each in results)),
+        ]
+        for name, results in found.items()
+    ]
     text = report.table(
-        ["meanwhile", "p50, ms", "p99, ms", "to undisturbed", "broker, MiB", "descriptors"], rows
-    )
-    measured = {
-        name: {"p99_ms": percentile(values, 0.99), "mib": memory, "descriptors": files}
-        for name, (values, memory, files) in found.items()
-    }
+        ["meanwhile", "p50, ms", "p99, ms", "p99 just before, ms", "ratio", "cores",
+         "broker, MiB", "descriptors"],
+        rows,
+    )  # fmt: skip
+    measured = {name: [each._asdict() for each in results] for name, results in found.items()}
     report.write("What do other clients notice of many connections?", "connections", text, measured)
 
 

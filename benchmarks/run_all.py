@@ -51,7 +51,7 @@ QUESTIONS: tuple[tuple[ModuleType, list[str]], ...] = (
     (scale, ["--partitions-max", "10000"]),
     (partition_curves, ["--partitions-max", "1000", "--seconds", "0.3", "--no-kafka"]),
     (fairness, ["--seconds", "1.5"]),
-    (connections, ["--seconds", "2"]),
+    (connections, ["--rounds", "1", "--seconds", "2"]),
 )
 """Each question, and what makes it a quick one."""
 TOO_LONG_FOR_QUICK = (

@@ -44,6 +44,7 @@ cdef class Connection(Pollable):
     cdef int32_t correlation_id         # of that request
 
     cdef int receive(self) except -1
+    cdef int awaited(self) except -1
     cdef int grow(self) except -1
     cdef bint has_frame(self) except -1
     cdef bint may_handle(self) except -1

@@ -44,6 +44,8 @@ cdef enum:
     INBOX_SIZE = 4096           # grows with what arrives, never with what a length announces
     INBOX_SIZE_KEPT = 4 << 20   # above it the memory goes back once the frame is handled
     HEADER_SIZE_MIN = 8         # API key, version and correlation id
+    PIECE_SIZE = 4096           # a frame in smaller pieces comes slowly: several make a wake-up
+    AWAITED_SIZE_MAX = 1 << 15  # of them; the kernel's window has to have room for more
     INBOX_SIZE_HELD = 1 << 16   # received behind a frame that waits; more stays in the socket
     OUT_SIZE_MAX = 1 << 20      # unsent replies above this stop the handling of frames
     PROMISED_MAX = 1000         # produces in flight on one connection; clients keep a handful
@@ -132,7 +134,23 @@ cdef class Connection:
         self.active_at = self.loop.time()
         if not self.scheduled:
             self.go_on()
+        if not self.closed:
+            self.transport.wait_for(self.awaited() if got < PIECE_SIZE else 1)
         return 0
+
+    cdef int awaited(self) except -1:
+        """How many more bytes are worth a wake-up: several pieces of a frame that comes slowly."""
+        cdef Py_ssize_t there = self.filled - self.begin, missing
+        if there < 4:
+            return 1
+        missing = load_int32(self.inbox + self.begin)
+        missing += 4 - there
+        return 1 if missing < PIECE_SIZE else min(missing, AWAITED_SIZE_MAX)
+
+    def catch_up(self):
+        """Receive what has come of a slow frame, though it is less than is worth a wake-up."""
+        if self.transport.awaited > 1 and not self.closed and not self.paused and not self.writing:
+            self.ready()
 
     cdef int grow(self) except -1:
         """Make the inbox twice as large: memory follows what arrives, not what is announced."""

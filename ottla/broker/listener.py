@@ -126,6 +126,7 @@ class Listener:
     def _sweep(self) -> None:
         now = self.loop.time()
         for connection in list(self.connections):
+            connection.catch_up()
             stalled = connection.stalled_since()
             if stalled is not None and now - stalled > FRAME_STALL_SECONDS:
                 connection.refuse(

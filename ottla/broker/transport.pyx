@@ -1,6 +1,6 @@
-"""The three things that a connection does with its socket: receive, send, send a range of a file.
+"""What a connection does with its socket: receive, send, send a range of a file.
 
-Each returns how many bytes it moved, 0 at the end of the stream for receive, -1 where the socket
+Each of these returns how many bytes it moved, 0 at the end of the stream for receive, -1 where the socket
 is not ready, and raises OSError for everything else.
 """
 
@@ -18,6 +18,8 @@ cdef extern from "<sys/socket.h>" nogil:
     enum:
         MSG_NOSIGNAL
         MSG_MORE
+        SOL_SOCKET
+        SO_RCVLOWAT
     int setsockopt(int fd, int level, int name, const void *value, unsigned int size)
     ssize_t recv(int fd, void *into, size_t size, int flags)
     ssize_t c_send "send"(int fd, const void *data, size_t size, int flags)
@@ -40,9 +42,20 @@ cdef class Transport:
     def __init__(self, sock):
         self.sock = sock
         self.fd = sock.fileno()
+        self.awaited = 1
 
     cdef Py_ssize_t receive(self, uint8_t *into, Py_ssize_t size) except? -1:
         return self.moved(recv(self.fd, into, size, 0))
+
+    cdef int wait_for(self, int size) except -1:
+        """Be ready for receiving only once `size` bytes have come, or the end of the stream.
+
+        Without it every piece of a frame that comes slowly is a wake-up of its own.
+        """
+        if self.awaited != size:
+            self.awaited = size
+            self.moved(setsockopt(self.fd, SOL_SOCKET, SO_RCVLOWAT, &size, sizeof(size)))
+        return 0
 
     cdef Py_ssize_t send(self, const uint8_t *data, Py_ssize_t size, bint more) except? -1:
         return self.moved(c_send(self.fd, data, size, MSG_NOSIGNAL | (MSG_MORE if more else 0)))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ottla.broker import listener as listener_module
+from ottla.wire.headers import RequestHeader
 from ottla.wire.messages import MetadataRequest
 from tests.broker.running import RunningBroker, WireClient
 
@@ -55,18 +57,24 @@ def test_new_connections_above_the_rate_are_closed(data: Path) -> None:
     assert 3 <= served < 10
 
 
-@pytest.mark.parametrize(("size", "grows"), [(50_000, False), (-1, True)])
-def test_sockets_have_the_buffers_that_are_set(
-    data: Path, monkeypatch: pytest.MonkeyPatch, size: int, grows: bool
-) -> None:
-    accepted: list[socket.socket] = []
+@pytest.fixture
+def accepted(monkeypatch: pytest.MonkeyPatch) -> list[socket.socket]:
+    """The broker's ends of the connections."""
+    sockets: list[socket.socket] = []
 
     class Seen(listener_module.Connection):
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
-            accepted.append(arguments[2])
+            sockets.append(arguments[2])
 
     monkeypatch.setattr(listener_module, "Connection", Seen)
+    return sockets
+
+
+@pytest.mark.parametrize(("size", "grows"), [(50_000, False), (-1, True)])
+def test_sockets_have_the_buffers_that_are_set(
+    data: Path, accepted: list[socket.socket], size: int, grows: bool
+) -> None:
     settings = {"socket.send.buffer.bytes": size, "socket.receive.buffer.bytes": size}
     with RunningBroker(data, **settings) as broker, WireClient(broker.address) as client:
         assert is_served(client)
@@ -97,6 +105,38 @@ def test_half_a_frame_that_stalls_is_given_up_and_an_idle_client_is_not(
         broker.run(sweep(broker))
         assert slow.is_closed()
         assert is_served(idle)
+
+
+def test_a_frame_that_comes_in_small_pieces_wakes_the_broker_for_many_of_them_at_once(
+    accepted: list[socket.socket], data: Path
+) -> None:
+    topics = [MetadataRequest.Topic(name=f"{number:0100}") for number in range(500)]
+    request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+    frame = RequestHeader(request.API_KEY, 9, 1, "slow").encode() + request.encode(9)
+    with RunningBroker(data) as broker, WireClient(broker.address) as slow:
+
+        def awaited() -> int:
+            return accepted[0].getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
+
+        slow.send_bytes(struct.pack(">i", len(frame)) + frame[:100])
+        while not slow_is_seen(broker):
+            pass
+        assert broker.run(after_this_turn(awaited)) == 32_768
+        slow.send_bytes(frame[100:1000])
+        (connection,) = broker.server.listeners[0].connections
+        before = connection.active_at
+        # Whoever sends less is not taken for stalled: a sweep receives it.
+        while connection.active_at == before:
+            broker.run(sweep(broker))
+        slow.send_bytes(frame[1000:])
+        assert len(slow.answer((request.API_KEY, 9, 1)).topics) == 500
+        assert broker.run(after_this_turn(awaited)) == 1
+        assert is_served(slow)
+
+
+async def after_this_turn(what: Callable[[], int]) -> int:
+    """What is so once the loop has done what it was at."""
+    return what()
 
 
 def slow_is_seen(broker: RunningBroker) -> bool:

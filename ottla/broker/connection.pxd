@@ -4,6 +4,7 @@ from libc.stdint cimport int16_t, int32_t, uint8_t
 
 from ottla.broker.api.fetch cimport Fetch, Fetching
 from ottla.broker.api.produce cimport Producing, Serving
+from ottla.broker.inbox cimport Inbox
 from ottla.broker.poller cimport Pollable, Poller
 from ottla.broker.reply cimport Reply
 from ottla.broker.transport cimport Transport
@@ -22,11 +23,7 @@ cdef class Connection(Pollable):
     cdef Transport transport
     cdef Producing producing
     cdef Fetching fetching
-
-    # Received bytes, not handled yet, are inbox[begin:filled]; room is what is allocated.
-    cdef uint8_t *inbox
-    cdef Py_ssize_t begin, filled, room
-    cdef Py_ssize_t frame_size_max
+    cdef Inbox inbox                    # what was received and is not handled yet
 
     cdef Reply out                      # replies that may be sent, in order
     cdef bint paused                    # frames wait in the inbox; nothing is read meanwhile
@@ -44,9 +41,6 @@ cdef class Connection(Pollable):
     cdef int32_t correlation_id         # of that request
 
     cdef int receive(self) except -1
-    cdef int awaited(self) except -1
-    cdef int grow(self) except -1
-    cdef bint has_frame(self) except -1
     cdef bint may_handle(self) except -1
     cdef int handle_frames(self) except -1
     cdef int handle(self, uint8_t *frame, Py_ssize_t size) except -1

@@ -14,18 +14,17 @@ make us hold.
 """
 
 from libc.stdint cimport int16_t, int32_t, uint8_t
-from libc.stdlib cimport free, realloc
-from libc.string cimport memmove
 
 from ottla.broker.api.fetch cimport Fetch, Fetching
 from ottla.broker.api.produce cimport Producing, Serving
 from ottla.broker.dispatch cimport RequestContext, serve
 from ottla.broker.cold_reads cimport WARM_SIZE
+from ottla.broker.inbox cimport Inbox
 from ottla.broker.poller cimport EPOLLIN, EPOLLOUT, Pollable, Poller
 from ottla.broker.reply cimport COLD, FileRange, Reply
 from ottla.broker.transport cimport Transport
 from ottla.broker.waiting cimport LateReply, PendingReply, Wait
-from ottla.wire.byteorder cimport load_int16, load_int32, store_int32
+from ottla.wire.byteorder cimport store_int32
 from ottla.wire.codec cimport Cursor, Writer
 from ottla.wire.headers cimport RequestHeader, read_request_header, write_response_header
 from ottla.wire.structs cimport Message
@@ -41,11 +40,6 @@ log = logging.getLogger("ottla.connection")
 cdef enum:
     PRODUCE = 0
     FETCH = 1
-    INBOX_SIZE = 4096           # grows with what arrives, never with what a length announces
-    INBOX_SIZE_KEPT = 4 << 20   # above it the memory goes back once the frame is handled
-    HEADER_SIZE_MIN = 8         # API key, version and correlation id
-    PIECE_SIZE = 4096           # a frame in smaller pieces comes slowly: several make a wake-up
-    AWAITED_SIZE_MAX = 1 << 15  # of them; the kernel's window has to have room for more
     INBOX_SIZE_HELD = 1 << 16   # received behind a frame that waits; more stays in the socket
     OUT_SIZE_MAX = 1 << 20      # unsent replies above this stop the handling of frames
     PROMISED_MAX = 1000         # produces in flight on one connection; clients keep a handful
@@ -61,16 +55,13 @@ cdef class Connection:
         self.loop, self.listener, self.host = loop, listener, host
         self.broker, self.listener_name = listener.broker, listener.name
         self.producing, self.fetching = listener.producing, listener.fetching
-        self.frame_size_max = listener.frame_size_max
+        self.inbox = Inbox(listener.frame_size_max)
         self.transport = Transport(sock)
         self.out = Reply()
         self.promised = deque()
         self.active_at = loop.time()
         self.poller = loop.poller
         self.poller.watch(self.transport.fd, self, EPOLLIN)
-
-    def __dealloc__(self):
-        free(self.inbox)
 
     def __repr__(self):
         return f"connection from {self.host}"
@@ -119,47 +110,26 @@ cdef class Connection:
 
     cdef int receive(self) except -1:
         cdef Py_ssize_t got
-        if self.filled - self.begin >= INBOX_SIZE_HELD and self.has_frame():
+        if self.inbox.held() >= INBOX_SIZE_HELD and self.inbox.has_frame():
             self.pause()
             return 0
-        if self.filled == self.room:
-            self.grow()
-        got = self.transport.receive(self.inbox + self.filled, self.room - self.filled)
+        got = self.inbox.receive(self.transport)
         if got == 0:
             self.close()
             return 0
         if got < 0:
             return 0
-        self.filled += got
         self.active_at = self.loop.time()
         if not self.scheduled:
             self.go_on()
         if not self.closed:
-            self.transport.wait_for(self.awaited() if got < PIECE_SIZE else 1)
+            self.transport.wait_for(self.inbox.awaited(got))
         return 0
-
-    cdef int awaited(self) except -1:
-        """How many more bytes are worth a wake-up: several pieces of a frame that comes slowly."""
-        cdef Py_ssize_t there = self.filled - self.begin, missing
-        if there < 4:
-            return 1
-        missing = load_int32(self.inbox + self.begin)
-        missing += 4 - there
-        return 1 if missing < PIECE_SIZE else min(missing, AWAITED_SIZE_MAX)
 
     def catch_up(self):
         """Receive what has come of a slow frame, though it is less than is worth a wake-up."""
         if self.transport.awaited > 1 and not self.closed and not self.paused and not self.writing:
             self.ready()
-
-    cdef int grow(self) except -1:
-        """Make the inbox twice as large: memory follows what arrives, not what is announced."""
-        cdef Py_ssize_t wanted = max(2 * self.room, INBOX_SIZE)
-        cdef uint8_t *grown = <uint8_t *>realloc(self.inbox, wanted)
-        if grown is NULL:
-            raise MemoryError(f"no {wanted} bytes to receive into")
-        self.inbox, self.room = grown, wanted
-        return 0
 
     def pause(self):
         """Whole frames wait here already: stop receiving until some of them are handled."""
@@ -167,58 +137,38 @@ cdef class Connection:
         self.poller.watch(self.transport.fd, self, 0)
 
     cdef int compact(self) except -1:
-        """Move what is left to the front, and receive again where that was stopped."""
+        """Make room in the inbox, and receive again where that was stopped."""
         if self.closed:
             return 0
-        if self.begin > 0:
-            self.filled -= self.begin
-            if self.filled > 0:
-                memmove(self.inbox, self.inbox + self.begin, self.filled)
-            self.begin = 0
-        if self.room > INBOX_SIZE_KEPT:
-            self.trim()
-        if self.paused and not self.writing and not self.preparing and not self.has_frame():
+        self.inbox.compact()
+        if (self.paused and not self.writing and not self.preparing
+                and not self.inbox.has_frame()):
             self.paused = False
             self.poller.watch(self.transport.fd, self, EPOLLIN)
         return 0
 
     def trim(self):
-        """Give the memory of an idle connection, or of a large frame, back."""
-        if self.filled == 0 and self.room > INBOX_SIZE:
-            free(self.inbox)
-            self.inbox, self.room = NULL, 0
+        """Give the memory of an idle connection back."""
+        self.inbox.trim()
 
     # -- handling --------------------------------------------------------------------------------
 
-    cdef bint has_frame(self) except -1:
-        """Whether the inbox begins with a whole frame; refuses a length that no frame may have."""
-        cdef Py_ssize_t size
-        if self.filled - self.begin < 4:
-            return False
-        size = load_int32(self.inbox + self.begin)
-        if size < HEADER_SIZE_MIN or size > self.frame_size_max:
-            raise MalformedMessage(
-                f"frame of {size} bytes, {HEADER_SIZE_MIN} to {self.frame_size_max} are allowed")
-        return self.filled - self.begin - 4 >= size
-
     cdef bint may_handle(self) except -1:
         """Whether a whole frame is there and nothing holds it up."""
-        if self.task is not None or self.wait is not None or not self.has_frame():
+        if self.task is not None or self.wait is not None or not self.inbox.has_frame():
             return False
         if self.promised:
-            return len(self.promised) < PROMISED_MAX and (
-                load_int16(self.inbox + self.begin + 4) == PRODUCE)
+            return len(self.promised) < PROMISED_MAX and self.inbox.api_key() == PRODUCE
         return True
 
     cdef int handle_frames(self) except -1:
-        cdef Py_ssize_t size, start
+        cdef Py_ssize_t size
+        cdef uint8_t *frame
         while not self.closed and self.out.unsent() + self.out.file_bytes < OUT_SIZE_MAX:
             if self.writing or not self.may_handle():
                 return 0
-            size = load_int32(self.inbox + self.begin)
-            start = self.begin + 4
-            self.begin += 4 + size
-            self.handle(self.inbox + start, size)
+            frame = self.inbox.take(&size)
+            self.handle(frame, size)
         return 0
 
     cdef int handle(self, uint8_t *frame, Py_ssize_t size) except -1:
@@ -423,7 +373,7 @@ cdef class Connection:
         """A late reply is there: it is sent from here, a turn of the loop would cost more."""
         self.task = None
         self.answer(late.response, late.api_key, late.version, late.correlation_id)
-        if self.filled > self.begin:
+        if self.inbox.held() > 0:
             self.schedule()             # not from here: what is behind it may need whoever called
             return
         try:
@@ -598,7 +548,7 @@ cdef class Connection:
 
     def stalled_since(self):
         """Loop time since when a frame has been half received; None if there is no such frame."""
-        if self.filled == self.begin or self.writing or self.held():
+        if self.inbox.held() == 0 or self.writing or self.held():
             return None
         return self.active_at
 

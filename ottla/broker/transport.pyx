@@ -1,7 +1,7 @@
 """What a connection does with its socket: receive, send, send a range of a file.
 
-Each of these returns how many bytes it moved, 0 at the end of the stream for receive, -1 where the socket
-is not ready, and raises OSError for everything else.
+Each of these returns how many bytes it moved, 0 at the end of the stream for receive, -1 where the
+socket is not ready, and raises OSError for everything else.
 """
 
 from libc.errno cimport EAGAIN, EINTR, errno

@@ -1,4 +1,4 @@
-"""Time that stands still until a test moves it."""
+"""Time that stands still until a test moves it, or leaps when a test says so."""
 
 from ottla.log.clock import Clock
 
@@ -18,3 +18,13 @@ class FakeClock(Clock):
     def advance(self, ms: int) -> None:
         """Let time pass."""
         self.time_ms += ms
+
+
+class LeapingClock(Clock):
+    """The machine's clock, but for what a test has let pass at once."""
+
+    def __init__(self) -> None:
+        self.passed_seconds = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.passed_seconds

@@ -19,7 +19,7 @@ cdef class Connection(Pollable):
     cdef str listener_name
     cdef readonly str host              # the peer's address
     cdef readonly bint closed
-    cdef readonly double active_at      # loop time since when the client has the next move
+    cdef readonly double active_at      # the loop's time since when the client has the next move
     cdef Transport transport
     cdef Producing producing
     cdef Fetching fetching

@@ -59,8 +59,8 @@ cdef class Connection:
         self.transport = Transport(sock)
         self.out = Reply()
         self.promised = deque()
-        self.active_at = loop.time()
         self.poller = loop.poller
+        self.active_at = self.poller.clock.monotonic()
         self.poller.watch(self.transport.fd, self, EPOLLIN)
 
     def __repr__(self):
@@ -71,7 +71,7 @@ cdef class Connection:
     cdef int ready(self) except -1:
         """The socket has bytes, or its end, or takes bytes again."""
         if self.writing:
-            self.active_at = self.loop.time()
+            self.active_at = self.poller.clock.monotonic()
             self.go_on()
             return 0
         try:
@@ -119,7 +119,7 @@ cdef class Connection:
             return 0
         if got < 0:
             return 0
-        self.active_at = self.loop.time()
+        self.active_at = self.poller.clock.monotonic()
         if not self.scheduled:
             self.go_on()
         if not self.closed:
@@ -203,7 +203,7 @@ cdef class Connection:
         cdef Serving serving
         reply.write_int32(0)
         write_response_header(reply, PRODUCE, version, correlation_id)
-        serving = self.producing.begin(request, reply, version, self.host, self.promise_kept)
+        serving = self.producing.begin(request, reply, version, self.host, self)
         serving.refusal = refusal
         if self.producing.go_on(serving):
             return self.finish_produce(serving, start)
@@ -225,7 +225,7 @@ cdef class Connection:
     def prepared(self, done, Serving serving not None):
         """A thread has prepared a batch: go on with its request."""
         self.task, self.preparing = None, False
-        self.active_at = self.loop.time()
+        self.active_at = self.poller.clock.monotonic()
         if self.closed or done.cancelled():
             return
         try:
@@ -278,7 +278,7 @@ cdef class Connection:
         cdef Cursor request = Cursor.__new__(Cursor)
         cdef uint8_t[::1] view = frame
         self.task = None
-        self.active_at = self.loop.time()
+        self.active_at = self.poller.clock.monotonic()
         if self.closed or done.cancelled():
             return
         request.at, request.end = &view[0], &view[0] + view.shape[0]
@@ -292,7 +292,7 @@ cdef class Connection:
         self.fetch = self.fetching.read(request, version)
         self.fetch.host = self.host
         self.correlation_id = correlation_id
-        self.fetching.begin(self.fetch, self.loop.time())
+        self.fetching.begin(self.fetch, self.poller.clock.monotonic())
         if not self.try_fetch(False):
             self.wait = Wait(self.loop, self.resume_fetch)
             self.fetching.watch(self.fetch, self.wait)
@@ -330,7 +330,7 @@ cdef class Connection:
             self.fetching.unwatch(fetch, wait)
             wait.stop()
             self.wait = None
-            self.active_at = self.loop.time()
+            self.active_at = self.poller.clock.monotonic()
         except Exception as error:
             self.failed(error)
         self.go_on()
@@ -383,7 +383,7 @@ cdef class Connection:
 
     cdef int answer(self, response, int key, int version, int32_t correlation_id) except -1:
         """Write what a handler had later: its response, or the exception in its place."""
-        self.active_at = self.loop.time()
+        self.active_at = self.poller.clock.monotonic()
         if self.closed:
             return 0
         try:
@@ -441,7 +441,7 @@ cdef class Connection:
                 return 0
             self.promise_timer.cancel()
         self.promise_timer = self.loop.call_at(
-            max(deadline, <double>self.loop.time() + 0.01), self.promises_due)
+            max(deadline, self.poller.clock.monotonic() + 0.01), self.promises_due)
         return 0
 
     def promises_due(self):
@@ -450,7 +450,7 @@ cdef class Connection:
         self.promise_timer = None
         if self.closed:
             return
-        now = self.loop.time()
+        now = self.poller.clock.monotonic()
         for item in self.promised:
             reply = <PendingReply>item
             if reply.open_promises > 0 and reply.deadline <= now:
@@ -480,7 +480,7 @@ cdef class Connection:
         self.transport.cork(False)
         if self.writing:
             self.writing = False
-            self.active_at = self.loop.time()       # nothing could arrive until now
+            self.active_at = self.poller.clock.monotonic()       # nothing could arrive until now
             self.poller.watch(self.transport.fd, self, 0 if self.paused else EPOLLIN)
         return 0
 

@@ -2,6 +2,8 @@
 
 from libc.stdint cimport int64_t, uint32_t
 
+from ottla.log.clock cimport Clock
+
 
 cdef extern from "<sys/epoll.h>" nogil:
     enum:
@@ -63,6 +65,7 @@ cdef class Pollable:
 
 cdef class Poller:
     cdef int epoll_fd
+    cdef readonly Clock clock           # the loop's time
     cdef list watched                   # Pollable or None, by descriptor
     cdef public bint touched            # somebody gave the loop something to do
     cdef epoll_event[EVENTS_PER_TURN] events

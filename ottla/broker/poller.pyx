@@ -16,6 +16,8 @@ import time
 from libc.errno cimport EINTR, ENOENT, errno
 from libc.stdint cimport int64_t, uint32_t
 
+from ottla.log.clock cimport Clock
+
 WAIT_SECONDS_MAX = 86_400.0             # asyncio's own limit for one wait
 
 
@@ -29,8 +31,8 @@ cdef class Pollable:
 cdef class Poller:
     """The sockets that are called straight from an epoll descriptor which asyncio made."""
 
-    def __init__(self, int epoll_fd):
-        self.epoll_fd = epoll_fd
+    def __init__(self, int epoll_fd, Clock clock not None):
+        self.epoll_fd, self.clock = epoll_fd, clock
         self.watched = []
 
     cdef int watch(self, int fd, Pollable who, uint32_t events) except -1:
@@ -90,9 +92,9 @@ cdef class Poller:
 class ConnectionSelector(selectors.EpollSelector):
     """epoll for asyncio, with a poller on the same descriptor."""
 
-    def __init__(self):
+    def __init__(self, clock):
         super().__init__()
-        self.poller = Poller(self.fileno())
+        self.poller = Poller(self.fileno(), clock)
 
     def select(self, timeout=None):
         ready = []
@@ -111,10 +113,13 @@ class ConnectionSelector(selectors.EpollSelector):
 
 
 class BrokerLoop(asyncio.SelectorEventLoop):
-    def __init__(self):
-        selector = ConnectionSelector()
+    def __init__(self, clock=None):
+        selector = ConnectionSelector(clock or Clock())
         self.poller = selector.poller
         super().__init__(selector)
+
+    def time(self):
+        return self.poller.clock.monotonic()
 
     def call_soon(self, callback, *args, context=None):
         self.poller.touched = True

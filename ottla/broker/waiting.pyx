@@ -17,8 +17,8 @@ cdef int16_t STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
 cdef class PendingReply:
     """A produce's reply that is written already but may not be sent before its batches are safe."""
 
-    def __init__(self, Writer frame, notify, double deadline):
-        self.frame, self.notify, self.deadline = frame, notify, deadline
+    def __init__(self, Writer frame, receiver, double deadline):
+        self.frame, self.receiver, self.deadline = frame, receiver, deadline
         self.promises = []
 
     cdef int promise(self, Partition partition, int64_t required, Py_ssize_t error_at) except -1:
@@ -43,7 +43,7 @@ cdef class PendingReply:
         self.open_promises -= 1
         if self.open_promises == 0:
             self.promises = None
-            self.notify()
+            self.receiver.promise_kept()
         return 0
 
     cdef int expire(self) except -1:

@@ -3,6 +3,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from ottla.log.cleaner_keys cimport KeyOffsets
+from ottla.log.clock cimport Clock
 from ottla.log.segment cimport Segment
 from ottla.wire.codec cimport Writer
 
@@ -16,7 +17,7 @@ cdef class CleanedSegment(Segment):
 
 
 cdef class Slice:
-    cdef object clock
+    cdef Clock clock
     cdef double deadline
     cdef int64_t work                   # bytes that were gone through
     cdef int64_t looked                 # what `work` was when the clock was looked at

@@ -82,7 +82,7 @@ cdef int check(BatchScan scan, const uint8_t *batch) except -1:
 cdef class Slice:
     """The time that a step may hold the loop, from its making on."""
 
-    def __init__(self, clock, double seconds):
+    def __init__(self, Clock clock not None, double seconds):
         self.clock, self.deadline = clock, clock.monotonic() + seconds
 
     cdef bint over(self) except -1:

@@ -4,6 +4,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from ottla.log.clock cimport Clock
 from ottla.log.disk cimport File
 from ottla.log.open_files cimport OpenFiles
 from ottla.log.producers cimport Producers
@@ -20,7 +21,7 @@ cdef class LogSlice:
 
 cdef class PartitionLog:
     cdef readonly object disk
-    cdef readonly object clock
+    cdef readonly Clock clock
     cdef readonly object config
     cdef OpenFiles open_files
     cdef readonly str directory

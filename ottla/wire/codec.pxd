@@ -1,9 +1,18 @@
 # The two ends of every byte that Ottla reads or writes: a Cursor that checks each step against the
 # end of its bytes, and a Writer that grows. Null strings, bytes and arrays are None or -1.
+#
+# What every field of every request goes through is here, for the compiler to put it where it is
+# called; the rest is in codec.pyx.
 
+cimport cython
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
+from ottla.wire.byteorder cimport (
+    load_int16, load_int32, load_int64, store_int16, store_int32, store_int64,
+)
 
+
+@cython.final
 cdef class Cursor:
     cdef const uint8_t *at              # next byte to read
     cdef const uint8_t *end             # invariant: at <= end
@@ -11,15 +20,39 @@ cdef class Cursor:
     # Elements of arrays that were read, and how many may be; 0 is no bound.
     cdef Py_ssize_t elements, elements_max
 
-    cdef const uint8_t *take(self, Py_ssize_t size, str what) except NULL
-    cdef int8_t read_int8(self) except? -1
-    cdef int16_t read_int16(self) except? -1
-    cdef uint16_t read_uint16(self) except? 0xffff
-    cdef int32_t read_int32(self) except? -1
-    cdef uint32_t read_uint32(self) except? 0xffffffff
-    cdef int64_t read_int64(self) except? -1
+    cdef inline const uint8_t *take(self, Py_ssize_t size, str what) except NULL:
+        if size < 0 or self.end - self.at < size:
+            self.refuse(size, what)
+        self.at += size
+        return self.at - size
+
+    cdef inline int8_t read_int8(self) except? -1:
+        return <int8_t>self.take(1, "int8")[0]
+
+    cdef inline int16_t read_int16(self) except? -1:
+        return load_int16(self.take(2, "int16"))
+
+    cdef inline uint16_t read_uint16(self) except? 0xffff:
+        return <uint16_t>load_int16(self.take(2, "uint16"))
+
+    cdef inline int32_t read_int32(self) except? -1:
+        return load_int32(self.take(4, "int32"))
+
+    cdef inline uint32_t read_uint32(self) except? 0xffffffff:
+        return <uint32_t>load_int32(self.take(4, "uint32"))
+
+    cdef inline int64_t read_int64(self) except? -1:
+        return load_int64(self.take(8, "int64"))
+
+    cdef inline uint32_t read_unsigned_varint(self) except? 0xffffffff:
+        if self.at < self.end and self.at[0] < 0x80:    # nearly all of them
+            self.at += 1
+            return (self.at - 1)[0]
+        return self.read_longer_varint()
+
+    cdef int refuse(self, Py_ssize_t size, str what) except -1
+    cdef uint32_t read_longer_varint(self) except? 0xffffffff
     cdef double read_float64(self) except? -1
-    cdef uint32_t read_unsigned_varint(self) except? 0xffffffff
     cdef int64_t read_varlong(self) except? -1
     cdef Py_ssize_t read_string_length(self, bint compact) except -2
     cdef Py_ssize_t read_bytes_length(self, bint compact) except -2
@@ -38,11 +71,35 @@ cdef class Writer:
     cdef Py_ssize_t room                # bytes allocated; invariant: size <= room
 
     cdef int shrink(self) except -1
-    cdef uint8_t *more(self, Py_ssize_t size) except NULL
-    cdef int write_int8(self, int64_t value) except -1
-    cdef int write_int16(self, int64_t value) except -1
-    cdef int write_int32(self, int64_t value) except -1
-    cdef int write_int64(self, int64_t value) except -1
+    cdef int grow(self, Py_ssize_t size) except -1
+
+    @cython.final
+    cdef inline uint8_t *more(self, Py_ssize_t size) except NULL:
+        if self.size + size > self.room:
+            self.grow(size)
+        self.size += size
+        return self.data + self.size - size
+
+    @cython.final
+    cdef inline int write_int8(self, int64_t value) except -1:
+        self.more(1)[0] = <uint8_t>value
+        return 0
+
+    @cython.final
+    cdef inline int write_int16(self, int64_t value) except -1:
+        store_int16(self.more(2), <int16_t>value)
+        return 0
+
+    @cython.final
+    cdef inline int write_int32(self, int64_t value) except -1:
+        store_int32(self.more(4), <int32_t>value)
+        return 0
+
+    @cython.final
+    cdef inline int write_int64(self, int64_t value) except -1:
+        store_int64(self.more(8), value)
+        return 0
+
     cdef int write_float64(self, double value) except -1
     cdef int write_unsigned_varint(self, uint64_t value) except -1
     cdef int write_varlong(self, int64_t value) except -1

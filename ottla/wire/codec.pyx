@@ -11,9 +11,7 @@ from cpython.unicode cimport PyUnicode_DATA, PyUnicode_DecodeUTF8, PyUnicode_GET
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
-from ottla.wire.byteorder cimport (
-    load_int16, load_int32, load_int64, store_int16, store_int32, store_int64,
-)
+from ottla.wire.byteorder cimport load_int64
 
 from ottla.wire.errors import MalformedMessage
 
@@ -40,29 +38,8 @@ cdef class Cursor:
         """Bytes not read yet."""
         return self.end - self.at
 
-    cdef const uint8_t *take(self, Py_ssize_t size, str what) except NULL:
-        if size < 0 or self.end - self.at < size:
-            raise MalformedMessage(f"{what} needs {size} bytes, {self.end - self.at} are left")
-        self.at += size
-        return self.at - size
-
-    cdef int8_t read_int8(self) except? -1:
-        return <int8_t>self.take(1, "int8")[0]
-
-    cdef int16_t read_int16(self) except? -1:
-        return load_int16(self.take(2, "int16"))
-
-    cdef uint16_t read_uint16(self) except? 0xffff:
-        return <uint16_t>load_int16(self.take(2, "uint16"))
-
-    cdef int32_t read_int32(self) except? -1:
-        return load_int32(self.take(4, "int32"))
-
-    cdef uint32_t read_uint32(self) except? 0xffffffff:
-        return <uint32_t>load_int32(self.take(4, "uint32"))
-
-    cdef int64_t read_int64(self) except? -1:
-        return load_int64(self.take(8, "int64"))
+    cdef int refuse(self, Py_ssize_t size, str what) except -1:
+        raise MalformedMessage(f"{what} needs {size} bytes, {self.end - self.at} are left")
 
     cdef double read_float64(self) except? -1:
         cdef int64_t bits = load_int64(self.take(8, "float64"))
@@ -70,7 +47,7 @@ cdef class Cursor:
         memcpy(&value, &bits, 8)
         return value
 
-    cdef uint32_t read_unsigned_varint(self) except? 0xffffffff:
+    cdef uint32_t read_longer_varint(self) except? 0xffffffff:
         cdef uint64_t value = 0
         cdef int shift
         cdef uint8_t byte
@@ -171,38 +148,19 @@ cdef class Writer:
         """The bytes written so far, copied."""
         return PyBytes_FromStringAndSize(<const char *>self.data, self.size)
 
-    cdef uint8_t *more(self, Py_ssize_t size) except NULL:
-        cdef uint8_t *grown
-        cdef Py_ssize_t room
-        if self.size + size > self.room:
-            room = 2 * self.size + size + 64
-            grown = <uint8_t *>realloc(self.data, room)
-            if grown is NULL:
-                raise MemoryError(f"no {room} bytes for a reply")
-            self.data, self.room = grown, room
-        self.size += size
-        return self.data + self.size - size
+    cdef int grow(self, Py_ssize_t size) except -1:
+        """Have room for `size` more bytes, and for as many again as there are."""
+        cdef Py_ssize_t room = 2 * self.size + size + 64
+        cdef uint8_t *grown = <uint8_t *>realloc(self.data, room)
+        if grown is NULL:
+            raise MemoryError(f"no {room} bytes for a reply")
+        self.data, self.room = grown, room
+        return 0
 
     cdef int shrink(self) except -1:
         """Give the memory back; only when nothing that was written is needed any more."""
         free(self.data)
         self.data, self.size, self.room = NULL, 0, 0
-        return 0
-
-    cdef int write_int8(self, int64_t value) except -1:
-        self.more(1)[0] = <uint8_t>value
-        return 0
-
-    cdef int write_int16(self, int64_t value) except -1:
-        store_int16(self.more(2), <int16_t>value)
-        return 0
-
-    cdef int write_int32(self, int64_t value) except -1:
-        store_int32(self.more(4), <int32_t>value)
-        return 0
-
-    cdef int write_int64(self, int64_t value) except -1:
-        store_int64(self.more(8), value)
         return 0
 
     cdef int write_float64(self, double value) except -1:

@@ -16,6 +16,7 @@ from ottla.broker.server import Server
 from ottla.log.disk import Disk
 from ottla.wire.apis import APIS
 from ottla.wire.headers import RequestHeader, response_header_size
+from tests.fakes import LeapingClock
 
 CLIENT_ID = "test"
 TIMEOUT_SECONDS = 20.0
@@ -33,7 +34,8 @@ class RunningBroker:
             **{name.replace("_", "."): value for name, value in overrides.items()},
         }
         self.config = BrokerConfig.load(None, [f"{key}={value}" for key, value in settings.items()])
-        self.loop = BrokerLoop()
+        self.loop_clock = LeapingClock()
+        self.loop = BrokerLoop(self.loop_clock)
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()
         self.server: Server = self.run(self._start())

@@ -5,6 +5,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from ottla.broker.api.preparing cimport Preparation, TopicLimits
 from ottla.broker.api.transaction_gate cimport TransactionGate
 from ottla.broker.waiting cimport PendingReply
+from ottla.log.clock cimport Clock
 from ottla.log.partition_log cimport PartitionLog
 from ottla.replication.partition cimport Partition
 from ottla.wire.codec cimport Cursor, Writer
@@ -18,7 +19,7 @@ cdef class Serving:
     cdef str transactional_id, host
     cdef object refusal                 # why its partitions are not in its transaction
     cdef PendingReply pending           # its open promises, if any, and what these need
-    cdef object notify
+    cdef object receiver                # who is told when these are kept
     cdef int timeout_ms
     cdef bint failed                    # some partition was refused
     cdef Py_ssize_t topics, partitions  # still to be served; -1 partitions: the next topic is due
@@ -38,6 +39,7 @@ cdef class Producing:
     """Serves Produce: one for each listener, holding what every request needs."""
     cdef object broker, flusher, by_name, by_id
     cdef object authorizer              # None: everybody may write everywhere
+    cdef Clock clock
     cdef dict limits                    # id of a LogConfig → TopicLimits
     cdef TransactionGate gate
     cdef public double turn_seconds     # what one request may hold the loop for
@@ -45,7 +47,7 @@ cdef class Producing:
 
     cdef int check(self, Cursor request, int version) except -40000
     cdef Serving begin(
-        self, Cursor request, Writer reply, int version, str host, object notify)
+        self, Cursor request, Writer reply, int version, str host, object receiver)
     cdef bint go_on(self, Serving serving) except -1
     cdef int suspend(self, Serving serving, Py_ssize_t start) except -1
     cdef int resume(self, Serving serving) except -1

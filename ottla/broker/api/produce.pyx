@@ -26,7 +26,6 @@ from ottla.wire.batch cimport (
 from ottla.wire.codec cimport Cursor, Writer
 
 import logging
-import time
 
 from ottla.broker.dispatch import handles
 from ottla.wire.apis import ApiKey
@@ -64,7 +63,7 @@ cdef class Serving:
 
 cdef class Producing:
     def __init__(self, broker, TransactionGate gate not None):
-        self.broker, self.gate = broker, gate
+        self.broker, self.gate, self.clock = broker, gate, broker.clock
         self.flusher = broker.flusher
         self.by_name, self.by_id = broker.replicas.by_name, broker.replicas.by_id
         self.authorizer = broker.authorizer
@@ -112,14 +111,14 @@ cdef class Producing:
         return length
 
     cdef Serving begin(
-        self, Cursor request, Writer reply, int version, str host, object notify
+        self, Cursor request, Writer reply, int version, str host, object receiver
     ):
         """What it takes to serve a checked request of a client at `host`, for `go_on`.
 
-        `notify` is called when the last of its promises is kept.
+        `receiver` is told by its `promise_kept` when the last of the promises is kept.
         """
         cdef Serving serving = Serving.__new__(Serving)
-        serving.host, serving.notify = host, notify
+        serving.host, serving.receiver = host, receiver
         serving.request, serving.reply, serving.version = request, reply, version
         if version >= 3:
             serving.transactional_id = request.read_string(version >= 9)
@@ -273,7 +272,7 @@ cdef class Producing:
 
     cdef Partition find_partition(self, object found, int32_t index):
         cdef list partitions
-        if isinstance(found, ProtocolError):
+        if not isinstance(found, list):
             raise found
         partitions = <list>found
         if index < 0 or index >= len(partitions) or partitions[index] is None:
@@ -308,7 +307,7 @@ cdef class Producing:
             view = serving.stored
             serving.records, serving.size = &view[0], view.shape[0]
         if preparation is not None:
-            restamp(serving.records, serving.size, self.broker.clock.now_ms())
+            restamp(serving.records, serving.size, self.clock.now_ms())
         return True
 
     cdef bint turn_is_over(self, Serving serving) except -1:
@@ -318,9 +317,9 @@ cdef class Producing:
             return False
         serving.unlooked = 0
         if serving.turn_ends == 0:
-            serving.turn_ends = time.monotonic() + self.turn_seconds
+            serving.turn_ends = self.clock.monotonic() + self.turn_seconds
             return False
-        return time.monotonic() > serving.turn_ends
+        return self.clock.monotonic() > serving.turn_ends
 
     cdef int64_t append(self, Serving serving, Partition partition) except -2:
         cdef const uint8_t *records = serving.records
@@ -375,7 +374,7 @@ cdef class Producing:
                 self.limits.clear()
             topic = TopicLimits(log.config)
             self.limits[id(log.config)] = topic
-        topic.limits.now_ms = self.broker.clock.now_ms()
+        topic.limits.now_ms = self.clock.now_ms()
         return topic
 
     cdef int hold(
@@ -391,7 +390,7 @@ cdef class Producing:
         if serving.acks != 0:
             if serving.pending is None:
                 serving.pending = PendingReply(
-                    serving.reply, serving.notify,
+                    serving.reply, serving.receiver,
                     self.flusher.loop.time() + serving.timeout_ms * 0.001)
             serving.pending.promise(partition, required, error_at)
         self.flusher.want(partition)

@@ -1,0 +1,8 @@
+# The machine's two times; see clock.pyx.
+
+from libc.stdint cimport int64_t
+
+
+cdef class Clock:
+    cpdef int64_t now_ms(self) except? -1
+    cpdef double monotonic(self) except? -1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from ottla.broker.context import BrokerContext
 from ottla.broker.log_coordinator import CONTROL, TRANSACTIONAL, LogCoordinator, attributes_of
@@ -39,10 +39,9 @@ class ImageView:
         """All topics, for regular expressions."""
         return self.image.topics
 
-    def group_setting(self, group_id: str, name: str) -> int | None:
-        """A setting of the `group` resource, where one is set."""
-        value = self.image.config_of("group", group_id).get(name)
-        return None if value is None else int(value)
+    def group_settings(self, group_id: str) -> Mapping[str, str]:
+        """What is set of the `group` resource."""
+        return self.image.config_of("group", group_id)
 
 
 class GroupCoordinator(LogCoordinator[Shard]):

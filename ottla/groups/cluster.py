@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 
@@ -30,8 +30,8 @@ class Cluster(Protocol):
     def topic_names(self) -> Iterable[str]:
         """All topics, for regular expressions."""
 
-    def group_setting(self, group_id: str, name: str) -> int | None:
-        """A setting of the `group` resource, such as consumer.session.timeout.ms, where set."""
+    def group_settings(self, group_id: str) -> Mapping[str, str]:
+        """What is set of the `group` resource, such as consumer.session.timeout.ms."""
 
 
 class NoCluster:
@@ -51,6 +51,6 @@ class NoCluster:
         """Nothing."""
         return ()
 
-    def group_setting(self, group_id: str, name: str) -> int | None:
-        """None."""
-        return None
+    def group_settings(self, group_id: str) -> Mapping[str, str]:
+        """Nothing."""
+        return {}

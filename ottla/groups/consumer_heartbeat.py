@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ottla.groups import patterns
 from ottla.groups.cluster import Cluster
@@ -65,14 +65,20 @@ class Beat:
         )
 
 
-class Alive(NamedTuple):
-    """A ConsumerGroupHeartbeat of a member that has nothing to tell."""
+class Alive(Protocol):
+    """What is used of a ConsumerGroupHeartbeat of a member that has nothing to tell."""
 
-    member_id: str
-    member_epoch: int
-    instance_id: str | None
-    client_id: str
-    client_host: str
+    @property
+    def member_id(self) -> str:
+        """As in Beat."""
+
+    @property
+    def member_epoch(self) -> int:
+        """As in Beat."""
+
+    @property
+    def instance_id(self) -> str | None:
+        """As in Beat."""
 
 
 class Beaten(NamedTuple):
@@ -120,25 +126,25 @@ def _need(condition: bool, message: str) -> None:
         raise InvalidRequest(message)
 
 
-def interval_ms(group_id: str, settings: GroupSettings, cluster: Cluster) -> int:
-    """How often this group's members shall send heartbeats.
+def interval_ms(own: Mapping[str, str], settings: GroupSettings) -> int:
+    """How often the members of a group with settings of its `own` shall send heartbeats.
 
-    A group's own setting may be older than the limits that the broker has now: they win.
+    They may be older than the limits that the broker has now: the limits win.
     """
-    own = cluster.group_setting(group_id, "consumer.heartbeat.interval.ms")
-    if own is None:
+    set_ms = own.get("consumer.heartbeat.interval.ms")
+    if set_ms is None:
         return settings.group_consumer_heartbeat_interval_ms
     least = settings.group_consumer_min_heartbeat_interval_ms
-    return min(max(own, least), settings.group_consumer_max_heartbeat_interval_ms)
+    return min(max(int(set_ms), least), settings.group_consumer_max_heartbeat_interval_ms)
 
 
-def session_ms(group_id: str, settings: GroupSettings, cluster: Cluster) -> int:
-    """How long this group's members may be silent; within the broker's limits, as above."""
-    own = cluster.group_setting(group_id, "consumer.session.timeout.ms")
-    if own is None:
+def session_ms(own: Mapping[str, str], settings: GroupSettings) -> int:
+    """How long such a group's members may be silent; within the broker's limits, as above."""
+    set_ms = own.get("consumer.session.timeout.ms")
+    if set_ms is None:
         return settings.group_consumer_session_timeout_ms
     least = settings.group_consumer_min_session_timeout_ms
-    return min(max(own, least), settings.group_consumer_max_session_timeout_ms)
+    return min(max(int(set_ms), least), settings.group_consumer_max_session_timeout_ms)
 
 
 def at_rest(group: ConsumerGroup, member: ConsumerMember, cluster: Cluster) -> bool:
@@ -153,30 +159,31 @@ def at_rest(group: ConsumerGroup, member: ConsumerMember, cluster: Cluster) -> b
 def keep_alive(
     group: ConsumerGroup,
     request: Alive,
+    client: tuple[str, str],
     tick_ms: int,
     settings: GroupSettings,
     cluster: Cluster,
-) -> Beaten | None:
+) -> int | None:
     """A heartbeat that tells nothing, to which there is nothing to tell: nearly every one.
 
-    None where it is another one, or is to be refused: `heartbeat` says how.
+    `client` is the client's id and host. The answer is when to send the next one, in ms; None
+    where it is another heartbeat, or is to be refused: `heartbeat` says how.
     """
     member = group.members.get(request.member_id)
     if (
         member is None
-        or request.member_epoch != member.epoch
+        or request.member_epoch != member.current.epoch
         or not at_rest(group, member, cluster)
         or member.value.classic is not None
-        or member.value.client_id != request.client_id
-        or member.value.client_host != request.client_host
+        or (member.value.client_id, member.value.client_host) != client
     ):
         return None
-    if request.instance_id is not None and (
-        group.static_members.get(request.instance_id) != member.member_id
-    ):
+    instance_id = request.instance_id
+    if instance_id is not None and group.static_members.get(instance_id) != member.member_id:
         return None
-    member.deadline_ms = tick_ms + session_ms(group.group_id, settings, cluster)
-    return Beaten(member.member_id, member.epoch, interval_ms(group.group_id, settings, cluster))
+    own = cluster.group_settings(group.group_id)
+    member.deadline_ms = tick_ms + session_ms(own, settings)
+    return interval_ms(own, settings)
 
 
 def heartbeat(
@@ -193,6 +200,7 @@ def heartbeat(
     """
     member = _find(group, request, settings)
     value = _told(member, request)
+    own = cluster.group_settings(group.group_id)
     if (
         member is not None
         and member.member_id == request.member_id
@@ -200,15 +208,15 @@ def heartbeat(
         and at_rest(group, member, cluster)
     ):
         # Nothing has changed for anybody, though the member told us something.
-        member.deadline_ms = result.tick_ms + session_ms(group.group_id, settings, cluster)
+        member.deadline_ms = result.tick_ms + session_ms(own, settings)
         assignment = frozenset(member.current.assigned) if request.is_full else None
-        interval = interval_ms(group.group_id, settings, cluster)
+        interval = interval_ms(own, settings)
         return Beaten(member.member_id, member.epoch, interval, assignment)
     draft = Draft(group, result, cluster, settings.group_consumer_assignors)
     current = _enter(draft, member, value, request, result)
     draft.update(member is None or subscription_changed(member.value, value))
     updated = draft.reconcile(request.member_id, current, request.owned)
-    after_ms = session_ms(group.group_id, settings, cluster)
+    after_ms = session_ms(own, settings)
     result.set_timer(SESSION, group.group_id, request.member_id, after_ms=after_ms)
     arm_rebalance(group, request.member_id, value, current, updated, result)
     known = {} if member is None or request.member_epoch == JOIN else member.current.assigned
@@ -216,7 +224,7 @@ def heartbeat(
     return Beaten(
         request.member_id,
         updated.epoch,
-        interval_ms(group.group_id, settings, cluster),
+        interval_ms(own, settings),
         frozenset(updated.assigned) if tell else None,
     )
 
@@ -398,7 +406,7 @@ def arm_all(
     group: ConsumerGroup, result: Result, settings: GroupSettings, cluster: Cluster
 ) -> None:
     """After a start of the broker: every session and every rebalance timeout begins anew."""
-    session = session_ms(group.group_id, settings, cluster)
+    session = session_ms(cluster.group_settings(group.group_id), settings)
     for member in group.members.values():
         classic = member.value.classic
         after_ms = session if classic is None else classic.session_timeout_ms

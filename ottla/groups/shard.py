@@ -195,12 +195,16 @@ class Shard:
             group, request, result, self.settings, self.cluster
         )
 
-    def keep_alive(self, group_id: str, request: Alive, tick_ms: int) -> Beaten | None:
+    def keep_alive(
+        self, group_id: str, request: Alive, client: tuple[str, str], tick_ms: int
+    ) -> int | None:
         """ConsumerGroupHeartbeat of a group at rest; None where `beat` has to be asked."""
         group = self.groups.get(group_id)
         if not isinstance(group, ConsumerGroup):
             return None
-        return consumer_heartbeat.keep_alive(group, request, tick_ms, self.settings, self.cluster)
+        return consumer_heartbeat.keep_alive(
+            group, request, client, tick_ms, self.settings, self.cluster
+        )
 
     def _joinable(self, request: Beat, result: Result) -> ConsumerGroup:
         """The KIP-848 group that a member wants to join, a new one where there is none."""

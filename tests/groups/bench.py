@@ -55,8 +55,8 @@ class FakeCluster:
     def topic_names(self) -> list[str]:
         return list(self.topics)
 
-    def group_setting(self, group_id: str, name: str) -> int | None:
-        return self.settings.get(name)
+    def group_settings(self, group_id: str) -> dict[str, str]:
+        return {name: str(value) for name, value in self.settings.items()}
 
 
 class Workbench:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from ottla.groups.consumer import ConsumerGroup
-from ottla.groups.consumer_heartbeat import Alive, Beat, Beaten
+from ottla.groups.consumer_heartbeat import Beat, Beaten
 from ottla.groups.records import TopicPartition
 from tests.groups.bench import Workbench
 
@@ -68,13 +68,11 @@ class ConsumerMachine(RuleBasedStateMachine):
         name, epoch, instance_id = client.name, client.epoch + ahead, client.instance_id
         host = "/elsewhere" if stranger else "/h"
         now_ms, before = self.bench.runtime.tick_ms(), len(self.bench.records)
-        short = self.bench.shard().keep_alive(
-            "g", Alive(name, epoch, instance_id, "client", host), now_ms
-        )
         beat = Beat("g", name, epoch, instance_id, client_id="client", client_host=host)
+        short = self.bench.shard().keep_alive("g", beat, ("client", host), now_ms)
         reply = self.bench.ask(lambda s, r: s.beat(beat, r))
         if short is not None:
-            assert reply == short and len(self.bench.records) == before
+            assert reply == Beaten(name, epoch, short) and len(self.bench.records) == before
         if ahead == 0:
             self.hear(client, reply, False)
 

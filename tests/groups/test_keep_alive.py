@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import pytest
 
-from ottla.groups.consumer_heartbeat import Alive, Beat, Beaten
+from ottla.groups.consumer_heartbeat import Beat, Beaten
 from tests.groups.bench import Workbench
 
 EPOCH = 3
 """Of a group of which two have become members, one after the other."""
+
+
+class Alive(NamedTuple):
+    """A heartbeat that tells nothing, and who sends it."""
+
+    member_id: str
+    member_epoch: int
+    instance_id: str | None
+    client_id: str
+    client_host: str
+
+
 ME = Alive("a", EPOCH, None, "client", "/h")
 STATIC = Alive("s", EPOCH, "i", "client", "/h")
 
@@ -34,17 +47,19 @@ def group_at_rest() -> Workbench:
     return bench
 
 
-def alive(bench: Workbench, request: Alive) -> Beaten | None:
-    return bench.shard().keep_alive("g", request, bench.runtime.tick_ms())
+def alive(bench: Workbench, request: Alive) -> int | None:
+    client = (request.client_id, request.client_host)
+    return bench.shard().keep_alive("g", request, client, bench.runtime.tick_ms())
 
 
 @pytest.mark.parametrize("request_", [ME, STATIC])
 def test_who_has_nothing_to_tell_and_to_hear_is_answered_at_once(request_: Alive) -> None:
     bench = group_at_rest()
     told = (request_.member_id, request_.member_epoch, request_.instance_id)
-    assert alive(bench, request_) == bench.ask(
+    long_way = bench.ask(
         lambda s, r: s.beat(Beat("g", *told, client_id="client", client_host="/h"), r)
     )
+    assert long_way == Beaten(*told[:2], alive(bench, request_))
 
 
 def test_it_keeps_the_session_alive() -> None:
@@ -90,4 +105,4 @@ def test_a_group_that_has_something_to_do_goes_the_long_way(
 
 def test_other_groups_go_the_long_way() -> None:
     bench = Workbench()
-    assert bench.shard("none").keep_alive("none", ME, 0) is None
+    assert bench.shard("none").keep_alive("none", ME, ("client", "/h"), 0) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from ottla.broker.answers import answer_later
 from ottla.broker.api.group_admin import authorized_operations
@@ -13,7 +14,7 @@ from ottla.broker.waiting import LateReply
 from ottla.groups.cluster import Cluster
 from ottla.groups.consumer import ConsumerGroup, ConsumerMember
 from ottla.groups.consumer_draft import preferred_assignor
-from ottla.groups.consumer_heartbeat import Alive, Beat, Beaten
+from ottla.groups.consumer_heartbeat import Beat, Beaten
 from ottla.groups.errors import InvalidGroupId
 from ottla.groups.record_codec import by_topic
 from ottla.groups.records import TopicPartition
@@ -36,16 +37,14 @@ def consumer_group_heartbeat(
     """Join, leave, or learn what to give up and what to take."""
     _require_protocol(context)
     runtime = context.broker.coordinators.groups.runtime
-    client_id, client_host = context.client_id or "", f"/{context.client_host}"
+    client = context.client_id or "", f"/{context.client_host}"
     if _tells_nothing(request):
         # As a heartbeat of the classic protocol it changes nothing, and waits for nothing.
-        alive = Alive(
-            request.member_id, request.member_epoch, request.instance_id, client_id, client_host
-        )
-        shard = runtime.live_shard(request.group_id)
-        beaten = shard and shard.keep_alive(request.group_id, alive, runtime.tick_ms())
-        if beaten is not None:
-            return _heartbeat_response(beaten)
+        group_id = request.group_id
+        shard = runtime.live_shard(group_id)
+        next_ms = shard and shard.keep_alive(group_id, request, client, runtime.tick_ms())
+        if next_ms is not None:
+            return _nothing_new(request.member_id, request.member_epoch, next_ms)
     topics, owned = request.subscribed_topic_names, request.topic_partitions
     beat = Beat(
         request.group_id,
@@ -60,8 +59,7 @@ def consumer_group_heartbeat(
         None
         if owned is None
         else frozenset((each.topic_id, index) for each in owned for index in each.partitions),
-        client_id,
-        client_host,
+        *client,
         context.version,
     )
     return answer_later(
@@ -70,6 +68,12 @@ def consumer_group_heartbeat(
         lambda shard, result: shard.beat(beat, result),
         _heartbeat_response,
     )
+
+
+@lru_cache(maxsize=1 << 14)
+def _nothing_new(member_id: str, epoch: int, next_ms: int) -> ConsumerGroupHeartbeatResponse:
+    """The answer to a member at rest, again and again the same: nobody changes one."""
+    return _heartbeat_response(Beaten(member_id, epoch, next_ms))
 
 
 def _tells_nothing(request: ConsumerGroupHeartbeatRequest) -> bool:

@@ -40,7 +40,7 @@ cdef class Producing:
     cdef object broker, flusher, by_name, by_id
     cdef object authorizer              # None: everybody may write everywhere
     cdef Clock clock
-    cdef dict limits                    # id of a LogConfig → TopicLimits
+    cdef dict limits                    # address of a LogConfig → TopicLimits
     cdef TransactionGate gate
     cdef public double turn_seconds     # what one request may hold the loop for
     cdef bint transactional             # the request checked last has a transactional id

@@ -12,6 +12,7 @@ it; the partitions before it are appended already, and others go on.
 """
 
 from cpython.bytearray cimport PyByteArray_FromStringAndSize
+from cpython.long cimport PyLong_FromVoidPtr
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 
 from ottla.broker.api.preparing cimport LATER, Preparation, TopicLimits, prepare_on_loop
@@ -368,12 +369,13 @@ cdef class Producing:
 
     cdef TopicLimits limits_for(self, PartitionLog log):
         """What this topic allows of a batch, now."""
-        cdef TopicLimits topic = self.limits.get(id(log.config))
+        cdef object key = PyLong_FromVoidPtr(<void *>log.config)
+        cdef TopicLimits topic = self.limits.get(key)
         if topic is None or topic.config is not log.config:
             if len(self.limits) > 4096:
                 self.limits.clear()
             topic = TopicLimits(log.config)
-            self.limits[id(log.config)] = topic
+            self.limits[key] = topic
         topic.limits.now_ms = self.clock.now_ms()
         return topic
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +120,7 @@ def test_a_frame_that_comes_in_small_pieces_wakes_the_broker_for_many_of_them_at
         slow.send_bytes(struct.pack(">i", len(frame)) + frame[:100])
         while not slow_is_seen(broker):
             pass
-        assert broker.run(after_this_turn(awaited)) == 32_768
+        assert broker.call(awaited) == 32_768
         slow.send_bytes(frame[100:1000])
         (connection,) = broker.server.listeners[0].connections
         before = connection.active_at
@@ -130,13 +129,8 @@ def test_a_frame_that_comes_in_small_pieces_wakes_the_broker_for_many_of_them_at
             broker.run(sweep(broker))
         slow.send_bytes(frame[1000:])
         assert len(slow.answer((request.API_KEY, 9, 1)).topics) == 500
-        assert broker.run(after_this_turn(awaited)) == 1
+        assert broker.call(awaited) == 1
         assert is_served(slow)
-
-
-async def after_this_turn(what: Callable[[], int]) -> int:
-    """What is so once the loop has done what it was at."""
-    return what()
 
 
 def slow_is_seen(broker: RunningBroker) -> bool:
@@ -152,26 +146,6 @@ def test_a_silent_client_is_closed_after_its_time(data: Path) -> None:
     with RunningBroker(data, **{"connections.max.idle.ms": 1}) as broker:
         with WireClient(broker.address) as silent:
             assert is_served(silent)
-            broker.run(sweep_later(broker))
+            broker.loop_clock.passed_seconds += 3600
+            broker.run(sweep(broker))
             assert silent.is_closed()
-
-
-async def sweep_later(broker: RunningBroker) -> None:
-    """Sweep as if the clients had been silent for an hour."""
-    for listener in broker.server.listeners:
-        loop, listener.loop = listener.loop, LaterLoop(listener.loop)
-        listener._sweep()
-        listener.loop = loop
-
-
-class LaterLoop:
-    """A loop an hour ahead."""
-
-    def __init__(self, loop: object) -> None:
-        self.loop = loop
-
-    def time(self) -> float:
-        return self.loop.time() + 3600.0  # type: ignore[attr-defined, no-any-return]
-
-    def call_later(self, *arguments: object) -> object:
-        return self.loop.call_later(*arguments)  # type: ignore[attr-defined]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import replace
 
 import pytest
 
@@ -12,20 +12,8 @@ from tests.groups.bench import Workbench
 
 EPOCH = 3
 """Of a group of which two have become members, one after the other."""
-
-
-class Alive(NamedTuple):
-    """A heartbeat that tells nothing, and who sends it."""
-
-    member_id: str
-    member_epoch: int
-    instance_id: str | None
-    client_id: str
-    client_host: str
-
-
-ME = Alive("a", EPOCH, None, "client", "/h")
-STATIC = Alive("s", EPOCH, "i", "client", "/h")
+ME = Beat("g", "a", EPOCH, client_id="client", client_host="/h")
+STATIC = Beat("g", "s", EPOCH, "i", client_id="client", client_host="/h")
 
 
 def group_at_rest() -> Workbench:
@@ -47,19 +35,17 @@ def group_at_rest() -> Workbench:
     return bench
 
 
-def alive(bench: Workbench, request: Alive) -> int | None:
+def alive(bench: Workbench, request: Beat) -> int | None:
     client = (request.client_id, request.client_host)
     return bench.shard().keep_alive("g", request, client, bench.runtime.tick_ms())
 
 
 @pytest.mark.parametrize("request_", [ME, STATIC])
-def test_who_has_nothing_to_tell_and_to_hear_is_answered_at_once(request_: Alive) -> None:
+def test_who_has_nothing_to_tell_and_to_hear_is_answered_at_once(request_: Beat) -> None:
     bench = group_at_rest()
-    told = (request_.member_id, request_.member_epoch, request_.instance_id)
-    long_way = bench.ask(
-        lambda s, r: s.beat(Beat("g", *told, client_id="client", client_host="/h"), r)
-    )
-    assert long_way == Beaten(*told[:2], alive(bench, request_))
+    long_way = bench.ask(lambda s, r: s.beat(request_, r))
+    next_ms = alive(bench, request_)
+    assert long_way == Beaten(request_.member_id, request_.member_epoch, next_ms)
 
 
 def test_it_keeps_the_session_alive() -> None:
@@ -75,16 +61,16 @@ def test_it_keeps_the_session_alive() -> None:
 @pytest.mark.parametrize(
     "request_",
     [
-        ME._replace(member_id="nobody"),
-        ME._replace(member_epoch=EPOCH - 1),
-        ME._replace(member_epoch=EPOCH + 1),
-        ME._replace(client_id="other"),
-        ME._replace(client_host="/elsewhere"),
-        ME._replace(instance_id="i"),
-        STATIC._replace(instance_id="j"),
+        replace(ME, member_id="nobody"),
+        replace(ME, member_epoch=EPOCH - 1),
+        replace(ME, member_epoch=EPOCH + 1),
+        replace(ME, client_id="other"),
+        replace(ME, client_host="/elsewhere"),
+        replace(ME, instance_id="i"),
+        replace(STATIC, instance_id="j"),
     ],
 )
-def test_whoever_is_not_as_he_was_goes_the_long_way(request_: Alive) -> None:
+def test_whoever_is_not_as_he_was_goes_the_long_way(request_: Beat) -> None:
     assert alive(group_at_rest(), request_) is None
 
 

@@ -47,9 +47,10 @@ lint: .venv/.lint .venv/.test
 	.venv/bin/ruff check ottla tests compat_tests benchmarks examples setup.py
 	.venv/bin/mypy
 
-# The stock clients; `compat_tests/setup` gets everything that they need.
+# The stock clients; `compat_tests/setup` gets everything that they need. They wait more than they compute, so two
+# files run at a time, each process with a broker of its own.
 compat: .venv/.compat
-	.venv/bin/pytest -q compat_tests --durations=10
+	.venv/bin/pytest -q compat_tests -n 2 --dist loadfile --durations=10 --broker $(or $(BROKER),ottla)
 
 demo: .venv/.compat
 	.venv/bin/python -m compat_tests.demo

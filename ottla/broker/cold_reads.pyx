@@ -1,8 +1,8 @@
 """Reads from the disk that must not hold up the loop.
 
-`sendfile` of what is not in memory waits for the disk, and with it everybody else. So a connection
-asks first whether the range that it sends next is resident; if not a thread reads it, and goes
-ahead a little, while other connections are served.
+`read` and `sendfile` of what is not in memory wait for the disk, and with them everybody else. So a
+connection sends only what is resident; for other ranges a thread waits, and goes ahead a little,
+while other connections are served.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import os
 
 from libc.errno cimport EAGAIN, errno
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint8_t
 
 from ottla.log.disk cimport File
 
@@ -59,6 +59,17 @@ cdef extern from *:
     #endif
     }
 
+    /* What of a range can be read without waiting; all of it where the file system does not say. */
+    static ssize_t ottla_read_now(int fd, void *into, size_t size, int64_t position) {
+    #if defined(__linux__)
+        struct iovec vector = { into, size };
+        ssize_t got = preadv2(fd, &vector, 1, position, RWF_NOWAIT);
+        if (got < 0 && errno == EAGAIN) return 0;
+        if (got >= 0 || (errno != EOPNOTSUPP && errno != ENOSYS)) return got;
+    #endif
+        return pread(fd, into, size, position);
+    }
+
     static void ottla_will_need(int fd, int64_t position, int64_t size) {
     #if defined(POSIX_FADV_WILLNEED)
         posix_fadvise(fd, position, size, POSIX_FADV_WILLNEED);
@@ -67,6 +78,7 @@ cdef extern from *:
     """
     int ottla_cached(int fd, int64_t position, int64_t size) noexcept nogil
     int ottla_readable_now(int fd, int64_t position) noexcept nogil
+    Py_ssize_t ottla_read_now(int fd, void *into, size_t size, int64_t position) noexcept nogil
     void ottla_will_need(int fd, int64_t position, int64_t size) noexcept nogil
 
 cdef extern from "<unistd.h>" nogil:
@@ -101,6 +113,16 @@ cdef bint is_resident(int fd, int64_t position, Py_ssize_t size) noexcept:
 def resident(File file not None, int64_t position, Py_ssize_t size):
     """Whether a range of a file is in memory."""
     return is_resident(file.fd, position, size)
+
+
+cdef Py_ssize_t read_now(
+    File file, uint8_t *into, Py_ssize_t size, int64_t position
+) except -1:
+    """Read what of a range waits for no disk: from 0 bytes to all."""
+    cdef Py_ssize_t got = ottla_read_now(file.fd, into, size, position)
+    if got < 0:
+        raise OSError(errno, os.strerror(errno), file.path)
+    return got
 
 
 cdef int bring(int fd, int64_t position, Py_ssize_t size) noexcept nogil:

@@ -64,5 +64,6 @@ cdef class Connection(Pollable):
     cdef int flush(self) except -1
     cdef int wait_for_room(self) except -1
     cdef int warm(self) except -1
+    cdef int unreadable(self, error) except -1
     cdef int compact(self) except -1
     cdef int schedule(self) except -1

@@ -33,6 +33,7 @@ import asyncio
 import logging
 from collections import deque
 
+from ottla.broker.reply import RangeLost
 from ottla.wire.errors import MalformedMessage
 
 log = logging.getLogger("ottla.connection")
@@ -468,7 +469,11 @@ cdef class Connection:
         if self.warming:
             return 0
         while not self.closed and (out.sent < out.size or out.ranges):
-            sent = out.send_some(self.transport, budget)
+            try:
+                sent = out.send_some(self.transport, budget)
+            except RangeLost as error:
+                self.unreadable(error)
+                return 0
             if sent == COLD:
                 return self.warm()
             budget -= max(sent, 0)
@@ -477,7 +482,6 @@ cdef class Connection:
         if self.closed:
             return 0
         out.clear()
-        self.transport.cork(False)
         if self.writing:
             self.writing = False
             self.active_at = self.poller.clock.monotonic()       # nothing could arrive until now
@@ -502,11 +506,14 @@ cdef class Connection:
         """What was cold is in memory now, or `error` says why it never will be."""
         self.warming = False
         if error is not None and not self.closed:
-            log.error("%r is closed, what it was promised cannot be read: %s", self, error)
-            self.close()
+            self.unreadable(error)
         if not self.closed:
             self.out.warmed()
             self.poller.watch(self.transport.fd, self, EPOLLOUT)
+
+    cdef int unreadable(self, error) except -1:
+        log.error("%r is closed, what it was promised cannot be read: %s", self, error)
+        self.close()
 
     # -- ending ----------------------------------------------------------------------------------
 

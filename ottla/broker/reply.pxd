@@ -1,6 +1,6 @@
-# What a connection sends: bytes, and between them ranges of files that skip user space.
+# What a connection sends: bytes, and between them ranges of files; see reply.pyx.
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint8_t
 
 from ottla.broker.transport cimport Transport
 from ottla.log.disk cimport File
@@ -18,6 +18,8 @@ cdef class FileRange:
     cdef int64_t warm_upto              # below this position no disk is waited for
     cdef readonly Py_ssize_t after      # due once this many bytes of the reply are sent
 
+    cdef bint read_into(self, uint8_t *into) except -1
+
 
 cdef class Reply(Writer):
     cdef list ranges                    # ordered by `after`
@@ -27,6 +29,9 @@ cdef class Reply(Writer):
     cdef int add_file(self, File file, int64_t position, Py_ssize_t size) except -1
     cdef Py_ssize_t unsent(self) noexcept
     cdef Py_ssize_t send_some(self, Transport transport, Py_ssize_t budget) except? -3
+    cdef Py_ssize_t gather(self) except -1
+    cdef Py_ssize_t everything_left(self) noexcept
+    cdef Py_ssize_t move_on(self, Py_ssize_t sent) except? -3
     cdef int warmed(self) except -1
     cdef int clear(self) except -1
     cdef int cut(self, Py_ssize_t size, Py_ssize_t ranges) except -1

@@ -4,3 +4,6 @@ class FileRange:
 
 class Reply:
     def __init__(self) -> None: ...
+
+class RangeLost(Exception):
+    """A file does not have what a reply has promised of it."""

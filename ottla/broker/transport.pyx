@@ -1,7 +1,7 @@
 """What a connection does with its socket: receive, send, send a range of a file.
 
-Each of these returns how many bytes it moved, 0 at the end of the stream for receive, -1 where the
-socket is not ready, and raises OSError for everything else.
+Each of these returns how many bytes it moved, 0 at the end of the stream or of the file, -1 where
+the socket is not ready, and raises OSError for everything else.
 """
 
 from libc.errno cimport EAGAIN, EINTR, errno
@@ -23,14 +23,6 @@ cdef extern from "<sys/socket.h>" nogil:
     int setsockopt(int fd, int level, int name, const void *value, unsigned int size)
     ssize_t recv(int fd, void *into, size_t size, int flags)
     ssize_t c_send "send"(int fd, const void *data, size_t size, int flags)
-
-cdef extern from "<netinet/in.h>" nogil:
-    enum:
-        IPPROTO_TCP
-
-cdef extern from "<netinet/tcp.h>" nogil:
-    enum:
-        TCP_CORK
 
 cdef extern from "<sys/sendfile.h>" nogil:
     ssize_t sendfile(int to, int source, off_t *position, size_t size)
@@ -60,24 +52,9 @@ cdef class Transport:
     cdef Py_ssize_t send(self, const uint8_t *data, Py_ssize_t size, bint more) except? -1:
         return self.moved(c_send(self.fd, data, size, MSG_NOSIGNAL | (MSG_MORE if more else 0)))
 
-    cdef int cork(self, bint on) except -1:
-        """Hold back the last, partly filled packet until the cork is drawn.
-
-        sendfile sends what it has at its end; the few bytes behind a file range would be one more
-        packet, and one more time that the peer is woken.
-        """
-        cdef int value = on
-        if self.corked != on:
-            self.corked = on
-            self.moved(setsockopt(self.fd, IPPROTO_TCP, TCP_CORK, &value, sizeof(value)))
-        return 0
-
     cdef Py_ssize_t send_file(self, int fd, int64_t position, Py_ssize_t size) except? -1:
         cdef off_t at = position
-        cdef Py_ssize_t sent = self.moved(sendfile(self.fd, fd, &at, size))
-        if sent == 0 and size > 0:
-            raise OSError(f"a segment ends before the {size} promised bytes at {position}")
-        return sent
+        return self.moved(sendfile(self.fd, fd, &at, size))
 
     cdef Py_ssize_t moved(self, Py_ssize_t result) except? -1:
         if result >= 0:

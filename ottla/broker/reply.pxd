@@ -29,8 +29,7 @@ cdef class Reply(Writer):
     cdef int add_file(self, File file, int64_t position, Py_ssize_t size) except -1
     cdef Py_ssize_t unsent(self) noexcept
     cdef Py_ssize_t send_some(self, Transport transport, Py_ssize_t budget) except? -3
-    cdef Py_ssize_t gather(self) except -1
-    cdef Py_ssize_t everything_left(self) noexcept
+    cdef Py_ssize_t gather(self, bint *all_of_it) except -1
     cdef Py_ssize_t move_on(self, Py_ssize_t sent) except? -3
     cdef int warmed(self) except -1
     cdef int clear(self) except -1

@@ -73,16 +73,17 @@ cdef class Reply(Writer):
         """
         cdef FileRange piece
         cdef Py_ssize_t before, size, sent
+        cdef bint all_of_it
         if not self.ranges:
             return self.move_on(
                 transport.send(self.data + self.sent, self.size - self.sent, False))
         piece = <FileRange>self.ranges[0]
         before = piece.after - self.sent
         if piece.left <= COPY_SIZE_MAX and before <= GATHERED_SIZE_MAX - COPY_SIZE_MAX:
-            size = self.gather()
+            size = self.gather(&all_of_it)
             if size == 0:
                 return COLD
-            return self.move_on(transport.send(gathered, size, size < self.everything_left()))
+            return self.move_on(transport.send(gathered, size, not all_of_it))
         if before:
             return self.move_on(transport.send(self.data + self.sent, before, True))
         if piece.position >= piece.warm_upto:
@@ -97,10 +98,11 @@ cdef class Reply(Writer):
             raise RangeLost(piece.file.path, piece.position, piece.left, 0)
         return self.move_on(sent)
 
-    cdef Py_ssize_t gather(self) except -1:
+    cdef Py_ssize_t gather(self, bint *all_of_it) except -1:
         """Copy what comes next and is resident to `gathered`: how many bytes that are."""
         cdef FileRange piece
         cdef Py_ssize_t before, size = 0, taken = self.sent
+        all_of_it[0] = False
         for piece in self.ranges:
             before = piece.after - taken
             if (piece.left > COPY_SIZE_MAX or size + before + piece.left > GATHERED_SIZE_MAX
@@ -111,22 +113,16 @@ cdef class Reply(Writer):
             taken = piece.after
         before = min(self.size - taken, GATHERED_SIZE_MAX - size)
         memcpy(gathered + size, self.data + taken, before)
+        all_of_it[0] = taken + before == self.size
         return size + before
-
-    cdef Py_ssize_t everything_left(self) noexcept:
-        """Bytes still to send, those of files included."""
-        cdef FileRange piece
-        cdef Py_ssize_t left = self.size - self.sent
-        for piece in self.ranges:
-            left += piece.left
-        return left
 
     cdef Py_ssize_t move_on(self, Py_ssize_t sent) except? -3:
         """Forget what was sent; -1, for nothing, is handed on."""
         cdef FileRange piece
-        cdef Py_ssize_t step, left = sent
-        while left > 0 and self.ranges:
-            piece = <FileRange>self.ranges[0]
+        cdef Py_ssize_t step, done = 0, left = sent
+        for piece in self.ranges:
+            if left <= 0:
+                break
             step = min(left, piece.after - self.sent)
             self.sent += step
             left -= step
@@ -134,8 +130,8 @@ cdef class Reply(Writer):
             piece.position += step
             piece.left -= step
             left -= step
-            if piece.left == 0:
-                del self.ranges[0]
+            done += piece.left == 0
+        del self.ranges[:done]
         if left > 0:
             self.sent += left
         return sent

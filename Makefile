@@ -59,6 +59,6 @@ demo: .venv/.compat
 bench: .venv/.compat
 	.venv/bin/python -m benchmarks.run_all
 
-# Every question asked less: minutes, not the better part of an hour.
+# Every question asked less: five minutes, not eighty.
 bench-quick: .venv/.compat
 	.venv/bin/python -m benchmarks.run_all --quick

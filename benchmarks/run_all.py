@@ -39,7 +39,7 @@ QUESTIONS: tuple[tuple[ModuleType, list[str]], ...] = (
     (produce_cpu, [*ONE_ROUND, "--only", "60 × 1,000 B, acks=1"]),
     (recompression_cpu, ONE_ROUND),
     (fetch_cpu, ONE_ROUND),
-    (latency, [*ONE_ROUND, "--seconds-max", "3"]),
+    (latency, [*ONE_ROUND, "--seconds-max", "2"]),
     (groups_cpu, ONE_ROUND),
     (many_groups, [*ONE_ROUND, "--groups", "2000", "--without-kafka"]),
     (flush_rate, ONE_ROUND),
@@ -51,7 +51,7 @@ QUESTIONS: tuple[tuple[ModuleType, list[str]], ...] = (
     (scale, ["--partitions-max", "10000"]),
     (partition_curves, ["--partitions-max", "1000", "--seconds", "0.3", "--no-kafka"]),
     (fairness, ["--seconds", "1.5"]),
-    (connections, ["--rounds", "1", "--seconds", "2"]),
+    (connections, ["--rounds", "1", "--seconds", "1"]),
 )
 """Each question, and what makes it a quick one."""
 TOO_LONG_FOR_QUICK = (

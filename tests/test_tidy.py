@@ -10,21 +10,24 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("wire", "broker", "log", "replication", "groups", "tools", "spark_interop")
+FOLDERS = (
+    "wire", "client", "broker", "log", "replication", "groups", "tools", "spark_interop",
+)  # fmt: skip
 CODE = {".py", ".pyx", ".pxd", ".pyi", ".h"}
 GENERATED = {"ottla/wire/messages.pyi"}
 LINE_LENGTH = 100
 FILE_LENGTH = 600
 FUNCTION_LENGTH = 70
 
-# Who may import whom: wire <- log <- replication, groups <- broker <- tools.
+# Who may import whom: wire <- log <- replication, groups <- broker <- tools, wire <- client.
 ALLOWED = {
     "wire": {"wire"},
     "log": {"wire", "log"},
     "replication": {"wire", "log", "replication"},
     "groups": {"wire", "log", "groups"},
-    "broker": {"wire", "log", "replication", "groups", "broker"},
-    "tools": {"wire", "log", "replication", "groups", "broker", "tools"},
+    "client": {"wire", "client"},
+    "broker": {"wire", "client", "log", "replication", "groups", "broker"},
+    "tools": {"wire", "client", "log", "replication", "groups", "broker", "tools"},
     "spark_interop": {"wire", "spark_interop"},
 }
 CORE = ("wire", "log", "replication", "groups")

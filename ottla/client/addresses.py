@@ -1,0 +1,44 @@
+"""Bootstrap addresses: `host:port,host:port`, IPv6 in brackets, a port that may be left out."""
+
+from __future__ import annotations
+
+from ottla.client.errors import ClientError
+
+DEFAULT_PORT = 9092
+Address = tuple[str, int]
+
+
+class BadAddress(ClientError):
+    """A bootstrap address that cannot be read."""
+
+
+def parse_addresses(text: str) -> list[Address]:
+    """The addresses of a comma-separated list; raises BadAddress with the part that is wrong."""
+    parts = [part.strip() for part in text.split(",")]
+    found = [parse_address(part) for part in parts if part]
+    if not found:
+        raise BadAddress("no bootstrap server is given: expected HOST:PORT[,HOST:PORT…]")
+    return found
+
+
+def parse_address(text: str) -> Address:
+    """One address. A listener's name in front (`PLAINTEXT://`) is accepted and ignored."""
+    bare = text.rpartition("://")[2]
+    if bare.startswith("["):
+        host, bracket, port = bare[1:].partition("]")
+        if not bracket or (port and not port.startswith(":")):
+            raise BadAddress(f"bad bootstrap server {text!r}: expected [IPV6]:PORT")
+        port = port[1:]
+    elif bare.count(":") > 1:
+        raise BadAddress(f"bad bootstrap server {text!r}: write an IPv6 address as [IPV6]:PORT")
+    else:
+        host, _, port = bare.partition(":")
+    if not host or (port and not (port.isdecimal() and 0 < int(port) < 65536)):
+        raise BadAddress(f"bad bootstrap server {text!r}: expected HOST:PORT")
+    return host, int(port) if port else DEFAULT_PORT
+
+
+def show_address(address: Address) -> str:
+    """`host:port`, with brackets around IPv6."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,206 @@
+"""A cluster as a client sees it: bootstrap, which broker to ask, coordinators, the controller.
+
+Connections are made when they are needed and kept. A question that was put to the wrong broker, or
+too early (a coordinator that is loading, a leader that is being elected), is put again until
+`request_seconds` have passed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, Self
+
+from ottla.client.addresses import Address, parse_addresses, show_address
+from ottla.client.connection import CLIENT_ID, Connection
+from ottla.client.errors import NotSupported, Refused, TimedOut, Unreachable, check
+from ottla.client.transport import UNPROTECTED, Security
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import FindCoordinatorRequest, MetadataRequest
+
+GROUP, TRANSACTION, SHARE = 0, 1, 2
+"""Kinds of coordinators, FindCoordinator's key_type."""
+
+BACKOFF_SECONDS = 0.1
+MOVED = {ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_LEADER_OR_FOLLOWER}
+EARLY = {
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+}
+
+
+class Cluster:
+    """Connections to the brokers of one cluster."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        client_id: str | None = CLIENT_ID,
+        connect_seconds: float = 5.0,
+        request_seconds: float = 30.0,
+        security: Security = UNPROTECTED,
+        retry_refused: bool = True,
+    ) -> None:
+        self.bootstrap = parse_addresses(bootstrap)
+        self.client_id = client_id
+        self.connect_seconds = connect_seconds
+        self.request_seconds = request_seconds
+        self.security = security
+        self.retry_refused = retry_refused
+        self.brokers: dict[int, Address] = {}
+        self.racks: dict[int, str | None] = {}
+        self.controller_id = -1
+        self.cluster_id: str | None = None
+        self._first: Connection | None = None
+        self._connections: dict[int, Connection] = {}
+        self._coordinators: dict[tuple[int, str], int] = {}
+
+    def any(self) -> Connection:
+        """A connection to any broker: the first bootstrap address that answers."""
+        if self._first is None:
+            self._first = self._bootstrap()
+        return self._first
+
+    def _bootstrap(self) -> Connection:
+        deadline = time.monotonic() + self.connect_seconds
+        failures: list[str] = []
+        for place, address in enumerate(self.bootstrap):
+            left = max(deadline - time.monotonic(), 0.2)
+            try:
+                # Only the last address is worth waiting for: the others have alternatives.
+                return self._connect(address, left, last=place == len(self.bootstrap) - 1)
+            except (Unreachable, TimedOut) as failed:
+                failures.append(str(failed))
+        raise Unreachable("cannot reach a broker at " + "; ".join(failures))
+
+    def _connect(self, address: Address, seconds: float, *, last: bool) -> Connection:
+        connection = Connection(
+            address,
+            client_id=self.client_id,
+            connect_seconds=seconds,
+            request_seconds=seconds,  # until it has shown that it speaks the protocol
+            security=self.security,
+            retry_refused=self.retry_refused and last,
+        )
+        try:
+            connection.negotiate()
+        except BaseException:
+            connection.close()
+            raise
+        connection.request_seconds = self.request_seconds
+        connection.socket.settimeout(self.request_seconds)
+        return connection
+
+    def refresh(self) -> None:
+        """Learn the brokers and the controller."""
+        response = self.any().call(MetadataRequest(topics=[], allow_auto_topic_creation=False))
+        check(response.error_code)
+        self.learn(response)
+
+    def learn(self, metadata: Any) -> None:
+        """Keep what a Metadata response says about brokers and controller."""
+        self.brokers = {item.node_id: (item.host, item.port) for item in metadata.brokers}
+        self.racks = {item.node_id: item.rack for item in metadata.brokers}
+        self.controller_id, self.cluster_id = metadata.controller_id, metadata.cluster_id
+
+    def metadata(self, topics: Iterable[str] | None = None, **fields: Any) -> Any:
+        """Metadata of the named topics, all for None; nothing is created by asking."""
+        wanted = None
+        if topics is not None:
+            wanted = [MetadataRequest.Topic(name=name) for name in topics]
+        asked = MetadataRequest(topics=wanted, allow_auto_topic_creation=False, **fields)
+        response = self.any().call(asked)
+        check(response.error_code)
+        self.learn(response)
+        return response
+
+    def node(self, node_id: int) -> Connection:
+        """A connection to the broker of this id; raises Unreachable where there is none."""
+        if node_id not in self._connections:
+            if node_id not in self.brokers:
+                self.refresh()
+            if node_id not in self.brokers:
+                raise Unreachable(f"the cluster has no broker {node_id}")
+            address = self.brokers[node_id]
+            first = self._first
+            if first is not None and first.address == address:
+                self._connections[node_id] = first
+            else:
+                self._connections[node_id] = self._advertised(node_id, address)
+        return self._connections[node_id]
+
+    def _advertised(self, node_id: int, address: Address) -> Connection:
+        try:
+            return self._connect(address, self.connect_seconds, last=True)
+        except (Unreachable, TimedOut) as failed:
+            at = ", ".join(show_address(known) for known in self.bootstrap)
+            raise type(failed)(
+                f"broker {node_id} is advertised by {at} at an address that cannot be reached: "
+                f"{failed}"
+            ) from failed
+
+    def controller(self) -> Connection:
+        """The broker to which changes of the cluster are sent."""
+        if self.controller_id < 0:
+            self.refresh()
+        return self.node(self.controller_id) if self.controller_id in self.brokers else self.any()
+
+    def coordinator(self, key: str, kind: int = GROUP) -> Connection:
+        """The coordinator of a group or of a transactional id; waits for it to be available."""
+        if (kind, key) not in self._coordinators:
+            self._coordinators[kind, key] = self.patiently(lambda: self._find(key, kind))
+        return self.node(self._coordinators[kind, key])
+
+    def _find(self, key: str, kind: int) -> int:
+        connection = self.any()
+        version = connection.version_of(FindCoordinatorRequest.API_KEY)
+        if version < 4:
+            answer = connection.call(FindCoordinatorRequest(key=key, key_type=kind), version)
+        else:
+            asked = FindCoordinatorRequest(coordinator_keys=[key], key_type=kind)
+            [answer] = connection.call(asked, version).coordinators
+        check(answer.error_code, answer.error_message, key)
+        self.brokers.setdefault(answer.node_id, (answer.host, answer.port))
+        return int(answer.node_id)
+
+    def patiently(self, ask: Callable[[], Any]) -> Any:
+        """What `ask` returns, asking again while it is Refused with a code that time mends."""
+        deadline = time.monotonic() + self.request_seconds
+        while True:
+            try:
+                return ask()
+            except Refused as refused:
+                if refused.code not in MOVED | EARLY or time.monotonic() > deadline:
+                    raise
+                if refused.code in MOVED:
+                    self._coordinators.clear()
+                    self.refresh()
+            time.sleep(BACKOFF_SECONDS)
+
+    def supports(self, key: int, version: int = 0) -> bool:
+        """Whether the first broker serves an API, in this version or a newer one."""
+        try:
+            return self.any().version_of(key) >= version
+        except NotSupported:
+            return False
+
+    def close(self) -> None:
+        """End all connections."""
+        for connection in [*self._connections.values(), *([self._first] if self._first else [])]:
+            connection.close()
+        self._connections.clear()
+        self._first = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,103 @@
+"""Requests to frames and frames to responses, with the versions that both sides know. No IO.
+
+A frame is a length of four bytes, a header, a body. `Frames` numbers the requests of one connection
+and keeps what ApiVersions has said about the broker; who moves the bytes is somebody else's choice
+(`connection` with a blocking socket, an event loop elsewhere).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, NamedTuple
+
+from ottla import __version__
+from ottla.client.errors import ClientError, NotSupported
+from ottla.wire.apis import APIS, ApiKey
+from ottla.wire.headers import RequestHeader, response_header_size
+from ottla.wire.messages import ApiVersionsRequest
+
+SOFTWARE_NAME = "ottla"
+FRAME_SIZE_MAX = 256 << 20
+"""The longest response that is read, in bytes; a longer one is a damaged or foreign stream."""
+
+
+class BadResponse(ClientError):
+    """Bytes that are no response to what was asked."""
+
+
+class Sent(NamedTuple):
+    """What is needed to read the response to a request that has been sent."""
+
+    key: int
+    version: int
+    correlation_id: int
+
+
+class Frames:
+    """The numbering and the versions of one connection."""
+
+    def __init__(self, client_id: str | None) -> None:
+        self.client_id = client_id
+        self.correlation_id = 0
+        self.served: dict[int, tuple[int, int]] = {}
+        """Lowest and highest version of each API that the broker serves; empty until it said so."""
+
+    def encode(self, request: Any, version: int) -> tuple[bytes, Sent]:
+        """The whole frame of a request, length included."""
+        self.correlation_id = (self.correlation_id + 1) & 0x7FFFFFFF
+        header = RequestHeader(request.API_KEY, version, self.correlation_id, self.client_id)
+        body = header.encode() + request.encode(version)
+        return struct.pack(">i", len(body)) + body, Sent(
+            request.API_KEY, version, self.correlation_id
+        )
+
+    def decode(self, sent: Sent, frame: bytes | bytearray) -> Any:
+        """The response in a frame, given without its length; it must be the one to `sent`."""
+        (correlation_id,) = struct.unpack_from(">i", frame)
+        if correlation_id != sent.correlation_id:
+            raise BadResponse(
+                f"response {correlation_id} came where {sent.correlation_id} was expected"
+            )
+        start = response_header_size(sent.key, sent.version, frame)
+        return APIS[sent.key].response.decode(bytes(frame[start:]), sent.version)
+
+    def version_of(self, key: int, at_most: int | None = None) -> int:
+        """The newest version of an API that the broker and this package both know.
+
+        Raises NotSupported where there is none.
+        """
+        api = APIS[key]
+        low, high = self.served.get(key, (0, -1))
+        newest = min(high, api.versions[-1] if at_most is None else at_most)
+        if newest < max(low, api.versions[0]):
+            raise NotSupported(f"the broker does not support {api.name}")
+        return newest
+
+    def learn(self, response: Any) -> None:
+        """Keep what an ApiVersions response says."""
+        self.served = {
+            item.api_key: (item.min_version, item.max_version) for item in response.api_keys
+        }
+
+    @staticmethod
+    def hello() -> Any:
+        """The first request of a connection: which versions the broker serves."""
+        return ApiVersionsRequest(
+            client_software_name=SOFTWARE_NAME, client_software_version=__version__
+        )
+
+    @staticmethod
+    def hello_versions() -> list[int]:
+        """Versions of ApiVersions to try: the newest; brokers that do not know it answer in 0."""
+        return [APIS[ApiKey.API_VERSIONS].versions[-1], 0]
+
+
+def frame_size(data: bytes | bytearray | memoryview) -> int:
+    """The length that stands before a frame; raises BadResponse where no frame is that long."""
+    (size,) = struct.unpack(">i", data)
+    if not 4 <= size <= FRAME_SIZE_MAX:
+        raise BadResponse(
+            "the server does not speak Kafka's protocol, or not in the clear: its response begins "
+            f"with {bytes(data)!r}"
+        )
+    return int(size)

@@ -1,0 +1,194 @@
+"""The wire client against a real broker: versions, routing, one clear sentence for a failure."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ottla.client.addresses import BadAddress, parse_address, parse_addresses, show_address
+from ottla.client.cluster import Cluster
+from ottla.client.connection import Connection
+from ottla.client.errors import ClientError, NotSupported, Refused, TimedOut, Unreachable, check
+from ottla.client.frames import BadResponse
+from ottla.client.transport import Security
+from ottla.wire.apis import APIS, ApiKey
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import (
+    ApiVersionsResponse,
+    CreateTopicsRequest,
+    DescribeGroupsRequest,
+    MetadataRequest,
+    ShareFetchRequest,
+)
+from tests.broker.running import RunningBroker
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    with RunningBroker(tmp_path_factory.mktemp("client") / "data") as running:
+        yield running
+
+
+@pytest.fixture
+def cluster(broker: RunningBroker) -> Iterator[Cluster]:
+    with Cluster(f"127.0.0.1:{broker.port}") as made:
+        yield made
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def create(cluster: Cluster, name: str) -> None:
+    topic = CreateTopicsRequest.Topic(name=name, num_partitions=1, replication_factor=1)
+    [made] = cluster.controller().call(CreateTopicsRequest(topics=[topic], timeout_ms=5000)).topics
+    check(made.error_code, made.error_message, name)
+
+
+def test_a_request_goes_in_the_newest_version_of_both_sides(cluster: Cluster) -> None:
+    connection = cluster.any()
+    assert connection.version_of(ApiKey.METADATA) == APIS[ApiKey.METADATA].versions[-1]
+    assert connection.version_of(ApiKey.METADATA, at_most=5) == 5
+    connection.frames.served[ApiKey.METADATA] = (0, 9)
+    assert connection.version_of(ApiKey.METADATA) == 9
+    assert connection.call(MetadataRequest(topics=[])).brokers
+
+
+def test_an_api_that_the_broker_lacks_is_named(cluster: Cluster) -> None:
+    with pytest.raises(NotSupported, match="does not support ShareFetch"):
+        cluster.any().call(ShareFetchRequest())
+
+
+def test_a_broker_that_does_not_know_the_newest_apiversions_is_asked_again() -> None:
+    asked: list[int] = []
+
+    def serve(server: socket.socket) -> None:
+        peer, _ = server.accept()
+        for error in (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.NONE):
+            frame = peer.recv(1000)
+            version, correlation_id = struct.unpack_from(">hi", frame, 6)
+            asked.append(version)
+            apis = [ApiVersionsResponse.ApiKey(api_key=3, min_version=0, max_version=4)]
+            body = ApiVersionsResponse(error_code=error, api_keys=apis).encode(0)
+            answer = struct.pack(">i", correlation_id) + body
+            peer.sendall(struct.pack(">i", len(answer)) + answer)
+        peer.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve, args=(server,))
+        thread.start()
+        with Connection(server.getsockname()) as connection:
+            assert connection.version_of(ApiKey.METADATA) == 4
+        thread.join()
+    assert asked == [APIS[ApiKey.API_VERSIONS].versions[-1], 0]
+
+
+def test_controller_leader_and_coordinator_are_found(cluster: Cluster) -> None:
+    create(cluster, "routed")
+    [topic] = cluster.metadata(["routed"]).topics
+    assert cluster.node(topic.partitions[0].leader_id).call(MetadataRequest(topics=[])).brokers
+    answer = cluster.coordinator("nobody").call(DescribeGroupsRequest(groups=["nobody"]))
+    assert answer.groups[0].group_id == "nobody"
+
+
+def test_asking_about_a_topic_does_not_create_it(cluster: Cluster) -> None:
+    [topic] = cluster.metadata(["never"]).topics
+    assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert "never" not in [known.name for known in cluster.metadata().topics]
+
+
+def test_a_refusal_carries_its_code_and_the_brokers_text(cluster: Cluster) -> None:
+    with pytest.raises(Refused, match="a b") as refused:
+        create(cluster, "a b")
+    assert refused.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_what_time_mends_is_asked_again(cluster: Cluster) -> None:
+    answers = [15, 14, 0]
+
+    def ask() -> str:
+        check(answers.pop(0))
+        return "found"
+
+    assert cluster.patiently(ask) == "found"
+
+
+def test_what_time_does_not_mend_is_raised_at_once(cluster: Cluster) -> None:
+    answers = [3, 0]
+    with pytest.raises(Refused, match="unknown topic or partition"):
+        cluster.patiently(lambda: check(answers.pop(0)))
+    assert answers == [0]
+
+
+def test_the_second_address_serves_where_the_first_is_dead(broker: RunningBroker) -> None:
+    with Cluster(f"127.0.0.1:{free_port()},127.0.0.1:{broker.port}") as cluster:
+        assert cluster.metadata([]).brokers
+
+
+def test_an_unreachable_broker_is_one_sentence(broker: RunningBroker) -> None:
+    port = free_port()
+    cluster = Cluster(f"127.0.0.1:{port}", connect_seconds=0.05)
+    expected = f"cannot reach a broker at 127.0.0.1:{port}: connection refused"
+    with pytest.raises(Unreachable, match=expected):
+        cluster.any()
+
+
+def test_a_server_that_is_silent_or_foreign_is_told_apart() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()
+        with pytest.raises(Unreachable, match=r"no answer within 0\.2 s"):
+            Cluster(show_address(address), connect_seconds=0.2).any()
+        server.accept()[0].close()
+
+        def speak_http() -> None:
+            peer, _ = server.accept()
+            peer.recv(1000)
+            peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            peer.close()
+
+        thread = threading.Thread(target=speak_http)
+        thread.start()
+        with pytest.raises(BadResponse, match=r"does not speak Kafka's protocol.*HTTP"):
+            Cluster(show_address(address)).any()
+        thread.join()
+
+
+def test_a_connection_that_broke_says_which(tmp_path: Path) -> None:
+    with RunningBroker(tmp_path / "data") as running:
+        connection = Connection(running.address)
+        connection.negotiate()
+    with pytest.raises(Unreachable, match=f"{running.port}: the broker closed the connection"):
+        connection.call(MetadataRequest(topics=[]))
+    connection.close()
+
+
+def test_a_late_answer_is_not_waited_for(broker: RunningBroker) -> None:
+    with Connection(broker.address, request_seconds=0.1) as connection:
+        connection.send_bytes(b"\x00\x00\x00\x20")  # the frame never comes
+        with pytest.raises(TimedOut, match=r"no answer within 0\.1 s"):
+            connection.receive_frame()
+
+
+def test_addresses_are_read_as_kafka_writes_them() -> None:
+    assert parse_addresses("a:1, PLAINTEXT://b:2,[::1]:3,c") == [
+        ("a", 1), ("b", 2), ("::1", 3), ("c", 9092),
+    ]  # fmt: skip
+    assert show_address(("::1", 3)) == "[::1]:3"
+    for bad in ("", "a:b", "a:0", "a:70000", ":1", "::1:9092", "[::1]x"):
+        with pytest.raises(BadAddress):
+            parse_addresses(bad)
+    with pytest.raises(BadAddress, match=r"\[IPV6\]:PORT"):
+        parse_address("fe80::1")
+
+
+def test_a_protection_that_the_client_lacks_is_refused_before_it_connects() -> None:
+    assert Security.from_properties({}).protocol == "PLAINTEXT"
+    with pytest.raises(ClientError, match=r"security\.protocol=SASL_SSL is not supported"):
+        Security.from_properties({"security.protocol": "SASL_SSL"})

@@ -1,1 +1,25 @@
-"""Helpers for Spark pipelines. None yet: Spark's own source and sink work against Ottla."""
+"""The data pipeline on Spark: a session, typed topics, pipelines, offsets, history checks.
+
+`from ottla.spark_interop import session, read_topic` works; nothing is imported before it is asked
+for, so that the rules of `history_rules` serve programs that have no Spark.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_HOME = {
+    "session": "spark_session",
+}
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

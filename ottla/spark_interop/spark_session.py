@@ -1,0 +1,246 @@
+"""A SparkSession that has Spark's Kafka connector, at once and offline after the first time.
+
+"Failed to find data source: kafka" means that the connector's jar was not on the class path when
+the JVM started. `session` finds the jar that belongs to the installed pyspark, or says what to
+install. What it resolved is kept in a directory, and later sessions use the files there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ottla.spark_interop.errors import SparkUnavailable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SCALA = "2.13"
+JAVA_MIN = 17
+CONNECTOR_VERSIONS = {"4.0.0": "4.0.0"}
+"""pyspark to connector, where the connector and its token provider both resolve from Maven Central:
+for pyspark 4.0.1 to 4.3.0 one of the two has not been published."""
+RECOMMENDED = "4.0.0"
+MODULES = {"kafka": "spark-sql-kafka-0-10", "avro": "spark-avro"}
+# pyspark brings these itself; a second copy would be 90 MB more to download.
+EXCLUDED = (
+    "org.apache.hadoop:hadoop-client-api",
+    "org.apache.hadoop:hadoop-client-runtime",
+    "org.slf4j:slf4j-api",
+    "org.lz4:lz4-java",
+    "org.xerial.snappy:snappy-java",
+    "org.scala-lang.modules:scala-parallel-collections_2.13",
+)
+KAFKA_SOURCE = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+
+
+def session(
+    app_name: str = "ottla",
+    *,
+    master: str | None = None,
+    jars: str | Path | None = None,
+    memory: str = "2g",
+    shuffle_partitions: int | None = None,
+    settings: Mapping[str, str] | None = None,
+    log_level: str = "ERROR",
+) -> SparkSession:
+    """A SparkSession with the Kafka and Avro modules, in UTC; the running one if there is one.
+
+    `master` is Spark's own, by default `local[*]`. `jars` is a directory: either one with the
+    connector's jars (nothing is downloaded then) or an empty or missing one to keep them in; by
+    default $OTTLA_SPARK_JARS, else `~/.cache/ottla/spark`. `memory` is the driver's heap, which in
+    local mode is all of Spark's. `shuffle_partitions` is by default the number of processors.
+    `settings` are any of Spark's, and win over these.
+
+    Raises SparkUnavailable without pyspark or Java 17, for a pyspark whose connector cannot be had,
+    for jars of another version, and where a session without the connector is running already.
+    """
+    version = spark_version()
+    from pyspark.sql import SparkSession
+
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return _checked(running, version)
+    java_version()
+    home = jar_directory(jars)
+    builder: Any = SparkSession.builder.appName(app_name).master(master or "local[*]")
+    partitions = shuffle_partitions or os.cpu_count() or 2
+    for key, value in (
+        _defaults(memory, partitions) | _class_path(home, version) | dict(settings or {})
+    ).items():
+        builder = builder.config(key, value)
+    with _home_of_its_own(home):
+        try:
+            spark: SparkSession = builder.getOrCreate()
+        except Exception as error:
+            raise SparkUnavailable(
+                f"Spark did not start: {error}. If the lines above say `unresolved dependency`, "
+                f"this machine does not reach Maven Central: copy the connector's jars from one "
+                f"that does ({jar_directory(None) / 'jars'}) and give that directory as jars=…"
+            ) from error
+    spark.sparkContext.setLogLevel(log_level)
+    _remember(home, version)
+    return _checked(spark, version)
+
+
+def spark_version() -> str:
+    """The version of the installed pyspark; SparkUnavailable without one."""
+    try:
+        import pyspark
+    except ImportError as error:
+        raise SparkUnavailable("pyspark is not installed: pip install 'ottla[spark]'") from error
+    return str(pyspark.__version__)
+
+
+def java_version() -> int:
+    """The feature release of the Java that Spark will start; SparkUnavailable below 17."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        raise SparkUnavailable(
+            f"no Java was found ({'JAVA_HOME is ' + home if home else 'none in PATH'}): install "
+            f"Java {JAVA_MIN} or newer, on Debian `apt-get install openjdk-17-jre-headless`"
+        )
+    told = subprocess.run([java, "-version"], capture_output=True, text=True).stderr
+    release = told.split('"')[1] if '"' in told else "0"
+    feature = int(release.split(".")[1] if release.startswith("1.") else release.split(".")[0])
+    if feature < JAVA_MIN:
+        raise SparkUnavailable(f"{java} is Java {feature}; Spark 4 needs {JAVA_MIN} or newer")
+    return feature
+
+
+def jar_directory(given: str | Path | None) -> Path:
+    """Where jars are kept: as given, $OTTLA_SPARK_JARS, or the user's cache directory."""
+    named = given or os.environ.get("OTTLA_SPARK_JARS")
+    if named:
+        return Path(named).expanduser()
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "ottla" / "spark"
+
+
+def _defaults(memory: str, partitions: int) -> dict[str, str]:
+    return {
+        "spark.driver.memory": memory,
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(partitions),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.execution.arrow.pyspark.enabled": "false",
+        # A task that writes to date=/hour= directories keeps these many files open and so need not
+        # sort its records by directory first.
+        "spark.sql.maxConcurrentOutputFileWriters": "32",
+        "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
+    }
+
+
+def coordinates(version: str) -> list[str]:
+    """The Maven coordinates of the modules for a pyspark; SparkUnavailable where there are none."""
+    connector = CONNECTOR_VERSIONS.get(version)
+    if connector is None:
+        raise SparkUnavailable(
+            f"pyspark {version} has no Kafka connector that resolves from Maven Central. A pair "
+            f"that works: pip install 'pyspark=={RECOMMENDED}' with connector {RECOMMENDED}. If "
+            f"you have the jars of {version}, give their directory as jars=…"
+        )
+    return [f"org.apache.spark:{name}_{SCALA}:{connector}" for name in MODULES.values()]
+
+
+def _class_path(home: Path, version: str) -> dict[str, str]:
+    """Settings that put the connector's jars on the class path: from files, or by resolving."""
+    files = _kept(home, version) or given_jars(home, version)
+    if files:
+        return {"spark.jars": ",".join(map(str, files))}
+    return {
+        "spark.jars.packages": ",".join(coordinates(version)),
+        "spark.jars.excludes": ",".join(EXCLUDED),
+        "spark.jars.ivy": str(home),
+    }
+
+
+def _record(home: Path, version: str) -> Path:
+    return home / f"resolved-{version}.json"
+
+
+def _kept(home: Path, version: str) -> list[Path]:
+    """The jars that an earlier session resolved, if every one is still there."""
+    try:
+        kept = json.loads(_record(home, version).read_text())
+        names = kept["jars"] if kept["coordinates"] == coordinates(version) else []
+    except (OSError, ValueError, KeyError):
+        return []
+    files = [home / "jars" / name for name in names]
+    return files if all(file.exists() for file in files) else []
+
+
+def _remember(home: Path, version: str) -> None:
+    """Write down what Ivy put together, so that the next start needs neither it nor a network."""
+    if version not in CONNECTOR_VERSIONS or _record(home, version).exists():
+        return
+    own = {module.partition(":")[2] for module in EXCLUDED}
+    names = sorted(
+        jar.name
+        for jar in (home / "jars").glob("*.jar")
+        if jar.name.partition("_")[2].rpartition("-")[0] not in own
+        and not (
+            f"_{SCALA}-" in jar.name
+            and jar.name.startswith("org.apache.spark_")
+            and not jar.name.endswith(f"-{CONNECTOR_VERSIONS[version]}.jar")
+        )
+    )
+    if any(MODULES["kafka"] in name for name in names):
+        kept = {"coordinates": coordinates(version), "jars": names}
+        _record(home, version).write_text(json.dumps(kept, indent=1) + "\n")
+
+
+def given_jars(home: Path, version: str) -> list[Path]:
+    """The jars that somebody put into a directory; SparkUnavailable for another version's."""
+    files = sorted(home.glob("*.jar")) if home.is_dir() else []
+    connectors = [f.name for f in files if MODULES["kafka"] in f.name]
+    if not connectors:
+        return []
+    wanted = f"{MODULES['kafka']}_{SCALA}-{version}.jar"
+    if not any(name.endswith(wanted) for name in connectors):
+        found = connectors[0].rpartition("-")[2].removesuffix(".jar")
+        raise SparkUnavailable(
+            f"{home / connectors[0]} is the connector of Spark {found}, and pyspark is {version}. "
+            f"Pairs must be equal: pip install 'pyspark=={found}', or put {wanted} there"
+        )
+    return files
+
+
+@contextmanager
+def _home_of_its_own(home: Path) -> Iterator[None]:
+    """Ivy looks into the user's Maven repository too, and takes an entry without its jar, which
+    Maven leaves when it needs no more than the pom, for the whole: it must not see that one."""
+    before = os.environ.get("SPARK_SUBMIT_OPTS")
+    home.mkdir(parents=True, exist_ok=True)
+    os.environ["SPARK_SUBMIT_OPTS"] = f"{before or ''} -Duser.home={home.resolve()}".strip()
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["SPARK_SUBMIT_OPTS"]
+        else:
+            os.environ["SPARK_SUBMIT_OPTS"] = before
+
+
+def _checked(spark: SparkSession, version: str) -> SparkSession:
+    """The session, if the JVM behind it can load the Kafka source."""
+    jvm: Any = spark._jvm
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    try:
+        loader.loadClass(KAFKA_SOURCE)
+    except Exception as error:
+        raise SparkUnavailable(
+            f"a SparkSession is running already, and it has no Kafka connector: stop it first, or "
+            f"start it with spark.jars.packages={','.join(coordinates(version))}"
+        ) from error
+    return spark

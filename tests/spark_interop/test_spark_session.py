@@ -1,0 +1,59 @@
+"""What the session refuses before a JVM starts; sessions that start are in compat_tests."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ottla.spark_interop import spark_session
+from ottla.spark_interop.errors import SparkUnavailable
+
+
+@pytest.mark.parametrize("version", ["4.0.1", "4.1.4", "4.2.1", "4.3.0", "3.5.1"])
+def test_a_pyspark_without_a_connector_is_refused_with_a_pair_that_works(version: str) -> None:
+    with pytest.raises(SparkUnavailable, match=r"pip install 'pyspark==4\.0\.0'") as error:
+        spark_session.coordinates(version)
+    assert version in str(error.value)
+
+
+def test_jars_of_another_version_are_refused_with_the_pair_that_would_fit(tmp_path: Path) -> None:
+    (tmp_path / "spark-sql-kafka-0-10_2.13-4.1.1.jar").touch()
+    with pytest.raises(SparkUnavailable, match=r"'pyspark==4\.1\.1'.*2\.13-4\.0\.0\.jar"):
+        spark_session.given_jars(tmp_path, "4.0.0")
+
+
+def test_jars_that_fit_are_used_for_any_version(tmp_path: Path) -> None:
+    jars = [
+        tmp_path / f"{name}.jar"
+        for name in ("kafka-clients-3.9.2", "spark-sql-kafka-0-10_2.13-4.2.0")
+    ]
+    for jar in jars:
+        jar.touch()
+    assert spark_session.given_jars(tmp_path, "4.2.0") == jars
+
+
+def test_without_java_the_error_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(SparkUnavailable, match="apt-get install openjdk"):
+        spark_session.java_version()
+
+
+def test_a_java_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_402\"' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(SparkUnavailable, match="is Java 8; Spark 4 needs 17"):
+        spark_session.java_version()
+
+
+def test_the_package_imports_nothing_of_spark_by_itself() -> None:
+    code = "import sys, ottla.spark_interop; assert not {'pyspark', 'pandas'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, env=dict(os.environ))

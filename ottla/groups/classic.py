@@ -63,6 +63,19 @@ class ClassicMember:
                 return metadata
         return b""
 
+    def value(self, protocol: str | None, assignment: bytes) -> ClassicMemberValue:
+        """What the record of a generation of this protocol says of the member."""
+        return ClassicMemberValue(
+            self.member_id,
+            self.instance_id,
+            self.client_id,
+            self.client_host,
+            self.rebalance_timeout_ms,
+            self.session_timeout_ms,
+            self.metadata(protocol),
+            assignment,
+        )
+
 
 @dataclass(slots=True, eq=False)
 class ClassicGroup:
@@ -263,16 +276,7 @@ class ClassicGroup:
             leader=self.leader,
             state_ms=wall_ms,
             members=tuple(
-                ClassicMemberValue(
-                    member.member_id,
-                    member.instance_id,
-                    member.client_id,
-                    member.client_host,
-                    member.rebalance_timeout_ms,
-                    member.session_timeout_ms,
-                    member.metadata(self.protocol),
-                    assignments.get(member.member_id, b""),
-                )
+                member.value(self.protocol, assignments.get(member.member_id, b""))
                 for member in self.members.values()
             ),
         )
@@ -292,7 +296,9 @@ class ClassicGroup:
         self.static_members = {}
         for stored in value.members:
             member = living.get(stored.member_id)
-            if member is None:
+            # A record of this moment says what the member says; while the log is read, a later
+            # generation may bring another subscription or other timeouts.
+            if member is None or member.value(value.protocol, stored.assignment) != stored:
                 member = _restored(stored, value.protocol)
             member.assignment = stored.assignment
             self.members[member.member_id] = member

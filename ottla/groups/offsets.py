@@ -61,6 +61,10 @@ class Offsets:
         """Whether an open transaction holds any offset of the group."""
         return any(key.group_id == group_id for key in self._holders)
 
+    def has_any(self, group_id: str) -> bool:
+        """Whether the group has offsets, visible or pending."""
+        return group_id in self._groups or (bool(self._holders) and self.has_pending(group_id))
+
     def pending_of(self, group_id: str) -> Iterator[TopicIndex]:
         """The partitions of a group whose offsets open transactions hold."""
         return ((key.topic, key.partition) for key in self._holders if key.group_id == group_id)

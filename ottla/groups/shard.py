@@ -361,14 +361,13 @@ class Shard:
         key, value = record
         if isinstance(key, OffsetKey):
             self.offsets.replay(key, value, producer_id)
-            if value is not None and key.group_id not in self.groups:
-                self.groups[key.group_id] = ClassicGroup(key.group_id)
         elif isinstance(key, GroupKey):
             self._replay_classic(key.group_id, value)
         else:
             replay_consumer(self.groups, key, value)
-            if key.group_id not in self.groups and self.offsets.of_group(key.group_id):
-                self.groups[key.group_id] = ClassicGroup(key.group_id)
+        if key.group_id not in self.groups and self.offsets.has_any(key.group_id):
+            # Its offsets outlive a group of either protocol, in one without members.
+            self.groups[key.group_id] = ClassicGroup(key.group_id)
 
     def _replay_classic(self, group_id: str, value: GroupValue | None) -> None:
         group = self.groups.get(group_id)

@@ -75,6 +75,9 @@ class ConsumerGroup:
     """Who owns a partition or has yet to give it up: it is nobody else's until then."""
     static_members: dict[str, str] = field(default_factory=dict)
     patterns: dict[str, RegularExpressionValue] = field(default_factory=dict)
+    early: dict[str, CurrentMemberValue] = field(default_factory=dict)
+    """What members own whose own record comes later: compaction keeps the newest record of each
+    key, so a member that has said something new about itself stands after its assignment."""
     seen_version: int = -1
     """The version of the cluster's metadata that the group's topics were last read from."""
     type_name = "Consumer"
@@ -151,7 +154,7 @@ class ConsumerGroup:
 
     def replay_target_epoch(self, value: TargetEpochValue | None) -> None:
         """The epoch of the target assignment."""
-        self.target_epoch = -1 if value is None else value.epoch
+        self.target_epoch = 0 if value is None else value.epoch
         self.target_ms = 0 if value is None else value.assigned_ms
 
     def replay_target(self, member_id: str, value: TargetMemberValue | None) -> None:
@@ -164,6 +167,7 @@ class ConsumerGroup:
     def replay_member(self, member_id: str, value: ConsumerMemberValue | None) -> None:
         """A member's subscription; without a value the member is gone."""
         member = self.members.get(member_id)
+        early = self.early.pop(member_id, None)
         if value is None:
             if member is not None:
                 self._release(member)
@@ -174,6 +178,7 @@ class ConsumerGroup:
             return
         if member is None:
             self.members[member_id] = ConsumerMember(member_id, value)
+            self.replay_current(member_id, early)
         else:
             member.value = value
         if value.instance_id is not None:
@@ -183,7 +188,11 @@ class ConsumerGroup:
         """What a member owns."""
         member = self.members.get(member_id)
         if member is None:
-            return  # a tombstone that compaction left behind
+            if value is not None:
+                self.early[member_id] = value
+            else:
+                self.early.pop(member_id, None)
+            return
         self._release(member)
         member.current = value or CurrentMemberValue(0)
         for partition in (*member.current.assigned, *member.current.revoking):

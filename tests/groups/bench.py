@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from ottla.groups.runtime import Runtime
 from ottla.groups.settings import GroupSettings
 from ottla.groups.shard import Shard
 from ottla.groups.shard_runtime import Committed
+from tests.groups.compacting import compacted, durable
 
 
 class FakeClock:
@@ -94,6 +96,15 @@ class Workbench:
     def crash(self) -> None:
         """kill -9: what was appended is there, what lived in memory is not."""
         self.start()
+
+    def compact(self, seed: int) -> None:
+        """Passes of the log cleaner, then a start that reads what they have left."""
+        chance = random.Random(seed)
+        self.crash()
+        before = [durable(shard) for shard in self.runtime.shards()]
+        self.logs = {partition: compacted(log, chance) for partition, log in self.logs.items()}
+        self.crash()
+        assert [durable(shard) for shard in self.runtime.shards()] == before
 
     def later(self, function: Callable[[], None]) -> None:
         """What is due at the end of a turn is due at once, unless the test has the turn go on."""

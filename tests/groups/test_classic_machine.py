@@ -164,9 +164,12 @@ class ClassicMachine(RuleBasedStateMachine):
     def wait(self, ms: int) -> None:
         self.bench.wait(ms)
 
-    @rule()
-    def crash(self) -> None:
-        self.bench.crash()
+    @rule(seed=st.none() | st.integers(0, 2**32))
+    def crash(self, seed: int | None) -> None:
+        if seed is None:
+            self.bench.crash()
+        else:
+            self.bench.compact(seed)
         for client in self.clients:
             client.waits = False  # its connection broke
         # A generation that was not recorded did not happen: its number is given out again, to

@@ -11,6 +11,7 @@ from ottla.groups.consumer import ConsumerGroup
 from ottla.groups.consumer_heartbeat import Beat, Beaten
 from ottla.groups.records import TopicPartition
 from tests.groups.bench import Workbench
+from tests.groups.compacting import durable
 
 SESSION_MS = 45_000
 
@@ -122,6 +123,13 @@ class ConsumerMachine(RuleBasedStateMachine):
     @rule()
     def crash(self) -> None:
         self.bench.crash()
+
+    @rule(seed=st.integers(0, 2**32))
+    def compact(self, seed: int) -> None:
+        before = durable(self.bench.shard())
+        self.bench.crash()
+        assert durable(self.bench.shard()) == before
+        self.bench.compact(seed)
 
     @invariant()
     def nothing_has_two_owners(self) -> None:

@@ -85,6 +85,12 @@ class MigrationMachine(RuleBasedStateMachine):
         for member in self.members:
             member.disconnect()
 
+    @rule(seed=st.integers(0, 2**32))
+    def compact(self, seed: int) -> None:
+        self.bench.compact(seed)
+        for member in self.members:
+            member.disconnect()
+
     @invariant()
     def nothing_has_two_owners(self) -> None:
         owned = [partition for member in self.members for partition in member.owned]

@@ -167,6 +167,14 @@ class MoneyMachine(RuleBasedStateMachine):
     def crash(self, lost: int) -> None:
         """kill -9, or a power cut that takes so many of the records that were not flushed."""
         self.bench.crash(lost)
+        self.lose_connections()
+
+    @rule(seed=st.integers(0, 2**32))
+    def compact(self, seed: int) -> None:
+        self.bench.compact(seed)
+        self.lose_connections()
+
+    def lose_connections(self) -> None:
         for client in self.clients:
             if client.ending is not None:
                 client.ending = client.transfer = client.producer = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,7 @@ from ottla.groups.transaction_runtime import TransactionRuntime
 from ottla.groups.transaction_shard import End, Initialise
 from ottla.wire.errors import ErrorCode, ProtocolError
 from tests.groups.bench import FakeClock
+from tests.groups.compacting import compacted
 
 COORDINATOR_EPOCH = 3
 
@@ -63,6 +65,20 @@ class TransactionBench:
         self.durable = len(self.log)
         self.uncommitted, self.held_markers, self.committing = [], [], False
         self.start()
+
+    def compact(self, seed: int) -> None:
+        """Passes of the log cleaner, then a start that reads what they have left."""
+        self.crash()
+        before = [shard.transactions for shard in self.runtime.shards()]
+        chance = random.Random(seed)
+        indexes = {index for index, _ in self.log}
+        self.log = [
+            (index, entry)
+            for index in indexes
+            for entry, _ in compacted([(e, -1) for i, e in self.log if i == index], chance)
+        ]
+        self.crash()
+        assert [shard.transactions for shard in self.runtime.shards()] == before
 
     def append(
         self, partition: int, records: list[TransactionRecord], producer: Producer, done: Committed

@@ -1,0 +1,73 @@
+"""Compaction of the coordinators' topics changes nothing: whichever of the older records it leaves,
+and in whichever order the newest ones stand, the state is what it was."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from ottla.groups.record_codec import decode_record
+from ottla.groups.records import Marker
+from ottla.groups.shard import Shard
+from tests.groups.bench import Workbench
+from tests.groups.compacting import Entry, compacted, durable
+from tests.groups.story import Story
+from tests.groups.test_prefixes import SCENARIOS, played
+
+TIMES = 25
+
+
+def loaded(bench: Workbench, log: list[Entry]) -> Shard:
+    """What a coordinator makes of a log."""
+    shard = Shard(0, bench.settings, bench.new_id, bench.cluster)
+    for entry, producer in log:
+        if isinstance(entry, Marker):
+            shard.offsets.end_transaction(*entry)
+        elif (record := decode_record(*entry)) is not None:
+            shard.replay(record, producer)
+    return shard
+
+
+def test_a_member_keeps_its_epoch_and_partitions_when_its_own_record_is_the_newest() -> None:
+    """A member that says something new about itself gets a younger record than its assignment."""
+    story = Story({"offsets_topic_num_partitions": 1})
+    story.play("topic t partitions=2")
+    story.play("beat m epoch=0 topics=t")
+    story.play("beat m epoch=2 full=1 topics=t rebalance=30s owned=t-0,t-1")
+    before = story.play("show")
+    assert before == "Stable epoch 2 m@2=[t-0,t-1]"
+    log = story.bench.logs[0]
+    newest = {entry[0]: offset for offset, (entry, _) in enumerate(log)}
+    story.bench.logs[0] = [log[offset] for offset in sorted(newest.values())]
+    story.play("crash")
+    assert story.play("show") == before
+    assert story.play("beat m epoch=2") == "epoch 2"
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_whatever_compaction_leaves_of_a_scenario_means_the_same(path: Path) -> None:
+    bench = played(path)
+    for log in bench.logs.values():
+        for length in range(len(log) + 1):
+            wanted = durable(loaded(bench, log[:length]))
+            for seed in range(TIMES):
+                left = compacted(log[:length], random.Random(seed))
+                assert durable(loaded(bench, left)) == wanted, (length, seed)
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_the_newest_records_mean_the_same_in_every_order(path: Path) -> None:
+    """Which key was written last is chance: no kind of record may rely on another before it."""
+    bench = played(path)
+    for log in bench.logs.values():
+        if any(producer >= 0 for _, producer in log):
+            continue
+        for length in range(len(log) + 1):
+            wanted = durable(loaded(bench, log[:length]))
+            newest = {entry[0]: (entry, -1) for entry, _ in log[:length]}
+            living = [each for each in newest.values() if each[0][1] is not None]
+            for seed in range(5):
+                random.Random(seed).shuffle(living)
+                assert durable(loaded(bench, living)) == wanted, (length, seed)

@@ -2,8 +2,7 @@
 
 PYTHON ?= python3
 PY := .venv/bin/python
-SOURCES := pyproject.toml setup.py $(wildcard ottla/*/*.pyx ottla/*/*.pxd ottla/*/*.h \
-	ottla/*/*/*.pyx ottla/*/*/*.pxd)
+SOURCES := pyproject.toml setup.py $(shell find ottla -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
 .PHONY: build run test lint compat demo bench bench-quick
 
@@ -14,8 +13,10 @@ build: .venv/.built
 	$(PY) -m pip install -q "setuptools>=77" "Cython>=3.1"
 	touch $@
 
-# Bytecode is made here, so that a start is fast where Python is told not to write any.
+# Bytecode is made here, so that a start is fast where Python is told not to write any. Extension modules whose
+# source has moved or gone are removed first: they would still be imported.
 .venv/.built: .venv/.base $(SOURCES)
+	find ottla -name '*.so' | while read -r so; do [ -e "$${so%%.*}.pyx" ] || rm "$$so"; done
 	$(PY) -m pip install -q --no-build-isolation -e .
 	$(PY) -m compileall -q ottla
 	touch $@

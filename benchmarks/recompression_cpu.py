@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import load, report
-from ottla.broker.api.preparing import room_on_loop
-from ottla.log.topic_config import log_config
+from ottla.broker.api.records.preparation import room_on_loop
+from ottla.broker.settings.topic import log_config
 from ottla.wire.batch import BatchLimits, check, recompress
 from ottla.wire.compression import Codec
 from ottla.wire.records import Record, build_batch

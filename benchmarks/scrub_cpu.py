@@ -19,7 +19,7 @@ from benchmarks import report
 from ottla.log.clock import Clock
 from ottla.log.config import LogConfig
 from ottla.log.disk import Disk
-from ottla.log.scrub_round import Read, Scrub
+from ottla.log.scrub.round import Read, Scrub
 from ottla.log.storage import Storage
 from ottla.wire.records import Record, build_batch
 

@@ -1,6 +1,6 @@
 """Consume, transform, produce by the Java client: `examples/delivery/Delivery.java`, killed.
 
-As `tests/broker/test_delivery_semantics.py` does with the same programs on confluent-kafka.
+As `tests/broker/crashes/test_delivery_semantics.py` does with the same programs on confluent-kafka.
 """
 
 from __future__ import annotations

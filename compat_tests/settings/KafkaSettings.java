@@ -1,4 +1,4 @@
-// Prints Apache Kafka's own table of settings, for ottla/broker/kafka_settings.tsv:
+// Prints Apache Kafka's own table of settings, for ottla/broker/settings/kafka_settings.tsv:
 //   java -cp "$KAFKA_PEER_DIR/libs/*" compat_tests/settings/KafkaSettings.java
 // The rows of what 4.x removed are RemovedSettings.java's, behind these.
 

@@ -1,6 +1,6 @@
 // Prints the broker settings of Apache Kafka 3.9 that 4.x removed, the last rows of
-// ottla/broker/kafka_settings.tsv. Run it with the jars of kafka_2.13-3.9.2, and the rows of 4.x:
-//   java -cp "3.9.2/*" compat_tests/settings/RemovedSettings.java ottla/broker/kafka_settings.tsv
+// ottla/broker/settings/kafka_settings.tsv. Run it with the jars of kafka_2.13-3.9.2, and the rows of 4.x:
+//   java -cp "3.9.2/*" compat_tests/settings/RemovedSettings.java ottla/broker/settings/kafka_settings.tsv
 
 import java.nio.file.Files;
 import java.nio.file.Path;

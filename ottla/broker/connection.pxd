@@ -2,13 +2,13 @@
 
 from libc.stdint cimport int16_t, int32_t, uint8_t
 
-from ottla.broker.api.fetch cimport Fetch, Fetching
-from ottla.broker.api.produce cimport Producing, Serving
-from ottla.broker.inbox cimport Inbox
-from ottla.broker.poller cimport Pollable, Poller
-from ottla.broker.reply cimport Reply
-from ottla.broker.transport cimport Transport
-from ottla.broker.waiting cimport LateReply, PendingReply, Wait
+from ottla.broker.api.records.fetch cimport Fetch, Fetching
+from ottla.broker.api.records.produce cimport Producing, Serving
+from ottla.broker.network.inbox cimport Inbox
+from ottla.broker.network.poller cimport Pollable, Poller
+from ottla.broker.network.reply cimport Reply
+from ottla.broker.network.transport cimport Transport
+from ottla.broker.network.promises cimport LateReply, PendingReply, Wait
 from ottla.wire.codec cimport Cursor
 from ottla.wire.headers cimport RequestHeader
 

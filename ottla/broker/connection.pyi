@@ -2,8 +2,8 @@ import socket
 from typing import Any
 
 from ottla.broker.listener import Listener
-from ottla.broker.poller import BrokerLoop, Pollable
-from ottla.broker.waiting import LateReply
+from ottla.broker.network.poller import BrokerLoop, Pollable
+from ottla.broker.network.promises import LateReply
 
 class Connection(Pollable):
     def __init__(

@@ -15,15 +15,15 @@ make us hold.
 
 from libc.stdint cimport int16_t, int32_t, uint8_t
 
-from ottla.broker.api.fetch cimport Fetch, Fetching
-from ottla.broker.api.produce cimport Producing, Serving
+from ottla.broker.api.records.fetch cimport Fetch, Fetching
+from ottla.broker.api.records.produce cimport Producing, Serving
 from ottla.broker.dispatch cimport RequestContext, serve
-from ottla.broker.cold_reads cimport WARM_SIZE
-from ottla.broker.inbox cimport Inbox
-from ottla.broker.poller cimport EPOLLIN, EPOLLOUT, Pollable, Poller
-from ottla.broker.reply cimport COLD, FileRange, Reply
-from ottla.broker.transport cimport Transport
-from ottla.broker.waiting cimport LateReply, PendingReply, Wait
+from ottla.broker.network.cold_reads cimport WARM_SIZE
+from ottla.broker.network.inbox cimport Inbox
+from ottla.broker.network.poller cimport EPOLLIN, EPOLLOUT, Pollable, Poller
+from ottla.broker.network.reply cimport COLD, FileRange, Reply
+from ottla.broker.network.transport cimport Transport
+from ottla.broker.network.promises cimport LateReply, PendingReply, Wait
 from ottla.wire.byteorder cimport store_int32
 from ottla.wire.codec cimport Cursor, Writer
 from ottla.wire.headers cimport RequestHeader, read_request_header, write_response_header
@@ -33,7 +33,7 @@ import asyncio
 import logging
 from collections import deque
 
-from ottla.broker.reply import RangeLost
+from ottla.broker.network.reply import RangeLost
 from ottla.wire.errors import MalformedMessage
 
 log = logging.getLogger("ottla.connection")

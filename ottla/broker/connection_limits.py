@@ -10,7 +10,7 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ottla.broker.config import BrokerConfig
+    from ottla.broker.settings.config import BrokerConfig
 
 log = logging.getLogger("ottla.connections")
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.cluster.producer_id_blocks import ProducerIds
 from ottla.broker.dispatch import RequestContext as RequestContext
-from ottla.broker.producer_ids import ProducerIds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from ottla.broker.authorizer import Authorizer
-    from ottla.broker.checkpointing import Checkpoints
-    from ottla.broker.cold_reads import ColdReads
-    from ottla.broker.config import BrokerConfig
-    from ottla.broker.flusher import Flusher
-    from ottla.broker.metadata_log import MetadataLog
-    from ottla.broker.moving import Moving
-    from ottla.broker.workers import Workers
+    from ottla.broker.cluster.metadata_log import MetadataLog
+    from ottla.broker.network.cold_reads import ColdReads
+    from ottla.broker.security.authorizer import Authorizer
+    from ottla.broker.settings.config import BrokerConfig
+    from ottla.broker.threads.flusher import Flusher
+    from ottla.broker.threads.workers import Workers
+    from ottla.broker.upkeep.checkpoint_writer import Checkpoints
+    from ottla.broker.upkeep.directory_moves import Moving
     from ottla.log.clock import Clock
     from ottla.replication.metadata import MetadataImage
     from ottla.replication.replicas import Replicas

@@ -11,7 +11,7 @@ import inspect
 import logging
 from importlib import import_module
 
-from ottla.broker.waiting cimport LateReply
+from ottla.broker.network.promises cimport LateReply
 from ottla.wire.structs cimport Message, decode_from
 
 from ottla.wire.apis import APIS, ApiKey

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from ottla.broker.connection import Connection
 
 if TYPE_CHECKING:
-    from ottla.broker.api.fetch import Fetching
-    from ottla.broker.api.produce import Producing
+    from ottla.broker.api.records.fetch import Fetching
+    from ottla.broker.api.records.produce import Producing
     from ottla.broker.connection_limits import ConnectionLimits
     from ottla.broker.context import BrokerContext
-    from ottla.broker.poller import BrokerLoop
+    from ottla.broker.network.poller import BrokerLoop
 
 log = logging.getLogger("ottla.listener")
 

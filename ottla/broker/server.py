@@ -12,28 +12,28 @@ import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from ottla.broker.checkpointing import Checkpoints
-from ottla.broker.cold_reads import ColdReads
-from ottla.broker.config import BrokerConfig
+from ottla.broker.cluster.feature_levels import default_levels
+from ottla.broker.cluster.metadata_log import MetadataLog
 from ottla.broker.connection_limits import ConnectionLimits
 from ottla.broker.context import BrokerContext
-from ottla.broker.coordinators import Coordinators
-from ottla.broker.features import default_levels
-from ottla.broker.flusher import Flusher
-from ottla.broker.heap import keep_freed_memory
-from ottla.broker.housekeeping import Housekeeping, high_watermarks
+from ottla.broker.coordination.coordinators import Coordinators
 from ottla.broker.listener import Listener
-from ottla.broker.metadata_log import MetadataLog
-from ottla.broker.moving import Moving
-from ottla.broker.poller import BrokerLoop
-from ottla.broker.recovery_threads import recover
-from ottla.broker.workers import Workers
+from ottla.broker.network.cold_reads import ColdReads
+from ottla.broker.network.poller import BrokerLoop
+from ottla.broker.settings.config import BrokerConfig
+from ottla.broker.settings.declaration import SettingsError
+from ottla.broker.threads.flusher import Flusher
+from ottla.broker.threads.heap import keep_freed_memory
+from ottla.broker.threads.startup_threads import recover
+from ottla.broker.threads.workers import Workers
+from ottla.broker.upkeep.checkpoint_writer import Checkpoints
+from ottla.broker.upkeep.directory_moves import Moving
+from ottla.broker.upkeep.housekeeping import Housekeeping, high_watermarks
 from ottla.log.clock import Clock
 from ottla.log.disk import Disk
 from ottla.log.log_directory import StorageRefused
-from ottla.log.settings import SettingsError
 from ottla.log.storage import Storage
-from ottla.replication.controller_features import finalise_features
+from ottla.replication.controller.features import finalise_features
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.replicas import Replicas
 from ottla.replication.standalone import TOPIC as METADATA
@@ -133,8 +133,8 @@ class Server:
         config = self.config
         if not config.authorizer_class_name:
             return
-        from ottla.broker.authorizer import Authorizer
-        from ottla.broker.guard import gate
+        from ottla.broker.security.authorizer import Authorizer
+        from ottla.broker.security.guard import gate
 
         gate.require_guards()
         users = (user.strip() for user in config.super_users.split(";"))
@@ -177,9 +177,9 @@ class Server:
             )
 
     def _listen(self, loop: BrokerLoop) -> None:
-        from ottla.broker.api.fetch import Fetching
-        from ottla.broker.api.produce import Producing
-        from ottla.broker.api.transaction_gate import TransactionGate
+        from ottla.broker.api.records.fetch import Fetching
+        from ottla.broker.api.records.produce import Producing
+        from ottla.broker.api.records.transaction_gate import TransactionGate
 
         coordinators = self.coordinators
         gate = TransactionGate(

@@ -7,8 +7,8 @@ import uuid
 from collections.abc import Collection, Sequence
 
 from ottla.broker.context import BrokerContext
-from ottla.log.topic_config import check_topic_configs
-from ottla.replication.controller_topics import (
+from ottla.broker.settings.topic import check_topic_configs
+from ottla.replication.controller.topics import (
     NewTopic,
     TopicAlreadyExists,
     TopicAnswer,

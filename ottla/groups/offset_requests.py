@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ottla.groups.classic import CONSUMER_PROTOCOL_TYPE, ClassicGroup, ClassicState
-from ottla.groups.consumer import ConsumerGroup
+from ottla.groups.classic.group import CONSUMER_PROTOCOL_TYPE, ClassicGroup, ClassicState
+from ottla.groups.consumer.group import ConsumerGroup
 from ottla.groups.offsets import Offsets
 from ottla.groups.records import CommittedOffset, OffsetKey, Record
 from ottla.groups.result import Result

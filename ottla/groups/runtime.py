@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ottla.groups.cluster import Cluster
+from ottla.groups.cluster_view import Cluster
 from ottla.groups.settings import GroupSettings
 from ottla.groups.shard import NO_CLUSTER, Shard
 from ottla.groups.shard_runtime import Append, Clock, Later, ShardRuntime

@@ -9,22 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ottla.groups import (
-    classic_join,
-    classic_rebalance,
-    classic_session,
-    consumer_classic,
-    consumer_heartbeat,
-    consumer_migration,
-    consumer_offsets,
-    offset_requests,
-)
-from ottla.groups.classic import ClassicGroup
-from ottla.groups.classic_messages import Join, Leaving, Sync
-from ottla.groups.cluster import Cluster, NoCluster
-from ottla.groups.consumer import LEFT_FOR_NOW, ConsumerGroup
-from ottla.groups.consumer_heartbeat import Alive, Beat, Beaten
-from ottla.groups.consumer_replay import replay_consumer, upgraded
+from ottla.groups import offset_requests
+from ottla.groups.classic import join as classic_join
+from ottla.groups.classic import rebalance as classic_rebalance
+from ottla.groups.classic import session as classic_session
+from ottla.groups.classic.group import ClassicGroup
+from ottla.groups.classic.messages import Join, Leaving, Sync
+from ottla.groups.cluster_view import Cluster, NoCluster
+from ottla.groups.consumer import classic_members as consumer_classic
+from ottla.groups.consumer import heartbeat as consumer_heartbeat
+from ottla.groups.consumer import migration as consumer_migration
+from ottla.groups.consumer import offset_access as consumer_offsets
+from ottla.groups.consumer.group import LEFT_FOR_NOW, ConsumerGroup
+from ottla.groups.consumer.heartbeat import Alive, Beat, Beaten
+from ottla.groups.consumer.replay import replay_consumer, upgraded
 from ottla.groups.errors import (
     GroupIdNotFound,
     IllegalGeneration,

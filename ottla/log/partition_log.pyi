@@ -8,11 +8,11 @@ from ottla.log.config import LogConfig
 from ottla.log.disk import Disk, File
 from ottla.log.epochs import LeaderEpochs
 from ottla.log.flush import FlushTask
+from ottla.log.index.transaction_index import AbortedTransaction
 from ottla.log.open_files import OpenFiles
 from ottla.log.producers import Producers, ProducerState
-from ottla.log.recovery import Damage
+from ottla.log.recovery.rebuild import Damage
 from ottla.log.segment import Segment
-from ottla.log.transaction_index import AbortedTransaction
 
 class LogSlice:
     """Contiguous bytes of one segment: batches, the last of which may be cut off."""

@@ -13,14 +13,17 @@ from zlib import crc32
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from ottla.log import cutting, failing, flushing, recovery, resting, snapshots, time_search
+from ottla.log import snapshots
+from ottla.log import failure, rest, truncation, unflushed
+from ottla.log.recovery import rebuild
+from ottla.log.index import time_search
 from ottla.log.config import LogConfig
 from ottla.log.disk cimport File
 from ottla.log.open_files cimport OpenFiles
 from ottla.log.producers cimport Producers
 from ottla.log.segment cimport Segment
 from ottla.log.segment import file_name
-from ottla.log.transaction_index import aborted_in
+from ottla.log.index.transaction_index import aborted_in
 cimport ottla.wire.batch as fields
 from ottla.wire.errors import (
     CorruptMessage, FencedLeaderEpoch, OffsetOutOfRange, StorageFailed,
@@ -61,7 +64,7 @@ cdef class PartitionLog:
             disk, clock, directory, config or LogConfig(),
             OpenFiles() if open_files is None else open_files, topic_id)
         log.first_dirty_offset = first_dirty_offset
-        resting.load(log, recovery_point, log_start_offset, clean)
+        rest.load(log, recovery_point, log_start_offset, clean)
         if log.log_end_offset < log_start_offset and log.offline is None:
             # A power cut took the rest of what had been deleted. Its offsets are not used again:
             # the checkpoint would hide what got them once more.
@@ -73,13 +76,13 @@ cdef class PartitionLog:
         """A log of which only what it was when it was closed is known: a `ClosedLog`."""
         cdef PartitionLog log = PartitionLog(
             disk, clock, directory, config, open_files, topic_id)
-        resting.begin(log, closed)
+        rest.begin(log, closed)
         return log
 
     cdef int awake(self) except -1:
         """Read the files of a log at rest. Raises StorageFailed; a later call tries again."""
         if self.at_rest:
-            resting.wake(self)
+            rest.wake(self)
         return 0
 
     @property
@@ -178,13 +181,13 @@ cdef class PartitionLog:
                 segment = self.active
             segment.append(batch, size)
         except OSError as error:
-            failing.take_back(self, error)
+            failure.take_back(self, error)
         self.log_end_offset = last_offset + 1
         self.changed = True
         if fields.producer_id(batch) >= 0:
             aborted = self._producers.update(batch, size)
             if aborted is not None:
-                failing.note_aborted(self, aborted)
+                failure.note_aborted(self, aborted)
         return 0
 
     cdef bint must_roll(self, const uint8_t *batch, Py_ssize_t size, int64_t last_offset) except -1:
@@ -251,7 +254,7 @@ cdef class PartitionLog:
         try:
             self.start_segment()
         except OSError as error:
-            failing.refuse(self, "a segment could not be begun", error)
+            failure.refuse(self, "a segment could not be begun", error)
 
     def start_segment(self):
         """Begin a segment at the log's end; the one before it is sealed. Raises OSError."""
@@ -259,7 +262,7 @@ cdef class PartitionLog:
         if self.active is None:
             self.make_directory()
         elif self.active.size:
-            failing.write_aborted(self)
+            failure.write_aborted(self)
             self.active.seal()
             self.trim()
             self.write_snapshot()
@@ -271,7 +274,7 @@ cdef class PartitionLog:
             segment.reserve(self.segment_bytes)
         if self.active is not None and not self.active.size:
             # Nothing was written at the old base, and the new segment takes over.
-            cutting.remove_files(self, self._segments.pop())
+            truncation.remove_files(self, self._segments.pop())
         elif self.active is not None and self.active not in self.unsynced:
             self.unsynced.append(self.active)
         self._segments.append(segment)
@@ -290,7 +293,7 @@ cdef class PartitionLog:
         if self.topic_id is not None:
             # The flush that makes the first record durable takes this along.
             path = f"{self.directory}/partition.metadata"
-            self.disk.write_and_rename(path, recovery.partition_metadata(self.topic_id))
+            self.disk.write_and_rename(path, rebuild.partition_metadata(self.topic_id))
             self.unsynced_files.append(path)
 
     @property
@@ -468,17 +471,17 @@ cdef class PartitionLog:
         Raises StorageFailed, and the log is offline then.
         """
         self.awake()
-        cutting.truncate(self, offset)
+        truncation.truncate(self, offset)
 
     def truncate_fully_and_start_at(self, offset):
         """Throw everything away and begin anew, empty, at `offset`. Raises StorageFailed."""
         self.awake()
-        cutting.start_anew(self, offset)
+        truncation.start_anew(self, offset)
 
     def remove_segment(self, segment):
         """Take away a segment below the log start; paths for any thread to unlink, later."""
         self.awake()
-        return cutting.remove_segment(self, segment)
+        return truncation.remove_segment(self, segment)
 
     def replace_segments(self, sources, cleaned):
         """Put a cleaned segment in the place of `sources`; paths for any thread to unlink, later.
@@ -486,22 +489,22 @@ cdef class PartitionLog:
         The cleaned files have to be on the medium. Raises StorageFailed, the log is offline then.
         """
         self.awake()
-        return cutting.replace_segments(self, sources, cleaned)
+        return truncation.replace_segments(self, sources, cleaned)
 
     def remove_below_start(self):
         """Take away every segment below the log start; paths for any thread to unlink, later."""
         self.awake()
-        return cutting.remove_below_start(self)
+        return truncation.remove_below_start(self)
 
     def apply_retention(self, high_watermark):
         """Take away what time, size and the log start say; paths for any thread to unlink, later.
 
         Raises StorageFailed.
         """
-        if self.at_rest and not resting.retention_may_be_due(self):
+        if self.at_rest and not rest.retention_may_be_due(self):
             return []
         self.awake()
-        return cutting.apply_retention(self, high_watermark)
+        return truncation.apply_retention(self, high_watermark)
 
     def delete_before(self, offset):
         """Raise the log start offset; returns the segments that are wholly below it now."""
@@ -522,7 +525,7 @@ cdef class PartitionLog:
 
         `by_file_system`: it is for many logs, so that no file of any is opened (`flush.run_all`).
         """
-        return flushing.begin(self, by_file_system)
+        return unflushed.begin(self, by_file_system)
 
     def end_flush(self, task):
         """Move the recovery point after `task.run()`. Raises StorageFailed if that failed."""
@@ -557,7 +560,7 @@ cdef class PartitionLog:
 
     def seal(self):
         """Write what makes the next start fast, if anything changed. Raises StorageFailed."""
-        resting.seal(self)
+        rest.seal(self)
 
     def share(self, OpenFiles open_files):
         """Let the files of a log that was opened in a thread be bounded with those of others."""
@@ -581,7 +584,7 @@ cdef class PartitionLog:
 
     def closed(self):
         """What a later start has to know to leave this log at rest; None where it has to look."""
-        return resting.closed(self)
+        return rest.closed(self)
 
     def move_to(self, directory):
         """Rename the log's directory, as a deletion does first; durable after `sync_directory` of

@@ -8,7 +8,7 @@ transaction are stable: a reader of committed records may see them.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.string cimport memmove
 
-from ottla.log.markers cimport Marker, read_marker
+from ottla.log.control_batches cimport Marker, read_marker
 cimport ottla.wire.batch as fields
 from ottla.wire.errors import ErrorCode, InvalidProducerEpoch, OutOfOrderSequence, ProtocolError
 

@@ -3,11 +3,11 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from ottla.log.disk cimport File
-from ottla.log.offset_index cimport OffsetIndex
+from ottla.log.index.offset_index cimport OffsetIndex
 from ottla.log.open_files cimport Openable, OpenFiles
 from ottla.log.producers cimport Producers
-from ottla.log.scan cimport BatchScan
-from ottla.log.time_index cimport TimeIndex
+from ottla.log.recovery.scan cimport BatchScan
+from ottla.log.index.time_index cimport TimeIndex
 
 
 cdef class Segment(Openable):

@@ -9,12 +9,12 @@ and a broker may have 100,000 of them.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from ottla.log.disk cimport File
-from ottla.log.index_file import IndexDamaged
-from ottla.log.offset_index cimport OffsetIndex
+from ottla.log.index.index_file import IndexDamaged
+from ottla.log.index.offset_index cimport OffsetIndex
 from ottla.log.open_files cimport OpenFiles
 from ottla.log.producers cimport Producers
-from ottla.log.scan cimport BatchScan, problem_of
-from ottla.log.time_index cimport TimeIndex
+from ottla.log.recovery.scan cimport BatchScan, problem_of
+from ottla.log.index.time_index cimport TimeIndex
 cimport ottla.wire.batch as fields
 
 cdef enum:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.log import checkpoints, closed_logs, recovery
+from ottla.log import checkpoints, closed_logs
 from ottla.log.checkpoints import Partition
 from ottla.log.clock import Clock
 from ottla.log.closed_logs import ClosedLog
@@ -20,14 +20,15 @@ from ottla.log.config import LogConfig
 from ottla.log.disk import Disk, is_passing
 from ottla.log.flush import LOGS_ONE_BY_ONE_MAX, run_all
 from ottla.log.log_directory import CLEAN_MARKER, LogDirectory, StorageRefused
-from ottla.log.move_record import finish_moves
+from ottla.log.move.record import finish_moves
 from ottla.log.open_files import OpenFiles
 from ottla.log.partition_log import PartitionLog
-from ottla.log.recovering import LogRecovery, Wanted
+from ottla.log.recovery import rebuild
+from ottla.log.recovery.task import LogRecovery, Wanted
 from ottla.wire.errors import StorageFailed
 
 if TYPE_CHECKING:
-    from ottla.log.moving import Move
+    from ottla.log.move.transfer import Move
 
 ENTRIES_PER_STEP = 200
 """Partitions that a checkpoint takes on between two breaths of the loop: a fraction of a ms."""
@@ -323,7 +324,7 @@ class Storage:
         return unsynced
 
     def due_deletions(self) -> list[str]:
-        """Directories to delete now, by `recovery.remove_directory` in any thread; told once."""
+        """Directories to delete now, by `rebuild.remove_directory` in any thread; told once."""
         now_ms = self.clock.now_ms()
         due = [path for at, path in self.deletions if at <= now_ms]
         self.deletions = [entry for entry in self.deletions if entry[0] > now_ms]
@@ -345,7 +346,7 @@ class Storage:
     def remove_deleted(self) -> None:
         """Delete what is due. Blocks; raises OSError."""
         for path in self.due_deletions():
-            recovery.remove_directory(self.disk, path)
+            rebuild.remove_directory(self.disk, path)
 
     def unclaimed(self) -> list[Partition]:
         """Partitions that have a directory, and that nobody asked for."""

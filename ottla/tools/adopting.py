@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from ottla.log.clock import Clock
 from ottla.log.disk import Disk
 from ottla.log.log_directory import LogDirectory, StorageRefused
-from ottla.log.recovery import partition_metadata
+from ottla.log.recovery.rebuild import partition_metadata
 from ottla.log.storage import Storage
 from ottla.replication.metadata import (
     MetadataImage,

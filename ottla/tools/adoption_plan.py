@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field, replace
 
+from ottla.broker.settings.topic import check_topic_configs
 from ottla.log.checkpoints import (
     CLEANED,
     LOG_STARTS,
@@ -17,7 +18,6 @@ from ottla.log.checkpoints import (
     Partition,
 )
 from ottla.log.log_directory import CLEAN_MARKER
-from ottla.log.topic_config import check_topic_configs
 from ottla.replication.metadata import ConfigSet
 from ottla.replication.topic_names import require_legal_name
 from ottla.tools.check_directory import (

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ottla.log.epochs import LeaderEpochs
 from ottla.log.producers import Producers
-from ottla.log.recovery import REREAD_MAX
+from ottla.log.recovery.rebuild import REREAD_MAX
 from ottla.log.snapshots import decode
 from ottla.tools.check_segment import SegmentCheck
 from ottla.tools.dump_small import read_small

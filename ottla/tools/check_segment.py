@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 from ottla.log.disk import File
 from ottla.log.epochs import LeaderEpochs
+from ottla.log.index.transaction_index import ENTRY as TRANSACTION
 from ottla.log.producers import Producers
-from ottla.log.recovery import REREAD_MAX
-from ottla.log.scan import BatchScan, find_valid_batch
-from ottla.log.transaction_index import ENTRY as TRANSACTION
+from ottla.log.recovery.rebuild import REREAD_MAX
+from ottla.log.recovery.scan import BatchScan, find_valid_batch
 from ottla.tools.dump_indexes import OFFSET_ENTRY, TIME_ENTRY, read_entries, used
 from ottla.tools.findings import REBUILD, RESTORE, Finding, Report
 from ottla.wire.batch import BatchView

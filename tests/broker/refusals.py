@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ottla.groups.classic.subscription import Subscription, write_subscription
 from ottla.groups.records import Producer
-from ottla.groups.subscription import Subscription, write_subscription
 from ottla.wire.errors import RETRIABLE, ErrorCode
 from ottla.wire.messages import (
     AddOffsetsToTxnRequest,

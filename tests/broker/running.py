@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ottla.broker.config import BrokerConfig
-from ottla.broker.poller import BrokerLoop
+from ottla.broker.network.poller import BrokerLoop
 from ottla.broker.server import Server
+from ottla.broker.settings.config import BrokerConfig
 from ottla.log.disk import Disk
 from ottla.wire.apis import APIS
 from ottla.wire.headers import RequestHeader, response_header_size

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from ottla.wire.messages import ApiVersionsRequest, DeleteTopicsRequest
+from tests.broker.api.test_fetch_sessions import session_fetch, told
 from tests.broker.produce_fetch import batch, fetch, fetch_request, produce, values
 from tests.broker.running import RunningBroker, WireClient
-from tests.broker.test_fetch_sessions import session_fetch, told
 from tests.broker.test_server import create
 
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from ottla.groups.cluster import Topic
+from ottla.groups.cluster_view import Topic
 from ottla.groups.record_codec import Encoded, decode_record, encode_record
 from ottla.groups.records import NO_PRODUCER, Marker, Producer, Record
 from ottla.groups.routing import partition_for

@@ -9,17 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ottla.groups.classic_messages import Join, Joined, Leaving, NewMemberId, Sync, Synced
-from ottla.groups.consumer import ConsumerGroup
-from ottla.groups.consumer_heartbeat import Beat, Beaten
-from ottla.groups.offset_requests import Commit, OffsetToCommit
-from ottla.groups.subscription import (
+from ottla.groups.classic.messages import Join, Joined, Leaving, NewMemberId, Sync, Synced
+from ottla.groups.classic.subscription import (
     Subscription,
     read_assignment,
     read_subscription,
     write_assignment,
     write_subscription,
 )
+from ottla.groups.consumer.group import ConsumerGroup
+from ottla.groups.consumer.heartbeat import Beat, Beaten
+from ottla.groups.offset_requests import Commit, OffsetToCommit
 from ottla.wire.errors import ErrorCode, ProtocolError
 from tests.groups.bench import Workbench
 

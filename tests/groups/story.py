@@ -17,10 +17,10 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
-from ottla.groups import subscription
-from ottla.groups.classic_messages import Join, Joined, Leaving, NewMemberId, Sync, Synced
-from ottla.groups.consumer import ConsumerGroup
-from ottla.groups.consumer_heartbeat import Beat, Beaten
+from ottla.groups.classic import subscription
+from ottla.groups.classic.messages import Join, Joined, Leaving, NewMemberId, Sync, Synced
+from ottla.groups.consumer.group import ConsumerGroup
+from ottla.groups.consumer.heartbeat import Beat, Beaten
 from ottla.groups.offset_requests import Commit, OffsetToCommit
 from ottla.groups.records import NO_PRODUCER, Producer, TopicPartition
 from ottla.groups.settings import GroupSettings

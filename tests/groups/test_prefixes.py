@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from ottla.groups.classic import ClassicGroup
-from ottla.groups.consumer import ConsumerGroup
-from ottla.groups.markers import MarkerWritten, TransactionMarker
+from ottla.groups.classic.group import ClassicGroup
+from ottla.groups.consumer.group import ConsumerGroup
 from ottla.groups.records import Producer
 from ottla.groups.shard_runtime import Committed
-from ottla.groups.transaction_records import TopicIndex, TransactionRecord
+from ottla.groups.transactions.markers import MarkerWritten, TransactionMarker
+from ottla.groups.transactions.records import TopicIndex, TransactionRecord
 from ottla.wire.errors import ErrorCode
 from tests.groups.bench import Workbench
 from tests.groups.story import Story, setting
-from tests.groups.test_transaction_machine import (
+from tests.groups.transactions.test_machine import (
     OK,
     PARTITIONS,
     TIMEOUT_MS,

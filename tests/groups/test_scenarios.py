@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.groups import story, transaction_story
+from tests.groups import story
+from tests.groups.transactions import story as transaction_story
 
 SCENARIOS = Path(__file__).parent.parent / "scenarios"
 STORIES = sorted(SCENARIOS.glob("*.txt")) + sorted(SCENARIOS.glob("transactions/*.txt"))

@@ -11,11 +11,11 @@ from ottla.log import checkpoints
 from ottla.log.config import LogConfig
 from ottla.log.disk import Disk
 from ottla.log.epochs import LeaderEpochs
-from ottla.log.offset_index import OffsetIndex
+from ottla.log.index.offset_index import OffsetIndex
+from ottla.log.index.time_index import TimeIndex
 from ottla.log.open_files import OpenFiles
 from ottla.log.partition_log import PartitionLog
 from ottla.log.retention import segments_due
-from ottla.log.time_index import TimeIndex
 from tests.fakes import FakeClock
 from tests.log.batches import NOW_MS, batch, values_of
 from tests.log.faulty_disk import FaultyDisk

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import count
 
-from ottla.replication.controller_topics import NewTopic, TopicDefaults, create_topics
+from ottla.replication.controller.topics import NewTopic, TopicDefaults, create_topics
 from ottla.replication.metadata import BrokerImage, BrokerRegistered, Endpoint, MetadataImage
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
-from ottla.replication.controller_access import (
+from ottla.replication.controller.access import (
     Pattern,
     RuleFilter,
     create_rules,

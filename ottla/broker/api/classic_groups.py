@@ -6,10 +6,10 @@ import asyncio
 from functools import cache
 from typing import Any
 
-from ottla.broker.answers import answer_of, deliver_to
 from ottla.broker.context import RequestContext
+from ottla.broker.coordination.answers import answer_of, deliver_to
 from ottla.broker.dispatch import handles
-from ottla.groups.classic_messages import Join, Joined, Leaving, NewMemberId, Sync, Synced
+from ottla.groups.classic.messages import Join, Joined, Leaving, NewMemberId, Sync, Synced
 from ottla.groups.errors import (
     CoordinatorLoadInProgress,
     InconsistentProtocol,

@@ -9,7 +9,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 
-from ottla.broker.config_entries import (
+from ottla.broker.context import RequestContext
+from ottla.broker.dispatch import handles
+from ottla.broker.settings.change_rules import rules_for, without_effect
+from ottla.broker.settings.entries import (
     TYPES,
     Entry,
     Source,
@@ -20,11 +23,8 @@ from ottla.broker.config_entries import (
     logger_entries,
     topic_entries,
 )
-from ottla.broker.config_rules import rules_for, without_effect
-from ottla.broker.context import RequestContext
-from ottla.broker.dispatch import handles
-from ottla.broker.loggers import alter_levels
-from ottla.replication.controller_configs import (
+from ottla.broker.settings.loggers import alter_levels
+from ottla.replication.controller.configs import (
     Alteration,
     ConfigChange,
     Operation,

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from ottla.broker.answers import answer_later
 from ottla.broker.api.group_admin import authorized_operations
+from ottla.broker.cluster.feature_levels import GROUP_VERSION
 from ottla.broker.context import RequestContext
+from ottla.broker.coordination.answers import answer_later
 from ottla.broker.dispatch import handles
-from ottla.broker.features import GROUP_VERSION
-from ottla.broker.waiting import LateReply
-from ottla.groups.cluster import Cluster
-from ottla.groups.consumer import ConsumerGroup, ConsumerMember
-from ottla.groups.consumer_draft import preferred_assignor
-from ottla.groups.consumer_heartbeat import Beat, Beaten
+from ottla.broker.network.promises import LateReply
+from ottla.groups.cluster_view import Cluster
+from ottla.groups.consumer.draft import preferred_assignor
+from ottla.groups.consumer.group import ConsumerGroup, ConsumerMember
+from ottla.groups.consumer.heartbeat import Beat, Beaten
 from ottla.groups.errors import InvalidGroupId
 from ottla.groups.record_codec import by_topic
 from ottla.groups.records import TopicPartition

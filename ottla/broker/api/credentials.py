@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
-from ottla.replication.controller_scram import NewCredential, alter_credentials
+from ottla.replication.controller.scram import NewCredential, alter_credentials
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (

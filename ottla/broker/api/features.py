@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from ottla.broker.cluster.feature_levels import SUPPORTED_FEATURES
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
-from ottla.broker.features import SUPPORTED_FEATURES
-from ottla.replication.controller_features import FeatureUpdate, UpgradeType, update_features
+from ottla.replication.controller.features import FeatureUpdate, UpgradeType, update_features
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import UpdateFeaturesRequest, UpdateFeaturesResponse
 

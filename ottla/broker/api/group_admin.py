@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from ottla.broker.answers import answer_of
 from ottla.broker.context import RequestContext
+from ottla.broker.coordination.answers import answer_of
 from ottla.broker.dispatch import handles
-from ottla.groups.classic import ClassicGroup, ClassicState
+from ottla.groups.classic.group import ClassicGroup, ClassicState
 from ottla.groups.errors import GroupIdNotFound
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, ProtocolError

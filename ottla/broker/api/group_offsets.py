@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from ottla.broker.answers import answer_later, answer_of
 from ottla.broker.context import RequestContext
+from ottla.broker.coordination.answers import answer_later, answer_of
 from ottla.broker.dispatch import handles
-from ottla.broker.waiting import LateReply
+from ottla.broker.network.promises import LateReply
 from ottla.groups.offset_requests import Commit, FetchedOffset, OffsetToCommit
 from ottla.replication.metadata import MetadataImage
 from ottla.wire.apis import ApiKey

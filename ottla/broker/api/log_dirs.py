@@ -11,7 +11,7 @@ import shutil
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
 from ottla.log.log_directory import LogDirectory
-from ottla.log.moving import Move
+from ottla.log.move.transfer import Move
 from ottla.replication.partition import Partition
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode

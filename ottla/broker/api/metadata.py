@@ -9,7 +9,7 @@ from collections.abc import Container, Iterator
 
 from ottla.broker.context import BrokerContext, RequestContext
 from ottla.broker.dispatch import handles
-from ottla.broker.slices import Slices
+from ottla.broker.threads.slices import Slices
 from ottla.broker.topic_creation import create_missing, is_internal
 from ottla.replication.metadata import Endpoint, MetadataImage, PartitionState, TopicImage
 from ottla.replication.topic_names import require_legal_name

@@ -6,7 +6,7 @@ from itertools import groupby
 
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
-from ottla.replication.controller_partitions import (
+from ottla.replication.controller.partitions import (
     ElectionType,
     Reassignment,
     elect_leaders,

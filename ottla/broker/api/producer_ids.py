@@ -6,8 +6,8 @@ from ottla.broker.api.transactions import as_client_error, with_new_producer_id
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
 from ottla.groups.records import Producer
-from ottla.groups.transaction_records import TransactionValue
-from ottla.groups.transaction_shard import Initialise
+from ottla.groups.transactions.records import TransactionValue
+from ottla.groups.transactions.shard import Initialise
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import InvalidRequest, ProtocolError
 from ottla.wire.messages import InitProducerIdRequest, InitProducerIdResponse

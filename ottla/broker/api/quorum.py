@@ -12,7 +12,7 @@ import binascii
 
 from ottla.broker.context import BrokerContext, RequestContext
 from ottla.broker.dispatch import handles
-from ottla.replication.controller_brokers import unregister_broker
+from ottla.replication.controller.brokers import unregister_broker
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import (
     ErrorCode,

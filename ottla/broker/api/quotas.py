@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
-from ottla.replication.controller_quotas import (
+from ottla.replication.controller.quotas import (
     Component,
     LimitChange,
     QuotaAlteration,

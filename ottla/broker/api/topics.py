@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import operator
 
-from ottla.broker.config import Layers
-from ottla.broker.config_entries import topic_entries
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
-from ottla.broker.slices import Slices
+from ottla.broker.settings.config import Layers
+from ottla.broker.settings.entries import topic_entries
+from ottla.broker.threads.slices import Slices
 from ottla.broker.topic_creation import new_topic_id, topic_defaults
-from ottla.replication.controller_topics import (
+from ottla.replication.controller.topics import (
     NO_ID,
     MorePartitions,
     NewTopic,

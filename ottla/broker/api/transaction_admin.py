@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import asyncio
 
-from ottla.broker.answers import deliver_to
 from ottla.broker.context import RequestContext
+from ottla.broker.coordination.answers import deliver_to
 from ottla.broker.dispatch import handles
-from ottla.groups import patterns
-from ottla.groups.markers import TransactionMarker
-from ottla.groups.transaction_records import (
+from ottla.groups.consumer import patterns
+from ottla.groups.transactions.markers import TransactionMarker
+from ottla.groups.transactions.records import (
     TopicIndex,
     TransactionState,
     TransactionValue,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ottla.broker.answers import answer_of
 from ottla.broker.api.group_offsets import commit_code
 from ottla.broker.context import RequestContext
+from ottla.broker.coordination.answers import answer_of
+from ottla.broker.coordination.transaction_coordinator import GENERIC_ERRORS_FROM, IMPLICIT_FROM
 from ottla.broker.dispatch import handles
-from ottla.broker.transaction_coordinator import GENERIC_ERRORS_FROM, IMPLICIT_FROM
 from ottla.groups.errors import InvalidGroupId
 from ottla.groups.offset_requests import Commit, OffsetToCommit
 from ottla.groups.records import Producer

@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from ottla.broker.answers import answer_of, deliver_to
 from ottla.broker.context import RequestContext
+from ottla.broker.coordination.answers import answer_of, deliver_to
 from ottla.broker.dispatch import handles
 from ottla.broker.topic_creation import create_missing
 from ottla.groups.records import Producer
 from ottla.groups.result import Answer, Result
 from ottla.groups.routing import OFFSETS_TOPIC
-from ottla.groups.transaction_errors import NeedsProducerId
-from ottla.groups.transaction_records import TopicIndex, TransactionValue
-from ottla.groups.transaction_shard import End, TransactionShard
+from ottla.groups.transactions.errors import NeedsProducerId
+from ottla.groups.transactions.records import TopicIndex, TransactionValue
+from ottla.groups.transactions.shard import End, TransactionShard
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, ProtocolError
 from ottla.wire.messages import (

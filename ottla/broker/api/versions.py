@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from ottla.broker.cluster.feature_levels import SUPPORTED_FEATURES, finalised
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import HANDLERS, handles
-from ottla.broker.features import SUPPORTED_FEATURES, finalised
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidRequest, ProtocolError
 from ottla.wire.messages import ApiVersionsRequest, ApiVersionsResponse

@@ -1,0 +1,62 @@
+# Fetch, served in one pass; see fetch.pyx.
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
+
+from ottla.broker.api.records.fetch_sessions cimport FetchItem, FetchSession, FetchSessionCache
+from ottla.broker.network.reply cimport Reply
+from ottla.broker.network.promises cimport Wait
+from ottla.wire.codec cimport Cursor
+
+
+cdef class Fetch:
+    """One Fetch request, kept while it waits."""
+    cdef int version
+    cdef readonly int32_t wait_ms_max
+    cdef int32_t size_min, size_max, replica_id
+    cdef bint committed_only
+    cdef int32_t session_id, session_epoch
+    cdef bint incremental
+    cdef int16_t error                  # of the whole request
+    cdef FetchSession session
+    cdef list items                     # FetchItem, as the request names them
+    cdef list forgotten                 # (topic, index)
+    cdef list told                      # the items that the reply holds
+    cdef int64_t conversion_left        # bytes of zstd that may become gzip in this look
+    cdef bint watching
+    cdef str host                       # the client's
+
+
+cdef class Fetching:
+    """Serves Fetch: one for the broker."""
+    cdef object broker, by_name, by_id
+    cdef object authorizer              # None: everybody may read everything
+    cdef readonly FetchSessionCache sessions
+    cdef int32_t response_size_max
+
+    cdef Fetch read(self, Cursor request, int version)
+    cdef int begin(self, Fetch fetch, double now) except -1
+    cdef bint put(self, Fetch fetch, FetchSession session) except -1
+    cdef bint look(self, Fetch fetch, bint final) except -1
+    cdef int write(self, Fetch fetch, Reply reply) except -1
+    cdef int watch(self, Fetch fetch, Wait wait) except -1
+    cdef int unwatch(self, Fetch fetch, Wait wait) except -1
+    cdef int read_topics(self, Fetch fetch, Cursor request) except -1
+    cdef FetchItem read_item(self, Cursor request, int version, object topic)
+    cdef int read_forgotten(self, Fetch fetch, Cursor request) except -1
+    cdef int64_t look_at(
+        self, Fetch fetch, FetchItem item, int64_t room, bint at_least_one) except -1
+    cdef int find(self, FetchItem item) except -1
+    cdef int need_read(self, Fetch fetch, FetchItem item) except -1
+    cdef int find_again(self, Fetch fetch, FetchItem item) except -1
+    cdef int refuse(self, Fetch fetch, FetchItem item, int16_t code) except -1
+    cdef int write_found(self, Fetch fetch, FetchItem item, Reply reply) except -1
+    cdef int check_divergence(self, FetchItem item) except -1
+    cdef int write_items(self, Fetch fetch, Reply reply) except -1
+    cdef int write_item(self, Fetch fetch, FetchItem item, Reply reply) except -1
+    cdef object read_topic(self, Cursor request, int version)
+    cdef int read_tags(self, Fetch fetch, Cursor request) except -1
+    cdef Py_ssize_t required(self, Py_ssize_t count, str what) except -1
+    cdef bint as_told(self, FetchItem item) noexcept
+    cdef int64_t readable(self, Fetch fetch, FetchItem item) noexcept
+    cdef int remember(self, Fetch fetch, FetchItem item) except -1
+    cdef int write_item_tags(self, FetchItem item, Reply reply) except -1

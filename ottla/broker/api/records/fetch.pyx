@@ -1,0 +1,512 @@
+# cython: boundscheck=False, wraparound=False
+"""Fetch (key 1), versions 0-18: read in one pass, looked at as often as it takes, written in one
+pass.
+
+`read` parses the request, `begin` finds its session (KIP-227), `look` finds what there is to send
+and says whether that is enough, `write` writes the body of the reply: bytes, and ranges of segment
+files in between. Versions 0-9 get their records in formats and codecs that they know, see
+`legacy_fetch`.
+"""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
+
+from ottla.broker.api.records.legacy_fetch cimport (
+    CONVERSION_SIZE_MAX, LEGACY_BELOW, ZSTD_SINCE, read_converted, read_without_zstd,
+    share_conversion,
+)
+from ottla.broker.api.records.fetch_sessions cimport FetchItem, FetchSession, FetchSessionCache
+from ottla.broker.network.reply cimport Reply
+from ottla.broker.network.promises cimport Wait
+from ottla.log.partition_log cimport LogSlice
+from ottla.replication.partition cimport Partition
+from ottla.wire.codec cimport Cursor, Writer
+
+import logging
+
+from ottla.broker.dispatch import handles
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import (
+    ErrorCode, MalformedMessage, NotLeaderOrFollower, ProtocolError, UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+
+log = logging.getLogger("ottla.fetch")
+
+cdef int16_t FETCH_SESSION_ID_NOT_FOUND = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+cdef int16_t INVALID_FETCH_SESSION_EPOCH = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+cdef int16_t FETCH_SESSION_TOPIC_ID_ERROR = ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+cdef int16_t UNKNOWN_SERVER_ERROR = ErrorCode.UNKNOWN_SERVER_ERROR
+cdef int16_t STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
+cdef int16_t NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+cdef enum:
+    NO_SESSION = 0
+    INITIAL_EPOCH = 0
+    FINAL_EPOCH = -1
+    RESPONSE_SIZE_MAX = 1 << 30
+    DEBUG_REPLICA = -2                  # a tool that reads past the high watermark
+    LOOKS_UNTIMED_MAX = 32              # partitions with records between two looks at the clock
+    ABSENT_MAX = 1000                   # partitions of a session that are not here
+    UNFIT_MAX = 32                      # partitions that are tried for the last bytes of a reply
+
+cdef double LOOK_SECONDS_MAX = 0.005    # records of so many partitions as can be found in that time
+
+
+@handles(ApiKey.FETCH, versions=range(0, 19))
+def fetch(request, context):
+    """Served by the connection, through Fetching; this registers the versions."""
+    raise AssertionError("Fetch does not pass through dispatch")
+
+
+cdef class Fetch:
+    pass
+
+
+cdef class Fetching:
+    def __init__(self, broker, choose_session_id):
+        self.broker = broker
+        self.by_name, self.by_id = broker.replicas.by_name, broker.replicas.by_id
+        self.authorizer = broker.authorizer
+        # Lengths in a reply have 31 bits, and there is more in it than records.
+        self.response_size_max = min(broker.config.fetch_max_bytes, RESPONSE_SIZE_MAX)
+        self.sessions = FetchSessionCache(
+            broker.config.max_incremental_fetch_session_cache_slots, choose_session_id)
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    cdef Fetch read(self, Cursor request, int version):
+        cdef Fetch fetch = Fetch.__new__(Fetch)
+        cdef bint flexible = version >= 12
+        fetch.version = version
+        fetch.replica_id = request.read_int32() if version < 15 else -1
+        fetch.wait_ms_max = request.read_int32()
+        fetch.size_min = request.read_int32()
+        fetch.size_max = self.response_size_max
+        if version >= 3:
+            fetch.size_max = min(request.read_int32(), fetch.size_max)
+        fetch.size_min = min(fetch.size_min, fetch.size_max)
+        fetch.committed_only = version >= 4 and request.read_int8() == 1
+        fetch.session_id, fetch.session_epoch = NO_SESSION, FINAL_EPOCH
+        if version >= 7:
+            fetch.session_id = request.read_int32()
+            fetch.session_epoch = request.read_int32()
+        fetch.items, fetch.forgotten = [], None
+        self.read_topics(fetch, request)
+        if version >= 7:
+            self.read_forgotten(fetch, request)
+        if version >= 11:
+            request.read_string(flexible)               # rack_id: there are no follower reads yet
+        if flexible:
+            self.read_tags(fetch, request)
+        if version < LEGACY_BELOW:
+            share_conversion(fetch.items)
+        return fetch
+
+    cdef int read_topics(self, Fetch fetch, Cursor request) except -1:
+        cdef bint flexible = fetch.version >= 12
+        cdef Py_ssize_t topics, partitions
+        topics = self.required(request.read_count(flexible, 3), "topics")
+        while topics > 0:
+            topics -= 1
+            topic = self.read_topic(request, fetch.version)
+            partitions = self.required(request.read_count(flexible, 16), "partitions")
+            while partitions > 0:
+                partitions -= 1
+                fetch.items.append(self.read_item(request, fetch.version, topic))
+            if flexible:
+                request.skip_tags()
+        return 0
+
+    cdef object read_topic(self, Cursor request, int version):
+        if version >= 13:
+            return request.read_uuid()
+        name = request.read_string(version >= 12)
+        if name is None:
+            raise MalformedMessage("Fetch: topic must not be null")
+        return name
+
+    cdef FetchItem read_item(self, Cursor request, int version, object topic):
+        cdef FetchItem item = FetchItem.__new__(FetchItem)
+        item.topic = topic
+        item.index = request.read_int32()
+        item.current_leader_epoch = request.read_int32() if version >= 9 else -1
+        item.fetch_offset = request.read_int64()
+        item.last_fetched_epoch = request.read_int32() if version >= 12 else -1
+        if version >= 5:
+            request.read_int64()                        # log_start_offset of a follower
+        item.size_max = request.read_int32()
+        if version >= 12:
+            request.skip_tags()
+        item.told_high_watermark = item.told_log_start = -1
+        return item
+
+    cdef int read_forgotten(self, Fetch fetch, Cursor request) except -1:
+        cdef bint flexible = fetch.version >= 12
+        cdef Py_ssize_t topics, partitions
+        topics = self.required(request.read_count(flexible, 3), "forgotten_topics_data")
+        fetch.forgotten = []
+        while topics > 0:
+            topics -= 1
+            topic = self.read_topic(request, fetch.version)
+            partitions = self.required(request.read_count(flexible, 4), "partitions")
+            while partitions > 0:
+                partitions -= 1
+                fetch.forgotten.append((topic, request.read_int32()))
+            if flexible:
+                request.skip_tags()
+        return 0
+
+    cdef int read_tags(self, Fetch fetch, Cursor request) except -1:
+        """Of the tagged fields only replica_state matters (tag 1, from version 15): who fetches."""
+        cdef uint32_t left = request.read_unsigned_varint()
+        cdef uint32_t tag, size
+        cdef Cursor field = Cursor()
+        while left > 0:
+            left -= 1
+            tag = request.read_unsigned_varint()
+            size = request.read_unsigned_varint()
+            field.at = request.take(size, "tagged field")
+            field.end = field.at + size
+            if tag == 1 and fetch.version >= 15:
+                fetch.replica_id = field.read_int32()
+        return 0
+
+    cdef Py_ssize_t required(self, Py_ssize_t count, str what) except -1:
+        if count < 0:
+            raise MalformedMessage(f"Fetch: {what} must not be null")
+        return count
+
+    # -- sessions --------------------------------------------------------------------------------
+
+    cdef int begin(self, Fetch fetch, double now) except -1:
+        """Find or make the session of this request; an error becomes the whole reply's."""
+        cdef FetchSession session
+        if fetch.session_epoch == FINAL_EPOCH or fetch.session_epoch == INITIAL_EPOCH:
+            if fetch.session_id != NO_SESSION:
+                self.sessions.remove(fetch.session_id)
+            if fetch.session_epoch == INITIAL_EPOCH and fetch.items:
+                session = self.sessions.create(len(fetch.items), fetch.version >= 13, now)
+                if session is not None and self.put(fetch, session):
+                    fetch.session = session             # else it is served without one
+            return 0
+        session = self.sessions.get(fetch.session_id)
+        if session is None:
+            fetch.error = FETCH_SESSION_ID_NOT_FOUND
+        elif session.epoch != fetch.session_epoch or session.wait is not None:
+            fetch.error = INVALID_FETCH_SESSION_EPOCH
+        elif session.by_id != (fetch.version >= 13):
+            fetch.error = FETCH_SESSION_TOPIC_ID_ERROR
+        else:
+            session.advance_epoch()
+            session.used_at = now
+            for key in fetch.forgotten:
+                session.forget(key)
+            if not self.put(fetch, session):
+                fetch.error = FETCH_SESSION_ID_NOT_FOUND
+                return 0
+            fetch.session, fetch.incremental = session, True
+        return 0
+
+    cdef bint put(self, Fetch fetch, FetchSession session) except -1:
+        """Have a session remember what the request names; False ends it, which remembers too much.
+
+        What is here bounds a session, but for a few partitions that are not here any more or yet.
+        """
+        for item in fetch.items:
+            self.find(<FetchItem>item)
+            session.put(<FetchItem>item)
+            if session.absent > ABSENT_MAX:
+                self.sessions.remove(session.id)
+                return False
+        return True
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    cdef bint look(self, Fetch fetch, bint final) except -1:
+        """Find what there is to send; True if the reply is due, False if it should wait."""
+        cdef FetchItem item
+        cdef int64_t total = 0, got, room = fetch.size_max
+        cdef Py_ssize_t served = 0
+        cdef double began
+        cdef int unfit = 0
+        cdef bint due = final or fetch.wait_ms_max <= 0 or fetch.error != 0
+        cdef list told = []
+        fetch.told = told
+        fetch.conversion_left = CONVERSION_SIZE_MAX
+        if fetch.error != 0:
+            return True
+        items = list(fetch.session.changed.values()) if fetch.incremental else fetch.items
+        began = self.broker.clock.monotonic() if len(items) > LOOKS_UNTIMED_MAX else 0.0
+        for found in items:
+            item = <FetchItem>found
+            if fetch.incremental and total > 0 and (room <= 0 or unfit >= UNFIT_MAX):
+                due = True                      # full: the others keep their place and come first
+                break
+            got = self.look_at(fetch, item, room, total == 0)
+            total += got
+            unfit += got == 0 and total > 0 and item.fetch_offset < self.readable(fetch, item)
+            if got > 0:
+                served += 1
+                room = max(fetch.size_max - total, 0)
+                if served % LOOKS_UNTIMED_MAX == 0 and room > 0 and (
+                        self.broker.clock.monotonic() - began > LOOK_SECONDS_MAX):
+                    # The others come with the next fetch; meanwhile other clients are served.
+                    room = 0
+            if item.error != 0 or item.diverging_epoch >= 0:
+                due = True
+            if item.slice is not None and item.slice.ends_segment:
+                due = True                      # waiting brings no more: a read stays in a segment
+            if fetch.incremental and got == 0 and self.as_told(item):
+                # Nothing new: it comes back to the list when it moves. What waits for room stays.
+                if item.partition is not None and item.fetch_offset >= self.readable(fetch, item):
+                    fetch.session.changed.pop((item.topic, item.index), None)
+                continue
+            told.append(item)
+        if total >= fetch.size_min or (not fetch.incremental and not fetch.items):
+            due = True
+        return due
+
+    cdef bint as_told(self, FetchItem item) noexcept:
+        return (
+            item.error == 0 and item.diverging_epoch < 0
+            and item.high_watermark == item.told_high_watermark
+            and item.log_start == item.told_log_start
+        )
+
+    cdef int64_t readable(self, Fetch fetch, FetchItem item) noexcept:
+        return item.last_stable_offset if fetch.committed_only else item.high_watermark
+
+    cdef int64_t look_at(
+        self, Fetch fetch, FetchItem item, int64_t room, bint at_least_one
+    ) except -1:
+        """Find what one partition has to send; returns the bytes of it."""
+        cdef Partition partition
+        item.error, item.slice, item.aborted, item.diverging_epoch = 0, None, None, -1
+        item.converted = None
+        item.high_watermark = item.last_stable_offset = item.log_start = -1
+        try:
+            if self.authorizer is not None:
+                self.need_read(fetch, item)
+            if item.partition is None or not item.partition.led_here:
+                self.find_again(fetch, item)
+            if item.partition is None:
+                if fetch.version >= 13 and item.topic not in self.by_id:
+                    raise UnknownTopicId("no topic has this id")
+                raise UnknownTopicOrPartition("no such partition here")
+            partition = item.partition
+            partition.check_leader(item.current_leader_epoch)
+            if fetch.replica_id >= 0:
+                raise NotLeaderOrFollower(f"{fetch.replica_id} is no replica of {partition!r}")
+            self.check_divergence(item)
+            if fetch.version < LEGACY_BELOW:
+                item.converted = read_converted(
+                    partition, item, fetch.version, room, at_least_one)
+            elif item.diverging_epoch < 0:
+                item.slice = partition.log.read(
+                    item.fetch_offset, max(min(<int64_t>item.size_max, room), 0), at_least_one,
+                    partition.log.log_end_offset if fetch.replica_id == DEBUG_REPLICA
+                    else partition.readable_end(fetch.committed_only))
+                if fetch.version < ZSTD_SINCE and item.slice.size > 0:
+                    item.converted = read_without_zstd(item.slice, fetch.conversion_left)
+                    if item.converted is not None and not item.converted:
+                        item.converted = item.slice = None      # another request's turn
+            item.high_watermark = partition.high_watermark
+            item.last_stable_offset = partition.readable_end(True)
+            item.log_start = partition.log.log_start_offset
+            if fetch.committed_only:
+                item.aborted = [] if item.slice is None or item.slice.size == 0 else (
+                    partition.log.aborted_transactions(item.fetch_offset, item.last_stable_offset))
+        except ProtocolError as error:
+            self.refuse(fetch, item, int(error.code))
+        except OSError as error:
+            self.refuse(fetch, item, STORAGE_ERROR)
+            log.error("%r could not be read: %s", item.partition, error)
+        except Exception:
+            self.refuse(fetch, item, UNKNOWN_SERVER_ERROR)
+            log.exception("fetch from %r failed", item.partition)
+        if item.converted is not None:
+            fetch.conversion_left -= len(item.converted)
+            return len(item.converted)
+        return 0 if item.slice is None else item.slice.size
+
+    cdef int need_read(self, Fetch fetch, FetchItem item) except -1:
+        """Raise TopicRefused where this client may not read the topic."""
+        from ottla.broker.security.guard.access import TopicRefused
+        from ottla.broker.security.guard.records import may_read
+
+        name = item.topic
+        if isinstance(name, bytes):
+            name = self.broker.image.names.get(name)
+        if name is not None and not may_read(self.authorizer, fetch.host, name):
+            raise TopicRefused("Topic authorization failed.")
+        return 0
+
+    cdef int refuse(self, Fetch fetch, FetchItem item, int16_t code) except -1:
+        """Answer an item with an error and no records."""
+        if code == STORAGE_ERROR and fetch.version <= 5:
+            code = NOT_LEADER                           # which these clients know, and retry
+        item.error, item.slice, item.converted, item.aborted = code, None, None, None
+        return 0
+
+    cdef int find_again(self, Fetch fetch, FetchItem item) except -1:
+        """The partition was not here, or is led here no more: a topic comes, goes, comes anew."""
+        cdef Partition before = item.partition
+        if fetch.session is not None:
+            fetch.session.release(item)
+        self.find(item)
+        if fetch.session is not None:
+            fetch.session.watch(item)
+        elif fetch.watching and item.partition is not before:
+            fetch.size_min = 0                          # it watches the other one: answer now
+        return 0
+
+    cdef int find(self, FetchItem item) except -1:
+        cdef list partitions
+        item.partition = None
+        found = (
+            self.by_id if isinstance(item.topic, bytes) else self.by_name).get(item.topic)
+        if found is not None:
+            partitions = <list>found
+            if 0 <= item.index < len(partitions):
+                item.partition = <Partition>partitions[item.index]
+        return 0
+
+    cdef int check_divergence(self, FetchItem item) except -1:
+        """A client whose last record is of an epoch that ended earlier here truncates (KIP-595)."""
+        if item.last_fetched_epoch < 0:
+            return 0
+        epoch, end = item.partition.log.end_offset_for_epoch(item.last_fetched_epoch)
+        if epoch < 0 or end < 0:
+            return 0
+        if epoch < item.last_fetched_epoch or end < item.fetch_offset:
+            item.diverging_epoch, item.diverging_end = epoch, end
+        return 0
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    cdef int write(self, Fetch fetch, Reply reply) except -1:
+        """Write the body that `look` found."""
+        cdef bint flexible = fetch.version >= 12
+        if fetch.version >= 1:
+            reply.write_int32(0)                        # throttle_time_ms
+        if fetch.version >= 7:
+            reply.write_int16(fetch.error)
+            reply.write_int32(NO_SESSION if fetch.session is None else fetch.session.id)
+        self.write_items(fetch, reply)
+        reply.write_no_tags(flexible)
+        return 0
+
+    cdef int write_items(self, Fetch fetch, Reply reply) except -1:
+        cdef FetchItem item
+        cdef bint flexible = fetch.version >= 12
+        cdef dict by_topic = {}
+        for found in fetch.told:
+            item = <FetchItem>found
+            by_topic.setdefault(item.topic, []).append(item)
+        reply.write_count(len(by_topic), flexible)
+        for topic, items in by_topic.items():
+            if fetch.version >= 13:
+                reply.write_raw(<const char *><bytes>topic, 16)
+            else:
+                reply.write_string(<str>topic, flexible)
+            reply.write_count(len(items), flexible)
+            for found in items:
+                item = <FetchItem>found
+                self.write_item(fetch, item, reply)
+                if fetch.session is not None:
+                    self.remember(fetch, item)
+            reply.write_no_tags(flexible)
+        return 0
+
+    cdef int remember(self, Fetch fetch, FetchItem item) except -1:
+        """Note what the client knows now; an error is told again as long as it lasts."""
+        if item.error != 0:
+            item.told_high_watermark = item.told_log_start = -1
+        else:
+            item.told_high_watermark, item.told_log_start = item.high_watermark, item.log_start
+        if item.slice is not None and item.slice.size > 0:
+            fetch.session.to_the_end(item)
+            item.slice = None
+        return 0
+
+    cdef int write_item(self, Fetch fetch, FetchItem item, Reply reply) except -1:
+        cdef Py_ssize_t start = reply.size, ranges = len(reply.ranges)
+        try:
+            self.write_found(fetch, item, reply)
+        except OSError as error:
+            log.error("%r could not be read: %s", item.partition, error)
+            reply.cut(start, ranges)
+            self.refuse(fetch, item, STORAGE_ERROR)
+            self.write_found(fetch, item, reply)
+        return 0
+
+    cdef int write_found(self, Fetch fetch, FetchItem item, Reply reply) except -1:
+        cdef int version = fetch.version
+        cdef bint flexible = version >= 12
+        cdef Py_ssize_t size = 0 if item.slice is None else item.slice.size
+        reply.write_int32(item.index)
+        reply.write_int16(item.error)
+        reply.write_int64(item.high_watermark)
+        if version < LEGACY_BELOW:
+            reply.write_bytes(item.converted or b"", False)
+            return 0
+        reply.write_int64(item.last_stable_offset)
+        if version >= 5:
+            reply.write_int64(item.log_start)
+        if item.aborted is None:
+            reply.write_count(-1, flexible)
+        else:
+            reply.write_count(len(item.aborted), flexible)
+            for aborted in item.aborted:
+                reply.write_int64(aborted.producer_id)
+                reply.write_int64(aborted.first_offset)
+                reply.write_no_tags(flexible)
+        if version >= 11:
+            reply.write_int32(-1)                       # preferred_read_replica
+        if item.converted is not None:
+            reply.write_bytes(item.converted, flexible)
+            return 0                                    # versions 4 to 9 have no tags
+        reply.write_count(size, flexible)
+        if size > 0:
+            reply.add_file(item.slice.file, item.slice.position, size)
+        if flexible:
+            self.write_item_tags(item, reply)
+        return 0
+
+    cdef int write_item_tags(self, FetchItem item, Reply reply) except -1:
+        if item.diverging_epoch < 0:
+            reply.write_int8(0)
+            return 0
+        # One tagged field: tag 0, diverging_epoch, 13 bytes: epoch, end_offset, no tags.
+        reply.write_int8(1)
+        reply.write_int8(0)
+        reply.write_int8(13)
+        reply.write_int32(item.diverging_epoch)
+        reply.write_int64(item.diverging_end)
+        reply.write_int8(0)
+        return 0
+
+    # -- waiting ---------------------------------------------------------------------------------
+
+    cdef int watch(self, Fetch fetch, Wait wait) except -1:
+        """Wake `wait` when anything that this fetch reads has moved."""
+        fetch.watching = True
+        if fetch.session is not None:
+            fetch.session.wait = wait
+        else:
+            for item in fetch.items:
+                if (<FetchItem>item).partition is not None:
+                    (<FetchItem>item).partition.watch(wait)
+        return 0
+
+    cdef int unwatch(self, Fetch fetch, Wait wait) except -1:
+        if not fetch.watching:
+            return 0
+        fetch.watching = False
+        if fetch.session is not None:
+            fetch.session.wait = None
+        else:
+            for item in fetch.items:
+                if (<FetchItem>item).partition is not None:
+                    (<FetchItem>item).partition.unwatch(wait)
+        return 0

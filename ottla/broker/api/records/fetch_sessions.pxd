@@ -1,0 +1,59 @@
+# What a fetch asks of one partition, and the incremental sessions that remember it (KIP-227).
+
+from libc.stdint cimport int16_t, int32_t, int64_t
+
+from ottla.broker.network.promises cimport Wait
+from ottla.log.partition_log cimport LogSlice
+from ottla.replication.partition cimport Partition, Watcher
+
+
+cdef class FetchItem:
+    cdef object topic                   # the name, or the id as bytes from version 13 on
+    cdef int32_t index
+    cdef Partition partition            # None where it is not here
+    cdef int32_t current_leader_epoch
+    cdef int64_t fetch_offset
+    cdef int32_t last_fetched_epoch
+    cdef int32_t size_max
+    # What the session's client was told last; -1 makes the next answer name the partition again.
+    cdef int64_t told_high_watermark
+    cdef int64_t told_log_start
+    # The answer as found by the last look.
+    cdef int16_t error
+    cdef int64_t high_watermark, last_stable_offset, log_start
+    cdef int64_t diverging_end
+    cdef int32_t diverging_epoch
+    cdef LogSlice slice
+    cdef bytes converted                # instead of the slice for older clients
+    cdef list aborted
+
+
+cdef class FetchSession(Watcher):
+    cdef readonly int32_t id
+    cdef readonly int32_t epoch
+    cdef readonly bint by_id
+    cdef dict items                     # (topic, index) → FetchItem
+    cdef dict changed                   # the same, those that may have something to tell, in turn
+    cdef dict by_partition              # Partition → FetchItem
+    cdef Py_ssize_t absent              # items that were put while their partition was not here
+    cdef Wait wait                      # the fetch that waits on this session now
+    cdef double created_at, used_at
+
+    cdef int put(self, FetchItem item) except -1
+    cdef int watch(self, FetchItem item) except -1
+    cdef int release(self, FetchItem item) except -1
+    cdef int forget(self, object key) except -1
+    cdef int to_the_end(self, FetchItem item) except -1
+    cdef int close(self) except -1
+
+
+cdef class FetchSessionCache:
+    cdef dict sessions
+    cdef readonly Py_ssize_t slots
+    cdef readonly int64_t evictions
+    cdef object choose_id
+
+    cdef FetchSession get(self, int32_t session_id)
+    cdef bint evict(self, Py_ssize_t partitions, double now) except -1
+    cdef FetchSession create(self, Py_ssize_t partitions, bint by_id, double now)
+    cdef int remove(self, int32_t session_id) except -1

@@ -1,0 +1,150 @@
+# cython: boundscheck=False, wraparound=False
+"""Incremental fetch sessions (KIP-227).
+
+A session watches its partitions: each that moves puts itself on the session's list of changed
+ones, and a fetch looks at that list only. So an idle poll costs the same whether it covers one
+partition or ten thousand. The cache is bounded; whoever finds no room in it is served without a
+session, which is slower but correct.
+"""
+
+from libc.stdint cimport int32_t
+
+from ottla.broker.network.promises cimport Wait
+from ottla.replication.partition cimport Partition, Watcher
+
+cdef enum:
+    EVICTABLE_AFTER_S = 120             # a session unused for so long may be replaced (KIP-227)
+
+
+cdef class FetchItem:
+    pass
+
+
+cdef class FetchSession(Watcher):
+    def __init__(self, int32_t id, bint by_id, double now):
+        self.id, self.epoch, self.by_id = id, 1, by_id
+        self.items, self.changed, self.by_partition = {}, {}, {}
+        self.created_at = self.used_at = now
+
+    def __len__(self):
+        return len(self.items)
+
+    def advance_epoch(self):
+        """The epoch that the next request must name; it never becomes 0 again."""
+        self.epoch = self.epoch + 1 if self.epoch < 0x7fffffff else 1
+
+    cdef int put(self, FetchItem item) except -1:
+        """Add a partition, or change what is asked of it; what the client was told stays known."""
+        cdef FetchItem before
+        key = (item.topic, item.index)
+        before = <FetchItem>self.items.get(key)
+        if before is not None:
+            item.told_high_watermark = before.told_high_watermark
+            item.told_log_start = before.told_log_start
+            self.release(before)
+        elif item.partition is None:
+            self.absent += 1
+        self.items[key] = item
+        self.changed[key] = item
+        return self.watch(item)
+
+    cdef int watch(self, FetchItem item) except -1:
+        """Have an item of this session told where its partition moves."""
+        if item.partition is not None and self.items.get((item.topic, item.index)) is item:
+            self.by_partition[item.partition] = item
+            item.partition.watch(self)
+        return 0
+
+    cdef int release(self, FetchItem item) except -1:
+        if item.partition is not None and self.by_partition.get(item.partition) is item:
+            del self.by_partition[item.partition]
+            item.partition.unwatch(self)
+        return 0
+
+    cdef int forget(self, object key) except -1:
+        cdef FetchItem item = <FetchItem>self.items.pop(key, None)
+        self.changed.pop(key, None)
+        if item is not None:
+            self.release(item)
+        return 0
+
+    cdef int to_the_end(self, FetchItem item) except -1:
+        """A partition that was served goes behind the others, so that none starves."""
+        key = (item.topic, item.index)
+        self.changed.pop(key, None)
+        self.changed[key] = item
+        return 0
+
+    cdef int moved(self, Partition partition) except -1:
+        cdef FetchItem item = <FetchItem>self.by_partition.get(partition)
+        if item is not None:
+            self.changed[(item.topic, item.index)] = item
+            if self.wait is not None:
+                self.wait.wake()
+        return 0
+
+    cdef int close(self) except -1:
+        for item in self.items.values():
+            self.release(<FetchItem>item)
+        self.items, self.changed = {}, {}
+        return 0
+
+
+cdef class FetchSessionCache:
+    """The sessions of one broker: `max.incremental.fetch.session.cache.slots` at most.
+
+    `choose_id` returns a random positive int32, so that a client cannot guess another's session.
+    """
+
+    def __init__(self, Py_ssize_t slots, choose_id):
+        self.slots, self.choose_id = slots, choose_id
+        self.sessions = {}
+
+    def __len__(self):
+        return len(self.sessions)
+
+    cdef FetchSession get(self, int32_t session_id):
+        return <FetchSession>self.sessions.get(session_id)
+
+    cdef FetchSession create(self, Py_ssize_t partitions, bint by_id, double now):
+        """A new session, or None where the cache is full of sessions in use."""
+        cdef FetchSession session
+        cdef int32_t id
+        if self.slots <= 0:
+            return None
+        if len(self.sessions) >= self.slots and not self.evict(partitions, now):
+            return None
+        id = self.choose_id()
+        while id in self.sessions or id <= 0:
+            id = self.choose_id()
+        session = FetchSession(id, by_id, now)
+        self.sessions[id] = session
+        return session
+
+    cdef bint evict(self, Py_ssize_t partitions, double now) except -1:
+        """Make room: the session unused longest if it is stale, else an old one that is smaller."""
+        cdef FetchSession candidate, oldest = None, smallest = None
+        for item in self.sessions.values():
+            candidate = <FetchSession>item
+            if candidate.wait is not None:
+                continue
+            if oldest is None or candidate.used_at < oldest.used_at:
+                oldest = candidate
+            if now - candidate.created_at > EVICTABLE_AFTER_S and (
+                smallest is None or len(candidate.items) < len(smallest.items)
+            ):
+                smallest = candidate
+        if oldest is not None and now - oldest.used_at > EVICTABLE_AFTER_S:
+            self.remove(oldest.id)
+        elif smallest is not None and len(smallest.items) < partitions:
+            self.remove(smallest.id)
+        else:
+            return False
+        self.evictions += 1
+        return True
+
+    cdef int remove(self, int32_t session_id) except -1:
+        cdef FetchSession session = <FetchSession>self.sessions.pop(session_id, None)
+        if session is not None:
+            session.close()
+        return 0

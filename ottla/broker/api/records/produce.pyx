@@ -1,0 +1,399 @@
+# cython: boundscheck=False, wraparound=False
+"""Produce (key 0), versions 0-13: read, appended and answered in one pass.
+
+A request is walked twice: once to see that all of it is well formed, so that nothing of a
+malformed one is appended, then to append. Record bytes are never copied: they are checked,
+numbered and written to the segment from where they were received; `preparing` makes others of them
+where they are message sets (versions 0-2) or the topic wants another codec.
+
+A batch that takes long to prepare is a thread's, and so is the next batch of a request that has
+held the loop for TURN_SECONDS. Until it is back its request stands still, with the frames behind
+it; the partitions before it are appended already, and others go on.
+"""
+
+from cpython.bytearray cimport PyByteArray_FromStringAndSize
+from cpython.long cimport PyLong_FromVoidPtr
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
+
+from ottla.broker.api.records.preparation cimport LATER, Preparation, TopicLimits, prepare_on_loop
+from ottla.broker.api.records.transaction_gate cimport TransactionGate
+from ottla.broker.network.promises cimport PendingReply
+from ottla.log.partition_log cimport PartitionLog
+from ottla.replication.partition cimport Partition
+from ottla.wire.batch cimport (
+    BatchLimits, LOG_APPEND_TIME, TRANSACTIONAL, attributes, last_offset_delta, max_timestamp,
+    restamp,
+)
+from ottla.wire.codec cimport Cursor, Writer
+
+import logging
+
+from ottla.broker.dispatch import handles
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import (
+    ErrorCode, InvalidRecord, InvalidTopic, MalformedMessage, ProtocolError, StorageFailed,
+    UnknownTopicId, UnknownTopicOrPartition,
+)
+
+log = logging.getLogger("ottla.produce")
+
+TURN_SECONDS = 0.010
+
+cdef enum:
+    LOOK_SIZE = 1 << 20                 # bytes of work between two looks at the clock
+    PARTITION_COST = 1 << 17            # what a partition costs besides its bytes, in bytes
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+cdef int16_t INVALID_REQUIRED_ACKS = ErrorCode.INVALID_REQUIRED_ACKS
+cdef int16_t TRANSACTIONAL_ID_AUTHORIZATION_FAILED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+cdef int16_t UNKNOWN_SERVER_ERROR = ErrorCode.UNKNOWN_SERVER_ERROR
+cdef int16_t STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
+cdef int16_t NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+@handles(ApiKey.PRODUCE, versions=range(0, 14))
+def produce(request, context):
+    """Served by the connection, through Producing; this registers the versions."""
+    raise AssertionError("Produce does not pass through dispatch")
+
+
+cdef class Serving:
+    pass
+
+
+cdef class Producing:
+    def __init__(self, broker, TransactionGate gate not None):
+        self.broker, self.gate, self.clock = broker, gate, broker.clock
+        self.flusher = broker.flusher
+        self.by_name, self.by_id = broker.replicas.by_name, broker.replicas.by_id
+        self.authorizer = broker.authorizer
+        self.limits = {}
+        self.turn_seconds = TURN_SECONDS
+
+    cdef int check(self, Cursor request, int version) except -40000:
+        """Walk the request without acting on it; returns acks, any int16.
+
+        Raises MalformedMessage if it is not well formed.
+        """
+        cdef bint flexible = version >= 9
+        cdef Py_ssize_t topics, partitions, size
+        cdef int acks
+        self.transactional = False
+        if version >= 3:
+            size = request.read_string_length(flexible)
+            self.transactional = size >= 0
+            request.take(max(size, 0), "transactional id")
+        acks = request.read_int16()
+        request.read_int32()
+        topics = self.required(request.read_count(flexible, 3), "topics")
+        while topics > 0:
+            topics -= 1
+            if version >= 13:
+                request.take(16, "topic id")
+            else:
+                size = self.required(request.read_string_length(flexible), "topic name")
+                request.take(size, "topic name")
+            partitions = self.required(request.read_count(flexible, 5), "partitions")
+            while partitions > 0:
+                partitions -= 1
+                request.read_int32()
+                size = request.read_bytes_length(flexible)
+                request.take(max(size, 0), "records")
+                if flexible:
+                    request.skip_tags()
+            if flexible:
+                request.skip_tags()
+        return acks
+
+    cdef Py_ssize_t required(self, Py_ssize_t length, str what) except -1:
+        if length < 0:
+            raise MalformedMessage(f"Produce: {what} must not be null")
+        return length
+
+    cdef Serving begin(
+        self, Cursor request, Writer reply, int version, str host, object receiver
+    ):
+        """What it takes to serve a checked request of a client at `host`, for `go_on`.
+
+        `receiver` is told by its `promise_kept` when the last of the promises is kept.
+        """
+        cdef Serving serving = Serving.__new__(Serving)
+        serving.host, serving.receiver = host, receiver
+        serving.request, serving.reply, serving.version = request, reply, version
+        if version >= 3:
+            serving.transactional_id = request.read_string(version >= 9)
+        serving.acks = request.read_int16()
+        serving.timeout_ms = request.read_int32()
+        serving.topics = request.read_count(version >= 9, 3)
+        serving.partitions = -1
+        reply.write_count(serving.topics, version >= 9)
+        return serving
+
+    cdef bint go_on(self, Serving serving) except -1:
+        """Append what the request holds and write the body of its reply.
+
+        False where a batch has to be prepared in a thread first: `go_on` again once
+        `serving.preparation` has run. Then the reply may go at once if `serving.pending` is None
+        or has no open promises; else that one's frame is the reply.
+        """
+        cdef Cursor request = serving.request
+        cdef Writer reply = serving.reply
+        cdef bint flexible = serving.version >= 9
+        self.gate.transactional_id, self.gate.refusal = serving.transactional_id, serving.refusal
+        while serving.topics > 0:
+            if serving.partitions < 0:
+                serving.found = self.find_topic(serving)
+                serving.partitions = request.read_count(flexible, 5)
+                reply.write_count(serving.partitions, flexible)
+            while serving.partitions > 0:
+                if not self.serve_partition(serving):
+                    return False
+                serving.partitions -= 1
+                if flexible:
+                    request.skip_tags()
+            serving.partitions = -1
+            serving.topics -= 1
+            if flexible:
+                request.skip_tags()
+                reply.write_int8(0)
+        if serving.version >= 1:
+            reply.write_int32(0)                        # throttle_time_ms
+        reply.write_no_tags(flexible)
+        return True
+
+    cdef object find_topic(self, Serving serving):
+        """The topic's partitions, or the exception that each of them is answered with."""
+        cdef Cursor request = serving.request
+        cdef Writer reply = serving.reply
+        cdef int version = serving.version
+        cdef str name
+        cdef bytes topic_id
+        if version >= 13:
+            topic_id = request.read_uuid()
+            reply.write_raw(<const char *>topic_id, 16)
+            found = self.by_id.get(topic_id)
+            if found is None:
+                return UnknownTopicId("no topic has this id")
+            partition = found[0]
+            name = partition.topic if partition is not None else ""
+        else:
+            name = request.read_string(version >= 9)
+            reply.write_string(name, version >= 9)
+            found = self.by_name.get(name)
+        if self.authorizer is not None:
+            refusal = self.refusal_of(serving, name)
+            if refusal is not None:
+                return refusal
+        if name in INTERNAL_TOPICS:
+            return InvalidTopic(f"{name} is written by the broker only")
+        if found is None:
+            return UnknownTopicOrPartition("no such topic")
+        return found
+
+    cdef object refusal_of(self, Serving serving, str name):
+        """Why this client may not write to the topic, or not in this transaction; None if it may.
+        """
+        from ottla.broker.security.guard.records import may_use_transaction, may_write
+        from ottla.broker.security.guard.access import TopicRefused, TransactionRefused
+
+        if serving.transactional_id is not None and not may_use_transaction(
+                self.authorizer, serving.host, serving.transactional_id):
+            return TransactionRefused("Transactional Id authorization failed.")
+        if not may_write(self.authorizer, serving.host, name):
+            return TopicRefused("Topic authorization failed.")
+        return None
+
+    cdef bint serve_partition(self, Serving serving) except -1:
+        """Append one partition's records and write its part of the reply; False as `go_on`."""
+        cdef int64_t base = -1
+        cdef int16_t code = 0
+        cdef str message = None
+        cdef tuple record_errors = ()
+        cdef Partition partition = None
+        if serving.preparation is None:
+            serving.index = serving.request.read_int32()
+            serving.size = serving.request.read_bytes_length(serving.version >= 9)
+            serving.records = <uint8_t *>serving.request.take(max(serving.size, 0), "records")
+        try:
+            partition = self.find_partition(serving.found, serving.index)
+            if not self.prepare(serving, partition):
+                return False
+            base = self.append(serving, partition)
+        except ProtocolError as error:
+            serving.failed = True
+            code, message = int(error.code), error.message or None
+            record_errors = error.record_errors
+            if code == STORAGE_ERROR and serving.version < 4:
+                code = NOT_LEADER                       # which these clients know, and retry
+        except Exception:
+            serving.failed = True
+            code, message = UNKNOWN_SERVER_ERROR, "the broker failed; its log says why"
+            log.exception("produce to %r failed", partition)
+        serving.preparation = None
+        self.write_answer(serving, partition, base, code, message, record_errors)
+        serving.stored = None
+        return True
+
+    cdef int write_answer(
+        self, Serving serving, Partition partition, int64_t base, int16_t code, str message,
+        tuple record_errors
+    ) except -1:
+        cdef Writer reply = serving.reply
+        cdef int version = serving.version
+        cdef int64_t append_time = -1, required
+        cdef Py_ssize_t error_at
+        if code == 0 and attributes(serving.records) & LOG_APPEND_TIME:
+            append_time = max_timestamp(serving.records)
+        reply.write_int32(serving.index)
+        error_at = reply.size
+        reply.write_int16(code)
+        reply.write_int64(base)
+        if version >= 2:
+            reply.write_int64(append_time)
+        if version >= 5:
+            reply.write_int64(partition.log.log_start_offset if code == 0 else -1)
+        if version >= 8:
+            self.write_record_errors(reply, record_errors, version >= 9)
+            reply.write_string(message, version >= 9)
+        reply.write_no_tags(version >= 9)
+        required = base + last_offset_delta(serving.records) + 1 if code == 0 else 0
+        if code == 0 and required > partition.high_watermark:
+            self.hold(serving, partition, required, error_at)
+        return 0
+
+    cdef int write_record_errors(self, Writer reply, tuple errors, bint flexible) except -1:
+        """| count | { batch index int32 | message | tags } ... |"""
+        reply.write_count(len(errors), flexible)
+        for index, message in errors:
+            reply.write_int32(index)
+            reply.write_string(message, flexible)
+            reply.write_no_tags(flexible)
+        return 0
+
+    cdef Partition find_partition(self, object found, int32_t index):
+        cdef list partitions
+        if not isinstance(found, list):
+            raise found
+        partitions = <list>found
+        if index < 0 or index >= len(partitions) or partitions[index] is None:
+            raise UnknownTopicOrPartition(f"no partition {index} here")
+        return <Partition>partitions[index]
+
+    cdef bint prepare(self, Serving serving, Partition partition) except -1:
+        """Make of the records what the log stores; False where that is a thread's."""
+        cdef Preparation preparation = serving.preparation
+        cdef TopicLimits topic
+        cdef uint8_t[::1] view
+        if preparation is None:
+            if serving.acks < -1 or serving.acks > 1:
+                raise ProtocolError("acks is -1, 0 or 1", ErrorCode.INVALID_REQUIRED_ACKS)
+            partition.check_leader(-1)
+            if serving.size <= 0:
+                raise InvalidRecord("a partition without records")
+            topic = self.limits_for(partition.log)
+            topic.limits.zstd = serving.version >= 7
+            stored = LATER
+            if not self.turn_is_over(serving):
+                stored = prepare_on_loop(serving.records, serving.size, serving.version, topic)
+            if stored is LATER:
+                serving.preparation = Preparation.__new__(Preparation)
+                serving.preparation.limits = topic.limits.copy()
+                return False
+            serving.stored = stored
+        else:
+            preparation.raise_error()
+            serving.stored = preparation.stored
+        if serving.stored is not None:
+            view = serving.stored
+            serving.records, serving.size = &view[0], view.shape[0]
+        if preparation is not None:
+            restamp(serving.records, serving.size, self.clock.now_ms())
+        return True
+
+    cdef bint turn_is_over(self, Serving serving) except -1:
+        """Whether the request has held the loop for long enough; each partition is asked for."""
+        serving.unlooked += serving.size + PARTITION_COST
+        if serving.unlooked < LOOK_SIZE:
+            return False
+        serving.unlooked = 0
+        if serving.turn_ends == 0:
+            serving.turn_ends = self.clock.monotonic() + self.turn_seconds
+            return False
+        return self.clock.monotonic() > serving.turn_ends
+
+    cdef int64_t append(self, Serving serving, Partition partition) except -2:
+        cdef const uint8_t *records = serving.records
+        partition.check_leader(-1)
+        if attributes(records) & TRANSACTIONAL and serving.transactional_id is None:
+            raise ProtocolError(
+                "a transactional batch in a request without a transactional id",
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if attributes(records) & TRANSACTIONAL:
+            self.gate.check(partition, records, serving.version)
+        return partition.append(serving.records, serving.size, serving.acks == -1)
+
+    cdef int suspend(self, Serving serving, Py_ssize_t start) except -1:
+        """Take what the request still needs out of the connection's memory, for a thread.
+
+        Its reply, which began at `start` of some writer, has one of its own from now on.
+        """
+        cdef Writer reply = Writer()
+        cdef Preparation preparation = serving.preparation
+        cdef Cursor request = serving.request
+        cdef uint8_t[::1] view
+        cdef bytearray frame
+        if serving.frame is None:
+            request.at -= serving.size
+            frame = PyByteArray_FromStringAndSize(<char *>request.at, request.end - request.at)
+            view = frame
+            request.at, request.end = &view[0], &view[0] + view.shape[0]
+            serving.records = <uint8_t *>request.take(serving.size, "records")
+            serving.frame = frame
+        preparation.frame = serving.frame
+        preparation.records, preparation.size = serving.records, serving.size
+        preparation.version = serving.version
+        if serving.pending is None:
+            reply.write_raw(serving.reply.data + start, serving.reply.size - start)
+        else:
+            serving.pending.move_to(reply, start)
+            serving.pending.open_promises += 1          # its own: the reply is not whole yet
+        serving.reply = reply
+        return 0
+
+    cdef int resume(self, Serving serving) except -1:
+        serving.turn_ends = 0
+        if serving.pending is not None:
+            serving.pending.open_promises -= 1
+        return 0
+
+    cdef TopicLimits limits_for(self, PartitionLog log):
+        """What this topic allows of a batch, now."""
+        cdef object key = PyLong_FromVoidPtr(<void *>log.config)
+        cdef TopicLimits topic = self.limits.get(key)
+        if topic is None or topic.config is not log.config:
+            if len(self.limits) > 4096:
+                self.limits.clear()
+            topic = TopicLimits(log.config)
+            self.limits[key] = topic
+        topic.limits.now_ms = self.clock.now_ms()
+        return topic
+
+    cdef int hold(
+        self, Serving serving, Partition partition, int64_t required, Py_ssize_t error_at
+    ) except -1:
+        """Promise the acknowledgement for when the batch is as durable as it has to be.
+
+        With acks=all that is once clients can read it. With less only flush.messages may ask for a
+        flush; the batch before it may wait for one without this batch's own having to.
+        """
+        if serving.acks != -1 and partition.flush_wanted_upto < required:
+            return 0
+        if serving.acks != 0:
+            if serving.pending is None:
+                serving.pending = PendingReply(
+                    serving.reply, serving.receiver,
+                    self.flusher.loop.time() + serving.timeout_ms * 0.001)
+            serving.pending.promise(partition, required, error_at)
+        self.flusher.want(partition)
+        return 0

@@ -1,0 +1,22 @@
+import asyncio
+from collections.abc import Callable
+
+from ottla.broker.security.authorizer import Authorizer
+from ottla.groups.records import Producer
+from ottla.groups.transactions.records import TopicIndex
+from ottla.replication.replicas import Replicas
+from ottla.wire.errors import ProtocolError
+
+CheckBatch = Callable[[str, Producer, TopicIndex, int], None]
+AddBatches = Callable[
+    [str, Producer, frozenset[TopicIndex]], asyncio.Future[ProtocolError | None]
+]
+
+class TransactionGate:
+    def __init__(
+        self,
+        replicas: Replicas,
+        check_batch: CheckBatch,
+        add_batches: AddBatches,
+        authorizer: Authorizer | None = None,
+    ) -> None: ...

@@ -1,0 +1,102 @@
+# cython: boundscheck=False, wraparound=False
+"""Lets transactional batches into partitions: only those of a transaction that is open there.
+
+Whoever has a transaction open in a partition goes on writing to it. The first batch asks the
+coordinator: up to Produce 11 whether the client has added the partition, from 12 on the partition
+is added by that very batch (KIP-890). That has to be on the disk before the batch may be
+appended, or a crash would leave a transaction open of which no coordinator knows.
+"""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+
+from ottla.log.producers cimport Producers, ProducerState
+from ottla.replication.partition cimport Partition
+cimport ottla.wire.batch as fields
+from ottla.wire.codec cimport Cursor
+
+
+cdef class TransactionGate:
+    """`check_batch` and `add_batches` lead to the coordinator (`transaction_coordinator`)."""
+
+    def __init__(self, replicas, check_batch, add_batches, authorizer=None):
+        self.by_name, self.by_id = replicas.by_name, replicas.by_id
+        self.authorizer = authorizer
+        self.check_batch, self.add_batches = check_batch, add_batches
+
+    cdef object admission(self, Cursor request, int version, str host):
+        """Add the partitions of a checked Produce from version 12 on that are not yet in its
+        transaction, as far as a client at `host` may write there.
+
+        Returns a future of None or of what the batches are to be refused with; None if there is
+        nothing to wait for.
+        """
+        cdef Py_ssize_t topics, partitions, size
+        cdef int32_t index
+        cdef const uint8_t *batch
+        cdef str transactional_id = request.read_string(True)
+        cdef Partition partition
+        producer, missing = None, set()
+        request.read_int16()
+        request.read_int32()
+        if self.authorizer is not None and not self.may_use(host, transactional_id):
+            return None                         # it is refused topic by topic, when it is served
+        topics = request.read_count(True, 3)
+        while topics > 0:
+            topics -= 1
+            if version >= 13:
+                found = self.by_id.get(request.read_uuid())
+            else:
+                found = self.by_name.get(request.read_string(True))
+            if self.authorizer is not None and not self.may_write(host, found):
+                found = None
+            partitions = request.read_count(True, 5)
+            while partitions > 0:
+                partitions -= 1
+                index = request.read_int32()
+                size = request.read_bytes_length(True)
+                batch = request.take(max(size, 0), "records")
+                request.skip_tags()
+                if (found is None or not 0 <= index < len(found) or size < fields.HEADER_SIZE
+                        or not fields.attributes(batch) & fields.TRANSACTIONAL):
+                    continue
+                partition = found[index]
+                if partition is None or is_open(partition, batch):
+                    continue
+                producer = producer_of(batch)
+                missing.add((partition.topic, index))
+            request.skip_tags()
+        if not missing:
+            return None
+        return self.add_batches(transactional_id, producer, frozenset(missing))
+
+    cdef bint may_use(self, str host, str transactional_id) except -1:
+        from ottla.broker.security.guard.records import may_use_transaction
+        return may_use_transaction(self.authorizer, host, transactional_id)
+
+    cdef bint may_write(self, str host, found) except -1:
+        from ottla.broker.security.guard.records import may_write
+        return found is not None and found[0] is not None and may_write(
+            self.authorizer, host, found[0].topic)
+
+    cdef int check(self, Partition partition, const uint8_t *batch, int version) except -1:
+        """Raise ProtocolError unless the batch's transaction may write to the partition."""
+        if is_open(partition, batch):
+            return 0
+        if self.refusal is not None:
+            raise self.refusal
+        self.check_batch(
+            self.transactional_id, producer_of(batch), (partition.topic, partition.index), version)
+        return 0
+
+
+cdef object producer_of(const uint8_t *batch):
+    from ottla.groups.records import Producer       # not before there are transactions
+    return Producer(fields.producer_id(batch), fields.producer_epoch(batch))
+
+
+cdef bint is_open(Partition partition, const uint8_t *batch) except -1:
+    """Whether the batch's producer has a transaction open in the partition."""
+    cdef Producers producers = partition.log.producers
+    cdef ProducerState state = producers.states.get(fields.producer_id(batch))
+    return (state is not None and state.transaction_start >= 0
+            and state.epoch == fields.producer_epoch(batch))

@@ -1,0 +1,70 @@
+"""How handlers wait for what a coordinator answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from ottla.broker.coordination.log_coordinator import LogCoordinator, S
+from ottla.broker.network.promises import LateReply
+from ottla.groups.records import NO_PRODUCER, Producer
+from ottla.groups.result import Answer, Result
+from ottla.wire.errors import ProtocolError
+from ottla.wire.structs import Message
+
+Change = Callable[[str, Callable[[S, Result], Any], Answer], None]
+"""`ShardRuntime.change` or `gather`: runs an operation and answers what it returns."""
+
+
+async def answer_of(
+    coordinator: LogCoordinator[S],
+    key: str,
+    operation: Callable[[S, Result], Any],
+    producer: Producer = NO_PRODUCER,
+) -> Any:
+    """Run an operation on the shard of a group or transactional id, and wait until what it did is
+    committed; raises its refusal."""
+    future: asyncio.Future[Any] = coordinator.loop.create_future()
+    coordinator.runtime.change(key, operation, deliver_to(future), producer)
+    return await future
+
+
+def answer_later(
+    change: Change[S],
+    key: str,
+    operation: Callable[[S, Result], Any],
+    respond: Callable[[Any], Message],
+) -> LateReply:
+    """The same for a handler that is no coroutine; `change` is `change` or `gather` of a runtime.
+
+    `respond` makes the response of the operation's reply or of the ProtocolError that refused it.
+    A task, its steps and their turns of the loop would cost as much as the commit itself.
+    """
+    late = LateReply()
+
+    def answer(reply: Any) -> None:
+        try:
+            late.deliver(respond(reply))
+        except Exception as error:
+            late.deliver(error)
+
+    try:
+        change(key, operation, answer)
+    except ProtocolError as error:
+        answer(error)
+    return late
+
+
+def deliver_to(future: asyncio.Future[Any]) -> Callable[[Any], None]:
+    """An answer that ends a future; nobody minds if the client has gone meanwhile."""
+
+    def deliver(reply: Any) -> None:
+        if future.done():
+            return
+        if isinstance(reply, ProtocolError):
+            future.set_exception(reply)
+        else:
+            future.set_result(reply)
+
+    return deliver

@@ -1,0 +1,84 @@
+"""The coordinators of this broker: made once there are groups or transactions, or somebody asks.
+
+Their modules are a fifth of what a start would import, and many a broker never needs them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ottla.broker.context import BrokerContext
+from ottla.replication.metadata import MetadataImage
+from ottla.wire.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from ottla.broker.coordination.group_coordinator import GroupCoordinator
+    from ottla.broker.coordination.transaction_coordinator import TransactionCoordinator
+    from ottla.groups.records import Producer
+    from ottla.groups.transactions.records import TopicIndex
+
+COORDINATED = {"groups": "__consumer_offsets", "transactions": "__transaction_state"}
+"""Each coordinator with the internal topic that it keeps its state in."""
+
+
+class Coordinators:
+    """Everything that keeps its state in an internal topic, following the metadata image."""
+
+    def __init__(self, broker: BrokerContext, loop: asyncio.AbstractEventLoop) -> None:
+        self.broker, self.loop = broker, loop
+        self.image = MetadataImage.empty()
+
+    @cached_property
+    def groups(self) -> GroupCoordinator:
+        """The coordinator of groups."""
+        from ottla.broker.coordination.group_coordinator import GroupCoordinator
+
+        made = GroupCoordinator(self.broker, self.loop)
+        made.follow(MetadataImage.empty(), self.image, self.image.topics.keys())
+        return made
+
+    @cached_property
+    def transactions(self) -> TransactionCoordinator:
+        """The coordinator of transactions."""
+        from ottla.broker.coordination.transaction_coordinator import TransactionCoordinator
+
+        made = TransactionCoordinator(self.broker, self.loop, self.groups.runtime)
+        made.follow(MetadataImage.empty(), self.image, self.image.topics.keys())
+        return made
+
+    def _made(self) -> list[GroupCoordinator | TransactionCoordinator]:
+        return [self.__dict__[name] for name in COORDINATED if name in self.__dict__]
+
+    def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
+        """Take over and hand over partitions of internal topics as the image says."""
+        self.image = new
+        for made in self._made():
+            made.follow(old, new, topics)
+        for name, topic in COORDINATED.items():
+            if topic in new.topics:
+                getattr(self, name)
+
+    def check_batch(
+        self, transactional_id: str, producer: Producer, partition: TopicIndex, version: int
+    ) -> None:
+        """`TransactionCoordinator.check_batch`."""
+        self.transactions.check_batch(transactional_id, producer, partition, version)
+
+    def add_batches(
+        self, transactional_id: str, producer: Producer, partitions: frozenset[TopicIndex]
+    ) -> asyncio.Future[ProtocolError | None]:
+        """`TransactionCoordinator.add_batches`."""
+        return self.transactions.add_batches(transactional_id, producer, partitions)
+
+    def let_go_of(self, offline: Collection[tuple[str, int]]) -> None:
+        """The log directories of these partitions have failed: nobody coordinates from them."""
+        for made in self._made():
+            made.let_go_of(offline)
+
+    def close(self) -> None:
+        """Stop every timer and every load."""
+        for made in self._made():
+            made.close()

@@ -1,0 +1,104 @@
+"""Groups meet the log, the loop and the clock: `groups.runtime` over `__consumer_offsets`."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Collection, Iterable, Mapping
+
+from ottla.broker.context import BrokerContext
+from ottla.broker.coordination.log_coordinator import (
+    CONTROL,
+    TRANSACTIONAL,
+    LogCoordinator,
+    attributes_of,
+)
+from ottla.groups.cluster_view import Topic
+from ottla.groups.record_codec import decode_record, encode_record
+from ottla.groups.routing import OFFSETS_TOPIC
+from ottla.groups.runtime import Runtime
+from ottla.groups.settings import GroupSettings
+from ottla.groups.shard import Shard
+from ottla.replication.metadata import MetadataImage
+from ottla.wire import records as wire_records
+from ottla.wire.records import ControlType
+
+
+class ImageView:
+    """What groups may know of the metadata (`groups.cluster.Cluster`)."""
+
+    def __init__(self, image: MetadataImage, version: int) -> None:
+        self.image, self.version = image, version
+
+    def topic(self, name: str) -> Topic | None:
+        """The topic of this name."""
+        topic = self.image.topics.get(name)
+        return None if topic is None else Topic(name, topic.topic_id, len(topic.partitions))
+
+    def topic_of_id(self, topic_id: bytes) -> Topic | None:
+        """The topic of this id."""
+        name = self.image.names.get(topic_id)
+        return None if name is None else self.topic(name)
+
+    def topic_names(self) -> Iterable[str]:
+        """All topics, for regular expressions."""
+        return self.image.topics
+
+    def group_settings(self, group_id: str) -> Mapping[str, str]:
+        """What is set of the `group` resource."""
+        return self.image.config_of("group", group_id)
+
+
+class GroupCoordinator(LogCoordinator[Shard]):
+    """The groups of the partitions of `__consumer_offsets` that this broker leads."""
+
+    runtime: Runtime
+
+    def __init__(self, broker: BrokerContext, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(broker, loop, OFFSETS_TOPIC, encode_record)
+        self.view = ImageView(MetadataImage.empty(), 0)
+        self.runtime = Runtime(
+            settings_from(broker.config), broker.clock, self.append, lambda: str(uuid.uuid4()),
+            self.wake, self.view, loop.call_soon,
+        )
+        self.runtime.lost = self.reload
+
+    def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
+        """Load what this broker leads now, let go of what it does not, forget deleted topics."""
+        if new.topics is old.topics:
+            self.view.image = new
+            return
+        self.view = ImageView(new, self.view.version + 1)
+        self.runtime.cluster = self.view
+        if self.topic in topics:
+            self.follow_topic(new)
+        deleted = frozenset(n for n in topics if n in old.topics and n not in new.topics)
+        if deleted:
+            self.runtime.change_all(lambda shard, result: shard.forget_topics(deleted, result))
+
+    def begin_shard(self, index: int, leader_epoch: int) -> Shard:
+        """The empty shard of a partition, made known to the runtime."""
+        return self.runtime.begin_load(index)
+
+    def replay_batch(self, batch: bytes, shard: Shard) -> None:
+        """Take a batch of `__consumer_offsets` into a shard."""
+        replay_batch(batch, shard)
+
+
+def settings_from(config: object) -> GroupSettings:
+    """The settings of the same names that the broker has; Kafka's defaults for the others."""
+    names = GroupSettings.__dataclass_fields__
+    return GroupSettings(**{n: getattr(config, n) for n in names if hasattr(config, n)})
+
+
+def replay_batch(batch: bytes, shard: Shard) -> None:
+    """Take a batch of `__consumer_offsets` into a shard."""
+    attributes, producer_id = attributes_of(batch)
+    for record in wire_records.read_records(batch):
+        if attributes & CONTROL:
+            kind = wire_records.control_type(record)
+            shard.offsets.end_transaction(producer_id, kind is ControlType.COMMIT)
+            continue
+        decoded = decode_record(record.key or b"", record.value)
+        if decoded is not None:
+            shard.replay(decoded, producer_id if attributes & TRANSACTIONAL else -1)

@@ -1,0 +1,223 @@
+"""State machines meet the log, the loop and the clock: a `ShardRuntime` over an internal topic."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, Generic, TypeVar
+
+from ottla.broker.context import BrokerContext
+from ottla.broker.coordination.commits import when_committed
+from ottla.groups.records import Producer
+from ottla.groups.shard_runtime import AnyShard, Committed, ShardRuntime
+from ottla.replication.metadata import MetadataImage
+from ottla.replication.partition import Partition
+from ottla.wire import records as wire_records
+from ottla.wire.errors import MalformedMessage, NotLeaderOrFollower, ProtocolError
+
+log = logging.getLogger("ottla.groups")
+
+LOAD_BYTES = 1 << 17
+"""Read between two breaths of the loop while shards load: ten milliseconds of small records."""
+
+RELOAD_SECONDS = 5.0
+"""Between two attempts to read a shard whose log fails."""
+
+LATE_SECONDS = 1.0
+"""Timers that are later than this say more about the broker than about its clients."""
+
+S = TypeVar("S", bound=AnyShard)
+Encode = Callable[[Any], tuple[bytes, bytes | None]]
+
+
+class LogCoordinator(Generic[S]):
+    """Loads the shards of the partitions that this broker leads, and keeps their timers.
+
+    A subclass sets `runtime` and says how a shard is begun and how batches are taken into it.
+    """
+
+    runtime: ShardRuntime[S]
+
+    def __init__(
+        self, broker: BrokerContext, loop: asyncio.AbstractEventLoop, topic: str, encode: Encode
+    ) -> None:
+        self.broker, self.loop, self.topic, self.encode = broker, loop, topic, encode
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        self._waited = False
+        self._loads: dict[int, asyncio.Task[None]] = {}
+        self._reading = asyncio.Lock()
+
+    def begin_shard(self, index: int, leader_epoch: int) -> S:
+        """The empty shard of a partition, made known to the runtime."""
+        raise AssertionError("a coordinator says how its shards begin")
+
+    def replay_batch(self, batch: bytes, shard: S) -> None:
+        """Take a batch of the internal topic into a shard."""
+        raise AssertionError("a coordinator says how its shards are read")
+
+    def follow_topic(self, new: MetadataImage) -> None:
+        """Load what this broker leads now, let go of what it does not."""
+        topic = new.topics.get(self.topic)
+        if topic is not None:
+            self.runtime.partitions = len(topic.partitions)
+        led = {
+            index: state.leader_epoch
+            for index, state in enumerate(topic.partitions if topic else ())
+            if state.leader == self.broker.node_id
+            and (self.topic, index) not in self.broker.replicas.offline
+        }
+        for index in [index for index in self._loads if index not in led]:
+            self._loads.pop(index).cancel()
+            self.runtime.unload(index)
+        for index in sorted(led.keys() - self._loads.keys()):
+            self._loads[index] = self.loop.create_task(self._load(index, led[index]))
+
+    def let_go_of(self, offline: Collection[tuple[str, int]]) -> None:
+        """The log directories of these partitions have failed: who asks is sent to look anew."""
+        for index in [index for index in self._loads if (self.topic, index) in offline]:
+            self._loads.pop(index).cancel()
+            self.runtime.unload(index)
+
+    def close(self) -> None:
+        """Stop every timer and every load."""
+        for task in self._loads.values():
+            task.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _partition(self, index: int) -> Partition:
+        partition = self.broker.replicas.partition(self.topic, index)
+        if partition is None:
+            raise NotLeaderOrFollower(f"{self.topic}-{index} is not here")
+        return partition
+
+    def append(
+        self, index: int, records: list[Any], producer: Producer, committed: Committed
+    ) -> None:
+        """Append records as one batch (`shard_runtime.Append`)."""
+        now_ms = self.broker.clock.now_ms()
+        batch = wire_records.build_batch(
+            (
+                wire_records.Record(timestamp=now_ms, key=key, value=value)
+                for key, value in map(self.encode, records)
+            ),
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            transactional=producer.producer_id >= 0,
+        )
+        append_batch(self.broker, self._partition(index), batch, committed)
+
+    def reload(self, index: int) -> None:
+        """An append was lost, and what followed from it: the shard is what its log says."""
+        partition = self.broker.replicas.partition(self.topic, index)
+        if partition is not None and index in self._loads:
+            self._loads.pop(index).cancel()
+            self._loads[index] = self.loop.create_task(self._load(index, partition.leader_epoch))
+
+    async def _load(self, index: int, leader_epoch: int) -> None:
+        """Read a shard, as soon as it is led here and its log can be read and written.
+
+        One with records that nobody can read stays away.
+        """
+        told = ""
+        while True:
+            shard = self.begin_shard(index, leader_epoch)
+            try:
+                partition = self._partition(index)
+                partition.require_leader()
+                # One after the other: clients are heard between any two of them.
+                async with self._reading:
+                    await self._read(partition, shard)
+                    self.runtime.adopt(shard)
+                return
+            except MalformedMessage as error:
+                log.error("%s-%d cannot be read, its keys stay away: %s", self.topic, index, error)
+                return
+            except (ProtocolError, OSError) as error:
+                if str(error) != told:
+                    told = str(error)
+                    log.error(
+                        "%s-%d could not be read and is tried again every %g s: %s",
+                        self.topic, index, RELOAD_SECONDS, error,
+                    )
+            self.runtime.unload(index)
+            await asyncio.sleep(RELOAD_SECONDS)
+
+    async def _read(self, partition: Partition, shard: S) -> None:
+        plog = partition.log
+        offset = plog.log_start_offset
+        while offset < plog.log_end_offset:
+            data = plog.read_bytes(offset, LOAD_BYTES)
+            if not data:
+                break
+            for batch, next_offset in batches_of(data):
+                self.replay_batch(batch, shard)
+                offset = next_offset
+            await asyncio.sleep(0)
+
+    def wake(self, at_ms: int) -> None:
+        """Have the runtime's timers fire at a moment in ticks."""
+        if self._timer is not None:
+            self._timer.cancel()
+        now = self.broker.clock.monotonic()
+        # Rounded up: a timer that fires too early would only set itself again.
+        self._fire_at(max(at_ms / 1000, now) + 0.001, now)
+
+    def _fire_at(self, due: float, now: float) -> None:
+        self._due = due
+        self._timer = self.loop.call_later(due - now, self._fire)
+
+    def _fire(self) -> None:
+        self._timer = None
+        now = self.broker.clock.monotonic()
+        if now - self._due > LATE_SECONDS and not self._waited:
+            # This process stood still (a suspended machine, SIGSTOP). Heartbeats that came
+            # meanwhile lie in the sockets: read them before anybody's session is taken for over.
+            self._waited = True
+            self._fire_at(now + LATE_SECONDS, now)
+        else:
+            self._waited = False
+            self.runtime.fire()
+
+
+def append_batch(
+    broker: BrokerContext, partition: Partition, batch: bytes, committed: Committed
+) -> None:
+    """Append a coordinator's own batch as acks=all does; `committed` is told once it is safe.
+
+    Raises ProtocolError where this broker may not append.
+    """
+    partition.require_leader()
+    partition.append_bytes(batch, True)
+    if partition.wants_flush():
+        broker.flusher.want(partition)
+    when_committed(partition, committed)
+
+
+# A batch in the log: base_offset i64 | length i32 of what follows | ... attributes i16 at 21 |
+# last_offset_delta i32 at 23 | ... producer_id i64 at 43
+_HEADER = struct.Struct(">qi")
+_ATTRIBUTES = struct.Struct(">hi")
+_PRODUCER = struct.Struct(">q")
+TRANSACTIONAL, CONTROL = 0x10, 0x20
+
+
+def batches_of(data: bytes) -> Iterator[tuple[bytes, int]]:
+    """Whole batches with the offset that follows each; a batch that is cut off is left out."""
+    at = 0
+    while at + 61 <= len(data):
+        base_offset, length = _HEADER.unpack_from(data, at)
+        end = at + 12 + length
+        if end > len(data):
+            return
+        _, last_delta = _ATTRIBUTES.unpack_from(data, at + 21)
+        yield data[at:end], base_offset + last_delta + 1
+        at = end
+
+
+def attributes_of(batch: bytes) -> tuple[int, int]:
+    """A batch's attributes and its producer id."""
+    return _ATTRIBUTES.unpack_from(batch, 21)[0], _PRODUCER.unpack_from(batch, 43)[0]

@@ -1,0 +1,165 @@
+"""Transactions meet the log: `groups.transaction_runtime` over `__transaction_state`, the markers
+that it has written into partitions, and the leave that partitions' leaders ask of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+from ottla.broker.context import BrokerContext
+from ottla.broker.coordination.log_coordinator import LogCoordinator, append_batch
+from ottla.groups.records import Producer
+from ottla.groups.routing import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from ottla.groups.runtime import Runtime
+from ottla.groups.settings import TransactionSettings
+from ottla.groups.transactions.markers import MarkerWritten, TransactionMarker
+from ottla.groups.transactions.records import TopicIndex, decode_record, encode_record
+from ottla.groups.transactions.runtime import TransactionRuntime
+from ottla.groups.transactions.shard import TransactionShard
+from ottla.replication.metadata import MetadataImage
+from ottla.wire import records as wire_records
+from ottla.wire.errors import (
+    ErrorCode,
+    NotLeaderOrFollower,
+    ProtocolError,
+    UnknownTopicOrPartition,
+)
+from ottla.wire.records import ControlType
+
+GENERIC_ERRORS_FROM = 11
+"""First Produce whose clients know TRANSACTION_ABORTABLE (KIP-890)."""
+IMPLICIT_FROM = 12
+"""First Produce that adds its partitions to the transaction by itself (KIP-890)."""
+_AWAY = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
+
+
+class TransactionCoordinator(LogCoordinator[TransactionShard]):
+    """The transactional ids of the partitions of `__transaction_state` that this broker leads."""
+
+    runtime: TransactionRuntime
+
+    def __init__(
+        self, broker: BrokerContext, loop: asyncio.AbstractEventLoop, groups: Runtime
+    ) -> None:
+        super().__init__(broker, loop, TRANSACTION_TOPIC, encode_record)
+        self.groups = groups
+        self.runtime = TransactionRuntime(
+            settings_from(broker.config), broker.clock, self.append, self.write_marker, self.wake
+        )
+        self.runtime.lost = self.reload
+
+    def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
+        """Load what this broker leads now, let go of what it does not."""
+        if self.topic in topics:
+            self.follow_topic(new)
+
+    def begin_shard(self, index: int, leader_epoch: int) -> TransactionShard:
+        """The empty shard of a partition, made known to the runtime."""
+        return self.runtime.begin_load(index, leader_epoch)
+
+    def replay_batch(self, batch: bytes, shard: TransactionShard) -> None:
+        """Take a batch of `__transaction_state` into a shard."""
+        for record in wire_records.read_records(batch):
+            decoded = decode_record(record.key or b"", record.value)
+            if decoded is not None:
+                shard.replay(decoded)
+
+    def write_marker(
+        self, where: TopicIndex, marker: TransactionMarker, written: MarkerWritten
+    ) -> None:
+        """End a producer's transaction in a partition that is led here (`markers.WriteMarker`).
+
+        Raises UnknownTopicOrPartition, NotLeaderOrFollower, InvalidProducerEpoch, ProtocolError.
+        """
+        topic, index = where
+        partition = self.broker.replicas.partition(topic, index)
+        if partition is None:
+            known = self.broker.image.topics.get(topic)
+            if known is None or not 0 <= index < len(known.partitions):
+                raise UnknownTopicOrPartition(f"there is no {topic}-{index}")
+            raise NotLeaderOrFollower(f"{topic}-{index} is not here")
+        batch = wire_records.build_marker(
+            ControlType.COMMIT if marker.commits else ControlType.ABORT,
+            producer_id=marker.producer_id,
+            producer_epoch=marker.epoch,
+            coordinator_epoch=marker.coordinator_epoch,
+            timestamp=self.broker.clock.now_ms(),
+        )
+        partition.require_leader()
+        partition.log.producers.check_marker(batch)
+        if topic != OFFSETS_TOPIC:
+            append_batch(self.broker, partition, batch, written)
+            return
+
+        def tell_groups(error: ProtocolError | None) -> None:
+            if error is None:
+                self.groups.end_transaction(index, marker.producer_id, marker.commits)
+            written(error)
+
+        append_batch(self.broker, partition, batch, tell_groups)
+
+    # What the leader of a partition asks before it appends a transactional batch
+
+    def check_batch(
+        self, transactional_id: str, producer: Producer, partition: TopicIndex, version: int
+    ) -> None:
+        """See to it that the partition is in the producer's open transaction (KIP-890).
+
+        `version` is that of the Produce, which decides what the refusal is called.
+        """
+        try:
+            self.runtime.shard(transactional_id).check_partition(
+                transactional_id, producer, partition
+            )
+        except ProtocolError as error:
+            raise as_produce_error(error, version) from None
+
+    def add_batches(
+        self, transactional_id: str, producer: Producer, partitions: frozenset[TopicIndex]
+    ) -> asyncio.Future[ProtocolError | None]:
+        """Add partitions to the producer's transaction as its first batches reach them (KIP-890).
+
+        The future's result is None, or what the batches are to be refused with.
+        """
+        future: asyncio.Future[ProtocolError | None] = self.loop.create_future()
+
+        def answered(reply: ProtocolError | None) -> None:
+            if not future.done():
+                future.set_result(reply and as_produce_error(reply, IMPLICIT_FROM))
+
+        try:
+            self.runtime.change(
+                transactional_id,
+                lambda shard, result: shard.add_partitions(
+                    transactional_id, producer, partitions, 2, result
+                ),
+                answered,
+            )
+        except ProtocolError as error:
+            answered(error)
+        return future
+
+
+def as_produce_error(error: ProtocolError, version: int) -> ProtocolError:
+    """A coordinator's refusal in words that a producer of this Produce version understands."""
+    code = error.code
+    if code is ErrorCode.PRODUCER_FENCED:
+        code = ErrorCode.INVALID_PRODUCER_EPOCH
+    elif code is ErrorCode.TRANSACTION_ABORTABLE and version < GENERIC_ERRORS_FROM:
+        code = ErrorCode.INVALID_TXN_STATE
+    elif code in _AWAY or (
+        code is ErrorCode.CONCURRENT_TRANSACTIONS and version < IMPLICIT_FROM
+    ):
+        # Retried by every client, and without asking for metadata.
+        code = ErrorCode.NOT_ENOUGH_REPLICAS
+    return ProtocolError(error.message, code)
+
+
+def settings_from(config: object) -> TransactionSettings:
+    """The settings of the same names that the broker has; Kafka's defaults for the others."""
+    names = TransactionSettings.__dataclass_fields__
+    return TransactionSettings(**{n: getattr(config, n) for n in names if hasattr(config, n)})

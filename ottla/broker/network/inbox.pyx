@@ -1,0 +1,107 @@
+# cython: boundscheck=False, wraparound=False
+"""What a connection has received and not handled: frames, the last one perhaps not whole.
+
+    | size int32 | frame ... | size int32 | frame ... | size int32 | half of a fr
+    begin                                                                        filled
+
+Memory follows what has arrived, never what a length announces.
+"""
+
+from libc.stdint cimport int16_t, uint8_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memmove
+
+from ottla.broker.network.transport cimport Transport
+from ottla.wire.byteorder cimport load_int16, load_int32
+
+from ottla.wire.errors import MalformedMessage
+
+cdef enum:
+    SIZE = 4096                 # of a new inbox; it doubles with what arrives
+    SIZE_KEPT = 4 << 20         # above it the memory goes back once the frame is handled
+    LENGTH_SIZE = 4             # the length in front of each frame
+    HEADER_SIZE_MIN = 8         # API key, version and correlation id
+    PIECE_SIZE = 4096           # a frame in smaller pieces comes slowly: several make a wake-up
+    AWAITED_SIZE_MAX = 1 << 15  # of them; the kernel's window has to have room for more
+
+
+cdef class Inbox:
+    """The bytes of one connection, begin to filled, in one piece."""
+
+    def __init__(self, Py_ssize_t frame_size_max):
+        self.frame_size_max = frame_size_max
+
+    def __dealloc__(self):
+        free(self.data)
+
+    cdef Py_ssize_t held(self) noexcept:
+        """How many bytes are here."""
+        return self.filled - self.begin
+
+    cdef Py_ssize_t receive(self, Transport transport) except? -1:
+        """Receive what fits; the result is the transport's."""
+        cdef Py_ssize_t got
+        if self.filled == self.room:
+            self.grow()
+        got = transport.receive(self.data + self.filled, self.room - self.filled)
+        if got > 0:
+            self.filled += got
+        return got
+
+    cdef int grow(self) except -1:
+        cdef Py_ssize_t wanted = max(2 * self.room, SIZE)
+        cdef uint8_t *grown = <uint8_t *>realloc(self.data, wanted)
+        if grown is NULL:
+            raise MemoryError(f"no {wanted} bytes to receive into")
+        self.data, self.room = grown, wanted
+        return 0
+
+    cdef bint has_frame(self) except -1:
+        """Whether a whole frame comes first; refuses a length that no frame may have."""
+        cdef Py_ssize_t size
+        if self.filled - self.begin < LENGTH_SIZE:
+            return False
+        size = load_int32(self.data + self.begin)
+        if size < HEADER_SIZE_MIN or size > self.frame_size_max:
+            raise MalformedMessage(
+                f"frame of {size} bytes, {HEADER_SIZE_MIN} to {self.frame_size_max} are allowed")
+        return self.filled - self.begin - LENGTH_SIZE >= size
+
+    cdef int16_t api_key(self) noexcept:
+        """What the frame asks for that `has_frame` has found."""
+        return load_int16(self.data + self.begin + LENGTH_SIZE)
+
+    cdef uint8_t *take(self, Py_ssize_t *size) noexcept:
+        """The frame that `has_frame` has found; its bytes stay until `compact`."""
+        cdef uint8_t *frame = self.data + self.begin + LENGTH_SIZE
+        size[0] = load_int32(self.data + self.begin)
+        self.begin += LENGTH_SIZE + size[0]
+        return frame
+
+    cdef int awaited(self, Py_ssize_t got) noexcept:
+        """How many more bytes are worth a wake-up, after a receive of `got` of them: one, or
+        several pieces of a frame that comes slowly."""
+        cdef Py_ssize_t missing
+        if got >= PIECE_SIZE or self.held() < LENGTH_SIZE:
+            return 1
+        missing = load_int32(self.data + self.begin)
+        missing += LENGTH_SIZE - self.held()
+        return 1 if missing < PIECE_SIZE else <int>min(missing, AWAITED_SIZE_MAX)
+
+    cdef int compact(self) except -1:
+        """Move what is left to the front, over what is handled."""
+        if self.begin > 0:
+            self.filled -= self.begin
+            if self.filled > 0:
+                memmove(self.data, self.data + self.begin, self.filled)
+            self.begin = 0
+        if self.room > SIZE_KEPT:
+            self.trim()
+        return 0
+
+    cdef int trim(self) except -1:
+        """Give the memory of an idle connection, or of a large frame, back."""
+        if self.filled == 0 and self.room > SIZE:
+            free(self.data)
+            self.data, self.room = NULL, 0
+        return 0

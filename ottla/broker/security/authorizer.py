@@ -1,0 +1,144 @@
+"""Who may do what: Kafka's StandardAuthorizer over the access rules of the metadata.
+
+A super user may do everything. A rule that denies wins over all that allow. Where no rule is about
+a resource, `allow.everyone.if.no.acl.found` decides; where rules are, one of them has to allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from ottla.replication.controller.access import (
+    EVERYTHING,
+    Operation,
+    Pattern,
+    Permission,
+    Resource,
+)
+from ottla.replication.metadata import MetadataImage
+from ottla.replication.principals import AccessRule
+
+ANONYMOUS = "User:ANONYMOUS"
+"""Who comes through a listener that does not authenticate."""
+EVERYBODY, EVERY_HOST = "User:*", "*"
+IMPLIED_BY = {
+    Operation.DESCRIBE: (Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER),
+    Operation.DESCRIBE_CONFIGS: (Operation.ALTER_CONFIGS,),
+}
+"""Who is allowed one of these is allowed the first; denials imply nothing (KIP-11)."""
+CACHE_SIZE_MAX = 100_000
+
+Question = tuple[str, str, int, int, str]
+
+
+class RuleIndex:
+    """The rules of one type of resource, found by name without a look at all of them."""
+
+    def __init__(self) -> None:
+        self.all: list[AccessRule] = []
+        self.literal: dict[str, list[AccessRule]] = {}
+        self.prefixed: dict[str, list[AccessRule]] = {}
+        self.lengths: list[int] = []
+
+    def add(self, rule: AccessRule) -> None:
+        """Take a rule in."""
+        self.all.append(rule)
+        if rule.pattern_type == Pattern.PREFIXED:
+            self.prefixed.setdefault(rule.resource_name, []).append(rule)
+            if len(rule.resource_name) not in self.lengths:
+                self.lengths = sorted([*self.lengths, len(rule.resource_name)])
+        else:
+            self.literal.setdefault(rule.resource_name, []).append(rule)
+
+    def about(self, name: str) -> list[AccessRule]:
+        """The rules about the resource of this name."""
+        found = [*self.literal.get(name, ())]
+        if name != EVERYTHING:
+            found += self.literal.get(EVERYTHING, ())
+        for length in self.lengths:
+            if length > len(name):
+                break
+            found += self.prefixed.get(name[:length], ())
+        return found
+
+
+class Authorizer:
+    """Answers from the rules of the newest image; answers are remembered until rules change."""
+
+    def __init__(self, super_users: Iterable[str], allow_without_rules: bool) -> None:
+        self.super_users = frozenset(super_users)
+        self.allow_without_rules = allow_without_rules
+        self.by_type: dict[int, RuleIndex] = {}
+        self.known: dict[Question, bool] = {}
+
+    def follow(
+        self, old: MetadataImage, new: MetadataImage, topics: Collection[str] = ()
+    ) -> None:
+        """Take other rules; it follows the metadata."""
+        if new.rules is old.rules and self.by_type:
+            return
+        self.known.clear()
+        self.by_type = {kind: RuleIndex() for kind in Resource}
+        for rule in new.rules:
+            self.by_type[rule.resource_type].add(rule)
+
+    def allows(
+        self, principal: str, host: str, operation: int, resource_type: int, name: str
+    ) -> bool:
+        """Whether `principal` at `host` may do `operation` with this resource."""
+        question = (principal, host, operation, resource_type, name)
+        answer = self.known.get(question)
+        if answer is None:
+            if len(self.known) >= CACHE_SIZE_MAX:
+                self.known.clear()
+            answer = self.known[question] = self._decide(*question)
+        return answer
+
+    def _decide(
+        self, principal: str, host: str, operation: int, resource_type: int, name: str
+    ) -> bool:
+        if principal in self.super_users:
+            return True
+        about = self.by_type[resource_type].about(name)
+        if not about:
+            return self.allow_without_rules
+        mine = [rule for rule in about if _is_for(rule, principal, host)]
+        allowing = (Operation.ALL, operation, *IMPLIED_BY.get(Operation(operation), ()))
+        denied = any(
+            rule.permission == Permission.DENY and rule.operation in (Operation.ALL, operation)
+            for rule in mine
+        )
+        return not denied and any(
+            rule.permission == Permission.ALLOW and rule.operation in allowing for rule in mine
+        )
+
+    def allows_any(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
+        """Whether there may be a resource of this type with which `principal` may do it."""
+        if principal in self.super_users or self.allow_without_rules:
+            return True
+        mine = [r for r in self.by_type[resource_type].all if _is_for(r, principal, host)]
+        wanted = (Operation.ALL, operation)
+        denied = [r for r in mine if r.permission == Permission.DENY and r.operation in wanted]
+        return any(
+            rule.permission == Permission.ALLOW
+            and rule.operation in (*wanted, *IMPLIED_BY.get(Operation(operation), ()))
+            and not any(_covers(denial, rule) for denial in denied)
+            for rule in mine
+        )
+
+
+def _is_for(rule: AccessRule, principal: str, host: str) -> bool:
+    return rule.principal in (principal, EVERYBODY) and rule.host in (host, EVERY_HOST)
+
+
+def _covers(denial: AccessRule, rule: AccessRule) -> bool:
+    """Whether everything that `rule` is about is what `denial` is about."""
+    if denial.pattern_type == Pattern.LITERAL:
+        if denial.resource_name == EVERYTHING:
+            return True
+        return (
+            rule.pattern_type == Pattern.LITERAL and rule.resource_name == denial.resource_name
+        )
+    if rule.pattern_type == Pattern.LITERAL and rule.resource_name == EVERYTHING:
+        return False
+    return rule.resource_name.startswith(denial.resource_name)

@@ -1,0 +1,98 @@
+"""Listeners as `NAME://host:port`, and which security protocol a name stands for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ottla.broker.settings.declaration import SettingsError
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+SERVED = ("PLAINTEXT",)
+ADDRESS = re.compile(r"([\w.-]+)://(?:\[([0-9a-fA-F:.%\w]+)\]|([^\s:/\[\]]*)):(-?\d+)")
+EVERYWHERE = ("0.0.0.0", "::")
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A listener's name with a host and a port. An empty host is every interface."""
+
+    name: str
+    host: str
+    port: int
+
+
+def parse_addresses(setting: str, listed: Iterable[str]) -> list[Address]:
+    """The addresses of `listeners` or `advertised.listeners`. Raises SettingsError."""
+    found: list[Address] = []
+    for text in listed:
+        match = ADDRESS.fullmatch(text)
+        if match is None:
+            raise SettingsError(setting, f"{text!r} is not of the form NAME://host:port")
+        name, bracketed, plain, port = match.groups()
+        if not 0 <= int(port) <= 65535:
+            raise SettingsError(setting, f"{text!r}: a port is from 0 to 65535")
+        found.append(Address(name.upper(), bracketed or plain or "", int(port)))
+    names = [address.name for address in found]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise SettingsError(setting, f"{twice[0]} names two listeners")
+    return found
+
+
+def parse_protocols(text: str) -> dict[str, str]:
+    """`listener.security.protocol.map`: the security protocol of each listener's name."""
+    protocols: dict[str, str] = {}
+    for pair in filter(None, (part.strip() for part in text.split(","))):
+        name, colon, protocol = pair.rpartition(":")
+        protocol = protocol.strip().upper()
+        if not colon or protocol not in PROTOCOLS:
+            raise SettingsError(
+                "listener.security.protocol.map",
+                f"{pair!r} is not of the form NAME:PROTOCOL with one of {', '.join(PROTOCOLS)}",
+            )
+        protocols[name.strip().upper()] = protocol
+    return protocols
+
+
+def check_protocols(addresses: Iterable[Address], protocols: dict[str, str]) -> None:
+    """Raise SettingsError for a listener whose protocol is unknown or not served."""
+    for address in addresses:
+        protocol = protocols.get(address.name)
+        if protocol is None:
+            raise SettingsError(
+                "listener.security.protocol.map", f"names no security protocol for {address.name}"
+            )
+        if protocol not in SERVED:
+            raise SettingsError(
+                "listeners",
+                f"{address.name} asks for {protocol}, which this version of Ottla does not serve;"
+                f" it serves {', '.join(SERVED)}",
+            )
+
+
+def check_advertised(advertised: Iterable[Address], listeners: Iterable[Address]) -> None:
+    """Raise SettingsError where clients would be told what they cannot use."""
+    names = {address.name for address in listeners}
+    for address in advertised:
+        if address.name not in names:
+            raise SettingsError("advertised.listeners", f"{address.name} is not in listeners")
+        if address.host in EVERYWHERE:
+            raise SettingsError(
+                "advertised.listeners",
+                f"{address.host} is no address that a client can reach; name the host",
+            )
+
+
+def check_ports(listeners: Iterable[Address]) -> None:
+    """Raise SettingsError where two listeners want one port, but one on IPv4 and one on IPv6."""
+    ports: dict[tuple[int, bool], str] = {}
+    for address in listeners:
+        key = (address.port, ":" in address.host)
+        if address.port and key in ports:
+            raise SettingsError(
+                "listeners", f"{ports[key]} and {address.name} both use port {address.port}"
+            )
+        ports[key] = address.name

@@ -1,0 +1,191 @@
+"""What may be set on a running cluster: which settings a resource has, and what they allow."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from ottla.broker.settings.broker import DYNAMIC, BrokerSettings
+from ottla.broker.settings.config import TOPIC_DEFAULTS, limits_by_host
+from ottla.broker.settings.declaration import Setting, SettingsError
+from ottla.broker.settings.kafka_settings import kafka_settings
+from ottla.broker.settings.topic import TopicConfig, check_topic_configs, defaults
+from ottla.broker.upkeep.compactor import MEMORY_MIN as CLEANER_MEMORY_MIN
+from ottla.replication.controller.configs import ConfigRules
+from ottla.wire.errors import InvalidConfig, InvalidRequest, ProtocolError
+
+LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]+\.")
+METRICS_INTERVAL_MS = range(100, 3_600_001)
+MATCHED = (
+    "client_id", "client_instance_id", "client_software_name", "client_software_version",
+    "client_source_address", "client_source_port",
+)
+"""What a subscription to client metrics may match (KIP-714)."""
+GROUP_SETTINGS = frozenset({"consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"})
+"""The settings of groups that something here goes by."""
+GROUP_LIMITS = re.compile(
+    r"(consumer|share|streams)\.((?:session|heartbeat)\.(?:timeout|interval)\.ms)"
+)
+"""Settings of groups that the broker's group.<type>.min.* and .max.* bound."""
+
+
+def rules_for(node_id: int, static: Mapping[str, str]) -> dict[str, ConfigRules]:
+    """The rules of each type of resource, as broker `node_id` with these properties has them."""
+
+    def check_broker(name: str, configs: Mapping[str, str], changed: frozenset[str]) -> None:
+        _check_broker(node_id, name, configs, changed)
+
+    def check_group(name: str, configs: Mapping[str, str], changed: frozenset[str]) -> None:
+        _check_group(static, configs, changed)
+
+    return {
+        "topic": ConfigRules(_topic_list, _check_topic),
+        "broker": ConfigRules(lambda name: _list(_broker_setting(name)), check_broker),
+        "group": ConfigRules(lambda name: _known_list("group", name), check_group),
+        "client-metrics": ConfigRules(
+            lambda name: _known_list("client-metrics", name), _check_client_metrics
+        ),
+    }
+
+
+def _topic_list(name: str) -> str | None:
+    return _list(TopicConfig.declared.get(name))
+
+
+def _check_topic(name: str, configs: Mapping[str, str], changed: frozenset[str]) -> None:
+    check_topic_configs(configs)
+
+
+def _known_list(scope: str, name: str) -> str | None:
+    known = kafka_settings(scope).get(name)
+    return None if known is None else _list(known.setting)
+
+
+def _list(setting: Setting | None) -> str | None:
+    """A list's default as text; None for what is no list."""
+    if setting is None or setting.kind != "list":
+        return None
+    return setting.text(setting.default) or ""
+
+
+def _broker_setting(name: str) -> Setting | None:
+    known = kafka_settings("broker").get(LISTENER_PREFIX.sub("", name))
+    return None if known is None else known.setting
+
+
+def _check_broker(
+    node_id: int, name: str, configs: Mapping[str, str], changed: frozenset[str]
+) -> None:
+    if name:
+        if not re.fullmatch(r"-?\d+", name):
+            raise InvalidRequest(f"Node id must be an integer, but it is: {name}")
+        if int(name) != node_id:
+            raise InvalidRequest(f"Unexpected broker id, expected {node_id}, but received {name}")
+    known = kafka_settings("broker")
+    for key in sorted(changed):
+        bare = LISTENER_PREFIX.sub("", key)
+        if bare not in known:
+            # Plugins have settings that we do not know; some of Kafka's are in no file, only here.
+            if bare in DYNAMIC and key in configs:
+                _check_broker_value(bare, configs[key], BrokerSettings.declared[bare])
+            continue
+        update = known[bare].update
+        if update == "read-only":
+            raise InvalidRequest(f"Cannot update these configs dynamically: [{key}]")
+        if update == "per-broker" and not name:
+            raise InvalidRequest(f"{key} is a broker's own: it cannot be set for all brokers")
+        if key in configs:
+            _check_broker_value(bare, configs[key], known[bare].setting)
+            _check_topic_default(key, configs[key])
+
+
+def _check_broker_value(name: str, text: str, setting: Setting) -> None:
+    try:
+        value = setting.parse(text)
+        if name == "max.connections.per.ip.overrides":
+            limits_by_host(text)
+        if name == "max.connection.creation.rate" and value < 1:
+            raise SettingsError(name, "must be at least 1, or nobody could connect")
+        if name == "log.cleaner.dedupe.buffer.size" and value < CLEANER_MEMORY_MIN:
+            raise SettingsError(name, f"must be at least {CLEANER_MEMORY_MIN}")
+    except SettingsError as error:
+        raise InvalidRequest(str(error)) from error
+
+
+def _check_topic_default(name: str, text: str) -> None:
+    """A default of topics is held to what the topics' own setting is."""
+    try:
+        check_topic_configs(defaults(({name: text},)))
+    except InvalidConfig as error:
+        raise InvalidRequest(f"{name} stands for a setting of topics: {error.message}") from error
+
+
+def without_effect(names: Iterable[str]) -> str | None:
+    """What to tell about settings of a broker that can be changed but change nothing here.
+
+    They are taken, as by Kafka, whose clients count on that: scripts set threads and security.
+    """
+    idle = [name for name in names if name not in DYNAMIC and name not in TOPIC_DEFAULTS]
+    return f"without effect in Ottla: {', '.join(sorted(idle))}" if idle else None
+
+
+def _parse_known(
+    scope: str, what: str, configs: Mapping[str, str], refusal: type[ProtocolError]
+) -> dict[str, object]:
+    known = kafka_settings(scope)
+    values: dict[str, object] = {}
+    for name, text in configs.items():
+        if name not in known:
+            raise refusal(f"Unknown {what}: {name}")
+        try:
+            values[name] = known[name].setting.parse(text)
+        except SettingsError as error:
+            raise refusal(str(error)) from error
+    return values
+
+
+def _check_group(
+    static: Mapping[str, str], configs: Mapping[str, str], changed: frozenset[str]
+) -> None:
+    values = _parse_known("group", "group config name", configs, InvalidConfig)
+    idle = sorted(changed & values.keys() - GROUP_SETTINGS)
+    if idle:
+        raise InvalidConfig(
+            f"{', '.join(idle)}: without effect in Ottla, which does not serve share and streams"
+            f" groups and assigns at once; a group may set {', '.join(sorted(GROUP_SETTINGS))}"
+        )
+    broker = kafka_settings("broker")
+    for name, value in values.items():
+        limited = GROUP_LIMITS.fullmatch(name)
+        if limited is None or not isinstance(value, int):
+            continue
+        for word, relation in (("min", "greater"), ("max", "less")):
+            limit_name = f"group.{limited[1]}.{word}.{limited[2]}"
+            if limit_name not in broker:
+                continue
+            setting = broker[limit_name].setting
+            limit = setting.parse(static[limit_name]) if limit_name in static else setting.default
+            if value < limit if word == "min" else value > limit:
+                raise InvalidConfig(f"{name} must be {relation} than or equal to {limit_name}")
+
+
+def _check_client_metrics(
+    name: str, configs: Mapping[str, str], changed: frozenset[str]
+) -> None:
+    values = _parse_known(
+        "client-metrics", "client metrics configuration", configs, InvalidRequest
+    )
+    interval = values.get("interval.ms", METRICS_INTERVAL_MS.start)
+    if interval not in METRICS_INTERVAL_MS:
+        raise InvalidRequest(
+            f"Invalid value {interval} for interval.ms, interval must be between 100 and 3600000"
+            " (1 hour)"
+        )
+    for pattern in filter(None, configs.get("match", "").split(",")):
+        key, equals, expression = pattern.partition("=")
+        try:
+            re.compile(expression)
+        except re.error:
+            equals = ""
+        if not equals or key.strip() not in MATCHED:
+            raise InvalidConfig(f"Illegal client matching pattern: {pattern}")

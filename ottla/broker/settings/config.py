@@ -1,0 +1,230 @@
+"""Reads server.properties and overrides into a broker's settings and what follows from them.
+
+Kafka's properties that Ottla does not use are checked against Kafka's own table and accepted with
+one warning; what nobody knows is warned about with the nearest known name.
+"""
+
+from __future__ import annotations
+
+import logging
+import operator
+import socket
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ottla.broker.settings import topic
+from ottla.broker.settings.addresses import (
+    EVERYWHERE,
+    LOOPBACK,
+    Address,
+    check_advertised,
+    check_ports,
+    check_protocols,
+    parse_addresses,
+    parse_protocols,
+)
+from ottla.broker.settings.broker import DYNAMIC, BrokerSettings
+from ottla.broker.settings.declaration import SettingsError
+from ottla.broker.settings.group_rules import check_group_settings, known_assignors
+from ottla.broker.settings.kafka_settings import OUTSIDE_THE_TABLE, kafka_settings
+from ottla.broker.settings.properties import parse_properties
+from ottla.broker.settings.topic import TopicConfig, defaults, log_config, synonyms_of
+from ottla.log.config import LogConfig
+
+if TYPE_CHECKING:
+    from ottla.replication.metadata import MetadataImage
+
+__all__ = ["BrokerConfig", "SettingsError"]
+
+log = logging.getLogger("ottla.config")
+
+WITHOUT_A_FILE = {"listeners": "PLAINTEXT://localhost:9092", "log.dirs": "./data", "node.id": "0"}
+
+TOPIC_DEFAULTS = {
+    name
+    for each in TopicConfig.declared.keys() - topic.IDLE.keys()
+    for name, _ in synonyms_of(each)
+}
+"""The broker's properties that are defaults of topics' settings."""
+
+AUTHORIZERS = (
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "kafka.security.authorizer.AclAuthorizer",
+)
+"""Both have the same rules; the second is that of Kafka's ZooKeeper mode."""
+OF_AUTHORIZERS = ("super.users", "allow.everyone.if.no.acl.found")
+NOTHING: Mapping[str, str] = {}
+Layers = tuple[Mapping[str, str], ...]
+
+
+class BrokerConfig(BrokerSettings):
+    """The settings of a broker. `static` is what was set, `warnings` what to tell about it."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        """Take properties by name; `load` is the usual way. Raises SettingsError."""
+        self.static = dict(texts)
+        self.warnings: list[str] = []
+        super().__init__(texts)
+        if "node.id" not in texts and self.broker_id >= 0:
+            self.node_id = self.broker_id
+        self._check_others()
+        self._listeners, self._advertised = self._addresses()
+        self.max_connections_by_host = limits_by_host(self.max_connections_per_ip_overrides)
+        self.group_consumer_assignors = known_assignors(self.group_consumer_assignors)
+        self.group_consumer_migration_policy = self.group_consumer_migration_policy.lower()
+        self.warnings += check_group_settings(self)
+        if self.authorizer_class_name not in ("", *AUTHORIZERS):
+            raise SettingsError(
+                "authorizer.class.name",
+                f"{self.authorizer_class_name!r} is not here, {AUTHORIZERS[0]} is",
+            )
+        log_config({}, self.topic_defaults())
+        self._cached: tuple[Layers, dict[str, str], LogConfig] | None = None
+
+    @classmethod
+    def load(cls, path: Path | None = None, overrides: Sequence[str] = ()) -> BrokerConfig:
+        """Read a file, then `name=value` overrides. Raises SettingsError or OSError."""
+        texts = dict(WITHOUT_A_FILE)
+        if path is not None:
+            try:
+                texts = parse_properties(path.read_bytes())
+            except ValueError as error:
+                raise SettingsError(str(path), str(error)) from error
+        for override in overrides:
+            name, equals, value = override.partition("=")
+            if not equals or not name.strip():
+                raise SettingsError("--override", f"{override!r} is not of the form name=value")
+            texts[name.strip()] = value.strip()
+        return cls(texts)
+
+    def _check_others(self) -> None:
+        """Look at the properties that are not declared here."""
+        unused = []
+        for name, text in self.static.items():
+            if name in OF_AUTHORIZERS and not self.authorizer_class_name:
+                unused.append(name)
+            if name in self.declared:
+                continue
+            if name.startswith("listener.name.") or name in OUTSIDE_THE_TABLE:
+                unused.append(name)
+            elif name in kafka_settings("broker"):
+                kafka_settings("broker")[name].setting.parse(text)
+                if name not in TOPIC_DEFAULTS:
+                    unused.append(name)
+            elif name in TopicConfig.declared and name in TOPIC_DEFAULTS:
+                TopicConfig.declared[name].parse(text)  # younger than the table
+            elif name in kafka_settings("removed"):
+                unused.append(name)
+            else:
+                self.warnings.append(_unknown(name))
+        if unused:
+            self.warnings.append(f"without effect in Ottla: {', '.join(sorted(unused))}")
+
+    def _addresses(self) -> tuple[list[Address], dict[str, Address]]:
+        everywhere = parse_addresses("listeners", self.listeners)
+        for_controllers = {name.upper() for name in self.controller_listener_names}
+        listeners = [each for each in everywhere if each.name not in for_controllers]
+        if not listeners:
+            raise SettingsError("listeners", "names no listener for clients")
+        check_protocols(listeners, parse_protocols(self.listener_security_protocol_map))
+        check_ports(everywhere)
+        if len(listeners) < len(everywhere):
+            self.warnings.append("listeners of controller.listener.names are not opened")
+        told = parse_addresses("advertised.listeners", self.advertised_listeners or ())
+        told = [each for each in told if each.name not in for_controllers]
+        check_advertised(told, listeners)
+        advertised = {each.name: each for each in told}
+        for each in listeners:
+            address = advertised.setdefault(each.name, each)
+            if address is each and each.host in EVERYWHERE:
+                raise SettingsError(
+                    "advertised.listeners",
+                    f"has to name the host for {each.name}: clients cannot reach {each.host}",
+                )
+            if address.host in LOOPBACK and each.host not in LOOPBACK:
+                self.warnings.append(
+                    f"{each.name} listens beyond this machine but advertises {address.host}:"
+                    " clients elsewhere will not reach it; set advertised.listeners"
+                )
+        internal = self.inter_broker_listener_name
+        if internal is not None and internal.upper() not in advertised:
+            raise SettingsError("inter.broker.listener.name", f"{internal} is not in listeners")
+        return listeners, advertised
+
+    def endpoints(self) -> list[Address]:
+        """The addresses to listen on."""
+        return self._listeners
+
+    def advertised(self, listener: str, bound_port: int) -> tuple[str, int]:
+        """The host and port that clients of a listener are told, once it is bound to a port."""
+        address = self._advertised[listener]
+        return address.host or socket.gethostname(), address.port or bound_port
+
+    def log_directories(self) -> list[Path]:
+        """The directories of the data; the first is the metadata's."""
+        return [Path(name) for name in (self.log_dirs or self.log_dir)]
+
+    def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
+        """Take what was set at run time, for this broker or for all; it follows the metadata."""
+        layers = self.layers(new)
+        if all(map(operator.is_, layers, self.layers(old))):
+            return
+        for name in sorted(DYNAMIC):
+            declared = self.declared[name]
+            text = next((layer[name] for layer in layers if name in layer), None)
+            try:
+                value = declared.default if text is None else declared.parse(text)
+                if name == "max.connections.per.ip.overrides":
+                    self.max_connections_by_host = limits_by_host(value)
+            except SettingsError as error:
+                log.error("%s; %s stays as it was", error, name)
+                continue
+            if value != self.value(name):
+                log.info("%s is %s now", name, text or "its default")
+                setattr(self, declared.attribute, value)
+
+    def layers(self, image: MetadataImage | None = None) -> Layers:
+        """The broker's properties as they were set: for this node, for all brokers, in the file."""
+        if image is None:
+            return (self.static,)
+        mine = image.configs.get(("broker", str(self.node_id)), NOTHING)
+        return (mine, image.configs.get(("broker", ""), NOTHING), self.static)
+
+    def topic_defaults(self, image: MetadataImage | None = None) -> dict[str, str]:
+        """Settings of a topic that sets nothing, as far as the broker sets something for it."""
+        return defaults(self.layers(image))
+
+    def topic_log_config(self, image: MetadataImage, topic: str) -> LogConfig:
+        """What a topic's partitions go by: its own settings, then the broker's, then Kafka's."""
+        layers = self.layers(image)
+        if self._cached is None or not all(map(operator.is_, self._cached[0], layers)):
+            found = defaults(layers)
+            shared = log_config({}, found, self.producer_id_expiration_ms)
+            self._cached = layers, found, shared
+        own = image.config_of("topic", topic)
+        if not own:
+            return self._cached[2]
+        return log_config(own, self._cached[1], self.producer_id_expiration_ms)
+
+
+def limits_by_host(text: str) -> dict[str, int]:
+    """What max.connections.per.ip.overrides says. Raises SettingsError."""
+    found = {}
+    for pair in filter(None, text.split(",")):
+        host, _, count = pair.rpartition(":")
+        if not host or not count.strip().isdecimal():
+            raise SettingsError(
+                "max.connections.per.ip.overrides", f"{pair!r} is not of the form host:count"
+            )
+        found[host.strip().strip("[]")] = int(count)
+    return found
+
+
+def _unknown(name: str) -> str:
+    from difflib import get_close_matches  # only a mistake pays for it
+
+    known = [*BrokerSettings.declared, *kafka_settings("broker"), *kafka_settings("removed")]
+    near = get_close_matches(name, known, 1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return f"{name} is no setting that Kafka or Ottla know{hint}"

@@ -1,0 +1,214 @@
+"""What a setting's value is and where it comes from, in Kafka's order, for DescribeConfigs.
+
+A topic's setting is its own, else what the broker's properties of the same meaning say: set for
+this broker, for all brokers, in server.properties, and Kafka's default at last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from ottla.broker.context import BrokerContext
+from ottla.broker.settings.broker import DYNAMIC
+from ottla.broker.settings.declaration import Setting
+from ottla.broker.settings.kafka_settings import kafka_settings
+from ottla.broker.settings.loggers import levels
+from ottla.broker.settings.topic import TopicConfig, convert_unit, synonyms_of
+from ottla.replication.metadata import MetadataImage
+
+
+class Source(IntEnum):
+    """Where a value comes from, by Kafka's numbers."""
+
+    TOPIC = 1
+    BROKER = 2
+    ALL_BROKERS = 3
+    STATIC = 4
+    DEFAULT = 5
+    LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
+
+
+TYPES = {
+    "unknown": 0, "boolean": 1, "string": 2, "int": 3, "short": 4, "long": 5, "double": 6,
+    "list": 7, "class": 8, "password": 9,
+}
+"""Kafka's numbers of the types (KIP-226, KIP-569)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Synonym:
+    """A value that would count if those before it were not there; its own name, its own unit."""
+
+    name: str
+    value: str | None
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One setting of a resource as DescribeConfigs tells it. A secret has no value."""
+
+    name: str
+    value: str | None
+    source: Source
+    kind: str
+    read_only: bool
+    sensitive: bool
+    synonyms: tuple[Synonym, ...]
+    documentation: str
+
+
+Layers = list[tuple[Source, Mapping[str, str]]]
+
+
+def broker_layers(broker: BrokerContext, image: MetadataImage) -> Layers:
+    """The broker's properties, those that win first."""
+    return [
+        (Source.BROKER, image.config_of("broker", str(broker.node_id))),
+        (Source.ALL_BROKERS, image.config_of("broker", "")),
+        (Source.STATIC, broker.config.static),
+    ]
+
+
+def topic_entries(
+    broker: BrokerContext, image: MetadataImage, own: Mapping[str, str]
+) -> Iterator[Entry]:
+    """All settings of a topic that sets `own` itself."""
+    layers = broker_layers(broker, image)
+    for name, setting in TopicConfig.declared.items():
+        names = synonyms_of(name)
+        found: list[tuple[Synonym, int]] = []
+        if name in own:
+            found.append((Synonym(name, own[name], Source.TOPIC), 1))
+        found += [
+            (Synonym(synonym, layer[synonym], source), factor)
+            for source, layer in layers
+            for synonym, factor in names
+            if synonym in layer
+        ]
+        found += _defaults(names)
+        standard = Synonym(name, setting.text(setting.default), Source.DEFAULT)
+        first, factor = found[0] if found else (standard, 1)
+        value = None if first.value is None else convert_unit(first.value, factor)
+        yield Entry(
+            name, value, first.source, setting.kind, False, setting.sensitive,
+            tuple(synonym for synonym, _ in found), setting.help,
+        )
+
+
+def _defaults(names: list[tuple[str, int]]) -> list[tuple[Synonym, int]]:
+    """The broker's properties that have a default."""
+    known = kafka_settings("broker")
+    return [
+        (Synonym(name, setting.text(setting.default), Source.DEFAULT), factor)
+        for setting, name, factor in (
+            (known[name].setting, name, factor) for name, factor in names if name in known
+        )
+        if setting.default is not None
+    ]
+
+
+def broker_entries(broker: BrokerContext, image: MetadataImage) -> Iterator[Entry]:
+    """All settings of this broker: Kafka's, Ottla's own, and what else was set."""
+    layers = broker_layers(broker, image)
+    known = kafka_settings("broker")
+    declared = broker.config.declared
+    names = dict.fromkeys([*known, *declared, *(n for _, layer in layers for n in layer)])
+    for name in sorted(names):
+        setting = declared.get(name) or (known[name].setting if name in known else None)
+        read_only = known[name].update == "read-only" if name in known else name not in DYNAMIC
+        same = _same_meaning(name)
+        found = [
+            Synonym(other, layer[other], source)
+            for source, layer in layers
+            for other in same
+            if other in layer
+        ]
+        for other in same:
+            standard = known[other].setting if other in known else declared.get(other)
+            if standard is not None and standard.default is not None:
+                found.append(Synonym(other, standard.text(standard.default), Source.DEFAULT))
+        yield _entry(name, setting, found, read_only and setting is not None)
+
+
+def _same_meaning(name: str) -> list[str]:
+    """Properties that stand for each other, from `name` on: log.retention.ms, .minutes, .hours."""
+    for topic_setting in TopicConfig.declared:
+        names = [synonym for synonym, _ in synonyms_of(topic_setting)]
+        if name in names:
+            return names[names.index(name) :]
+    return [name]
+
+
+def all_brokers_entries(image: MetadataImage) -> Iterator[Entry]:
+    """What was set for all brokers alike."""
+    known = kafka_settings("broker")
+    for name, value in sorted(image.config_of("broker", "").items()):
+        setting = known[name].setting if name in known else None
+        yield _entry(name, setting, [Synonym(name, value, Source.ALL_BROKERS)], False)
+
+
+def group_entries(
+    broker: BrokerContext, image: MetadataImage, own: Mapping[str, str]
+) -> Iterator[Entry]:
+    """All settings of a group."""
+    layers = broker_layers(broker, image)
+    known = kafka_settings("broker")
+    for name, group_setting in kafka_settings("group").items():
+        setting = group_setting.setting
+        found = [Synonym(name, own[name], Source.GROUP)] if name in own else []
+        for other in setting.synonyms:
+            found += [
+                Synonym(other, layer[other], source) for source, layer in layers if other in layer
+            ]
+            standard = known[other].setting
+            found.append(Synonym(other, standard.text(standard.default), Source.DEFAULT))
+        if not setting.synonyms:
+            found.append(Synonym(name, setting.text(setting.default), Source.DEFAULT))
+        yield _entry(name, setting, found, False)
+
+
+def client_metrics_entries(own: Mapping[str, str]) -> Iterator[Entry]:
+    """All settings of a subscription to clients' metrics (KIP-714)."""
+    for name, known in kafka_settings("client-metrics").items():
+        found = [Synonym(name, own[name], Source.CLIENT_METRICS)] if name in own else []
+        setting = known.setting
+        if found:
+            yield _entry(name, setting, found, False)
+        else:
+            default = setting.text(setting.default)
+            yield Entry(name, default, Source.DEFAULT, setting.kind, False, False, (), setting.help)
+
+
+def logger_entries() -> Iterator[Entry]:
+    """The level of every logger of this process (KIP-412)."""
+    for name, level in levels():
+        yield Entry(name, level, Source.LOGGER, "unknown", False, False, (), "")
+
+
+def _entry(
+    name: str,
+    setting: Setting | None,
+    synonyms: Iterable[Synonym],
+    read_only: bool,
+) -> Entry:
+    # What nobody declared may be anything, a password too: Kafka does not show it either.
+    sensitive = setting is None or setting.sensitive
+    shown = tuple(
+        Synonym(each.name, None, each.source) if sensitive else each for each in synonyms
+    )
+    first = shown[0] if shown else Synonym(name, None, Source.DEFAULT)
+    return Entry(
+        name,
+        first.value,
+        first.source,
+        setting.kind if setting is not None else "password" if sensitive else "string",
+        read_only,
+        sensitive,
+        shown,
+        setting.help if setting is not None else "",
+    )

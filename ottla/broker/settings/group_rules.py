@@ -1,0 +1,63 @@
+"""What the broker's settings of groups have to be among themselves; Kafka's rules, told at start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ottla.broker.settings.broker import BrokerSettings
+from ottla.broker.settings.declaration import SettingsError
+
+KAFKAS_ASSIGNORS = {
+    "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
+    "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
+}
+ASSIGNORS = ("uniform", "range")
+"""Those of `groups.assignors`, which a start need not import for their names."""
+NOT_SERVED = ("share", "streams")
+
+
+def check_group_settings(settings: BrokerSettings) -> list[str]:
+    """Warnings about settings that are allowed. Raises SettingsError for those that are not."""
+    for name in ("session.timeout.ms", "heartbeat.interval.ms"):
+        _check_limits(settings, name)
+    session, interval = "group.consumer.session.timeout.ms", "group.consumer.heartbeat.interval.ms"
+    if settings.value(interval) >= settings.value(session):
+        raise SettingsError(interval, f"must be less than {session}={settings.value(session)}")
+    return _check_protocols(settings)
+
+
+def _check_limits(settings: BrokerSettings, name: str) -> None:
+    usual, least, most = (f"group.consumer.{word}{name}" for word in ("", "min.", "max."))
+    if settings.value(most) < settings.value(least):
+        raise SettingsError(most, f"must be at least {least}={settings.value(least)}")
+    if settings.value(usual) < settings.value(least):
+        raise SettingsError(usual, f"must be at least {least}={settings.value(least)}")
+    if settings.value(usual) > settings.value(most):
+        raise SettingsError(usual, f"must be at most {most}={settings.value(most)}")
+
+
+def known_assignors(names: Sequence[str]) -> tuple[str, ...]:
+    """Names of assignors that there are; Kafka's own classes may stand for them.
+
+    Raises SettingsError.
+    """
+    found = tuple(KAFKAS_ASSIGNORS.get(name, name) for name in names)
+    unknown = [name for name in found if name not in ASSIGNORS]
+    if unknown or not found or len(set(found)) < len(found):
+        problem = f"{unknown[0]!r} is none" if unknown else "must name one, each once"
+        raise SettingsError(
+            "group.consumer.assignors", f"{problem}; there are {', '.join(ASSIGNORS)}"
+        )
+    return found
+
+
+def _check_protocols(settings: BrokerSettings) -> list[str]:
+    name = "group.coordinator.rebalance.protocols"
+    protocols = settings.group_coordinator_rebalance_protocols
+    if "classic" not in protocols:
+        raise SettingsError(name, "must have classic among them: it cannot be switched off")
+    if protocols == settings.declared[name].default:
+        return []
+    absent = [protocol for protocol in protocols if protocol in NOT_SERVED]
+    return [f"{name}: groups of {', '.join(absent)} are not served"] if absent else []

@@ -1,0 +1,249 @@
+"""The settings of a topic, with Kafka's names, and how a partition's LogConfig follows from them.
+
+What a topic does not set itself comes from the broker: each setting names the broker's properties
+that stand for it, the first that is set counts. `*60000` behind a name says that the broker's
+value is in another unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any
+
+from ottla.broker.settings.declaration import Long, Names, Settings, SettingsError, days, setting
+from ottla.log.config import LogConfig
+from ottla.wire.errors import InvalidConfig
+
+LONG_MAX = 2**63 - 1
+INT_MAX = 2**31 - 1
+COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+
+REMOVED = (
+    "message.format.version",
+    "message.downconversion.enable",
+    "message.timestamp.difference.max.ms",
+)
+"""Settings that Kafka 4.0 removed and old scripts still send: taken without effect."""
+
+ONE_REPLICA = "There is one replica of each partition."
+NOT_TIERED = "There is no tiered storage, and as in Kafka nothing goes by it then."
+IDLE = {
+    "follower.replication.throttled.replicas": ONE_REPLICA,
+    "leader.replication.throttled.replicas": ONE_REPLICA,
+    "local.retention.bytes": NOT_TIERED,
+    "local.retention.ms": NOT_TIERED,
+    "min.insync.replicas": ONE_REPLICA,
+    "remote.copy.lag.bytes": NOT_TIERED,
+    "remote.copy.lag.ms": NOT_TIERED,
+    "remote.log.copy.disable": NOT_TIERED,
+    "remote.log.delete.on.disable": NOT_TIERED,
+    "unclean.leader.election.enable": ONE_REPLICA,
+}
+"""Settings that may be set as in Kafka, but have nothing to decide here; and why."""
+
+REFUSED = {
+    "errors.deadletterqueue.group.enable": "this broker has no dead letter queues of share groups",
+    "remote.storage.enable": "this broker has no tiered storage",
+}
+"""Switches of what is not there: true is refused, and why."""
+
+
+class TopicConfig(Settings):
+    """A topic's settings as Kafka 4.4 has them."""
+
+    cleanup_policy: Names = setting(
+        "cleanup.policy", ("delete",), one_of=("compact", "delete"),
+        synonyms=("log.cleanup.policy",),
+        help="delete: old segments go; compact: the newest record of each key stays; or both.")
+    compression_gzip_level: int = setting(
+        "compression.gzip.level", -1, at_least=1, at_most=9, also=(-1,),
+        synonyms=("compression.gzip.level",), help="Level where compression.type is gzip.")
+    compression_lz4_level: int = setting(
+        "compression.lz4.level", 9, at_least=1, at_most=17, synonyms=("compression.lz4.level",),
+        help="Level where compression.type is lz4.")
+    compression_type: str = setting(
+        "compression.type", "producer", one_of=COMPRESSION_TYPES, synonyms=("compression.type",),
+        help="Codec of the stored batches; what comes in another is compressed anew.")
+    compression_zstd_level: int = setting(
+        "compression.zstd.level", 3, at_least=-131072, at_most=22,
+        synonyms=("compression.zstd.level",), help="Level where compression.type is zstd.")
+    delete_retention_ms: Long = setting(
+        "delete.retention.ms", days(1), at_least=0, synonyms=("log.cleaner.delete.retention.ms",),
+        help="How long a compacted topic keeps the mark of a deleted key.")
+    errors_deadletterqueue_group_enable: bool = setting(
+        "errors.deadletterqueue.group.enable", False,
+        help="Share groups put here what they could not deliver; true is refused.")
+    file_delete_delay_ms: Long = setting(
+        "file.delete.delay.ms", 60_000, at_least=0, synonyms=("log.segment.delete.delay.ms",),
+        help="How long the file of a deleted segment stays, for readers that are in it.")
+    flush_messages: Long = setting(
+        "flush.messages", LONG_MAX, at_least=1, synonyms=("log.flush.interval.messages",),
+        help="So many offsets may be without a flush; who reaches it is answered after one.")
+    flush_ms: Long = setting(
+        "flush.ms", LONG_MAX, at_least=0,
+        synonyms=("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+        help="Flush to the disk after so long, beside the flush of acks=all.")
+    follower_replication_throttled_replicas: Names = setting(
+        "follower.replication.throttled.replicas", (),
+        help="Replicas, as partition:broker or *, that follow within the throttle.")
+    index_interval_bytes: int = setting(
+        "index.interval.bytes", 4096, at_least=0, synonyms=("log.index.interval.bytes",),
+        help="Bytes of records between two entries of the offset index.")
+    leader_replication_throttled_replicas: Names = setting(
+        "leader.replication.throttled.replicas", (),
+        help="Replicas, as partition:broker or *, that lead within the throttle.")
+    local_retention_bytes: Long = setting(
+        "local.retention.bytes", -2, at_least=-2, synonyms=("log.local.retention.bytes",),
+        help="Tiered storage: what stays here; -2 is retention.bytes.")
+    local_retention_ms: Long = setting(
+        "local.retention.ms", -2, at_least=-2, synonyms=("log.local.retention.ms",),
+        help="Tiered storage: how long it stays here; -2 is retention.ms.")
+    max_compaction_lag_ms: Long = setting(
+        "max.compaction.lag.ms", LONG_MAX, at_least=1,
+        synonyms=("log.cleaner.max.compaction.lag.ms",),
+        help="A record is compacted after so long at the latest.")
+    max_decompressed_message_bytes: int = setting(
+        "max.decompressed.message.bytes", INT_MAX, at_least=1,
+        synonyms=("max.decompressed.message.bytes",),
+        help="The largest record in a compressed batch; all of a batch are 128 MiB at most.")
+    max_message_bytes: int = setting(
+        "max.message.bytes", 1_048_588, at_least=0, synonyms=("message.max.bytes",),
+        help="The largest record batch that is accepted, as it is sent and as it is stored.")
+    message_timestamp_after_max_ms: Long = setting(
+        "message.timestamp.after.max.ms", 3_600_000, at_least=0,
+        synonyms=("log.message.timestamp.after.max.ms",),
+        help="How far a record's timestamp may be ahead of the broker's clock.")
+    message_timestamp_before_max_ms: Long = setting(
+        "message.timestamp.before.max.ms", LONG_MAX, at_least=0,
+        synonyms=("log.message.timestamp.before.max.ms",),
+        help="How far a record's timestamp may be behind the broker's clock.")
+    message_timestamp_type: str = setting(
+        "message.timestamp.type", "CreateTime", one_of=("CreateTime", "LogAppendTime"),
+        synonyms=("log.message.timestamp.type",), help="Whose clock a record's timestamp is of.")
+    min_cleanable_dirty_ratio: float = setting(
+        "min.cleanable.dirty.ratio", 0.5, at_least=0, at_most=1,
+        synonyms=("log.cleaner.min.cleanable.ratio",),
+        help="Compact once this share of the log was not compacted yet.")
+    min_compaction_lag_ms: Long = setting(
+        "min.compaction.lag.ms", 0, at_least=0, synonyms=("log.cleaner.min.compaction.lag.ms",),
+        help="A record is left alone for so long.")
+    min_insync_replicas: int = setting(
+        "min.insync.replicas", 1, at_least=1, synonyms=("min.insync.replicas",),
+        help="In sync for acks=all, though never more than the partition has replicas.")
+    preallocate: bool = setting(
+        "preallocate", False, synonyms=("log.preallocate",),
+        help="Take the space of a segment when it is made.")
+    remote_copy_lag_bytes: Long = setting(
+        "remote.copy.lag.bytes", 0, at_least=-1,
+        help="Tiered storage: newer bytes before a segment is copied.")
+    remote_copy_lag_ms: Long = setting(
+        "remote.copy.lag.ms", 0, at_least=-1,
+        help="Tiered storage: time before a segment is copied.")
+    remote_log_copy_disable: bool = setting(
+        "remote.log.copy.disable", False, help="Tiered storage: nothing more is copied.")
+    remote_log_delete_on_disable: bool = setting(
+        "remote.log.delete.on.disable", False,
+        help="Tiered storage: delete what was copied once it is off.")
+    remote_storage_enable: bool = setting(
+        "remote.storage.enable", False, help="Tiered storage; Ottla has none, true is refused.")
+    retention_bytes: Long = setting(
+        "retention.bytes", -1, synonyms=("log.retention.bytes",),
+        help="A partition's size from which old segments are deleted; -1 keeps all.")
+    retention_ms: Long = setting(
+        "retention.ms", days(7), at_least=-1,
+        synonyms=("log.retention.ms", "log.retention.minutes*60000", "log.retention.hours*3600000"),
+        help="How long records are kept; -1 keeps for ever.")
+    segment_bytes: int = setting(
+        "segment.bytes", 1 << 30, at_least=1 << 20, synonyms=("log.segment.bytes",),
+        help="A segment's size; whole segments are deleted or compacted.")
+    segment_index_bytes: int = setting(
+        "segment.index.bytes", 10 << 20, at_least=4, synonyms=("log.index.size.max.bytes",),
+        help="The size of a segment's offset index; a full index ends its segment.")
+    segment_jitter_ms: Long = setting(
+        "segment.jitter.ms", 0, at_least=0,
+        synonyms=("log.roll.jitter.ms", "log.roll.jitter.hours*3600000"),
+        help="Up to so much is taken off segment.ms, so that segments do not all end at once.")
+    segment_ms: Long = setting(
+        "segment.ms", days(7), at_least=1, synonyms=("log.roll.ms", "log.roll.hours*3600000"),
+        help="A segment ends after so long, full or not.")
+    unclean_leader_election_enable: bool = setting(
+        "unclean.leader.election.enable", False, synonyms=("unclean.leader.election.enable",),
+        help="Whether a replica that is behind may lead where no other is left; loses records.")
+
+
+def synonyms_of(topic_setting: str) -> list[tuple[str, int]]:
+    """The broker's properties for a topic's setting, each with the factor to the topic's unit."""
+    pairs = (name.partition("*") for name in TopicConfig.declared[topic_setting].synonyms)
+    return [(name, int(factor or 1)) for name, _, factor in pairs]
+
+
+def broker_value(topic_setting: str, layers: Iterable[Mapping[str, str]]) -> str | None:
+    """What the broker's properties say for a topic's setting, in the topic's unit.
+
+    Properties in an earlier layer hide all of the same meaning in later ones.
+    """
+    for layer in layers:
+        for name, factor in synonyms_of(topic_setting):
+            if name in layer:
+                return convert_unit(layer[name], factor)
+    return None
+
+
+def convert_unit(text: str, factor: int) -> str:
+    """A broker's value in milliseconds; -1 is -1 in any unit."""
+    if factor == 1:
+        return text
+    return str(-1 if int(text) < 0 else int(text) * factor)
+
+
+def defaults(layers: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """Settings of a topic that sets nothing, as far as the broker's properties set something."""
+    layers = [layer for layer in layers if layer]
+    found = {name: broker_value(name, layers) for name in TopicConfig.declared} if layers else {}
+    return {name: text for name, text in found.items() if text is not None}
+
+
+def log_config(
+    topic: Mapping[str, str],
+    broker: Mapping[str, str],
+    producer_id_expiration_ms: int = days(1),
+) -> LogConfig:
+    """The LogConfig of a topic: its own settings over those that `defaults` found."""
+    settings = TopicConfig({**broker, **topic})
+    values: dict[str, Any] = vars(settings)
+    config = {f.name: values[f.name] for f in fields(LogConfig) if f.name in values}
+    config["cleanup_policy"] = frozenset(settings.cleanup_policy)
+    return LogConfig(**config, producer_id_expiration_ms=producer_id_expiration_ms)
+
+
+def check_topic_configs(configs: Mapping[str, str]) -> None:
+    """Raise InvalidConfig where a topic may not have these settings."""
+    try:
+        for name, text in configs.items():
+            if name in TopicConfig.declared:
+                TopicConfig.declared[name].parse(text)
+            elif name not in REMOVED:
+                raise SettingsError(name, "no topic setting is called so")
+        _check_together(configs)
+    except SettingsError as error:
+        raise InvalidConfig(str(error)) from error
+
+
+def _check_together(configs: Mapping[str, str]) -> None:
+    settings = TopicConfig(configs)
+    if settings.min_compaction_lag_ms > settings.max_compaction_lag_ms:
+        raise SettingsError("min.compaction.lag.ms", "must not be above max.compaction.lag.ms")
+    for name, why in REFUSED.items():
+        if settings.value(name):
+            raise SettingsError(name, why)
+    for side in ("leader", "follower"):
+        name = f"{side}.replication.throttled.replicas"
+        _check_replicas(name, settings.value(name))
+
+
+def _check_replicas(name: str, replicas: Iterable[str]) -> None:
+    for replica in replicas:
+        partition, _, broker = replica.partition(":")
+        if replica != "*" and not (partition.isdecimal() and broker.isdecimal()):
+            raise SettingsError(name, f"{replica!r} is no partition:broker, nor *")

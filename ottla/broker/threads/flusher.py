@@ -1,0 +1,152 @@
+"""Group flush: a thread that syncs the disk, and everybody who waits for it served by the next
+sync.
+
+While a flush runs, further batches are appended; the flush after it covers them all. So the rate
+of acknowledgements is bound by the device's flushes times what arrives meanwhile, not by one batch
+a flush.
+
+A group that is nothing but files goes to a thread without Python (`sync_thread`); one that makes
+files or directories durable by more than a sync, or that is large, to one that runs Python.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from os.path import dirname
+
+from ottla.broker.threads.slices import InThread
+from ottla.broker.threads.sync_thread import FILES_MAX, SyncThread
+from ottla.log.disk import File
+from ottla.log.flush import LOGS_ONE_BY_ONE_MAX, FlushTask, run_all
+from ottla.replication.partition import Partition
+from ottla.wire.errors import StorageFailed
+
+log = logging.getLogger("ottla.flusher")
+
+AGAIN_SECONDS = 0.1
+"""What a full disk or a lack of descriptors has put off is tried again after so long."""
+
+
+class Flusher:
+    """Flushes the partitions that have acknowledgements waiting, one group at a time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.waiting: set[Partition] = set()
+        self.running = False
+        self.scheduled = False
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="ottla-flush")
+        self.sync_thread = SyncThread()
+        self.tasks: list[tuple[Partition, FlushTask]] = []
+        loop.add_reader(self.sync_thread.fd, self._synced)
+
+    def want(self, partition: Partition) -> None:
+        """Flush `partition` soon; frames that are read in this turn of the loop join the group."""
+        self.waiting.add(partition)
+        if not self.running and not self.scheduled:
+            self.scheduled = True
+            self.loop.call_soon(self._start)
+
+    def _start(self) -> None:
+        self.scheduled = False
+        group, self.waiting = self.waiting, set()
+        tasks = []
+        together = len(group) > LOGS_ONE_BY_ONE_MAX
+        for partition in group:
+            try:
+                task = partition.log.begin_flush(together)
+            except StorageFailed:
+                self._refused(partition)
+                continue
+            if task is None:
+                self._done(partition, partition.log.recovery_point)
+            else:
+                tasks.append((partition, task))
+        if not tasks:
+            return
+        self.running = True
+        files = plain_files(task for _, task in tasks)
+        if files is not None:
+            self.tasks = tasks
+            self.sync_thread.begin(files)
+            return
+        by_directory: dict[str, list[FlushTask]] = {}
+        for partition, task in tasks:
+            by_directory.setdefault(dirname(partition.log.directory), []).append(task)
+        future = self.loop.run_in_executor(self.thread, _sync, by_directory)
+        future.add_done_callback(lambda done: self._finish(tasks, done.exception()))
+
+    def _synced(self) -> None:
+        tasks, self.tasks = self.tasks, []
+        failures = self.sync_thread.end()
+        if failures:
+            for _, task in tasks:
+                task.error = next((failures[f] for f in task.files if f in failures), None)
+        self._finish(tasks, None)
+
+    def _finish(
+        self, tasks: list[tuple[Partition, FlushTask]], failure: BaseException | None
+    ) -> None:
+        self.running = False
+        for partition, task in tasks:
+            if failure is not None and task.error is None:
+                task.error = OSError(f"the flush ended with {failure!r}")
+            try:
+                partition.log.end_flush(task)
+            except StorageFailed:
+                self._refused(partition)
+                continue
+            self._done(partition, partition.log.recovery_point)
+        if self.waiting and not self.scheduled:
+            self.scheduled = True
+            self.loop.call_soon(self._start)
+
+    async def flush_apart(self, partition: Partition, in_thread: InThread) -> None:
+        """Flush a partition for which nobody waits, beside the groups of those who do."""
+        try:
+            task = partition.log.begin_flush()
+            if task is not None:
+                await in_thread(task.run)
+                partition.log.end_flush(task)
+        except StorageFailed as error:
+            log.error("%r could not be flushed: %s", partition, error)
+            self._refused(partition)
+            return
+        if partition.flushed(partition.log.recovery_point):
+            self.want(partition)            # somebody waits by now
+
+    def _refused(self, partition: Partition) -> None:
+        """Its topic was deleted, or its directory failed; or the flush is only put off."""
+        if partition.log.offline is not None:
+            partition.give_up()
+        else:
+            self.loop.call_later(AGAIN_SECONDS, self.want, partition)
+
+    def _done(self, partition: Partition, offset: int) -> None:
+        if partition.flushed(offset):
+            self.waiting.add(partition)
+
+    def close(self) -> None:
+        """Wait for the flush that runs; the storage flushes everything else when it closes."""
+        self.loop.remove_reader(self.sync_thread.fd)
+        self.sync_thread.close()
+        self.thread.shutdown(wait=True)
+
+
+def plain_files(tasks: Iterable[FlushTask]) -> list[File] | None:
+    """The files of these tasks where syncing each of them is all that there is to do."""
+    files: list[File] = []
+    for task in tasks:
+        if task.directories or task.epochs is not None or not task.files:
+            return None
+        files += task.files
+    return files if len(files) <= FILES_MAX and all(type(f) is File for f in files) else None
+
+
+def _sync(by_directory: dict[str, list[FlushTask]]) -> None:
+    """Runs in the flush thread: nothing but kernel calls. A task keeps its own failure."""
+    for directory, tasks in by_directory.items():
+        run_all(tasks[0].disk, directory, tasks)

@@ -1,0 +1,69 @@
+"""Checkpoints of a broker that serves: gathered in slices on the loop, written by a thread.
+
+One writer at a time, so that no older state takes the place of a newer one. A log start that a
+client is told of is written before the answer: those that come meanwhile share the next write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from ottla.broker.threads.slices import in_slices
+from ottla.log.checkpoints import Partition as PartitionKey
+from ottla.log.storage import CheckpointTask, Storage
+from ottla.wire.errors import StorageFailed
+
+log = logging.getLogger("ottla.checkpoints")
+
+
+class Checkpoints:
+    """Writes the checkpoints of one broker, until `close`."""
+
+    def __init__(self, storage: Storage, loop: asyncio.AbstractEventLoop) -> None:
+        self.storage, self.loop = storage, loop
+        self.writer = asyncio.Lock()
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="ottla-checkpoints")
+        self.moved: set[PartitionKey] = set()
+        self.next: asyncio.Task[set[str]] | None = None
+
+    async def write(self, high_watermarks: Iterable[tuple[PartitionKey, int]] = ()) -> None:
+        """Write the files of every directory. Raises StorageFailed, as `end_checkpoint`."""
+        async with self.writer:
+            task = CheckpointTask(self.storage.disk)
+            await in_slices(self.storage.checkpoint_steps(task, high_watermarks))
+            await self.loop.run_in_executor(self.thread, task.run)
+            self.storage.end_checkpoint(task)
+
+    async def log_starts(self, moved: Collection[PartitionKey]) -> set[PartitionKey]:
+        """Return once the log starts of these partitions are on the medium; those that are not."""
+        if not moved:
+            return set()
+        self.moved.update(moved)
+        if self.next is None:
+            self.next = self.loop.create_task(self._write_log_starts())
+        # One client that goes must not end it for the others.
+        written, homes = await asyncio.shield(self.next), self.storage.homes
+        return {key for key in moved if key not in homes or homes[key].path not in written}
+
+    async def _write_log_starts(self) -> set[str]:
+        """The paths of the directories whose log starts were written."""
+        async with self.writer:
+            self.next = None            # who comes from now on is for the one after this
+            moved, self.moved, homes = self.moved, set(), self.storage.homes
+            paths = {homes[key].path for key in moved if key in homes}
+            task = CheckpointTask(self.storage.disk)
+            await in_slices(self.storage.log_start_steps(task, paths))
+            await self.loop.run_in_executor(self.thread, task.run)
+            try:
+                self.storage.end_checkpoint(task)
+            except StorageFailed as error:
+                log.error("%s", error)
+        failed = {directory.path for directory, _ in task.failures}
+        return {directory.path for directory, _, _ in task.files} - failed
+
+    def close(self) -> None:
+        """Wait for what is being written; the storage's own close writes the last checkpoint."""
+        self.thread.shutdown(wait=True)

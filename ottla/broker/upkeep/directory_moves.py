@@ -1,0 +1,138 @@
+"""AlterReplicaLogDirs at work: one partition after the other is copied to its new directory.
+
+The copying runs in a thread of its own, a few MB at a time and as fast as
+replica.alter.log.dirs.io.max.bytes.per.second says; the loop does the last bytes
+(`ottla.log.move.transfer`). A broker that stops gives its moves up: they have to be asked for
+again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from ottla.broker.settings.config import BrokerConfig
+from ottla.broker.upkeep.checkpoint_writer import Checkpoints
+from ottla.log.checkpoints import Partition
+from ottla.log.log_directory import LogDirectory
+from ottla.log.move.transfer import STEP_BYTES, Move, MoveFailed
+from ottla.log.storage import Storage
+from ottla.wire.errors import ErrorCode, StorageFailed
+
+log = logging.getLogger("ottla.log_dirs")
+
+TRIES_MAX = 100
+"""How often in a row files may be removed from a log while they are copied."""
+RATE_SECONDS = 1.0
+"""How often a rate of nothing is looked at again."""
+UNFINISHED = "a partition's move could not be finished; a restart does it, once the disks are well"
+
+
+class Moving:
+    """The moves of one broker, from start to `close`. They wait in `storage.moves`."""
+
+    pause = staticmethod(asyncio.sleep)
+
+    def __init__(
+        self,
+        storage: Storage,
+        checkpoints: Checkpoints,
+        config: BrokerConfig,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.storage, self.checkpoints = storage, checkpoints
+        self.config, self.loop = config, loop
+        self.task: asyncio.Task[None] | None = None
+        self.thread: ThreadPoolExecutor | None = None
+        self.refused: str | None = None
+        if not all(directory.known for directory in storage.directories):
+            # What is there may be the old copy of something that was moved.
+            self.refused = "a log directory could not be opened at the start"
+
+    def put(self, key: Partition, target: LogDirectory) -> ErrorCode:
+        """Let a partition that is open move to `target`, soon; a move to elsewhere is called off.
+        """
+        storage = self.storage
+        move = storage.moves.get(key)
+        if move is not None:
+            if move.target is target:
+                return ErrorCode.NONE
+            storage.moves.pop(key).give_up()
+        if storage.homes[key] is target:
+            return ErrorCode.NONE
+        if self.refused is not None or storage.logs[key].offline is not None:
+            reason = self.refused or storage.logs[key].offline
+            log.error("%s-%d is not moved to %s: %s", *key, target.path, reason)
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        storage.moves[key] = Move(storage, key, target)
+        if self.task is None or self.task.done():
+            self.task = self.loop.create_task(self._run())
+        return ErrorCode.NONE
+
+    async def _run(self) -> None:
+        while self.storage.moves and self.refused is None:
+            key, move = next(iter(self.storage.moves.items()))
+            try:
+                await self._move(move)
+            except (MoveFailed, OSError, StorageFailed) as error:
+                log.error("%s", error)
+            except Exception:
+                log.exception("the move of %s-%d failed", *key)
+            finally:
+                if self.storage.moves.get(key) is move:
+                    self.storage.moves.pop(key).give_up()
+                move.discard()
+        if self.refused is not None:
+            log.error("no partition is moved any more: %s", self.refused)
+            for key in list(self.storage.moves):
+                self.storage.moves.pop(key).give_up()
+
+    async def _move(self, move: Move) -> None:
+        if self.thread is None:
+            self.thread = ThreadPoolExecutor(1, thread_name_prefix="ottla-moves")
+        move.check()
+        await self._in_thread(move.begin)
+        await self._copy(move)
+        while True:
+            move.prepare()
+            await self.checkpoints.write()
+            await self._copy(move)
+            if move.prepared():
+                break
+        try:
+            move.swap()
+        finally:
+            self.refused = UNFINISHED if move.committed else None
+        log.info("%s was moved from %s to %s", move.name, move.source.path, move.target.path)
+        await self._in_thread(move.finish())
+        self.refused = None
+
+    async def _copy(self, move: Move) -> None:
+        """Copy until next to nothing is left. What is appended meanwhile has to be less than what
+        the disk copies: else it never ends, and the partition stays where it is."""
+        tries = 0
+        move.check()
+        while not move.nearly_done():
+            rate = self.config.replica_alter_log_dirs_io_max_bytes_per_second
+            copy, began = move.plan(min(STEP_BYTES, rate)), self.loop.time()
+            await self._in_thread(copy.run)
+            move.note(copy)
+            # A step is a second's worth at most, so that a new rate counts soon. At 0 it waits.
+            due = copy.batch_bytes / rate if rate else RATE_SECONDS
+            await self.pause(max(0.0, due - (self.loop.time() - began)))
+            move.check()
+            tries = tries + 1 if copy.vanished else 0
+            if tries == TRIES_MAX:
+                raise MoveFailed(f"{move.name} is not moved: its files vanish while it is copied")
+
+    async def _in_thread(self, work: Callable[[], None]) -> None:
+        await self.loop.run_in_executor(self.thread, work)
+
+    def close(self) -> None:
+        """Stop. What was not moved yet stays where it is; its copy goes at the next start."""
+        if self.task is not None:
+            self.task.cancel()
+        if self.thread is not None:
+            self.thread.shutdown(wait=True)

@@ -1,0 +1,176 @@
+"""What a broker does now and then: checkpoints, retention, compaction, the scrub, files that are
+due to go, producers that fell silent.
+
+Each round looks at everything in slices on the loop, and hands to a thread only calls that block
+in the kernel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from ottla.broker.context import BrokerContext
+from ottla.broker.threads.slices import Slices
+from ottla.broker.upkeep.compactor import LogCleaner
+from ottla.broker.upkeep.expiry import apply_retention
+from ottla.broker.upkeep.scrubber import scrub_for_ever
+from ottla.log.checkpoints import Partition as PartitionKey
+from ottla.log.config import FOREVER_MS
+from ottla.log.disk import Disk
+from ottla.log.recovery import rebuild
+from ottla.log.storage import Storage
+from ottla.replication.metadata import MetadataImage
+from ottla.replication.replicas import Replicas
+from ottla.wire.errors import StorageFailed
+
+log = logging.getLogger("ottla.housekeeping")
+
+SEALED_SECONDS = 1.0
+DELETIONS_SECONDS = 5.0
+EXPIRY_SECONDS = 600.0
+REOPENING_SECONDS = 2.0
+
+
+def high_watermarks(replicas: Replicas) -> Iterable[tuple[PartitionKey, int]]:
+    """What replication-offset-checkpoint holds."""
+    for partition in replicas:
+        yield (partition.topic, partition.index), partition.high_watermark
+
+
+def unlink_all(disk: Disk, paths: list[str]) -> None:
+    """Delete files; runs in a thread, as the file system may take long over large ones."""
+    for path in paths:
+        disk.unlink(path)
+
+
+class Housekeeping:
+    """The periodic work of one broker, from start to `close`."""
+
+    def __init__(
+        self, broker: BrokerContext, storage: Storage, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.broker, self.storage, self.loop = broker, storage, loop
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="ottla-housekeeping")
+        checkpoint_seconds = broker.config.log_flush_offset_checkpoint_interval_ms / 1000
+        retention_seconds = broker.config.log_retention_check_interval_ms / 1000
+        flush_seconds = max(10, min(broker.config.log_flush_scheduler_interval_ms, 1000)) / 1000
+        self.tasks = [
+            loop.create_task(self._flush_what_was_recovered()),
+            loop.create_task(self._every(checkpoint_seconds, self._checkpoint)),
+            loop.create_task(self._every(retention_seconds, self._retain)),
+            loop.create_task(self._every(flush_seconds, self._flush_overdue)),
+            loop.create_task(self._every(SEALED_SECONDS, self._flush_sealed)),
+            loop.create_task(self._every(DELETIONS_SECONDS, self._delete)),
+            loop.create_task(self._every(EXPIRY_SECONDS, self._expire_producers)),
+            loop.create_task(self._every(REOPENING_SECONDS, self._reopen)),
+        ]
+        if broker.config.ottla_log_scrub_bytes_per_second:
+            self.tasks.append(loop.create_task(self._scrub()))
+        if broker.config.log_cleaner_enable:
+            cleaner = LogCleaner(broker, storage, self._in_thread)
+            self.tasks.append(loop.create_task(self._clean(cleaner)))
+
+    async def _in_thread(self, work: Callable[[], None]) -> None:
+        await self.loop.run_in_executor(self.thread, work)
+
+    async def _clean(self, cleaner: LogCleaner) -> None:
+        while True:
+            # At 0 it would never let go.
+            seconds = max(0.1, self.broker.config.log_cleaner_backoff_ms / 1000)
+            await asyncio.sleep(seconds)
+            await self._try(cleaner.clean_due)
+
+    async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            await self._try(work)
+
+    async def _try(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except (OSError, StorageFailed) as error:
+            log.error("%s", error)
+        except Exception:
+            log.exception("%r failed, and is tried again", work)
+
+    async def _flush_what_was_recovered(self) -> None:
+        """After a crash, what was read back is served at once and made durable in the background.
+        """
+        for partition in self.broker.replicas:
+            if partition.log.recovery_point < partition.log.log_end_offset:
+                self.broker.flusher.want(partition)
+                await asyncio.sleep(0)
+
+    async def _flush_overdue(self) -> None:
+        """Flush what flush.ms says. A topic without it costs one look at one of its partitions."""
+        now_ms = self.broker.clock.now_ms()
+        slices = Slices()
+        for partitions in list(self.broker.replicas.by_name.values()):
+            if slices.over:
+                await slices.pause()
+            if not partitions or partitions[0] is None:
+                continue
+            if partitions[0].log.config.flush_ms == FOREVER_MS:
+                continue
+            for partition in partitions:
+                if partition is not None and partition.log.flush_due(now_ms):
+                    self.broker.flusher.want(partition)
+                if slices.over:
+                    await slices.pause()
+
+    async def _scrub(self) -> None:
+        try:
+            await scrub_for_ever(self.broker, self.storage, self._in_thread)
+        except Exception:
+            log.exception("the scrub ended; the next start begins it again")
+
+    async def _flush_sealed(self) -> None:
+        """Flush logs that sealed a segment, as Kafka does when it rolls.
+
+        Nobody waits for it, so it is this thread's. Without it a log that is written with acks=1
+        alone would never be on the medium: not compacted, and read whole after a crash.
+        """
+        while self.broker.replicas.with_sealed:
+            partition = self.broker.replicas.with_sealed.pop()
+            await self.broker.flusher.flush_apart(partition, self._in_thread)
+
+    async def _checkpoint(self) -> None:
+        await self.broker.checkpoints.write(high_watermarks(self.broker.replicas))
+
+    async def _retain(self) -> None:
+        await apply_retention(self.broker.replicas, self.storage)
+
+    async def _delete(self) -> None:
+        await self.loop.run_in_executor(
+            self.thread, unlink_all, self.storage.disk, self.storage.due_files()
+        )
+        for path in self.storage.take_unsynced():
+            await self.loop.run_in_executor(self.thread, self.storage.disk.sync_directory, path)
+        for path in self.storage.due_deletions():
+            await self.loop.run_in_executor(
+                self.thread, rebuild.remove_directory, self.storage.disk, path
+            )
+
+    async def _reopen(self) -> None:
+        """Open what a full disk, or a lack of descriptors, kept from being opened at the start."""
+        replicas, image = self.broker.replicas, self.broker.image
+        if replicas.put_off and replicas.open_again(image):
+            self.broker.coordinators.follow(
+                MetadataImage.empty(), image, image.topics.keys()
+            )
+
+    async def _expire_producers(self) -> None:
+        slices = Slices()
+        for partition in self.broker.replicas:
+            partition.log.remove_expired_producers()
+            if slices.over:
+                await slices.pause()
+
+    def close(self) -> None:
+        """Stop; the storage's own close writes the last checkpoint."""
+        for task in self.tasks:
+            task.cancel()
+        self.thread.shutdown(wait=True)

@@ -1,0 +1,59 @@
+"""The background scrub, as the broker runs it: reads in a thread, looks at the bytes on the loop.
+
+A slice is a megabyte, which takes the loop a fraction of a millisecond; between two of them it
+waits as `ottla.log.scrub.bytes.per.second` asks for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from ottla.broker.context import BrokerContext
+from ottla.broker.threads.slices import InThread
+from ottla.log.checkpoints import Partition as PartitionKey
+from ottla.log.recovery.rebuild import Damage
+from ottla.log.storage import Storage
+
+log = logging.getLogger("ottla.scrub")
+
+START_SECONDS = 30.0
+"""A broker that has just started has better things to do."""
+
+
+async def scrub_for_ever(
+    broker: BrokerContext,
+    storage: Storage,
+    in_thread: InThread,
+    start_seconds: float = START_SECONDS,
+) -> None:
+    """Go round until cancelled."""
+    await asyncio.sleep(start_seconds)
+    from ottla.log.scrub.round import Scrub
+
+    def damaged(key: PartitionKey, damage: Damage) -> None:
+        log.error("%s", damage)
+        partition = broker.replicas.partition(*key)
+        if partition is not None:
+            partition.give_up()
+
+    scrub = Scrub(
+        storage,
+        broker.clock,
+        broker.config.ottla_log_scrub_bytes_per_second,
+        broker.config.ottla_log_scrub_interval_ms,
+        damaged,
+    )
+    steps = scrub.steps()
+    step = next(steps)
+    while True:
+        failure = None
+        if isinstance(step, float):
+            await asyncio.sleep(step)
+        else:
+            try:
+                await in_thread(step.run)
+            except OSError as error:
+                log.error("the scrub goes on behind what could not be done: %s", error)
+                failure = error
+        step = next(steps) if failure is None else steps.throw(failure)

@@ -1,0 +1,324 @@
+"""A classic group: its members, its generation and the votes on its protocol.
+
+                       a member joins, leaves, expires
+        Empty ----------> PreparingRebalance <---------------------+
+          ^                 |  all joined, or time is up           |
+          |                 v                                      |
+          +---- nobody -- CompletingRebalance -------------------->+
+                            |  the leader's SyncGroup is committed |
+                            v                                      |
+                          Stable ---------------------------------->
+
+What a GroupMetadata record holds changes only in `replay`. Who waits for a reply and when a
+session ends lives in memory alone: after a restart the members wait for nothing, and their
+sessions begin anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ottla.groups.classic import subscription
+from ottla.groups.errors import FencedInstance, UnknownMember
+from ottla.groups.records import ClassicMemberValue, GroupKey, GroupValue, Record
+from ottla.groups.result import Answer
+
+CONSUMER_PROTOCOL_TYPE = "consumer"
+
+
+class ClassicState(StrEnum):
+    """The names that DescribeGroups and ListGroups tell."""
+
+    EMPTY = "Empty"
+    PREPARING = "PreparingRebalance"
+    COMPLETING = "CompletingRebalance"
+    STABLE = "Stable"
+
+
+@dataclass(slots=True, eq=False)
+class ClassicMember:
+    """One member; `protocols` are (name, metadata) in the member's order of preference."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+    assignment: bytes = b""
+    deadline_ms: int = 0
+    """The tick at which the session ends; heartbeats move it, the timer follows when it fires."""
+    awaits_join: Answer | None = None
+    awaits_sync: Answer | None = None
+    is_new: bool = False
+    """Waits for its first join, so the client cannot send heartbeats yet."""
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """What the member told about itself under this protocol."""
+        for name, metadata in self.protocols:
+            if name == protocol:
+                return metadata
+        return b""
+
+    def value(self, protocol: str | None, assignment: bytes) -> ClassicMemberValue:
+        """What the record of a generation of this protocol says of the member."""
+        return ClassicMemberValue(
+            self.member_id,
+            self.instance_id,
+            self.client_id,
+            self.client_host,
+            self.rebalance_timeout_ms,
+            self.session_timeout_ms,
+            self.metadata(protocol),
+            assignment,
+        )
+
+
+@dataclass(slots=True, eq=False)
+class ClassicGroup:
+    """The state of one group. `members` keeps the order of joining."""
+
+    group_id: str
+    generation: int = 0
+    protocol_type: str | None = None
+    """None until somebody joins: offsets may be committed to a group without members."""
+    protocol: str | None = None
+    leader: str | None = None
+    state: ClassicState = ClassicState.EMPTY
+    state_ms: int = -1
+    came_from_empty: bool = False
+    """In PreparingRebalance: the group was empty before, so the initial delay applies."""
+    joined_in_delay: bool = False
+    """Somebody joined since the initial delay began, which extends it."""
+    members: dict[str, ClassicMember] = field(default_factory=dict)
+    static_members: dict[str, str] = field(default_factory=dict)
+    pending_joins: set[str] = field(default_factory=set)
+    """Ids given out with MEMBER_ID_REQUIRED whose second JoinGroup has not come yet."""
+    pending_syncs: set[str] = field(default_factory=set)
+    delay_left_ms: int = 0
+    """How much longer the initial delay may be extended."""
+    _common: set[str] | None = None
+    _topics: frozenset[str] | None = None
+    _topics_known: bool = False
+    type_name = "Classic"
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the group may be deleted and its offsets expire."""
+        return self.state is ClassicState.EMPTY
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether the group may be forgotten once it has no offsets."""
+        return self.is_empty and not self.pending_joins
+
+    @property
+    def tells_topics(self) -> bool:
+        """Whether the members are consumers, so that a topic may be asked about by itself."""
+        return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+
+    @property
+    def state_name(self) -> str:
+        """For ListGroups and DescribeGroups."""
+        return self.state.value
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The slowest member's."""
+        return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
+
+    @property
+    def all_have_joined(self) -> bool:
+        """Every member waits for the new generation and no given-out id is outstanding."""
+        return not self.pending_joins and all(
+            member.awaits_join is not None for member in self.members.values()
+        )
+
+    def move(self, state: ClassicState, wall_ms: int) -> None:
+        """Change state."""
+        self.state, self.state_ms = state, wall_ms
+
+    def check_member(self, member_id: str, instance_id: str | None) -> ClassicMember:
+        """The member that a request speaks for.
+
+        Raises UnknownMember, and FencedInstance where another member has the instance id.
+        """
+        if instance_id is not None:
+            owner = self.static_members.get(instance_id)
+            if owner is None:
+                raise UnknownMember(f"{self.group_id} has no member of instance id {instance_id}")
+            if owner != member_id:
+                raise FencedInstance(f"instance id {instance_id} now belongs to member {owner}")
+        member = self.members.get(member_id)
+        if member is None:
+            raise UnknownMember(f"{self.group_id} has no member {member_id!r}")
+        return member
+
+    def add(self, member: ClassicMember, protocol_type: str) -> None:
+        """Take in a member; the first one leads, and its protocol type is the group's."""
+        if not self.members:
+            self.protocol_type = protocol_type
+        self.leader = self.leader or member.member_id
+        self.members[member.member_id] = member
+        if self._common is not None and len(self.members) > 1:
+            self._common = self._common & {name for name, _ in member.protocols}
+        else:
+            self._common = None
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member.member_id
+        self.pending_joins.discard(member.member_id)
+
+    def remove(self, member_id: str) -> ClassicMember | None:
+        """Forget a member; the next in line leads."""
+        self._common = None
+        member = self.members.pop(member_id, None)
+        if member is not None and self.static_members.get(member.instance_id or "") == member_id:
+            del self.static_members[member.instance_id or ""]
+        if self.leader == member_id:
+            self.leader = next(iter(self.members), None)
+        self.pending_joins.discard(member_id)
+        self.pending_syncs.discard(member_id)
+        return member
+
+    def supports(self, protocol_type: str, protocols: Iterable[tuple[str, bytes]]) -> bool:
+        """Whether a member with these protocols may join."""
+        names = {name for name, _ in protocols}
+        if self.state is ClassicState.EMPTY or not self.members:
+            return bool(protocol_type) and bool(names)
+        return self.protocol_type == protocol_type and not names.isdisjoint(
+            self.common_protocols()
+        )
+
+    def common_protocols(self) -> set[str]:
+        """The protocols that every member speaks."""
+        if self._common is None:
+            sets = [{name for name, _ in member.protocols} for member in self.members.values()]
+            self._common = set.intersection(*sets) if sets else set()
+        return self._common
+
+    def replace_static(self, member_id: str, successor: ClassicMember) -> ClassicMember:
+        """Put a static member's next incarnation in its place; the old one is returned."""
+        old = self.members.pop(member_id)
+        self._common = None
+        self.members[successor.member_id] = successor
+        if self.leader == member_id:
+            self.leader = successor.member_id
+        if successor.instance_id is not None:
+            self.static_members[successor.instance_id] = successor.member_id
+        return old
+
+    def protocols_changed(self) -> None:
+        """A member has joined again with other protocols."""
+        self._common = None
+
+    def choose_protocol(self) -> str:
+        """The common protocol with the most votes; a member votes for the first in its list."""
+        common = self.common_protocols()
+        votes: dict[str, int] = {}
+        for member in self.members.values():
+            choice = next(name for name, _ in member.protocols if name in common)
+            votes[choice] = votes.get(choice, 0) + 1
+        return max(votes, key=votes.__getitem__)
+
+    def next_generation(self, wall_ms: int) -> None:
+        """All who are here have joined: count up, choose the protocol, wait for the leader."""
+        self.generation += 1
+        self.pending_syncs.clear()
+        if self.members:
+            self.protocol = self.choose_protocol()
+            self.move(ClassicState.COMPLETING, wall_ms)
+        else:
+            self.protocol = None
+            self.move(ClassicState.EMPTY, wall_ms)
+        self._topics_known = False
+
+    @property
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """What the members read; None where the protocol type or the metadata is not consumers'.
+
+        Found out when somebody asks: a broker that starts with many groups has better to do.
+        """
+        if not self._topics_known:
+            self._topics_known, self._topics = True, None
+            if self.protocol_type == CONSUMER_PROTOCOL_TYPE and not self.members:
+                self._topics = frozenset()
+            elif self.protocol_type == CONSUMER_PROTOCOL_TYPE and self.protocol is not None:
+                self._topics = subscription.topics_of(
+                    member.metadata(self.protocol) for member in self.members.values()
+                )
+        return self._topics
+
+    def subscribes_to(self, topic: str) -> bool:
+        """Whether a living member reads the topic; consumers that do not tell may read any."""
+        topics = self.subscribed_topics
+        return self.tells_topics if topics is None else topic in topics
+
+    def elect_joined_leader(self) -> bool:
+        """Make sure that the leader is one who has joined; false where nobody has."""
+        leader = self.members.get(self.leader or "")
+        if leader is not None and leader.awaits_join is not None:
+            return True
+        for member in self.members.values():
+            if member.awaits_join is not None:
+                self.leader = member.member_id
+                return True
+        return False
+
+    def value(self, wall_ms: int, assignments: dict[str, bytes]) -> GroupValue:
+        """The record of this generation, with what the leader assigned."""
+        return GroupValue(
+            protocol_type=self.protocol_type or "",
+            generation=self.generation,
+            protocol=self.protocol,
+            leader=self.leader,
+            state_ms=wall_ms,
+            members=tuple(
+                member.value(self.protocol, assignments.get(member.member_id, b""))
+                for member in self.members.values()
+            ),
+        )
+
+    def tombstones(self) -> list[Record]:
+        """Records that forget the group."""
+        return [Record(GroupKey(self.group_id), None)]
+
+    def replay(self, value: GroupValue) -> None:
+        """Become what the record says; members that are here keep what they wait for."""
+        self.generation = value.generation
+        self.protocol_type = value.protocol_type or None
+        self.protocol = value.protocol
+        self.leader = value.leader
+        living, self.members = self.members, {}
+        self._common = None
+        self.static_members = {}
+        for stored in value.members:
+            member = living.get(stored.member_id)
+            # A record of this moment says what the member says; while the log is read, a later
+            # generation may bring another subscription or other timeouts.
+            if member is None or member.value(value.protocol, stored.assignment) != stored:
+                member = _restored(stored, value.protocol)
+            member.assignment = stored.assignment
+            self.members[member.member_id] = member
+            if member.instance_id is not None:
+                self.static_members[member.instance_id] = member.member_id
+        state = ClassicState.STABLE if self.members else ClassicState.EMPTY
+        self.move(state, value.state_ms)
+        self._topics_known = False
+
+
+def _restored(stored: ClassicMemberValue, protocol: str | None) -> ClassicMember:
+    return ClassicMember(
+        stored.member_id,
+        stored.instance_id,
+        stored.client_id,
+        stored.client_host,
+        stored.session_timeout_ms if stored.rebalance_timeout_ms < 0 else (
+            stored.rebalance_timeout_ms
+        ),
+        stored.session_timeout_ms,
+        ((protocol or "", stored.subscription),),
+        stored.assignment,
+    )

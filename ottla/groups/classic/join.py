@@ -1,0 +1,197 @@
+"""JoinGroup: who may join a classic group, and what that sets going (KIP-345, KIP-394, KIP-814)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ottla.groups.classic.group import ClassicGroup, ClassicMember, ClassicState
+from ottla.groups.classic.messages import Join, Joined, NewMemberId
+from ottla.groups.classic.rebalance import (
+    SESSION,
+    arm_session,
+    complete_if_joined,
+    joined,
+    joined_members,
+    rebalance,
+)
+from ottla.groups.errors import (
+    FencedInstance,
+    GroupMaxSizeReached,
+    InconsistentProtocol,
+    RebalanceInProgress,
+    UnknownMember,
+)
+from ottla.groups.records import GroupKey, Record
+from ottla.groups.result import Answer, Result
+from ottla.groups.settings import GroupSettings
+
+
+def join(
+    group: ClassicGroup,
+    request: Join,
+    answer: Answer,
+    result: Result,
+    settings: GroupSettings,
+    new_id: Callable[[], str],
+) -> None:
+    """Let a member join; it is answered when the whole group has.
+
+    Raises UnknownMember, FencedInstance, InconsistentProtocol, GroupMaxSizeReached, NewMemberId.
+    """
+    _check_size(group, request.member_id, settings)
+    if not group.supports(request.protocol_type, request.protocols):
+        raise InconsistentProtocol(
+            f"{group.group_id} of type {group.protocol_type} speaks {group.common_protocols()},"
+            f" not {[name for name, _ in request.protocols]} of type {request.protocol_type}"
+        )
+    if request.member_id:
+        _join_again(group, request, answer, result, settings)
+        return
+    member_id = f"{request.instance_id or request.client_id}-{new_id()}"
+    if request.instance_id is not None and request.instance_id in group.static_members:
+        _replace_static(group, member_id, request, answer, result, settings)
+    elif request.instance_id is None and request.needs_member_id:
+        group.pending_joins.add(member_id)
+        result.set_timer(SESSION, group.group_id, member_id, after_ms=request.session_timeout_ms)
+        raise NewMemberId(member_id)
+    else:
+        _add(group, member_id, request, answer, result, settings)
+
+
+def _check_size(group: ClassicGroup, member_id: str, settings: GroupSettings) -> None:
+    """While members join, only those count that have: the others may be gone."""
+    if group.state is ClassicState.EMPTY or len(group.members) < settings.group_max_size:
+        return
+    member = group.members.get(member_id)
+    if group.state is ClassicState.PREPARING:
+        welcome = member is not None and member.awaits_join is not None
+        size = sum(member.awaits_join is not None for member in group.members.values())
+    else:
+        welcome, size = member is not None, len(group.members)
+    if not welcome and size >= settings.group_max_size:
+        group.remove(member_id)
+        raise GroupMaxSizeReached(f"{group.group_id} has group.max.size = {size} members")
+
+
+def _join_again(
+    group: ClassicGroup, request: Join, answer: Answer, result: Result, settings: GroupSettings
+) -> None:
+    if request.member_id in group.pending_joins:
+        _add(group, request.member_id, request, answer, result, settings)
+        return
+    member = group.check_member(request.member_id, request.instance_id)
+    same = member.protocols == request.protocols
+    if group.state is ClassicState.COMPLETING and same:
+        # Our first answer did not reach the member.
+        result.reply(answer, joined(group, member))
+    elif group.state is ClassicState.STABLE and same and group.leader != member.member_id:
+        # Nothing changed; what it lacks is its assignment, which SyncGroup gives. The leader
+        # however may join to have partitions assigned anew after a topic has changed.
+        result.reply(answer, joined(group, member))
+    elif group.state is ClassicState.EMPTY:
+        raise UnknownMember(f"{group.group_id} has lost all of its members")
+    else:
+        _update(group, member, request, answer, result)
+        rebalance(group, result, settings)
+
+
+def _add(
+    group: ClassicGroup,
+    member_id: str,
+    request: Join,
+    answer: Answer,
+    result: Result,
+    settings: GroupSettings,
+) -> None:
+    if group.state is ClassicState.PREPARING and group.came_from_empty:
+        group.joined_in_delay = True
+    member = _member(member_id, request)
+    member.awaits_join, member.is_new = answer, True
+    group.add(member, request.protocol_type)
+    # A client whose connection broke while it waited knows no id to come back with: without
+    # this timeout its attempts would pile up in the group.
+    arm_session(group, member, result, settings.group_new_member_join_timeout_ms)
+    rebalance(group, result, settings)
+
+
+def _member(member_id: str, request: Join) -> ClassicMember:
+    return ClassicMember(
+        member_id,
+        request.instance_id,
+        request.client_id,
+        request.client_host,
+        request.rebalance_timeout_ms,
+        request.session_timeout_ms,
+        request.protocols,
+    )
+
+
+def _update(
+    group: ClassicGroup, member: ClassicMember, request: Join, answer: Answer, result: Result
+) -> None:
+    if member.awaits_join is not None:
+        result.reply(member.awaits_join, RebalanceInProgress("a later JoinGroup took over"))
+    if member.protocols != request.protocols:
+        member.protocols = request.protocols
+        group.protocols_changed()
+    member.session_timeout_ms = request.session_timeout_ms
+    member.rebalance_timeout_ms = request.rebalance_timeout_ms
+    member.awaits_join = answer
+
+
+def _replace_static(
+    group: ClassicGroup,
+    member_id: str,
+    request: Join,
+    answer: Answer,
+    result: Result,
+    settings: GroupSettings,
+) -> None:
+    """A static member has restarted: the new one gets its place, the old one is fenced."""
+    old_id = group.static_members[request.instance_id or ""]
+    leader_before = group.leader
+    successor = _member(member_id, request)
+    old = group.replace_static(old_id, successor)
+    successor.assignment = old.assignment
+    for waiting in (old.awaits_join, old.awaits_sync):
+        if waiting is not None:
+            result.reply(waiting, FencedInstance(f"{member_id} took over the instance id"))
+    result.cancel_timer(SESSION, group.group_id, old_id)
+    arm_session(group, successor, result)
+    if group.state is ClassicState.PREPARING:
+        successor.awaits_join = answer
+        complete_if_joined(group, result)
+    elif group.state is ClassicState.STABLE and group.choose_protocol() == group.protocol:
+        _take_over(group, successor, leader_before, request, answer, result)
+    else:
+        # The leader may already be assigning to the old id, or the protocol changes.
+        successor.awaits_join = answer
+        rebalance(group, result, settings)
+
+
+def _take_over(
+    group: ClassicGroup,
+    member: ClassicMember,
+    leader_before: str | None,
+    request: Join,
+    answer: Answer,
+    result: Result,
+) -> None:
+    """Keep the generation; only the member's id changes, which is recorded."""
+    assignments = {other.member_id: other.assignment for other in group.members.values()}
+    value = group.value(result.wall_ms, assignments)
+    result.records.append(Record(GroupKey(group.group_id), value))
+    leads = group.leader == member.member_id
+    # A leader must not assign now, for a stable group would not pass it on. An old client is
+    # held back by the leader's former id, which is not its own; a new one is told outright.
+    skips = request.may_skip_assignment
+    reply = Joined(
+        member.member_id,
+        group.generation,
+        group.protocol_type,
+        group.protocol,
+        (group.leader if skips else leader_before) or "",
+        skip_assignment=skips and leads,
+        members=joined_members(group) if skips and leads else (),
+    )
+    result.reply(answer, reply)

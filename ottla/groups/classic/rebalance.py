@@ -1,0 +1,179 @@
+"""How a classic group goes from one generation to the next.
+
+`rebalance` begins, joining members come in (`classic_join`), `complete_join` answers them all
+and the leader's SyncGroup (`classic_session`) ends it.
+"""
+
+from __future__ import annotations
+
+from ottla.groups.classic.group import ClassicGroup, ClassicMember, ClassicState
+from ottla.groups.classic.messages import Joined, JoinedMember
+from ottla.groups.errors import RebalanceInProgress, UnknownMember
+from ottla.groups.records import GroupKey, Record
+from ottla.groups.result import Result
+from ottla.groups.settings import GroupSettings
+
+SESSION, JOIN, SYNC = "session", "join", "sync"
+"""Timers: a member's session, the wait for joins, the wait for syncs."""
+
+
+def arm_session(
+    group: ClassicGroup, member: ClassicMember, result: Result, timeout_ms: int | None = None
+) -> None:
+    """Begin a member's session anew."""
+    member.deadline_ms = result.set_timer(
+        SESSION,
+        group.group_id,
+        member.member_id,
+        after_ms=member.session_timeout_ms if timeout_ms is None else timeout_ms,
+    )
+
+
+def rebalance(group: ClassicGroup, result: Result, settings: GroupSettings) -> None:
+    """Gather the members for a new generation, or go on gathering."""
+    if group.state is ClassicState.PREPARING:
+        complete_if_joined(group, result)
+        return
+    if group.state is ClassicState.COMPLETING:
+        refuse_syncs(group, result)
+    result.cancel_timer(SYNC, group.group_id)
+    group.came_from_empty = group.state is ClassicState.EMPTY
+    group.joined_in_delay = False
+    group.move(ClassicState.PREPARING, result.wall_ms)
+    if group.came_from_empty:
+        # The group is new: wait for more of its members, so that they need not rebalance again.
+        delay_ms = settings.group_initial_rebalance_delay_ms
+        group.delay_left_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
+        result.set_timer(JOIN, group.group_id, after_ms=delay_ms)
+    elif group.all_have_joined:
+        complete_join(group, result)
+    else:
+        result.set_timer(JOIN, group.group_id, after_ms=group.rebalance_timeout_ms)
+
+
+def refuse_syncs(group: ClassicGroup, result: Result) -> None:
+    """A new rebalance takes back the assignment that members wait for."""
+    for member in group.members.values():
+        member.assignment = b""
+        if member.awaits_sync is not None:
+            result.reply(member.awaits_sync, RebalanceInProgress("the group rebalances again"))
+            member.awaits_sync = None
+        arm_session(group, member, result)
+
+
+def complete_if_joined(group: ClassicGroup, result: Result) -> None:
+    """End the wait for joins as soon as it has nobody left, unless it is the initial delay."""
+    if (
+        group.state is ClassicState.PREPARING
+        and not group.came_from_empty
+        and group.all_have_joined
+    ):
+        complete_join(group, result)
+
+
+def join_timer_fired(group: ClassicGroup, result: Result, settings: GroupSettings) -> None:
+    """Time is up: extend the initial delay if somebody came during it, else go on."""
+    if group.state is not ClassicState.PREPARING:
+        return
+    if group.came_from_empty and group.joined_in_delay and group.delay_left_ms > 0:
+        group.joined_in_delay = False
+        delay_ms = min(settings.group_initial_rebalance_delay_ms, group.delay_left_ms)
+        group.delay_left_ms = max(
+            group.delay_left_ms - settings.group_initial_rebalance_delay_ms, 0
+        )
+        result.set_timer(JOIN, group.group_id, after_ms=delay_ms)
+    else:
+        complete_join(group, result)
+
+
+def complete_join(group: ClassicGroup, result: Result) -> None:
+    """Begin the new generation with those who have joined; static members may be late."""
+    result.cancel_timer(JOIN, group.group_id)
+    late = [m for m in group.members.values() if m.awaits_join is None and m.instance_id is None]
+    for member in late:
+        group.remove(member.member_id)
+        result.cancel_timer(SESSION, group.group_id, member.member_id)
+    if group.members and not group.elect_joined_leader():
+        # Only static members are left and none has come back: their sessions decide.
+        result.set_timer(JOIN, group.group_id, after_ms=group.rebalance_timeout_ms)
+        return
+    group.next_generation(result.wall_ms)
+    if not group.members:
+        value = group.value(result.wall_ms, {})
+        result.records.append(Record(GroupKey(group.group_id), value))
+        return
+    result.set_timer(SYNC, group.group_id, after_ms=group.rebalance_timeout_ms)
+    for member in group.members.values():
+        if member.awaits_join is not None:
+            result.reply(member.awaits_join, joined(group, member))
+            member.awaits_join = None
+        arm_session(group, member, result)
+        member.is_new = False
+        group.pending_syncs.add(member.member_id)
+
+
+def joined(group: ClassicGroup, member: ClassicMember) -> Joined:
+    """The current generation as this member is told."""
+    leads = group.leader == member.member_id
+    return Joined(
+        member.member_id,
+        group.generation,
+        group.protocol_type,
+        group.protocol,
+        group.leader or "",
+        members=joined_members(group) if leads else (),
+    )
+
+
+def joined_members(group: ClassicGroup) -> tuple[JoinedMember, ...]:
+    """Everybody, for the leader's assignor."""
+    return tuple(
+        JoinedMember(member.member_id, member.instance_id, member.metadata(group.protocol))
+        for member in group.members.values()
+    )
+
+
+def sync_timer_fired(group: ClassicGroup, result: Result, settings: GroupSettings) -> None:
+    """Members that have joined but never asked for their assignment are gone."""
+    if group.state not in (ClassicState.COMPLETING, ClassicState.STABLE):
+        return
+    if group.pending_syncs:
+        for member_id in list(group.pending_syncs):
+            group.remove(member_id)
+            result.cancel_timer(SESSION, group.group_id, member_id)
+        rebalance(group, result, settings)
+
+
+def session_timer_fired(
+    group: ClassicGroup, member_id: str, result: Result, settings: GroupSettings
+) -> None:
+    """Remove a member that was silent for its session timeout."""
+    if member_id in group.pending_joins:
+        group.pending_joins.discard(member_id)
+        complete_if_joined(group, result)
+        return
+    member = group.members.get(member_id)
+    if member is None:
+        return
+    if member.deadline_ms > result.tick_ms:
+        result.set_timer(
+            SESSION, group.group_id, member_id, after_ms=member.deadline_ms - result.tick_ms
+        )
+        return
+    if not member.is_new and (member.awaits_join is not None or member.awaits_sync is not None):
+        return  # it waits for us; its session begins anew with our answer
+    remove(group, member, result)
+    if group.state is ClassicState.PREPARING:
+        complete_if_joined(group, result)
+    else:
+        rebalance(group, result, settings)
+
+
+def remove(group: ClassicGroup, member: ClassicMember, result: Result) -> None:
+    """Take a member out and let go of the requests that it has waiting."""
+    for waiting in (member.awaits_join, member.awaits_sync):
+        if waiting is not None:
+            result.reply(waiting, UnknownMember("the member was removed while it waited"))
+    member.awaits_join = member.awaits_sync = None
+    group.remove(member.member_id)
+    result.cancel_timer(SESSION, group.group_id, member.member_id)

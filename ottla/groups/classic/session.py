@@ -1,0 +1,146 @@
+"""SyncGroup, Heartbeat and LeaveGroup of a classic group, and what an OffsetCommit must prove."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ottla.groups.classic.group import ClassicGroup, ClassicState
+from ottla.groups.classic.messages import Leaving, Sync, Synced
+from ottla.groups.classic.rebalance import (
+    SESSION,
+    SYNC,
+    arm_session,
+    complete_if_joined,
+    rebalance,
+    remove,
+)
+from ottla.groups.errors import (
+    IllegalGeneration,
+    InconsistentProtocol,
+    RebalanceInProgress,
+    UnknownMember,
+)
+from ottla.groups.records import GroupKey, Record
+from ottla.groups.result import Answer, Result
+from ottla.groups.settings import GroupSettings
+from ottla.wire.errors import ErrorCode, ProtocolError
+
+
+def sync(group: ClassicGroup, request: Sync, answer: Answer, result: Result) -> None:
+    """Give a member its assignment, once the leader's is committed.
+
+    Raises UnknownMember, FencedInstance, IllegalGeneration, InconsistentProtocol,
+    RebalanceInProgress.
+    """
+    member = group.check_member(request.member_id, request.instance_id)
+    if request.generation != group.generation:
+        raise IllegalGeneration(f"the generation is {group.generation}, not {request.generation}")
+    if _differ(request.protocol_type, group.protocol_type) or _differ(
+        request.protocol, group.protocol
+    ):
+        raise InconsistentProtocol(
+            f"{group.group_id} speaks {group.protocol} of type {group.protocol_type}"
+        )
+    if group.state is ClassicState.EMPTY:
+        raise UnknownMember(f"{group.group_id} has lost all of its members")
+    if group.state is ClassicState.PREPARING:
+        raise RebalanceInProgress("members are joining; join again")
+    group.pending_syncs.discard(member.member_id)
+    if not group.pending_syncs:
+        result.cancel_timer(SYNC, group.group_id)
+    if group.state is ClassicState.STABLE:
+        result.reply(answer, Synced(group.protocol_type, group.protocol, member.assignment))
+        return
+    if member.awaits_sync is not None:
+        result.reply(member.awaits_sync, RebalanceInProgress("a later SyncGroup took over"))
+    member.awaits_sync = answer
+    if group.leader == member.member_id:
+        _assign(group, dict(request.assignments), result)
+
+
+def _differ(told: str | None, known: str | None) -> bool:
+    return told is not None and known is not None and told != known
+
+
+def _assign(group: ClassicGroup, assignments: dict[str, bytes], result: Result) -> None:
+    """Record the leader's assignment; the replay of the record makes the group stable."""
+    value = group.value(result.wall_ms, assignments)
+    result.records.append(Record(GroupKey(group.group_id), value))
+    for member in group.members.values():
+        if member.awaits_sync is not None:
+            assignment = assignments.get(member.member_id, b"")
+            reply = Synced(group.protocol_type, group.protocol, assignment)
+            result.reply(member.awaits_sync, reply)
+            member.awaits_sync = None
+        arm_session(group, member, result)
+
+
+def heartbeat(
+    group: ClassicGroup, generation: int, member_id: str, instance_id: str | None, tick_ms: int
+) -> ErrorCode:
+    """Keep a member's session alive; REBALANCE_IN_PROGRESS tells it to join again.
+
+    Raises UnknownMember, FencedInstance, IllegalGeneration.
+    """
+    member = group.check_member(member_id, instance_id)
+    if generation != group.generation:
+        raise IllegalGeneration(f"the generation is {group.generation}, not {generation}")
+    # The timer is not moved here: when it fires it finds the new deadline.
+    member.deadline_ms = tick_ms + member.session_timeout_ms
+    if group.state is ClassicState.PREPARING:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.NONE
+
+
+def leave(
+    group: ClassicGroup, leaving: Sequence[Leaving], result: Result, settings: GroupSettings
+) -> list[ErrorCode]:
+    """Take members out at their own or an administrator's wish; a code for each."""
+    codes = [_leave_one(group, member, result) for member in leaving]
+    if any(code is ErrorCode.NONE for code in codes):
+        if group.state is ClassicState.PREPARING:
+            complete_if_joined(group, result)
+        elif group.state is not ClassicState.EMPTY:
+            rebalance(group, result, settings)
+    return codes
+
+
+def _leave_one(group: ClassicGroup, leaving: Leaving, result: Result) -> ErrorCode:
+    member_id = leaving.member_id
+    if not member_id:
+        member_id = group.static_members.get(leaving.instance_id or "", "")
+        if not member_id:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+    elif member_id in group.pending_joins:
+        group.pending_joins.discard(member_id)
+        result.cancel_timer(SESSION, group.group_id, member_id)
+        return ErrorCode.NONE
+    try:
+        member = group.check_member(member_id, leaving.instance_id)
+    except ProtocolError as error:
+        return error.code
+    remove(group, member, result)
+    return ErrorCode.NONE
+
+
+def check_commit(
+    group: ClassicGroup,
+    member_id: str,
+    instance_id: str | None,
+    generation: int,
+    transactional: bool = False,
+) -> None:
+    """Whether this member, or a client that is none, may commit offsets to the group now.
+
+    Raises UnknownMember, FencedInstance, IllegalGeneration, RebalanceInProgress.
+    """
+    if generation < 0 and group.state is ClassicState.EMPTY:
+        return  # a client that assigns partitions to itself, or an administrator
+    if generation >= 0 or member_id or instance_id is not None:
+        group.check_member(member_id, instance_id)
+        if generation != group.generation:
+            raise IllegalGeneration(f"the generation is {group.generation}, not {generation}")
+    elif not transactional and group.state is not ClassicState.EMPTY:
+        raise UnknownMember(f"{group.group_id} has members, and only they may commit offsets")
+    if not transactional and group.state is ClassicState.COMPLETING:
+        raise RebalanceInProgress("the assignment of this generation is not known yet")

@@ -1,0 +1,56 @@
+"""What group coordinators may know of the cluster: its topics and the groups' own settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Protocol
+
+
+class Topic(NamedTuple):
+    """A topic as an assignor needs it."""
+
+    name: str
+    topic_id: bytes
+    partitions: int
+
+
+class Cluster(Protocol):
+    """The newest view of the metadata; `coordination/coordinators` makes it from the image."""
+
+    @property
+    def version(self) -> int:
+        """Grows whenever a topic comes, goes or gets partitions."""
+
+    def topic(self, name: str) -> Topic | None:
+        """The topic of this name."""
+
+    def topic_of_id(self, topic_id: bytes) -> Topic | None:
+        """The topic of this id."""
+
+    def topic_names(self) -> Iterable[str]:
+        """All topics, for regular expressions."""
+
+    def group_settings(self, group_id: str) -> Mapping[str, str]:
+        """What is set of the `group` resource, such as consumer.session.timeout.ms."""
+
+
+class NoCluster:
+    """A cluster without topics."""
+
+    version = 0
+
+    def topic(self, name: str) -> Topic | None:
+        """None."""
+        return None
+
+    def topic_of_id(self, topic_id: bytes) -> Topic | None:
+        """None."""
+        return None
+
+    def topic_names(self) -> Iterable[str]:
+        """Nothing."""
+        return ()
+
+    def group_settings(self, group_id: str) -> Mapping[str, str]:
+        """Nothing."""
+        return {}

@@ -1,0 +1,121 @@
+"""Server-side assignors: from who subscribes to what to who shall own what (KIP-848).
+
+Both are pure and give the same answer for the same question, whatever the order of the members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from ottla.groups.cluster_view import Topic
+from ottla.groups.records import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Subscriber:
+    """A member in an assignor's eyes; `owned` is its former target."""
+
+    topics: frozenset[str]
+    instance_id: str | None = None
+    owned: frozenset[TopicPartition] = field(default_factory=frozenset)
+
+
+Assignments = dict[str, frozenset[TopicPartition]]
+Assignor = Callable[[Mapping[str, Subscriber], Mapping[str, Topic]], Assignments]
+
+
+def uniform(members: Mapping[str, Subscriber], topics: Mapping[str, Topic]) -> Assignments:
+    """Spread partitions evenly over members, each keeping what it had as far as it can.
+
+    Where everybody subscribes to the same topics, sizes differ by at most one; otherwise no
+    partition could move from one of its subscribers to another that has two fewer.
+    """
+    mine: dict[str, set[TopicPartition]] = {member_id: set() for member_id in sorted(members)}
+    subscribers: dict[bytes, list[str]] = {}
+    for name in sorted(topics):
+        readers = [member_id for member_id in mine if name in members[member_id].topics]
+        if readers:
+            subscribers[topics[name].topic_id] = readers
+    free = {
+        (topic.topic_id, partition)
+        for topic in topics.values()
+        if topic.topic_id in subscribers
+        for partition in range(topic.partitions)
+    }
+    _keep_former(members, mine, subscribers, free)
+    loads = {member_id: len(partitions) for member_id, partitions in mine.items()}
+    # Partitions with few possible owners first: the others can still go elsewhere.
+    for partition in sorted(free, key=lambda p: (len(subscribers[p[0]]), p)):
+        owner = min(subscribers[partition[0]], key=lambda m: (loads[m], m))
+        mine[owner].add(partition)
+        loads[owner] += 1
+    if len({len(readers) for readers in subscribers.values()} | {len(mine)}) > 1:
+        _even_out(mine, subscribers)
+    return {member_id: frozenset(partitions) for member_id, partitions in mine.items()}
+
+
+def _keep_former(
+    members: Mapping[str, Subscriber],
+    mine: dict[str, set[TopicPartition]],
+    subscribers: dict[bytes, list[str]],
+    free: set[TopicPartition],
+) -> None:
+    """Leave members what they had, up to an even share of all partitions."""
+    share, extra = divmod(len(free), max(len(mine), 1))
+    same_for_all = all(len(each) == len(mine) for each in subscribers.values())
+    # Those who have most keep the odd ones, so that fewest partitions move.
+    readers = {topic_id: set(member_ids) for topic_id, member_ids in subscribers.items()}
+    for member_id in sorted(mine, key=lambda m: (-len(members[m].owned), m)):
+        wanted = sorted(
+            p for p in members[member_id].owned if p in free and member_id in readers[p[0]]
+        )
+        if same_for_all and len(wanted) > share:
+            quota = share + (1 if extra > 0 else 0)
+            extra -= 1 if extra > 0 else 0
+            wanted = wanted[:quota]
+        mine[member_id].update(wanted)
+        free.difference_update(wanted)
+
+
+def _even_out(
+    mine: dict[str, set[TopicPartition]], subscribers: dict[bytes, list[str]]
+) -> None:
+    """Move partitions from a member to one that has at least two fewer and may own them."""
+    moved = True
+    while moved:
+        moved = False
+        for giver in sorted(mine, key=lambda m: (-len(mine[m]), m)):
+            for partition in sorted(mine[giver]):
+                taker = min(subscribers[partition[0]], key=lambda m: (len(mine[m]), m))
+                if len(mine[taker]) + 1 < len(mine[giver]):
+                    mine[giver].remove(partition)
+                    mine[taker].add(partition)
+                    moved = True
+
+
+def range_(members: Mapping[str, Subscriber], topics: Mapping[str, Topic]) -> Assignments:
+    """Give each subscriber of a topic a run of neighbouring partitions.
+
+    Members stand in the same order for every topic (static ones by instance id, so that a
+    restart does not move them), hence the same member gets the same run of topics that have
+    as many partitions and subscribers: they can be joined.
+    """
+    order = sorted(members, key=lambda m: (members[m].instance_id is None,
+                                           members[m].instance_id or m))
+    mine: dict[str, set[TopicPartition]] = {member_id: set() for member_id in members}
+    for name in sorted(topics):
+        readers = [member_id for member_id in order if name in members[member_id].topics]
+        if not readers:
+            continue
+        topic = topics[name]
+        share, extra = divmod(topic.partitions, len(readers))
+        start = 0
+        for position, member_id in enumerate(readers):
+            end = start + share + (1 if position < extra else 0)
+            mine[member_id].update((topic.topic_id, index) for index in range(start, end))
+            start = end
+    return {member_id: frozenset(partitions) for member_id, partitions in mine.items()}
+
+
+ASSIGNORS: dict[str, Assignor] = {"uniform": uniform, "range": range_}

@@ -1,0 +1,201 @@
+"""A KIP-848 group as it will be once the records of this turn are replayed.
+
+A heartbeat may change the member, hence the group's epoch, hence the target, hence what the
+member owns. Each step builds on the one before, but nothing may touch the group ahead of the log.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from ottla.groups.cluster_view import Cluster, Topic
+from ottla.groups.consumer.assignors import ASSIGNORS, Subscriber
+from ottla.groups.consumer.group import ConsumerGroup, hash_of
+from ottla.groups.consumer.patterns import matching
+from ottla.groups.consumer.reconciliation import Owned, reconcile
+from ottla.groups.records import (
+    ConsumerGroupKey,
+    ConsumerGroupValue,
+    ConsumerMemberKey,
+    ConsumerMemberValue,
+    CurrentMemberKey,
+    CurrentMemberValue,
+    Record,
+    RegularExpressionKey,
+    RegularExpressionValue,
+    TargetEpochKey,
+    TargetEpochValue,
+    TargetMemberKey,
+    TargetMemberValue,
+    TopicPartition,
+)
+from ottla.groups.result import Result
+
+
+class Draft:
+    """Each method adds its records to the result, and shows the group as if they were replayed."""
+
+    def __init__(
+        self,
+        group: ConsumerGroup,
+        result: Result,
+        cluster: Cluster,
+        assignors: Sequence[str] = tuple(ASSIGNORS),
+    ) -> None:
+        self._group = group
+        self._result = result
+        self._cluster = cluster
+        self._assignors = assignors
+        self._id = group.group_id
+        self.members = {member_id: m.value for member_id, m in group.members.items()}
+        self.targets = dict(group.targets)
+        self.patterns = group.patterns
+        self.epoch = group.epoch
+        self.target_epoch = group.target_epoch
+
+    def put(self, member_id: str, value: ConsumerMemberValue) -> None:
+        """A member that is new or says something new about itself."""
+        self.members[member_id] = value
+        self._record(Record(ConsumerMemberKey(self._id, member_id), value))
+
+    def drop(self, member_id: str) -> None:
+        """A member that is gone."""
+        self.members.pop(member_id, None)
+        self.targets.pop(member_id, None)
+        for record in self._group.tombstones_of(member_id):
+            self._record(record)
+
+    def set_target(self, member_id: str, partitions: frozenset[TopicPartition]) -> None:
+        """What a member is to own."""
+        if self.targets.get(member_id) != partitions:
+            self.targets[member_id] = partitions
+            key = TargetMemberKey(self._id, member_id)
+            self._record(Record(key, TargetMemberValue(partitions)))
+
+    def set_current(self, member_id: str, current: CurrentMemberValue) -> None:
+        """What a member owns."""
+        self._record(Record(CurrentMemberKey(self._id, member_id), current))
+
+    def set_target_epoch(self, epoch: int) -> None:
+        """The epoch that the targets stand for."""
+        self.target_epoch = epoch
+        value = TargetEpochValue(epoch, self._result.wall_ms)
+        self._record(Record(TargetEpochKey(self._id), value))
+
+    def update(self, changed: bool) -> None:
+        """Resolve patterns, count the epoch up and assign anew, as far as there is a reason to."""
+        if changed or self._group.seen_version != self._cluster.version:
+            self._resolve_patterns()
+            self._bump_epoch(changed)
+            self._group.seen_version = self._cluster.version
+        if self.epoch > self.target_epoch:
+            self._assign()
+
+    def bump_epoch(self) -> None:
+        """Let the next heartbeat assign anew."""
+        self._bump_epoch(True)
+
+    def reconcile(
+        self, member_id: str, current: CurrentMemberValue, owned: Owned
+    ) -> CurrentMemberValue:
+        """Take a member's next step towards its target."""
+
+        def is_held(partition: TopicPartition) -> bool:
+            owner = self._group.owners.get(partition, member_id)
+            return owner != member_id and owner in self.members
+
+        target = self.targets.get(member_id, frozenset())
+        updated = reconcile(current, target, self.target_epoch, owned, is_held)
+        if updated is not current:
+            self.set_current(member_id, updated)
+        return updated
+
+    def topics_of(self, value: ConsumerMemberValue) -> frozenset[str]:
+        """The topic names that a member's names and pattern stand for."""
+        if value.pattern and (resolved := self.patterns.get(value.pattern)) is not None:
+            return value.topics | resolved.topics
+        return value.topics
+
+    def _record(self, record: Record) -> None:
+        self._result.records.append(record)
+
+    def _topics(self) -> dict[str, Topic]:
+        names: set[str] = set()
+        for value in self.members.values():
+            names |= self.topics_of(value)
+        topics = ((name, self._cluster.topic(name)) for name in names)
+        return {name: topic for name, topic in topics if topic is not None}
+
+    def _resolve_patterns(self) -> None:
+        used = {value.pattern for value in self.members.values() if value.pattern}
+        names = list(self._cluster.topic_names()) if used else []
+        resolved: dict[str, RegularExpressionValue] = {}
+        for pattern in sorted(used):
+            topics = matching(pattern, names)
+            value = self.patterns.get(pattern)
+            if value is None or value.topics != topics:
+                value = RegularExpressionValue(
+                    topics, self._cluster.version, self._result.wall_ms
+                )
+                self._record(Record(RegularExpressionKey(self._id, pattern), value))
+            resolved[pattern] = value
+        for pattern in sorted(self.patterns.keys() - used):
+            self._record(Record(RegularExpressionKey(self._id, pattern), None))
+        self.patterns = resolved
+
+    def _bump_epoch(self, changed: bool) -> None:
+        metadata_hash = hash_of(self._topics())
+        if changed or metadata_hash != self._group.metadata_hash:
+            self.epoch += 1
+            value = ConsumerGroupValue(self.epoch, metadata_hash)
+            self._record(Record(ConsumerGroupKey(self._id), value))
+
+    def _assign(self) -> None:
+        subscribers = {
+            member_id: Subscriber(
+                self.topics_of(value),
+                value.instance_id,
+                self.targets.get(member_id, frozenset()),
+            )
+            for member_id, value in self.members.items()
+        }
+        assignor = ASSIGNORS[preferred_assignor(self.members.values(), self._assignors)]
+        for member_id, partitions in assignor(subscribers, self._topics()).items():
+            self.set_target(member_id, partitions)
+        self.set_target_epoch(self.epoch)
+
+
+def topics_changed(group: ConsumerGroup, cluster: Cluster) -> bool:
+    """Whether what the group reads has come, gone or grown since it was last looked at."""
+    if group.seen_version == cluster.version:
+        return False
+    names = {name for member in group.members.values() for name in group.topics_of(member.value)}
+    topics = ((name, cluster.topic(name)) for name in names)
+    found = {name: topic for name, topic in topics if topic is not None}
+    if group.patterns or hash_of(found) != group.metadata_hash:
+        return True
+    group.seen_version = cluster.version
+    return False
+
+
+def subscription_changed(before: ConsumerMemberValue, after: ConsumerMemberValue) -> bool:
+    """Whether the group has to be assigned anew for what a member said."""
+    return (before.topics, before.pattern, before.assignor, before.rack_id) != (
+        after.topics, after.pattern, after.assignor, after.rack_id,
+    )
+
+
+def preferred_assignor(
+    values: Iterable[ConsumerMemberValue], assignors: Sequence[str]
+) -> str:
+    """The assignor that most members ask for; who asks for none takes what the others want.
+
+    A group may remember one that is not among `assignors` any more: that vote does not count.
+    """
+    votes = Counter(
+        value.assignor for value in values if value.assignor and value.assignor in assignors
+    )
+    if not votes:
+        return assignors[0]
+    return min(votes, key=lambda name: (-votes[name], name))

@@ -1,0 +1,220 @@
+"""A KIP-848 group: every change of it is a record, and `replay` is the fold of the records.
+
+    group epoch     grows with every change of members, subscriptions or topics
+    target epoch    the group epoch that the assignor worked for last
+    member epoch    the target epoch that a member has reached; it fences commits and heartbeats
+
+A member first gives up what its target takes away (UnrevokedPartitions), then moves to the target
+epoch and takes what is free; what others still hold comes later (UnreleasedPartitions).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ottla.groups.cluster_view import Topic
+from ottla.groups.errors import UnknownMember
+from ottla.groups.records import (
+    ConsumerGroupKey,
+    ConsumerGroupValue,
+    ConsumerMemberKey,
+    ConsumerMemberValue,
+    CurrentMemberKey,
+    CurrentMemberValue,
+    MemberState,
+    Record,
+    RegularExpressionKey,
+    RegularExpressionValue,
+    TargetEpochKey,
+    TargetEpochValue,
+    TargetMemberKey,
+    TargetMemberValue,
+    TopicPartition,
+)
+
+LEFT_FOR_NOW = -2
+"""The epoch of a static member that has left and may come back under its instance id."""
+
+
+@dataclass(slots=True, eq=False)
+class ConsumerMember:
+    """One member; `value` and `current` are replaced as a whole, by replay only."""
+
+    member_id: str
+    value: ConsumerMemberValue
+    current: CurrentMemberValue = field(default_factory=lambda: CurrentMemberValue(0))
+    deadline_ms: int = 0
+    """The tick at which the session ends; heartbeats move it, the timer follows when it fires."""
+    rejoin_asked: bool = False
+    """A classic member that was told to join again and has not done so yet."""
+
+    @property
+    def epoch(self) -> int:
+        """The member epoch, or the generation where the member speaks the classic protocol."""
+        return self.current.epoch
+
+    def is_reconciled(self, epoch: int) -> bool:
+        """Whether the member owns exactly what that target epoch gives it."""
+        return self.current.state == MemberState.STABLE and self.current.epoch == epoch
+
+
+@dataclass(slots=True, eq=False)
+class ConsumerGroup:
+    """The state of one group."""
+
+    group_id: str
+    epoch: int = 0
+    metadata_hash: int = 0
+    target_epoch: int = 0
+    target_ms: int = 0
+    members: dict[str, ConsumerMember] = field(default_factory=dict)
+    targets: dict[str, frozenset[TopicPartition]] = field(default_factory=dict)
+    owners: dict[TopicPartition, str] = field(default_factory=dict)
+    """Who owns a partition or has yet to give it up: it is nobody else's until then."""
+    static_members: dict[str, str] = field(default_factory=dict)
+    patterns: dict[str, RegularExpressionValue] = field(default_factory=dict)
+    early: dict[str, CurrentMemberValue] = field(default_factory=dict)
+    """What members own whose own record comes later: compaction keeps the newest record of each
+    key, so a member that has said something new about itself stands after its assignment."""
+    seen_version: int = -1
+    """The version of the cluster's metadata that the group's topics were last read from."""
+    type_name = "Consumer"
+    protocol_type = "consumer"
+    tells_topics = True
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the group has no members."""
+        return not self.members
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether the group may be forgotten once it has no offsets."""
+        return not self.members
+
+    @property
+    def state_name(self) -> str:
+        """For ListGroups and ConsumerGroupDescribe."""
+        if not self.members:
+            return "Empty"
+        if self.epoch > self.target_epoch:
+            return "Assigning"
+        if all(member.is_reconciled(self.target_epoch) for member in self.members.values()):
+            return "Stable"
+        return "Reconciling"
+
+    def member(self, member_id: str) -> ConsumerMember:
+        """The member. Raises UnknownMember."""
+        member = self.members.get(member_id)
+        if member is None:
+            raise UnknownMember(f"{self.group_id} has no member {member_id!r}")
+        return member
+
+    def topics_of(self, value: ConsumerMemberValue) -> frozenset[str]:
+        """The topic names that a member's names and pattern stand for."""
+        if value.pattern and (resolved := self.patterns.get(value.pattern)) is not None:
+            return value.topics | resolved.topics
+        return value.topics
+
+    def subscribes_to(self, topic: str) -> bool:
+        """Whether a member reads the topic."""
+        return any(topic in self.topics_of(member.value) for member in self.members.values())
+
+    def assigned(self, member: ConsumerMember) -> frozenset[TopicPartition]:
+        """What the target gives to a member."""
+        return self.targets.get(member.member_id, frozenset())
+
+    def tombstones_of(self, member_id: str) -> list[Record]:
+        """Records that forget a member."""
+        return [
+            Record(CurrentMemberKey(self.group_id, member_id), None),
+            Record(TargetMemberKey(self.group_id, member_id), None),
+            Record(ConsumerMemberKey(self.group_id, member_id), None),
+        ]
+
+    def tombstones(self) -> list[Record]:
+        """Records that forget the group."""
+        records = [
+            record for member_id in self.members for record in self.tombstones_of(member_id)
+        ]
+        records += [
+            Record(RegularExpressionKey(self.group_id, pattern), None) for pattern in self.patterns
+        ]
+        records.append(Record(TargetEpochKey(self.group_id), None))
+        records.append(Record(ConsumerGroupKey(self.group_id), None))
+        return records
+
+    # Replay
+
+    def replay_epoch(self, value: ConsumerGroupValue) -> None:
+        """The group epoch."""
+        self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
+
+    def replay_target_epoch(self, value: TargetEpochValue | None) -> None:
+        """The epoch of the target assignment."""
+        self.target_epoch = 0 if value is None else value.epoch
+        self.target_ms = 0 if value is None else value.assigned_ms
+
+    def replay_target(self, member_id: str, value: TargetMemberValue | None) -> None:
+        """A member's target."""
+        if value is None:
+            self.targets.pop(member_id, None)
+        else:
+            self.targets[member_id] = value.partitions
+
+    def replay_member(self, member_id: str, value: ConsumerMemberValue | None) -> None:
+        """A member's subscription; without a value the member is gone."""
+        member = self.members.get(member_id)
+        early = self.early.pop(member_id, None)
+        if value is None:
+            if member is not None:
+                self._release(member)
+                del self.members[member_id]
+                instance_id = member.value.instance_id
+                if instance_id is not None and self.static_members.get(instance_id) == member_id:
+                    del self.static_members[instance_id]
+            return
+        if member is None:
+            self.members[member_id] = ConsumerMember(member_id, value)
+            self.replay_current(member_id, early)
+        else:
+            member.value = value
+        if value.instance_id is not None:
+            self.static_members[value.instance_id] = member_id
+
+    def replay_current(self, member_id: str, value: CurrentMemberValue | None) -> None:
+        """What a member owns."""
+        member = self.members.get(member_id)
+        if member is None:
+            if value is not None:
+                self.early[member_id] = value
+            else:
+                self.early.pop(member_id, None)
+            return
+        self._release(member)
+        member.current = value or CurrentMemberValue(0)
+        for partition in (*member.current.assigned, *member.current.revoking):
+            self.owners[partition] = member_id
+
+    def replay_pattern(self, pattern: str, value: RegularExpressionValue | None) -> None:
+        """The topics of a regular expression."""
+        if value is None:
+            self.patterns.pop(pattern, None)
+        else:
+            self.patterns[pattern] = value
+
+    def _release(self, member: ConsumerMember) -> None:
+        for partition in (*member.current.assigned, *member.current.revoking):
+            if self.owners.get(partition) == member.member_id:
+                del self.owners[partition]
+
+
+def hash_of(topics: Mapping[str, Topic]) -> int:
+    """64 bits that change whenever a topic comes, goes, is made anew or gets partitions."""
+    digest = hashlib.blake2b(digest_size=8)
+    for name in sorted(topics):
+        topic = topics[name]
+        digest.update(topic.topic_id + topic.partitions.to_bytes(4, "big") + name.encode() + b"\0")
+    return int.from_bytes(digest.digest(), "big", signed=True) if topics else 0

@@ -1,0 +1,439 @@
+"""ConsumerGroupHeartbeat: joining, following the target, leaving (KIP-848)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
+
+from ottla.groups.cluster_view import Cluster
+from ottla.groups.consumer import patterns
+from ottla.groups.consumer.draft import Draft, subscription_changed
+from ottla.groups.consumer.group import LEFT_FOR_NOW, ConsumerGroup, ConsumerMember
+from ottla.groups.consumer.migration import offer_downgrade
+from ottla.groups.errors import (
+    FencedInstance,
+    FencedMemberEpoch,
+    GroupMaxSizeReached,
+    UnknownMember,
+    UnreleasedInstance,
+    UnsupportedAssignor,
+)
+from ottla.groups.records import (
+    ConsumerMemberValue,
+    CurrentMemberKey,
+    CurrentMemberValue,
+    MemberState,
+    Record,
+    TopicPartition,
+)
+from ottla.groups.result import Result
+from ottla.groups.settings import GroupSettings
+from ottla.wire.errors import InvalidRequest
+
+SESSION, REBALANCE = "consumer session", "consumer rebalance"
+"""Timers: a member's silence, and the time that it may take to give partitions up."""
+JOIN, LEAVE = 0, -1
+"""Member epochs with a meaning of their own; the third is LEFT_FOR_NOW."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """A ConsumerGroupHeartbeat; None means as before."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    topics: frozenset[str] | None = None
+    pattern: str | None = None
+    assignor: str | None = None
+    owned: frozenset[TopicPartition] | None = None
+    client_id: str = ""
+    client_host: str = ""
+    version: int = 1
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the member tells everything, as after an error: then it is told all, too."""
+        return (
+            self.rebalance_timeout_ms != -1
+            and (self.topics is not None or self.pattern is not None)
+            and self.owned is not None
+        )
+
+
+class Alive(Protocol):
+    """What is used of a ConsumerGroupHeartbeat of a member that has nothing to tell."""
+
+    @property
+    def member_id(self) -> str:
+        """As in Beat."""
+
+    @property
+    def member_epoch(self) -> int:
+        """As in Beat."""
+
+    @property
+    def instance_id(self) -> str | None:
+        """As in Beat."""
+
+
+class Beaten(NamedTuple):
+    """The answer; an assignment only where it has changed or the member told everything."""
+
+    member_id: str
+    member_epoch: int
+    interval_ms: int = 0
+    assignment: frozenset[TopicPartition] | None = None
+
+
+def check(request: Beat, assignors: Sequence[str]) -> None:
+    """Refuse what no client may send. Raises InvalidRequest, UnsupportedAssignor,
+    InvalidRegularExpression."""
+    _need(request.group_id != "", "GroupId can't be empty.")
+    if request.version >= 1 or request.member_epoch > 0 or request.member_epoch == LEAVE:
+        _need(request.member_id != "", "MemberId can't be empty.")
+    _need(request.instance_id != "", "InstanceId can't be empty.")
+    _need(request.rack_id != "", "RackId can't be empty.")
+    if request.member_epoch == JOIN:
+        _need(
+            request.rebalance_timeout_ms != -1,
+            "RebalanceTimeoutMs must be provided in first request.",
+        )
+        _need(request.owned == frozenset(), "TopicPartitions must be empty when (re-)joining.")
+        _need(
+            request.topics is not None or request.pattern is not None,
+            "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when"
+            " (re-)joining.",
+        )
+    if request.member_epoch == LEFT_FOR_NOW:
+        _need(request.instance_id is not None, "InstanceId can't be null.")
+    _need(request.member_epoch >= LEFT_FOR_NOW, "MemberEpoch is invalid.")
+    if request.assignor is not None and request.assignor not in assignors:
+        raise UnsupportedAssignor(
+            f"ServerAssignor {request.assignor} is not supported."
+            f" Supported assignors: {', '.join(assignors)}."
+        )
+    if request.pattern is not None:
+        patterns.check(request.pattern)
+
+
+def _need(condition: bool, message: str) -> None:
+    if not condition:
+        raise InvalidRequest(message)
+
+
+def interval_ms(own: Mapping[str, str], settings: GroupSettings) -> int:
+    """How often the members of a group with settings of its `own` shall send heartbeats.
+
+    They may be older than the limits that the broker has now: the limits win.
+    """
+    set_ms = own.get("consumer.heartbeat.interval.ms")
+    if set_ms is None:
+        return settings.group_consumer_heartbeat_interval_ms
+    least = settings.group_consumer_min_heartbeat_interval_ms
+    return min(max(int(set_ms), least), settings.group_consumer_max_heartbeat_interval_ms)
+
+
+def session_ms(own: Mapping[str, str], settings: GroupSettings) -> int:
+    """How long such a group's members may be silent; within the broker's limits, as above."""
+    set_ms = own.get("consumer.session.timeout.ms")
+    if set_ms is None:
+        return settings.group_consumer_session_timeout_ms
+    least = settings.group_consumer_min_session_timeout_ms
+    return min(max(int(set_ms), least), settings.group_consumer_max_session_timeout_ms)
+
+
+def at_rest(group: ConsumerGroup, member: ConsumerMember, cluster: Cluster) -> bool:
+    """Whether the group is where it wants to be, and this member too."""
+    return (
+        group.seen_version == cluster.version
+        and group.epoch == group.target_epoch
+        and member.is_reconciled(group.target_epoch)
+    )
+
+
+def keep_alive(
+    group: ConsumerGroup,
+    request: Alive,
+    client: tuple[str, str],
+    tick_ms: int,
+    settings: GroupSettings,
+    cluster: Cluster,
+) -> int | None:
+    """A heartbeat that tells nothing, to which there is nothing to tell: nearly every one.
+
+    `client` is the client's id and host. The answer is when to send the next one, in ms; None
+    where it is another heartbeat, or is to be refused: `heartbeat` says how.
+    """
+    member = group.members.get(request.member_id)
+    if (
+        member is None
+        or request.member_epoch != member.current.epoch
+        or not at_rest(group, member, cluster)
+        or member.value.classic is not None
+        or (member.value.client_id, member.value.client_host) != client
+    ):
+        return None
+    instance_id = request.instance_id
+    if instance_id is not None and group.static_members.get(instance_id) != member.member_id:
+        return None
+    own = cluster.group_settings(group.group_id)
+    member.deadline_ms = tick_ms + session_ms(own, settings)
+    return interval_ms(own, settings)
+
+
+def heartbeat(
+    group: ConsumerGroup,
+    request: Beat,
+    result: Result,
+    settings: GroupSettings,
+    cluster: Cluster,
+) -> Beaten:
+    """Join, or keep the session alive and take the next step towards the target.
+
+    Raises UnknownMember, FencedMemberEpoch, FencedInstance, UnreleasedInstance,
+    GroupMaxSizeReached.
+    """
+    member = _find(group, request, settings)
+    value = _told(member, request)
+    own = cluster.group_settings(group.group_id)
+    if (
+        member is not None
+        and member.member_id == request.member_id
+        and value == member.value
+        and at_rest(group, member, cluster)
+    ):
+        # Nothing has changed for anybody, though the member told us something.
+        member.deadline_ms = result.tick_ms + session_ms(own, settings)
+        assignment = frozenset(member.current.assigned) if request.is_full else None
+        interval = interval_ms(own, settings)
+        return Beaten(member.member_id, member.epoch, interval, assignment)
+    draft = Draft(group, result, cluster, settings.group_consumer_assignors)
+    current = _enter(draft, member, value, request, result)
+    draft.update(member is None or subscription_changed(member.value, value))
+    updated = draft.reconcile(request.member_id, current, request.owned)
+    after_ms = session_ms(own, settings)
+    result.set_timer(SESSION, group.group_id, request.member_id, after_ms=after_ms)
+    arm_rebalance(group, request.member_id, value, current, updated, result)
+    known = {} if member is None or request.member_epoch == JOIN else member.current.assigned
+    tell = request.is_full or updated.assigned.keys() != known.keys()
+    return Beaten(
+        request.member_id,
+        updated.epoch,
+        interval_ms(own, settings),
+        frozenset(updated.assigned) if tell else None,
+    )
+
+
+def arm_rebalance(
+    group: ConsumerGroup,
+    member_id: str,
+    value: ConsumerMemberValue,
+    before: CurrentMemberValue,
+    after: CurrentMemberValue,
+    result: Result,
+) -> None:
+    """A member that has to give partitions up has its rebalance timeout for it."""
+    if after == before:
+        return
+    if after.state == MemberState.UNREVOKED_PARTITIONS:
+        result.set_timer(
+            REBALANCE, group.group_id, member_id, after_ms=max(value.rebalance_timeout_ms, 0)
+        )
+    else:
+        result.cancel_timer(REBALANCE, group.group_id, member_id)
+
+
+def _find(
+    group: ConsumerGroup, request: Beat, settings: GroupSettings
+) -> ConsumerMember | None:
+    """The member that speaks, or whose place it takes; None where it is new."""
+    joining = request.member_epoch == JOIN
+    member = group.members.get(request.member_id)
+    if request.instance_id is not None:
+        owner = group.members.get(group.static_members.get(request.instance_id, ""))
+        if joining:
+            # Unlike Kafka we know a member again whose first answer was lost.
+            same = owner is None or owner.member_id == request.member_id
+            classic = owner is not None and owner.value.classic is not None
+            if owner is not None and owner.epoch != LEFT_FOR_NOW and not (same or classic):
+                raise UnreleasedInstance(
+                    f"instance id {request.instance_id} belongs to member {owner.member_id}"
+                )
+            member = owner
+        else:
+            if owner is None:
+                raise UnknownMember(f"nobody has instance id {request.instance_id}")
+            if owner.member_id != request.member_id:
+                raise FencedInstance(f"instance id {request.instance_id} was taken over")
+    if member is None:
+        if not joining:
+            raise UnknownMember(f"{group.group_id} has no member {request.member_id!r}")
+        if len(group.members) >= settings.group_consumer_max_size:
+            raise GroupMaxSizeReached(f"{group.group_id} has group.consumer.max.size members")
+        return None
+    if not joining:
+        _check_epoch(member, request)
+    return member
+
+
+def _check_epoch(member: ConsumerMember, request: Beat) -> None:
+    told, known = request.member_epoch, member.epoch
+    if told > known:
+        raise FencedMemberEpoch(f"the member's epoch is {known}, not {told}; it must join again")
+    # An answer with a new epoch may have been lost: the one before is still good, unless the
+    # member then owns what it was not given.
+    if told < known and (
+        told != member.current.previous_epoch
+        or request.owned is None
+        or not request.owned <= member.current.assigned.keys()
+    ):
+        raise FencedMemberEpoch(f"the member's epoch is {known}, not {told}; it must join again")
+
+
+def _told(member: ConsumerMember | None, request: Beat) -> ConsumerMemberValue:
+    """The member's description, with what this heartbeat tells anew."""
+    before = ConsumerMemberValue("", "") if member is None else member.value
+    if (
+        member is not None
+        and request.topics is None
+        and request.pattern is None
+        and request.rebalance_timeout_ms == -1
+        and request.assignor is None
+        and request.rack_id is None
+        and before.classic is None
+        and before.client_id == request.client_id
+        and before.client_host == request.client_host
+    ):
+        return before
+    timeout_ms = request.rebalance_timeout_ms
+    return replace(
+        before,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        instance_id=before.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=before.rack_id if request.rack_id is None else request.rack_id,
+        topics=before.topics if request.topics is None else request.topics,
+        # An empty pattern takes the subscription by pattern back.
+        pattern=before.pattern if request.pattern is None else (request.pattern or None),
+        rebalance_timeout_ms=before.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
+        assignor=before.assignor if request.assignor is None else request.assignor,
+        classic=None,
+    )
+
+
+def _enter(
+    draft: Draft,
+    member: ConsumerMember | None,
+    value: ConsumerMemberValue,
+    request: Beat,
+    result: Result,
+) -> CurrentMemberValue:
+    """Record the member's description; what it owns to begin with is returned."""
+    member_id = request.member_id
+    if member is None:
+        draft.put(member_id, value)
+        return CurrentMemberValue(0)
+    if member.member_id != member_id:
+        return take_place(draft, request.group_id, member, member_id, value, result)
+    if value != member.value:
+        draft.put(member_id, value)
+    current = member.current
+    if member.epoch == LEFT_FOR_NOW:
+        current = CurrentMemberValue(0, 0, MemberState.STABLE, current.assigned, {})
+    return current
+
+
+def take_place(
+    draft: Draft,
+    group_id: str,
+    former: ConsumerMember,
+    member_id: str,
+    value: ConsumerMemberValue,
+    result: Result,
+) -> CurrentMemberValue:
+    """A static member has come back under another member id, and inherits what it had."""
+    target = draft.targets.get(former.member_id, frozenset())
+    draft.drop(former.member_id)
+    result.cancel_timer(SESSION, group_id, former.member_id)
+    result.cancel_timer(REBALANCE, group_id, former.member_id)
+    draft.put(member_id, value)
+    draft.set_target(member_id, target)
+    current = CurrentMemberValue(0, 0, MemberState.STABLE, former.current.assigned, {})
+    draft.set_current(member_id, current)
+    return current
+
+
+def leave(group: ConsumerGroup, request: Beat, result: Result, cluster: Cluster) -> Beaten:
+    """A member goes for good, or a static one for the time being (epoch -2).
+
+    Raises UnknownMember, FencedInstance.
+    """
+    if request.instance_id is None:
+        member = group.member(request.member_id)
+    else:
+        member = group.member(group.static_members.get(request.instance_id, ""))
+        if member.member_id != request.member_id:
+            raise FencedInstance(f"instance id {request.instance_id} was taken over")
+    if request.member_epoch == LEFT_FOR_NOW:
+        current = member.current
+        left = CurrentMemberValue(LEFT_FOR_NOW, current.epoch, current.state, current.assigned, {})
+        key = CurrentMemberKey(group.group_id, member.member_id)
+        result.records.append(Record(key, left))
+    else:
+        remove(group, [member], result, cluster)
+    return Beaten(request.member_id, request.member_epoch)
+
+
+def remove(
+    group: ConsumerGroup, leaving: list[ConsumerMember], result: Result, cluster: Cluster
+) -> None:
+    """Forget members; the next heartbeat of anybody else assigns their partitions."""
+    draft = Draft(group, result, cluster)
+    for member in leaving:
+        draft.drop(member.member_id)
+        result.cancel_timer(SESSION, group.group_id, member.member_id)
+        result.cancel_timer(REBALANCE, group.group_id, member.member_id)
+    draft.bump_epoch()
+    offer_downgrade(group.group_id, draft.members, result)
+
+
+def arm_all(
+    group: ConsumerGroup, result: Result, settings: GroupSettings, cluster: Cluster
+) -> None:
+    """After a start of the broker: every session and every rebalance timeout begins anew."""
+    session = session_ms(cluster.group_settings(group.group_id), settings)
+    for member in group.members.values():
+        classic = member.value.classic
+        after_ms = session if classic is None else classic.session_timeout_ms
+        result.set_timer(SESSION, group.group_id, member.member_id, after_ms=after_ms)
+        if member.current.state == MemberState.UNREVOKED_PARTITIONS:
+            timeout_ms = max(member.value.rebalance_timeout_ms, 0)
+            result.set_timer(REBALANCE, group.group_id, member.member_id, after_ms=timeout_ms)
+
+
+def session_timer_fired(
+    group: ConsumerGroup, member_id: str, result: Result, cluster: Cluster
+) -> None:
+    """Remove a member that was silent for its session timeout."""
+    member = group.members.get(member_id)
+    if member is None:
+        return
+    if member.deadline_ms > result.tick_ms:
+        after_ms = member.deadline_ms - result.tick_ms
+        result.set_timer(SESSION, group.group_id, member_id, after_ms=after_ms)
+    else:
+        remove(group, [member], result, cluster)
+
+
+def rebalance_timer_fired(
+    group: ConsumerGroup, member_id: str, result: Result, cluster: Cluster
+) -> None:
+    """Remove a member that does not give up what others wait for."""
+    member = group.members.get(member_id)
+    if member is not None and member.current.state == MemberState.UNREVOKED_PARTITIONS:
+        remove(group, [member], result, cluster)

@@ -1,0 +1,69 @@
+"""Who may commit and fetch offsets of a KIP-848 group (KIP-1251: a late commit may still count)."""
+
+from __future__ import annotations
+
+from ottla.groups.cluster_view import Cluster
+from ottla.groups.consumer.group import ConsumerGroup, ConsumerMember
+from ottla.groups.errors import IllegalGeneration, StaleMemberEpoch
+from ottla.groups.offset_requests import Commit
+from ottla.wire.errors import ProtocolError, UnsupportedVersion
+
+
+def check_commit(group: ConsumerGroup, request: Commit, cluster: Cluster) -> ConsumerMember | None:
+    """The member that commits, or None for a client that is none.
+
+    Raises UnknownMember, StaleMemberEpoch (IllegalGeneration for a classic member and in a
+    transaction), UnsupportedVersion where the request is too old to be of a KIP-848 member.
+    """
+    if request.generation < 0 and not group.members:
+        return None
+    if (
+        request.transactional
+        and request.generation < 0
+        and not request.member_id
+        and request.instance_id is None
+    ):
+        return None
+    member = group.member(request.member_id)
+    if member.value.classic is not None:
+        if request.generation != member.epoch:
+            raise IllegalGeneration(f"the generation is {member.epoch}, not {request.generation}")
+        return member
+    if not request.transactional and request.version < 9:
+        raise UnsupportedVersion("a KIP-848 member commits with OffsetCommit version 9 or newer")
+    if request.generation > member.epoch:
+        raise _stale(request, f"the member epoch is {member.epoch}, not {request.generation}")
+    if request.generation < member.epoch:
+        _check_since_assigned(member, request, cluster)
+    return member
+
+
+def _check_since_assigned(member: ConsumerMember, request: Commit, cluster: Cluster) -> None:
+    """An older epoch may commit what the member has owned without a break since then."""
+    for commit in request.offsets:
+        topic = cluster.topic(commit.topic)
+        partition = (bytes(16) if topic is None else topic.topic_id, commit.partition)
+        since = member.current.assigned.get(partition, member.current.revoking.get(partition))
+        if since is None or request.generation < since:
+            raise _stale(
+                request,
+                f"the member epoch is {member.epoch}, not {request.generation}, and"
+                f" {commit.topic}-{commit.partition} was not the member's then",
+            )
+
+
+def _stale(request: Commit, text: str) -> ProtocolError:
+    """TxnOffsetCommit is older than member epochs: its clients know them as generations."""
+    return IllegalGeneration(text) if request.transactional else StaleMemberEpoch(text)
+
+
+def check_fetch(group: ConsumerGroup, member_id: str | None, member_epoch: int) -> None:
+    """Whether somebody may fetch offsets in this member's name.
+
+    Raises UnknownMember, StaleMemberEpoch.
+    """
+    if not member_id and member_epoch < 0:
+        return
+    member = group.member(member_id or "")
+    if member.value.classic is None and member_epoch != member.epoch:
+        raise StaleMemberEpoch(f"the member epoch is {member.epoch}, not {member_epoch}")

@@ -1,0 +1,308 @@
+"""Transactional ids as a pure state machine: from one value, and a request, to the next value.
+
+Nothing is changed here: every function returns the value that is to be recorded, or raises what
+the client is to be told. Returning the very value that was given means that nothing is to be
+recorded, because the request is a repetition of one that was done (KIP-98, KIP-360, KIP-890).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ottla.groups.records import Producer
+from ottla.groups.transactions.errors import (
+    ConcurrentTransactions,
+    InvalidProducerIdMapping,
+    InvalidTransactionState,
+    NeedsProducerId,
+    ProducerFenced,
+    TransactionAbortable,
+)
+from ottla.groups.transactions.records import (
+    EPOCH_MAX,
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    TopicIndex,
+    TransactionState,
+    TransactionValue,
+    is_exhausted,
+)
+from ottla.wire.errors import ProtocolError
+
+EPOCH_PER_TRANSACTION = 2
+"""The version of transactions whose producers get another epoch with each (KIP-890)."""
+
+
+def initialised(
+    value: TransactionValue | None,
+    timeout_ms: int,
+    expected: Producer,
+    wall_ms: int,
+    new_producer_id: int | None,
+) -> TransactionValue:
+    """InitProducerId: the next epoch, which fences all producers that have an older one.
+
+    `expected` is what a producer that recovers believes to be (KIP-360). An open transaction has
+    to be aborted before. Raises NeedsProducerId where there is no epoch left or no id at all yet,
+    ProducerFenced, ConcurrentTransactions.
+    """
+    if value is None:
+        return TransactionValue(
+            _need(new_producer_id), 0, timeout_ms, TransactionState.EMPTY, updated_ms=wall_ms
+        )
+    known = expected.producer_id in (NO_PRODUCER_ID, value.producer_id) or (
+        expected.producer_id == value.previous_producer_id and is_exhausted(expected.epoch)
+    )
+    if not known:
+        raise ProducerFenced(f"producer id {expected.producer_id} was replaced by another")
+    if value.is_ending or value.state is TransactionState.ONGOING:
+        raise ConcurrentTransactions("the transaction before has not ended yet")
+    repeated = expected.epoch not in (NO_EPOCH, value.epoch)
+    if repeated:
+        if expected.epoch != value.last_epoch:
+            raise ProducerFenced(f"epoch {expected.epoch} was replaced by {value.epoch}")
+        return _emptied(value, timeout_ms, wall_ms)
+    last_epoch = NO_EPOCH if expected.epoch == NO_EPOCH else value.epoch
+    if value.is_exhausted:
+        return replace(
+            _emptied(value, timeout_ms, wall_ms),
+            producer_id=_need(new_producer_id),
+            epoch=0,
+            previous_producer_id=value.producer_id,
+            last_epoch=last_epoch,
+        )
+    return replace(
+        _emptied(value, timeout_ms, wall_ms), epoch=value.epoch + 1, last_epoch=last_epoch
+    )
+
+
+def _emptied(value: TransactionValue, timeout_ms: int, wall_ms: int) -> TransactionValue:
+    return replace(
+        value,
+        timeout_ms=timeout_ms,
+        state=TransactionState.EMPTY,
+        partitions=frozenset(),
+        updated_ms=wall_ms,
+        started_ms=-1,
+        next_producer_id=NO_PRODUCER_ID,
+    )
+
+
+def _need(new_producer_id: int | None) -> int:
+    if new_producer_id is None:
+        raise NeedsProducerId("a new producer id is needed")
+    return new_producer_id
+
+
+def check_owner(value: TransactionValue | None, producer: Producer) -> TransactionValue:
+    """The value, if it is this producer's. Raises InvalidProducerIdMapping, ProducerFenced."""
+    if value is None:
+        raise InvalidProducerIdMapping("the transactional id was never initialised, or has expired")
+    if value.producer_id != producer.producer_id:
+        raise InvalidProducerIdMapping(
+            f"the transactional id stands for producer id {value.producer_id}, "
+            f"not {producer.producer_id}"
+        )
+    if value.epoch != producer.epoch:
+        raise ProducerFenced(f"epoch {producer.epoch} is not the producer's, {value.epoch} is")
+    return value
+
+
+def with_partitions(
+    value: TransactionValue | None,
+    producer: Producer,
+    partitions: frozenset[TopicIndex],
+    version: int,
+    wall_ms: int,
+) -> TransactionValue:
+    """AddPartitionsToTxn: the transaction with these partitions too; the first ones begin it.
+
+    Raises what `check_owner` does, ConcurrentTransactions.
+    """
+    value = check_owner(value, producer)
+    if value.is_ending:
+        raise ConcurrentTransactions("the transaction before has not ended yet")
+    ongoing = value.state is TransactionState.ONGOING
+    if ongoing and partitions <= value.partitions:
+        return value
+    return replace(
+        value,
+        state=TransactionState.ONGOING,
+        partitions=value.partitions | partitions,
+        updated_ms=wall_ms,
+        started_ms=value.started_ms if ongoing else wall_ms,
+        client_version=version,
+    )
+
+
+def check_partition(
+    value: TransactionValue | None, producer: Producer, partition: TopicIndex
+) -> None:
+    """See to it that a partition is in the producer's open transaction (KIP-890).
+
+    Raises what `check_owner` does, ConcurrentTransactions, TransactionAbortable.
+    """
+    value = check_owner(value, producer)
+    if value.is_ending:
+        raise ConcurrentTransactions("the transaction before has not ended yet")
+    if partition not in value.partitions:
+        raise TransactionAbortable(
+            f"{partition[0]}-{partition[1]} was not added to the producer's transaction"
+        )
+
+
+def ended(
+    value: TransactionValue | None,
+    producer: Producer,
+    commit: bool,
+    version: int,
+    wall_ms: int,
+    new_producer_id: int | None,
+) -> TransactionValue:
+    """EndTxn: the transaction prepared to end, which no crash takes back once it is recorded.
+
+    Returns the value as it is for a repetition of an EndTxn that is done. Raises
+    InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions, InvalidTransactionState,
+    NeedsProducerId.
+    """
+    if version >= EPOCH_PER_TRANSACTION:
+        return _ended_with_epoch(value, producer, commit, wall_ms, new_producer_id)
+    value = check_owner(value, producer)
+    if value.is_ending and value.commits == commit:
+        raise ConcurrentTransactions("the transaction is ending already")
+    if value.state in _COMPLETE and value.commits == commit:
+        return value
+    if value.state is not TransactionState.ONGOING:
+        raise _cannot_end(value, commit)
+    return _prepared(value, commit, wall_ms, client_version=0)
+
+
+_COMPLETE = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
+
+
+def _ended_with_epoch(
+    value: TransactionValue | None,
+    producer: Producer,
+    commit: bool,
+    wall_ms: int,
+    new_producer_id: int | None,
+) -> TransactionValue:
+    """The end of a transaction whose producer goes on with another epoch (KIP-890).
+
+    An epoch belongs to one transaction, so that of a request says whether it is a repetition.
+    """
+    repeats = value is not None and _was_bumped(value, producer)
+    if value is None or not repeats:
+        value = check_owner(value, producer)
+    if value.is_ending:
+        if not repeats:
+            raise ProducerFenced(f"epoch {producer.epoch} is not that of the transaction")
+        if value.commits == commit:
+            raise ConcurrentTransactions("the transaction is ending already")
+        raise _ended_otherwise(value, commit)
+    if repeats:
+        if value.state in _COMPLETE and value.commits == commit:
+            return value
+        if value.state in _COMPLETE:
+            raise _ended_otherwise(value, commit)
+        raise ProducerFenced(f"epoch {producer.epoch} was replaced by {value.epoch}")
+    if value.state is not TransactionState.ONGOING and commit:
+        raise _cannot_end(value, commit)
+    # An abort without a transaction is allowed: the client cannot know whether it began.
+    next_id = _need(new_producer_id) if value.is_exhausted else NO_PRODUCER_ID
+    return replace(
+        _prepared(value, commit, wall_ms, client_version=EPOCH_PER_TRANSACTION),
+        epoch=value.epoch + 1,
+        last_epoch=value.epoch,
+        next_producer_id=next_id,
+    )
+
+
+def _was_bumped(value: TransactionValue, producer: Producer) -> bool:
+    """Whether the producer's transaction has ended already, and its reply was lost."""
+    if value.client_version < EPOCH_PER_TRANSACTION:
+        return False
+    if producer.producer_id == value.producer_id:
+        return value.epoch == producer.epoch + 1
+    return (
+        producer.producer_id == value.previous_producer_id
+        and is_exhausted(producer.epoch)
+        and value.epoch == 0
+    )
+
+
+def _prepared(
+    value: TransactionValue, commit: bool, wall_ms: int, client_version: int
+) -> TransactionValue:
+    ongoing = value.state is TransactionState.ONGOING
+    return replace(
+        value,
+        state=TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT,
+        partitions=value.partitions if ongoing else frozenset(),
+        updated_ms=wall_ms,
+        started_ms=value.started_ms if ongoing else wall_ms,
+        client_version=client_version,
+    )
+
+
+def _cannot_end(value: TransactionValue, commit: bool) -> InvalidTransactionState:
+    wanted = "committed" if commit else "aborted"
+    return InvalidTransactionState(f"a transaction in {value.state.label} cannot be {wanted}")
+
+
+def _ended_otherwise(value: TransactionValue, commit: bool) -> ProtocolError:
+    """What a producer is told whose epoch was taken by an end that it does not ask for.
+
+    A commit that meets an abort comes from a producer that was too slow: no client asks for both.
+    It is fenced, which Kafka Streams and Connect recover from (KAFKA-20785); Apache Kafka before
+    that fix says INVALID_TXN_STATE, which ends them.
+    """
+    if commit:
+        return ProducerFenced("the transaction was open for too long and has been aborted")
+    return _cannot_end(value, commit)
+
+
+def timed_out(value: TransactionValue, wall_ms: int) -> TransactionValue:
+    """A transaction that was open for too long, prepared to abort.
+
+    Its producer is fenced, but may go on: to its own abort, or to its InitProducerId, this end
+    looks like one that it has asked for, and it is told the new epoch.
+    """
+    if value.is_exhausted:
+        return fenced(value, wall_ms)
+    return replace(
+        _prepared(value, False, wall_ms, client_version=EPOCH_PER_TRANSACTION),
+        epoch=value.epoch + 1,
+        last_epoch=value.epoch,
+    )
+
+
+def fenced(value: TransactionValue, wall_ms: int) -> TransactionValue:
+    """An open transaction prepared to abort because another producer takes over.
+
+    The epoch that it is fenced with is never given to anybody. An EndTxn of the fenced producer
+    must not pass for a repetition, hence no client version.
+    """
+    assert value.state is TransactionState.ONGOING, "only an open transaction can be taken away"
+    return replace(
+        _prepared(value, False, wall_ms, client_version=0),
+        epoch=min(value.epoch + 1, EPOCH_MAX),
+        last_epoch=NO_EPOCH,
+    )
+
+
+def completed(value: TransactionValue, wall_ms: int) -> TransactionValue:
+    """All markers are written: the transaction has ended, and the next one may begin."""
+    assert value.is_ending, "only a transaction that is ending can complete"
+    moved = value.next_producer_id != NO_PRODUCER_ID
+    commits = value.commits
+    return replace(
+        value,
+        producer_id=value.next_producer_id if moved else value.producer_id,
+        epoch=0 if moved else value.epoch,
+        previous_producer_id=value.producer_id if moved else value.previous_producer_id,
+        next_producer_id=NO_PRODUCER_ID,
+        state=TransactionState.COMPLETE_COMMIT if commits else TransactionState.COMPLETE_ABORT,
+        partitions=frozenset(),
+        updated_ms=wall_ms,
+    )

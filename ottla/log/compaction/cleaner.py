@@ -1,0 +1,276 @@
+"""Compacts a log: of each key the newest record stays, every record keeps its offset.
+
+A pass reads the new part of the log into a table of keys and offsets, then writes every segment
+anew, from the log's beginning to the end of that part, without the records that the table knows a
+newer one of. Where the table is full, the pass ends sooner and the next one goes on there.
+
+A pass is a generator. It yields None where the loop may do something else, and tasks whose `run`
+blocks in the kernel and belongs into a thread: reads, with the checksums of what they bring, and
+syncs. Between two steps the log may change: a pass that finds its segments gone gives up, and
+leaves the log as it is.
+"""
+
+from collections.abc import Callable, Generator
+from contextlib import closing
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from ottla.log.compaction.choice import Cleanable, groups_of
+from ottla.log.compaction.filter import CleanedSegment, CleanerPass
+from ottla.log.compaction.key_table import KeyOffsets
+from ottla.log.compaction.swaps import SUFFIXES
+from ottla.log.compaction.transactions import CleanedTransactions
+from ottla.log.disk import Disk, File
+from ottla.log.index.transaction_index import TransactionIndex
+from ottla.log.open_files import OpenFiles
+from ottla.log.recovery.scan import BatchScan
+from ottla.log.segment import Segment
+from ottla.wire.errors import CorruptMessage, StorageFailed
+
+READ_SIZE = 1 << 20
+
+
+class Abandoned(Exception):
+    """The log changed under a pass: truncated, deleted, or shortened by retention."""
+
+
+@dataclass(slots=True)
+class SyncTask:
+    """Files and a directory that have to reach the medium, which any thread may wait for."""
+
+    disk: Disk
+    files: list[File] = field(default_factory=list)
+    directory: str | None = None
+    error: OSError | None = None
+
+    def run(self) -> None:
+        """Sync them; an OSError is kept in `error`."""
+        try:
+            for file in self.files:
+                file.sync()
+            if self.directory is not None:
+                self.disk.sync_directory(self.directory)
+        except OSError as error:
+            self.error = error
+
+
+@dataclass(slots=True)
+class ReadTask:
+    """What a pass needs next of a file, read and checked beside the loop."""
+
+    scan: BatchScan
+    error: OSError | EOFError | None = None
+
+    def run(self) -> None:
+        """Read it; what is raised is kept in `error`."""
+        try:
+            self.scan.read_on()
+        except (OSError, EOFError) as error:
+            self.error = error
+
+
+Steps = Generator[SyncTask | ReadTask | None, None, None]
+
+
+class Cleaner:
+    """One pass over one log. `bytes_read` and `bytes_written` grow while it goes on.
+
+    `remove_later` is given the paths of files that are not needed any more. `memory_max` bounds
+    the table of keys, in bytes; `slice_seconds` how long a step may take.
+    """
+
+    def __init__(
+        self,
+        target: Cleanable,
+        memory_max: int,
+        slice_seconds: float,
+        remove_later: Callable[[list[str]], None],
+    ) -> None:
+        self.target, self.log, self.disk = target, target.log, target.log.disk
+        self.memory_max, self.slice_seconds = memory_max, slice_seconds
+        self.remove_later = remove_later
+        self.directory, self.segments = self.log.directory, self.log.segments
+        self.memory = self.told = 0
+        self.cleaner_pass: CleanerPass | None = None
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of batches that were read, in both phases."""
+        return self.cleaner_pass.bytes_read if self.cleaner_pass else 0
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes of batches that were written."""
+        return self.cleaner_pass.bytes_written if self.cleaner_pass else 0
+
+    def take_moved(self) -> int:
+        """Bytes that were read and written since this was asked last."""
+        total = self.bytes_read + self.bytes_written
+        moved, self.told = total - self.told, total
+        return moved
+
+    def steps(self) -> Steps:
+        """Do the pass. Afterwards `first_dirty_offset` of the log says how far it got.
+
+        Raises Abandoned; CorruptMessage for a log that is damaged; OSError, StorageFailed.
+        """
+        self._check([])
+        sources = [s for s in self.log.segments[:-1] if s.end_offset <= self.target.end_offset]
+        if not sources:
+            return
+        work = self.cleaner_pass = self._begin()
+        yield from self._index(work, sources)
+        self.memory = work.keys.memory
+        start = sources[0].base_offset
+        work.transactions = self._transactions(start)
+        config = self.log.config
+        for group in groups_of(
+            [source for source in sources if source.base_offset < work.end_offset],
+            config.segment_bytes,
+            config.segment_index_bytes // 12,
+            config.index_interval_bytes,
+        ):
+            yield from self._clean_group(work, group)
+        self._check([])
+        self.log.first_dirty_offset = work.end_offset
+
+    def _begin(self) -> CleanerPass:
+        secret = blake2b(self.disk.new_id().encode(), digest_size=16).digest()
+        first = self.target.first_dirty_offset
+        keys = KeyOffsets(self.memory_max, self.target.end_offset - first, secret)
+        producers = {
+            state.producer_id: (state.last_offset, state.epoch)
+            for state in self.log.active_producers()
+        }
+        return CleanerPass(
+            keys,
+            first,
+            self._transactions(first),
+            producers,
+            self.log.clock.now_ms(),
+            self.log.config.delete_retention_ms,
+        )
+
+    def _transactions(self, offset: int) -> CleanedTransactions:
+        return CleanedTransactions(self.log.aborted_transactions(offset, self.target.end_offset))
+
+    def _check(self, sources: list[Segment]) -> None:
+        log = self.log
+        if log.offline is not None or log.directory != self.directory:
+            raise Abandoned(f"{self.directory} was closed while it was cleaned")
+        if log.segments is not self.segments or any(
+            source not in log.segments for source in sources
+        ):
+            raise Abandoned(f"{self.directory} lost segments while it was cleaned")
+
+    def _index(self, work: CleanerPass, sources: list[Segment]) -> Steps:
+        """Learn the newest offset of each key in the new part."""
+        for source in sources:
+            if source.end_offset <= work.first_dirty_offset:
+                continue
+            self._check([source])
+            position = 0
+            if source.base_offset < work.first_dirty_offset:
+                position = source.position_of(work.first_dirty_offset)
+            scan = BatchScan(source.data_file(), position, source.size, READ_SIZE)
+            while True:
+                yield from self._ready(scan, [source])
+                done = work.index(scan, self.log.clock, self.slice_seconds)
+                if done is None:
+                    return
+                if done:
+                    break
+        work.end_offset = self.target.end_offset
+
+    def _clean_group(self, work: CleanerPass, group: list[Segment]) -> Steps:
+        """Write a group of segments anew, as one."""
+        if not any(source.size for source in group):
+            return
+        self._check(group)
+        cleaned = CleanedSegment(
+            self.disk,
+            OpenFiles(4),
+            self.directory,
+            group[0].base_offset,
+            index_interval=self.log.config.index_interval_bytes,
+        )
+        self._discard(cleaned)
+        try:
+            yield from self._write(work, group, cleaned)
+        except BaseException:
+            # GeneratorExit too: a broker that stops leaves nothing behind.
+            if self.log.directory == self.directory:
+                self._discard(cleaned)
+            raise
+
+    def _write(self, work: CleanerPass, group: list[Segment], cleaned: CleanedSegment) -> Steps:
+        before = work.changes
+        cleaned.begin()
+        filled = [source for source in group if source.size]
+        for source in filled:
+            scan = BatchScan(source.data_file(), 0, source.size, READ_SIZE)
+            done = False
+            while not done:
+                yield from self._ready(scan, group)
+                done = work.clean(
+                    scan, cleaned, source is filled[-1], self.log.clock, self.slice_seconds
+                )
+        cleaned.finish()
+        aborted, work.transactions.kept = work.transactions.kept, []
+        if len(group) == 1 and work.changes == before:
+            self._discard(cleaned)
+            return
+        files = cleaned.files_to_sync(sealed=True)
+        if aborted:
+            index = TransactionIndex(self.disk, cleaned.path(".txnindex"))
+            for entry in aborted:
+                index.append(entry)
+            files.append(self.disk.open(index.path))
+        yield from self._sync(SyncTask(self.disk, files))
+        self._check(group)
+        self.remove_later(self.log.replace_segments(group, cleaned))
+        # The next group may drop a tombstone only once what it hid is gone for good.
+        yield from self._sync(SyncTask(self.disk, directory=self.directory))
+
+    def _ready(self, scan: BatchScan, sources: list[Segment]) -> Steps:
+        """End a step: the next one finds in memory what it works on."""
+        if scan.holds_next():
+            yield None
+        else:
+            task = ReadTask(scan)
+            yield task
+            if isinstance(task.error, EOFError):
+                self._check(sources)        # a log that was cut may end sooner
+                raise CorruptMessage(str(task.error))
+            if task.error is not None:
+                raise task.error
+        self._check(sources)
+
+    def _sync(self, task: SyncTask) -> Steps:
+        yield task
+        if task.error is None:
+            return
+        if self.log.directory != self.directory:
+            raise Abandoned(f"{self.directory} was moved or deleted while it was cleaned")
+        self.log.fail(f"a cleaned segment did not reach the disk: {task.error}")
+        raise StorageFailed(f"{self.directory}: {task.error}") from task.error
+
+    def _discard(self, cleaned: CleanedSegment) -> None:
+        cleaned.forget()
+        for suffix in SUFFIXES:
+            self.disk.unlink(cleaned.path(suffix))
+
+
+def clean(
+    target: Cleanable,
+    memory_max: int,
+    remove_later: Callable[[list[str]], None],
+    slice_seconds: float = 1.0,
+) -> Cleaner:
+    """Do a whole pass at once, as tools and tests want it. Blocks."""
+    cleaner = Cleaner(target, memory_max, slice_seconds, remove_later)
+    with closing(cleaner.steps()) as steps:
+        for task in steps:
+            if task is not None:
+                task.run()
+    return cleaner

@@ -1,0 +1,51 @@
+# One pass of a cleaner over a log, and the segment that it writes.
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from ottla.log.compaction.key_table cimport KeyOffsets
+from ottla.log.clock cimport Clock
+from ottla.log.segment cimport Segment
+from ottla.wire.codec cimport Writer
+
+
+cdef class CleanedSegment(Segment):
+    cdef Writer pending                 # batches not yet written
+    cdef int64_t written                # bytes in the file; invariant: written + pending == size
+
+    cdef int add(self, const uint8_t *batch, Py_ssize_t size) except -1
+    cdef int write_pending(self) except -1
+
+
+cdef class Slice:
+    cdef Clock clock
+    cdef double deadline
+    cdef int64_t work                   # bytes that were gone through
+    cdef int64_t looked                 # what `work` was when the clock was looked at
+
+    cdef bint over(self) except -1
+
+
+cdef class CleanerPass:
+    cdef readonly KeyOffsets keys
+    cdef readonly int64_t first_dirty_offset
+    cdef public int64_t end_offset      # the keys of all records below are known
+    cdef public object transactions
+    cdef dict producers                 # producer id to (last data offset or -1, epoch)
+    cdef int64_t now_ms, delete_retention_ms
+    cdef readonly int64_t bytes_read, bytes_written
+    cdef public int64_t changes         # batches that were dropped or rewritten
+    cdef Writer body, batch
+    cdef object plain                   # keeps decompressed records alive
+
+    cdef const uint8_t *records_of(self, const uint8_t *batch, Py_ssize_t size,
+                                   const uint8_t **end) except? NULL
+    cdef int index_batch(self, const uint8_t *batch, Py_ssize_t size) except -1
+    cdef int clean_batch(self, const uint8_t *batch, Py_ssize_t size, CleanedSegment target,
+                         bint is_last) except -1
+    cdef bint must_stay(self, const uint8_t *batch) except -1
+    cdef int32_t filter_records(self, const uint8_t *batch, const uint8_t *at, const uint8_t *end,
+                                int64_t base_timestamp, bint everything, bint *tombstones,
+                                int64_t *max_timestamp) except -1
+    cdef int write_empty(self, const uint8_t *batch, CleanedSegment target) except -1
+    cdef int rewrite(self, const uint8_t *batch, CleanedSegment target, int32_t count,
+                     int64_t horizon_ms, int64_t max_timestamp) except -1

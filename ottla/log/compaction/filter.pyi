@@ -1,0 +1,44 @@
+"""The inner loops of a cleaner: keys out of batches, and batches with the newest records only."""
+
+from collections.abc import Mapping
+
+from ottla.log.clock import Clock
+from ottla.log.compaction.key_table import KeyOffsets
+from ottla.log.compaction.transactions import CleanedTransactions
+from ottla.log.recovery.scan import BatchScan
+from ottla.log.segment import Segment
+
+class CleanedSegment(Segment):
+    """A segment that is being written beside those that it will replace."""
+
+    def begin(self) -> None: ...
+    def finish(self) -> None: ...
+
+class CleanerPass:
+    """What one pass knows: keys, transactions, producers, and the time that it is for it."""
+
+    keys: KeyOffsets
+    first_dirty_offset: int
+    end_offset: int
+    transactions: CleanedTransactions
+    bytes_read: int
+    bytes_written: int
+    changes: int
+    def __init__(
+        self,
+        keys: KeyOffsets,
+        first_dirty_offset: int,
+        transactions: CleanedTransactions,
+        producers: Mapping[int, tuple[int, int]],
+        now_ms: int,
+        delete_retention_ms: int,
+    ) -> None: ...
+    def index(self, scan: BatchScan, clock: Clock, seconds: float) -> bool | None: ...
+    def clean(
+        self,
+        scan: BatchScan,
+        target: CleanedSegment,
+        last_source: bool,
+        clock: Clock,
+        seconds: float,
+    ) -> bool: ...

@@ -1,0 +1,318 @@
+"""A partition's move to another log directory, while it goes on serving (KIP-113).
+
+Steps of a move: `plan` says on the loop what is to be copied next, a bounded piece; `Copy.run` does
+it, in any thread; and so on until `nearly_done`. `prepare` and a checkpoint let the target know its
+offsets. `swap`, on the loop, takes what is left, makes all of it durable, writes the record
+(`move_record`) and lets the log go on in the copy. `finish` makes the renames durable and removes
+the record. Until the record is written the partition is where it was, whatever happens.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ottla.log.checkpoints import Partition
+from ottla.log.compaction.swaps import SWAP
+from ottla.log.disk import Disk
+from ottla.log.log_directory import LogDirectory
+from ottla.log.move.record import MOVE_RECORD, MoveRecord, encode
+from ottla.log.move.relocation import relocate
+from ottla.log.recovery import rebuild
+from ottla.log.segment import Segment
+from ottla.log.storage import Storage
+from ottla.wire.errors import StorageFailed
+
+STEP_BYTES = 8 << 20
+"""What one copy takes on, and syncs."""
+CHUNK_BYTES = 1 << 20
+SWAP_BYTES = 4 << 20
+"""So much may be left for the loop itself."""
+SEGMENT_FILES = (".log", ".index", ".timeindex", ".txnindex")
+MADE_ANEW = (".index", ".timeindex", ".snapshot")
+PASSING_FILES = (*rebuild.UNFINISHED, SWAP, rebuild.EPOCHS, "partition.metadata")
+
+
+class MoveFailed(Exception):
+    """The move is given up; the partition is where it was."""
+
+
+@dataclass(slots=True)
+class Piece:
+    """Bytes of a file to be copied; `end` is None for whatever is behind `start`."""
+
+    source: str
+    target: str
+    start: int = 0
+    end: int | None = None
+
+
+@dataclass(slots=True)
+class Copy:
+    """One step of a move. `vanished` says that a file was removed from the log meanwhile."""
+
+    disk: Disk
+    directory: str
+    pieces: list[Piece] = field(default_factory=list)
+    sealed: list[Segment] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    reached: dict[int, int] = field(default_factory=dict)
+    epochs: bytes | None = None
+    vanished: bool = False
+
+    @property
+    def batch_bytes(self) -> int:
+        """Bytes of batches that it takes on; the small files do not count."""
+        return sum(each.end - each.start for each in self.pieces if each.end is not None)
+
+    def run(self, only_needed: bool = False) -> None:
+        """Copy, and make it durable: where `only_needed`, without what a recovery makes anew.
+
+        Raises OSError.
+        """
+        for path in self.removed:
+            self.disk.unlink(path)
+        try:
+            for piece in self.pieces:
+                self.copy(piece, not (only_needed and piece.target.endswith(MADE_ANEW)))
+        except FileNotFoundError:
+            self.vanished = True
+            return
+        if self.epochs is not None:
+            self.disk.write_atomically(f"{self.directory}/{rebuild.EPOCHS}", self.epochs)
+        self.disk.sync_directory(self.directory)
+
+    def copy(self, piece: Piece, sync: bool) -> None:
+        source = self.disk.open(piece.source)
+        end = source.size() if piece.end is None else piece.end
+        target = self.disk.open(piece.target, create=True)
+        target.truncate(piece.start)
+        for at in range(piece.start, end, CHUNK_BYTES):
+            data = source.pread(min(CHUNK_BYTES, end - at), at)
+            if len(data) < min(CHUNK_BYTES, end - at):
+                raise OSError(f"{piece.source} ends before byte {end}")
+            target.pwrite(data, at)
+        if sync:
+            target.sync()
+
+
+class Move:
+    """One partition on its way to `target`. Only the loop's thread calls it.
+
+    `given_up` is set by whoever calls it off; `committed` once the partition is in the target.
+    """
+
+    def __init__(self, storage: Storage, key: Partition, target: LogDirectory) -> None:
+        self.storage, self.key, self.target = storage, key, target
+        self.log, self.source, self.disk = storage.logs[key], storage.homes[key], storage.disk
+        self.name = f"{key[0]}-{key[1]}"
+        self.copy_name = storage.unique_name(self.name, "future")
+        self.directory = target.file(self.copy_name)
+        self.given_up = self.committed = False
+        self.segments: dict[int, Segment] = {}
+        self.reached: dict[int, int] = {}
+        self.sealed: set[int] = set()
+        self.epochs: bytes | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of batches in the copy."""
+        return sum(self.reached.values())
+
+    @property
+    def offset_lag(self) -> int:
+        """Offsets at most that the copy is behind: the copied part of a segment does not count."""
+        for base, segment in self.segments.items():
+            if self.reached.get(base, 0) < segment.size:
+                return self.log.log_end_offset - base
+        return 0 if self.segments else self.log.log_end_offset - self.log.log_start_offset
+
+    def check(self) -> None:
+        """Raise MoveFailed if it cannot go on."""
+        if self.given_up:
+            raise MoveFailed(f"the move of {self.name} to {self.target.path} was called off")
+        for reason in (self.log.offline, self.source.offline, self.target.offline):
+            if reason is not None:
+                raise MoveFailed(f"{self.name} is not moved to {self.target.path}: {reason}")
+
+    def begin(self) -> None:
+        """Make the copy's directory and what is in no segment, in any thread. Raises OSError."""
+        self.disk.makedirs(self.directory)
+        self.disk.sync_directory(self.target.path)
+        if self.log.topic_id is not None:
+            metadata = rebuild.partition_metadata(self.log.topic_id)
+            self.disk.write_atomically(f"{self.directory}/partition.metadata", metadata)
+        for piece in self.small_files():
+            Copy(self.disk, self.directory, [piece]).run()
+
+    def plan(self, left: int = STEP_BYTES) -> Copy:
+        """What to copy next: `left` bytes of batches at most, and the small files of the log.
+
+        Segments that retention or compaction took from the log are taken from the copy.
+        """
+        copy, segments = Copy(self.disk, self.directory), self.log.segments
+        current = {segment.base_offset: segment for segment in segments}
+        for base, segment in self.segments.items():
+            if current.get(base) is not segment:
+                self.reached.pop(base, None)
+                self.sealed.discard(base)
+                copy.removed += [self.inside(segment.path(suffix)) for suffix in SEGMENT_FILES]
+        self.segments = current
+        for segment in segments:
+            base, path = segment.base_offset, segment.path(".log")
+            start, end = self.reached.get(base, 0), segment.size
+            if start < end or base not in self.reached:
+                end = min(end, start + left)
+                copy.pieces.append(Piece(path, self.inside(path), start, end))
+                copy.reached[base] = end
+                left -= end - start
+            if end == segment.size and segment is not segments[-1] and base not in self.sealed:
+                copy.sealed.append(segment)
+                copy.pieces += self.beside(segment)
+            if left <= 0:
+                break
+        epochs = self.log.epochs.encode()
+        copy.epochs = epochs if epochs != self.epochs else None
+        return copy
+
+    def inside(self, path: str) -> str:
+        return f"{self.directory}/{path.rpartition('/')[2]}"
+
+    def beside(self, segment: Segment) -> list[Piece]:
+        """The other files of a segment."""
+        paths = [segment.path(suffix) for suffix in SEGMENT_FILES[1:]]
+        return [Piece(path, self.inside(path)) for path in paths if self.disk.exists(path)]
+
+    def note(self, copy: Copy) -> None:
+        """A step has run."""
+        if copy.vanished:
+            return
+        self.reached |= copy.reached
+        self.sealed |= {segment.base_offset for segment in copy.sealed}
+        self.epochs = copy.epochs or self.epochs
+
+    def nearly_done(self) -> bool:
+        """Whether so little is left that the loop may do it."""
+        segments = self.log.segments
+        left = sum(each.size - self.reached.get(each.base_offset, 0) for each in segments)
+        whole = all(
+            self.segments.get(each.base_offset) is each and each.base_offset in self.sealed
+            for each in segments[:-1]
+        )
+        return whole and left <= SWAP_BYTES
+
+    def prepared(self) -> bool:
+        """Whether the target's checkpoint tells where the log starts: deleted records would come
+        back with the move."""
+        return self.target.log_starts.get(self.key) == self.log.log_start_offset
+
+    def prepare(self) -> None:
+        """Let the target's next checkpoint tell of the log: it has to before the move counts."""
+        target, log = self.target, self.log
+        target.recovery_points[self.key] = log.checkpoint_offset
+        target.log_starts[self.key] = log.log_start_offset
+        if log.first_dirty_offset:
+            target.cleaned[self.key] = log.first_dirty_offset
+        if self.key in self.source.high_watermarks:
+            target.high_watermarks[self.key] = self.source.high_watermarks[self.key]
+
+    def swap(self) -> None:
+        """Copy what is left and let the log go on in the copy. Blocks for a few syncs.
+
+        Raises OSError, StorageFailed: the log is where it was then, or offline where the disk did
+        not say whether the record is durable.
+        """
+        self.check()
+        log, disk = self.log, self.disk
+        log.seal()
+        for segment in log.segments:
+            segment.close()
+        copy = self.plan(1 << 62)
+        if log.segments:
+            copy.pieces += self.beside(log.segments[-1])
+        copy.pieces += self.small_files()
+        copy.run(only_needed=True)
+        if copy.vanished:
+            raise MoveFailed(f"{self.name}: files of the log were removed beside the broker")
+        path = self.target.file(MOVE_RECORD)
+        file = disk.open(path + ".tmp", create=True)
+        file.truncate(0)
+        file.pwrite(encode(MoveRecord(*self.key, self.copy_name)), 0)
+        file.sync()
+        try:
+            disk.rename(path + ".tmp", path)
+            disk.sync_directory(self.target.path)
+        except OSError as error:
+            # Both copies are the same now: whichever the next start takes is right, as long as
+            # nothing is written to one of them.
+            log.on_failure = None       # the source is well
+            log.fail(f"it is not known whether its move to {self.directory} counts: {error}")
+            self.storage.fail(self.target, f"a move's record could not be synced: {error}")
+            raise StorageFailed(str(log.offline)) from error
+        self.committed = True
+        self.go_on()
+
+    def small_files(self) -> list[Piece]:
+        """Snapshots and what recovery put aside, as far as the copy has not got them."""
+        disk, found = self.disk, list[Piece]()
+        log = self.log.directory
+        there = set(disk.listdir(self.directory))
+        for name in disk.listdir(log) if disk.exists(log) else []:
+            if name.endswith(SEGMENT_FILES + PASSING_FILES):
+                continue
+            piece = Piece(f"{log}/{name}", f"{self.directory}/{name}")
+            try:
+                if name not in there or disk.size(piece.source) != disk.size(piece.target):
+                    found.append(piece)
+            except FileNotFoundError:
+                continue
+        return found
+
+    def go_on(self) -> None:
+        """The renames, and what the broker knows. A start does the renames where this cannot."""
+        storage, source, target = self.storage, self.source, self.target
+        storage.moves.pop(self.key, None)
+        relocate(self.log, self.directory, storage.failures[target.path])
+        source.forget(self.key)
+        target.partitions.add(self.key)
+        storage.homes[self.key] = target
+        away = source.file(storage.unique_name(self.name, "delete"))
+        try:
+            self.disk.rename(source.file(self.name), away)
+            storage.deletions.append(
+                (storage.clock.now_ms() + self.log.config.file_delete_delay_ms, away)
+            )
+        except FileNotFoundError:
+            pass                        # a partition without records has no files
+        except OSError as error:
+            storage.fail(source, f"{self.name}, which was moved away, stays: {error}")
+        try:
+            self.disk.rename(self.directory, target.file(self.name))
+            relocate(self.log, target.file(self.name), storage.failures[target.path])
+        except OSError as error:
+            storage.fail(target, f"{self.directory} did not get its name: {error}")
+
+    def finish(self) -> Callable[[], None]:
+        """What is to be done in any thread before another move may begin. It raises OSError."""
+        if self.source.offline is not None or self.target.offline is not None:
+            raise MoveFailed("a restart finishes the move, once its log directories are well")
+
+        def run() -> None:
+            self.disk.sync_directory(self.source.path)
+            self.disk.sync_directory(self.target.path)
+            self.disk.unlink(self.target.file(MOVE_RECORD))
+            self.disk.sync_directory(self.target.path)
+
+        return run
+
+    def give_up(self) -> None:
+        """Call it off: the partition stays where it is. `discard` has to follow if it had begun."""
+        self.given_up = True
+        for known in (
+            self.target.recovery_points, self.target.log_starts, self.target.cleaned,
+            self.target.high_watermarks,
+        ):
+            known.pop(self.key, None)
+
+    def discard(self) -> None:
+        """Have the copy deleted, if it does not count. No step may be running."""
+        if not self.committed and self.target.offline is None:
+            self.storage.deletions.append((self.storage.clock.now_ms(), self.directory))

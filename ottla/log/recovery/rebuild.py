@@ -1,0 +1,347 @@
+"""From the files of a partition to a valid log, after a clean stop or any other end.
+
+After a crash the segments from the recovery point on are checked byte for byte, and indexes, leader
+epochs and producers are learnt anew from them. A log that is not as it was written ends before the
+fault, in one of three ways:
+
+- a torn write: above the recovery point, at the end of the last segment, nothing valid behind it.
+  It was never whole, so it is cut.
+- a hole: above the recovery point, with valid batches behind it, as a power cut leaves that wrote
+  later pages first. The bytes from the fault on are put aside in a `.quarantine` file, then cut.
+- damage: below the recovery point the bytes were on the medium once. Nothing is changed but for a
+  note in a `.damaged` file; the log is read up to the fault and takes no writes until repaired.
+
+Recovery may be interrupted at any point and run again, with the same result.
+"""
+
+from base64 import urlsafe_b64encode
+from dataclasses import dataclass, field
+
+from ottla.log.clock import Clock
+from ottla.log.compaction.swaps import SWAP, complete_swaps
+from ottla.log.config import LogConfig
+from ottla.log.disk import Disk
+from ottla.log.epochs import LeaderEpochs
+from ottla.log.index.index_file import IndexDamaged
+from ottla.log.index.transaction_index import AbortedTransaction, TransactionIndex
+from ottla.log.open_files import OpenFiles
+from ottla.log.producers import Producers
+from ottla.log.recovery.scan import find_valid_batch
+from ottla.log.segment import Segment, SegmentDamaged, file_name
+from ottla.log.snapshots import decode
+
+UNFINISHED = (".tmp", ".cleaned", ".deleted")
+COPY_BYTES = 1 << 20
+REREAD_MAX = 4096
+"""A log of so many bytes has no file for what a look at its batches tells: the epochs of its
+leaders, and that it had no producers. Of 100,000 small partitions these would be most files."""
+OFFSET_MAX = (1 << 63) - 1
+EPOCHS = "leader-epoch-checkpoint"
+
+
+@dataclass(slots=True)
+class Damage:
+    """Bytes that are not what was written: where, and what became of the log."""
+
+    path: str
+    position: int
+    reason: str
+    end_offset: int
+    aside: str | None = None
+
+    @property
+    def permanent(self) -> bool:
+        """Whether the log takes no writes until someone repairs it."""
+        return self.aside is None
+
+    def __str__(self) -> str:
+        what = (
+            "it takes no writes until the file is repaired or restored"
+            if self.permanent
+            else f"the bytes behind were put aside in {self.aside}"
+        )
+        return (
+            f"{self.path} is damaged at byte {self.position}: {self.reason}. "
+            f"The log is read up to offset {self.end_offset}; {what}"
+        )
+
+
+@dataclass(slots=True)
+class Loaded:
+    """What a PartitionLog is made of."""
+
+    segments: list[Segment]
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    epochs: LeaderEpochs
+    producers: Producers
+    snapshots: list[int] = field(default_factory=list)
+    damage: Damage | None = None
+    has_epochs_file: bool = False
+
+
+def load(
+    disk: Disk,
+    clock: Clock,
+    directory: str,
+    config: LogConfig,
+    open_files: OpenFiles,
+    recovery_point: int,
+    log_start_offset: int,
+    clean: bool,
+    first_dirty_offset: int = 0,
+) -> Loaded:
+    """Open the segments in `directory`, recovering them unless the last stop was `clean`.
+
+    Below `first_dirty_offset` compaction may have left gaps, whatever the policy is by now.
+    """
+    try:
+        names = disk.listdir(directory)
+    except FileNotFoundError:
+        names = []
+    names = remove_unfinished(disk, directory, names)
+    if any(name.endswith(SWAP) for name in names):
+        complete_swaps(disk, directory, names)
+        names = disk.listdir(directory)
+    segments = segments_in(disk, clock, directory, config, open_files, names)
+    if not segments:
+        start = log_start_offset
+        return Loaded(
+            [], start, start, start, LeaderEpochs(), Producers(), has_epochs_file=EPOCHS in names
+        )
+    notes = [offset_in(name) for name in names if name.endswith(".damaged")]
+    snapshots = sorted(offset_in(name) for name in names if name.endswith(".snapshot"))
+    damage = None
+    if clean and not notes and end_is_known(segments[-1]):
+        end = recovery_point = segments[-1].end_offset
+        producers = load_producers(disk, directory, snapshots, segments)
+        epochs = load_epochs(disk, directory, segments)
+    else:
+        offset = min([recovery_point, segments[-1].base_offset, *notes])
+        first = max([at for at, one in enumerate(segments) if one.base_offset <= offset], default=0)
+        epochs = load_epochs(disk, directory, segments[:first])
+        producers, damage = recover(
+            disk, directory, segments, epochs, snapshots, first, recovery_point,
+            OFFSET_MAX if config.compacts else first_dirty_offset,
+        )
+        end = segments[-1].end_offset
+    for stale in [at for at in snapshots if at > end]:
+        snapshots.remove(stale)
+        if not (damage and damage.permanent):
+            disk.unlink(f"{directory}/{file_name(stale, '.snapshot')}")
+    start = min(max(log_start_offset, segments[0].base_offset), end)
+    epochs.truncate_from_start(start)
+    # Of a damaged log the point stays where it was, or the next start would take damage for a tear.
+    if not (damage and damage.permanent):
+        recovery_point = min(recovery_point, end)
+    return Loaded(
+        segments, start, end, recovery_point, epochs, producers, snapshots, damage, EPOCHS in names
+    )
+
+
+def offset_in(name: str) -> int:
+    """The offset that a file's name begins with."""
+    return int(name.partition(".")[0])
+
+
+def remove_unfinished(disk: Disk, directory: str, names: list[str]) -> list[str]:
+    """Remove what an interrupted write or deletion left; the names that stay."""
+    for name in names:
+        if name.endswith(UNFINISHED):
+            disk.unlink(f"{directory}/{name}")
+    return [name for name in names if not name.endswith(UNFINISHED)]
+
+
+def segments_in(
+    disk: Disk,
+    clock: Clock,
+    directory: str,
+    config: LogConfig,
+    open_files: OpenFiles,
+    names: list[str],
+) -> list[Segment]:
+    """The segments that these files make, ascending."""
+    bases = sorted(offset_in(name) for name in names if name.endswith(".log"))
+    now_ms = clock.now_ms()
+    return [
+        Segment(
+            disk,
+            open_files,
+            directory,
+            base,
+            disk.size(f"{directory}/{file_name(base, '.log')}"),
+            following,
+            now_ms,
+            config.index_interval_bytes,
+        )
+        for base, following in zip(bases, [*bases, -1][1:], strict=True)
+    ]
+
+
+def end_is_known(segment: Segment) -> bool:
+    """Learn the end offset of the last segment from its headers; False if they contradict it."""
+    try:
+        segment.learn_end()
+    except (IndexDamaged, SegmentDamaged):
+        return False
+    return True
+
+
+def recover(
+    disk: Disk,
+    directory: str,
+    segments: list[Segment],
+    epochs: LeaderEpochs,
+    snapshots: list[int],
+    first: int,
+    recovery_point: int,
+    gaps_below: int,
+) -> tuple[Producers, Damage | None]:
+    """Check the segments from the one numbered `first` on; drop those behind a fault."""
+    bases = [segment.base_offset for segment in segments]
+    epochs.truncate_from_end(segments[first].base_offset)
+    usable = [at for at in snapshots if at <= segments[first].base_offset]
+    producers = load_producers(disk, directory, usable, segments[:first])
+    for number in range(first, len(segments)):
+        segment = segments[number]
+        size = disk.size(segment.path(".log"))
+        aborted: list[tuple[int, int, int, int]] = []
+        fault = segment.rebuild(producers, epochs, size, aborted.append)
+        if fault is None and number + 1 < len(segments):
+            fault = fault_between(segment, bases[number + 1], gaps_below)
+        write_transactions(disk, segment, aborted)
+        if fault is not None:
+            damage = judge(disk, segments, number, *fault, size, recovery_point)
+            del segments[number + 1 :]
+            return producers, damage
+        disk.unlink(segment.path(".damaged"))
+    return producers, None
+
+
+def fault_between(
+    segment: Segment, next_base: int, gaps_below: int
+) -> tuple[int, str] | None:
+    """What is wrong with a segment's end, given where the next one begins.
+
+    A power cut may keep a new segment and lose the end of the one before it. Compaction leaves gaps
+    too, so that only where it was not yet, from `gaps_below` on, batches are missing.
+    """
+    if segment.end_offset == next_base or segment.end_offset < next_base <= gaps_below:
+        return None
+    return segment.size, f"it ends at offset {segment.end_offset}, the next begins at {next_base}"
+
+
+def write_transactions(
+    disk: Disk, segment: Segment, aborted: list[tuple[int, int, int, int]]
+) -> None:
+    """Make a segment's transaction index anew."""
+    disk.unlink(segment.path(".txnindex"))
+    for entry in aborted:
+        TransactionIndex(disk, segment.path(".txnindex")).append(AbortedTransaction(*entry))
+        segment.transactions_changed = True
+
+
+def judge(
+    disk: Disk,
+    segments: list[Segment],
+    number: int,
+    position: int,
+    reason: str,
+    size: int,
+    recovery_point: int,
+) -> Damage | None:
+    """Decide what a fault is, and do what follows from it. None for a torn write, which is cut."""
+    segment = segments[number]
+    end_offset = segment.end_offset
+    path = segment.path(".log")
+    if end_offset < recovery_point:
+        disk.write_atomically(segment.path(".damaged"), f"{position} {reason}\n".encode())
+        return Damage(path, position, reason, end_offset)
+    file = segment.data_file()
+    if number + 1 == len(segments) and find_valid_batch(file, position, size, end_offset) is None:
+        file.truncate(position)
+        return None
+    aside = segment.path(f".{position}.quarantine")
+    copy_tail(disk, path, aside, position, size)
+    # Later segments go first, from the last on: until the cut, a second recovery finds the fault.
+    for later in reversed(segments[number + 1 :]):
+        later.close()
+        disk.rename(later.path(".log"), later.path(".0.quarantine"))
+        for suffix in (".index", ".timeindex", ".txnindex"):
+            disk.unlink(later.path(suffix))
+    disk.sync_directory(segment.directory)
+    file.truncate(position)
+    return Damage(path, position, reason, end_offset, aside)
+
+
+def changed_at_rest(directory: str, segments: list[Segment], end_offset: int) -> Damage:
+    """The fault of a log whose files are others than those that were closed, ending at an offset.
+    """
+    if not segments:
+        return Damage(directory, 0, f"it is empty, and was closed at offset {end_offset}", 0)
+    last = segments[-1]
+    reason = (
+        f"it ends at offset {last.end_offset}, and was closed at {end_offset}: the files were"
+        " changed while the broker was down. A restart takes them as they are"
+    )
+    return Damage(last.path(".log"), last.size, reason, last.end_offset)
+
+
+def copy_tail(disk: Disk, source: str, target: str, position: int, end: int) -> None:
+    """Copy bytes of a file; the target appears only once it is whole and on the medium."""
+    read, write = disk.open(source), disk.open(target + ".tmp", create=True)
+    write.truncate(0)
+    for at in range(position, end, COPY_BYTES):
+        write.pwrite(read.pread(min(COPY_BYTES, end - at), at), at - position)
+    write.sync()
+    write.close()
+    disk.rename(target + ".tmp", target)
+
+
+def load_epochs(disk: Disk, directory: str, segments: list[Segment]) -> LeaderEpochs:
+    """The leader epochs from their file; from these segments where it is missing or damaged."""
+    try:
+        return LeaderEpochs.decode(disk.read_bytes(f"{directory}/{EPOCHS}"))
+    except (FileNotFoundError, ValueError, IndexError):
+        pass
+    epochs = LeaderEpochs()
+    for segment in segments:
+        segment.tell_epochs(epochs)
+    return epochs
+
+
+def load_producers(
+    disk: Disk, directory: str, snapshots: list[int], segments: list[Segment]
+) -> Producers:
+    """The producers at the end of `segments`: the newest valid snapshot, and what followed."""
+    end = segments[-1].end_offset if segments else 0
+    producers, known = Producers(), 0
+    for offset in sorted((at for at in snapshots if at <= end or not segments), reverse=True):
+        try:
+            producers = decode(disk.read_bytes(f"{directory}/{file_name(offset, '.snapshot')}"))
+        except (ValueError, FileNotFoundError):
+            continue
+        known = offset
+        break
+    for segment in segments:
+        if segment.end_offset > known:
+            segment.replay(producers, known)
+    return producers
+
+
+def partition_metadata(topic_id: bytes) -> bytes:
+    """The file that says which topic a directory belongs to."""
+    encoded = urlsafe_b64encode(topic_id).rstrip(b"=")
+    return b"version: 0\ntopic_id: " + encoded + b"\n"
+
+
+def remove_directory(disk: Disk, directory: str) -> None:
+    """Delete a partition's directory with all files in it; one that is gone already is fine."""
+    try:
+        names = disk.listdir(directory)
+    except FileNotFoundError:
+        return
+    for name in names:
+        disk.unlink(f"{directory}/{name}")
+    disk.remove_directory(directory)

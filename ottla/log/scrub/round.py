@@ -1,0 +1,196 @@
+"""The background scrub: every sealed segment that is on the medium is read and checked, in rounds.
+
+A round goes through all logs, each from its oldest segment on, no faster than a number of bytes a
+second. The next one begins when an interval has passed since this one began. How far it got
+is kept in `ottla-scrub-checkpoint`, so that a restart goes on there; its text is the version, when
+the round began (ms since 1970), then an offset checkpoint: everything below was checked.
+
+What is wrong is read a second time, from the medium; if it stays wrong the log is told, which
+follows the rules of `recovery` for damage below the recovery point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+
+from ottla.log import truncation
+from ottla.log.checkpoints import Partition, decode_offsets, encode_offsets
+from ottla.log.clock import Clock
+from ottla.log.disk import Disk
+from ottla.log.partition_log import PartitionLog
+from ottla.log.recovery.rebuild import Damage
+from ottla.log.scrub.segment_check import SegmentScrub
+from ottla.log.segment import Segment
+from ottla.log.storage import Storage
+from ottla.wire.errors import StorageFailed
+
+PLACE = "ottla-scrub-checkpoint"
+SLICE_BYTES = 1 << 20
+SAVE_EVERY_MS = 60_000
+LOGS_PER_SLICE = 200
+PAUSE_SECONDS_MIN = 1.0
+"""Between two rounds, whatever the interval is."""
+
+
+@dataclass(slots=True)
+class Save:
+    """The place, to be written by any thread."""
+
+    disk: Disk
+    path: str
+    began_ms: int
+    places: Mapping[Partition, int]
+
+    def run(self) -> None:
+        """Write it. Raises OSError."""
+        data = b"0\n%d\n" % self.began_ms + encode_offsets(self.places)
+        self.disk.write_atomically(self.path, data)
+
+
+@dataclass(slots=True)
+class Read:
+    """The next slice of a segment, to be read by any thread."""
+
+    scrub: SegmentScrub
+
+    def run(self) -> None:
+        """Read it. Raises OSError."""
+        self.scrub.read()
+
+
+Step = Read | Save | float
+"""What has to be run beside the loop before the next step, or how many seconds to wait."""
+
+Steps = Generator[Step, None, None]
+
+OnDamage = Callable[[Partition, Damage], None]
+
+
+class Scrub:
+    """Goes round for ever. `on_damage` is told of each log that turned out damaged."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        clock: Clock,
+        bytes_per_second: int,
+        interval_ms: int,
+        on_damage: OnDamage,
+        slice_bytes: int = SLICE_BYTES,
+    ) -> None:
+        self.storage, self.clock = storage, clock
+        self.bytes_per_second, self.interval_ms = bytes_per_second, interval_ms
+        self.on_damage, self.slice_bytes = on_damage, slice_bytes
+        self.bytes_read = 0
+        self.path = storage.directories[0].file(PLACE)
+        self.began_ms, self.places = self.load()
+        self.saved_ms = clock.now_ms()
+
+    def load(self) -> tuple[int, dict[Partition, int]]:
+        """When the round began, and how far it is; a new round where that is not known."""
+        try:
+            version, began, offsets = self.storage.disk.read_bytes(self.path).split(b"\n", 2)
+            if version == b"0":
+                return int(began), decode_offsets(offsets)
+        except (FileNotFoundError, ValueError):
+            pass
+        return self.clock.now_ms(), {}
+
+    def save_place(self) -> Steps:
+        """Write the place down; a disk that refuses costs a restart some work, and no more."""
+        self.saved_ms = self.clock.now_ms()
+        try:
+            yield Save(self.storage.disk, self.path, self.began_ms, dict(self.places))
+        except OSError:
+            return
+
+    def steps(self) -> Steps:
+        """Endless. An OSError of a step is to be thrown in: its segment is left for the next round.
+        """
+        while True:
+            for count, key in enumerate(list(self.storage.logs), 1):
+                yield from self.check_log(key)
+                if count % LOGS_PER_SLICE == 0:
+                    yield 0.0
+            yield from self.save_place()
+            left_ms = self.began_ms + self.interval_ms - self.clock.now_ms()
+            yield max(PAUSE_SECONDS_MIN, left_ms / 1000)
+            self.began_ms, self.places = self.clock.now_ms(), {}
+
+    def check_log(self, key: Partition) -> Steps:
+        """The segments of one log that were not checked in this round."""
+        while (log := self.storage.get(*key)) is not None and log.offline is None:
+            if log.segment_count < 2:
+                return                  # and a log at rest is not woken up for it
+            try:
+                segment = self.next_segment(log, self.places.get(key, 0))
+            except StorageFailed:
+                return
+            if segment is None:
+                return
+            end_offset = segment.end_offset
+            try:
+                yield from self.check_segment(key, log, segment)
+            except OSError:
+                # It was deleted meanwhile, or the disk does not give it back: others may read.
+                pass
+            self.places[key] = end_offset
+            if self.clock.now_ms() - self.saved_ms >= SAVE_EVERY_MS:
+                yield from self.save_place()
+
+    def next_segment(self, log: PartitionLog, place: int) -> Segment | None:
+        """The oldest sealed segment behind `place` that is on the medium."""
+        if log.segment_count < 2:
+            # Of a log at rest that is known; to look would open 100,000 of them.
+            return None
+        for segment in log.segments[:-1]:
+            if segment.end_offset > log.recovery_point:
+                return None
+            if segment.end_offset > place and segment.size:
+                return segment
+        return None
+
+    def check_segment(self, key: Partition, log: PartitionLog, segment: Segment) -> Steps:
+        """Read one segment, twice where it looks wrong. Raises OSError."""
+        path = segment.path(".log")
+        file = self.storage.disk.open(path)
+        try:
+            scrub = SegmentScrub(
+                file, segment.size, segment.base_offset, self.base_behind(log, segment),
+                self.slice_bytes,
+            )  # fmt: skip
+            yield from self.read_to_end(scrub)
+            if scrub.problem is None:
+                return
+            file.evict()
+            scrub.look_again()
+            yield from self.read_to_end(scrub)
+        finally:
+            file.close()
+        # Compaction, retention or a truncation may have taken the segment away meanwhile.
+        if scrub.problem is None or segment not in log.segments or segment.size != scrub.size:
+            return
+        if log.damage is None:
+            damage = Damage(path, scrub.fault_position, scrub.problem, scrub.fault_offset)
+            try:
+                truncation.end_before(log, damage)
+            finally:
+                self.on_damage(key, damage)
+
+    def base_behind(self, log: PartitionLog, segment: Segment) -> int:
+        """Where the next segment begins; -1 where compaction may have left gaps."""
+        if log.config.compacts or log.first_dirty_offset:
+            return -1
+        following = log.segments.index(segment) + 1
+        return log.segments[following].base_offset
+
+    def read_to_end(self, scrub: SegmentScrub) -> Steps:
+        """Slice by slice, with a pause behind each that keeps the rate."""
+        while not scrub.done:
+            before = scrub.position
+            yield Read(scrub)
+            scrub.check()
+            moved = scrub.position - before
+            self.bytes_read += moved
+            yield moved / self.bytes_per_second

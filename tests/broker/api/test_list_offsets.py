@@ -1,0 +1,60 @@
+"""Offsets by time are answered in every version."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.wire.messages import ListOffsetsRequest, ListOffsetsResponse
+from ottla.wire.records import Record, build_batch
+from tests.broker.produce_fetch import batch, produce, produce_request
+from tests.broker.running import RunningBroker, WireClient
+from tests.broker.threads.test_held_promises import slow_flush
+
+LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
+PARTITION = ListOffsetsRequest.Topic.Partition
+
+
+def ask(
+    client: WireClient, topic: str, timestamp: int, version: int
+) -> ListOffsetsResponse.Topic.Partition:
+    asked = PARTITION(partition_index=0, timestamp=timestamp)
+    wanted = ListOffsetsRequest.Topic(name=topic, partitions=[asked])
+    response = client.call(ListOffsetsRequest(replica_id=-1, topics=[wanted]), version)
+    return response.topics[0].partitions[0]
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+def test_the_ends_of_a_partition_are_told_in_every_version(
+    client: WireClient, topic: str, version: int
+) -> None:
+    produce(client, topic, batch(b"a", b"b", b"c"))
+    latest, earliest = ask(client, topic, LATEST, version), ask(client, topic, EARLIEST, version)
+    assert (latest.error_code, latest.offset) == (0, 3)
+    assert (earliest.error_code, earliest.offset) == (0, 0)
+    # The field came with version 4; a client before it must not be told what it cannot read.
+    assert latest.leader_epoch == (0 if version >= 4 else -1)
+
+
+def test_version_0_answers_with_a_list(client: WireClient, topic: str) -> None:
+    produce(client, topic, batch(b"a", b"b", b"c"))
+    assert list(ask(client, topic, LATEST, 0).old_style_offsets) == [3]
+    assert list(ask(client, topic, EARLIEST, 0).old_style_offsets) == [0]
+
+
+def test_the_newest_record_is_the_newest_that_may_be_read(
+    broker: RunningBroker, client: WireClient, topic: str
+) -> None:
+    """Behind it one waits for its flush: nobody may learn of that yet, nor miss the others."""
+    assert produce(client, topic, batch(b"a", b"b")).error_code == 0    # timestamp 1
+    newer = build_batch([Record(timestamp=9, value=b"c")])
+    with slow_flush(broker), WireClient(broker.address) as other:
+        other.send(produce_request(topic, newer), 9)
+        while broker.call(
+            lambda: broker.server.replicas.by_name[topic][0].log.log_end_offset
+        ) < 3:
+            pass
+        found = ask(client, topic, MAX_TIMESTAMP, 7)
+        assert (found.error_code, found.offset, found.timestamp) == (0, 0, 1)
+    while (found := ask(client, topic, MAX_TIMESTAMP, 7)).timestamp == 1:
+        pass
+    assert (found.offset, found.timestamp) == (2, 9)

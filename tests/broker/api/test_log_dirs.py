@@ -1,0 +1,210 @@
+"""AlterReplicaLogDirs: a partition goes where it is told to; the codes were asked of Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from ottla.broker.settings.config import BrokerConfig
+from ottla.broker.upkeep.checkpoint_writer import Checkpoints
+from ottla.broker.upkeep.directory_moves import Moving
+from ottla.log.config import LogConfig
+from ottla.log.move import transfer as log_moving
+from ottla.log.storage import Storage
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import (
+    AlterReplicaLogDirsRequest,
+    DeleteTopicsRequest,
+    DescribeLogDirsRequest,
+)
+from tests.broker.produce_fetch import batch, fetch, produce, values
+from tests.broker.running import RunningBroker, WireClient
+from tests.broker.test_server import create
+from tests.fakes import FakeClock
+from tests.log.batches import batch as stored_batch
+from tests.log.faulty_disk import FaultyDisk
+
+NOT_MOVED = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+"""What the metadata's own partition is told: it stays, wherever it is."""
+
+
+def wait_for_moves(running: RunningBroker) -> None:
+    """Return once the broker moves nothing any more."""
+
+    async def done() -> None:
+        task = running.server.moving.task
+        if task is not None:
+            await task
+
+    running.run(done())
+
+
+def move_to(client: WireClient, path: Path, topic: str = "t") -> int:
+    made = AlterReplicaLogDirsRequest.Dir
+    wanted = made(path=str(path), topics=[made.Topic(name=topic, partitions=[0])])
+    answer = client.call(AlterReplicaLogDirsRequest(dirs=[wanted]), 2)
+    code: int = answer.results[0].partitions[0].error_code
+    return code
+
+
+def told(client: WireClient) -> list[tuple[str, bool]]:
+    """The directories that DescribeLogDirs names for the topic `t`, and whether as a future one."""
+    answer = client.call(DescribeLogDirsRequest(topics=None), 4)
+    return [
+        (Path(result.log_dir).name, partition.is_future_key)
+        for result in answer.results
+        for topic in result.topics
+        if topic.name == "t"
+        for partition in topic.partitions
+    ]
+
+
+def two(tmp_path: Path) -> tuple[Path, Path]:
+    """The directory that holds `t-0`, and the other one."""
+    first, second = tmp_path / "a", tmp_path / "b"
+    return (first, second) if (first / "t-0").is_dir() else (second, first)
+
+
+def test_a_move_is_no_faster_than_is_set_and_a_new_rate_counts_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = FaultyDisk()
+    storage = Storage.open(disk, FakeClock(), ["/a", "/b"])
+    topic_log = storage.get_or_create("t", 0, None, LogConfig())
+    for _ in range(10):
+        topic_log.append_bytes(stored_batch(bytes(100_000)), 0)
+    size = topic_log.size_bytes
+    config = BrokerConfig({"replica.alter.log.dirs.io.max.bytes.per.second": "0"})
+    pauses: list[tuple[int, float]] = []
+    rates = [0, 400_000, 300_000, 1 << 62]
+
+    async def pause(seconds: float) -> None:
+        pauses.append((storage.moves["t", 0].size_bytes, seconds))
+        config.replica_alter_log_dirs_io_max_bytes_per_second = rates[min(len(pauses), 3)]
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(loop, "time", lambda: 5.0)
+        checkpoints = Checkpoints(storage, loop)
+        moving = Moving(storage, checkpoints, config, loop)
+        (target,) = {*storage.directories} - {storage.homes["t", 0]}
+        moving.put(("t", 0), target)
+        assert moving.task is not None
+        await moving.task
+        assert storage.homes["t", 0] is target and not storage.moves
+        moving.close()
+        checkpoints.close()
+
+    monkeypatch.setattr(log_moving, "SWAP_BYTES", 0)
+    monkeypatch.setattr(Moving, "pause", staticmethod(pause))
+    asyncio.run(run())
+    assert pauses[:3] == [(0, 1.0), (400_000, 1.0), (700_000, 1.0)]
+    assert pauses[3][0] == size and pauses[3][1] < 0.001
+
+
+def test_nothing_is_lost_or_doubled_while_a_partition_moves_to_and_fro(tmp_path: Path) -> None:
+    dirs = f"{tmp_path / 'a'},{tmp_path / 'b'}"
+    sent = 0
+    with RunningBroker(tmp_path, log_dirs=dirs, log_segment_bytes=1 << 20) as running:
+        with WireClient(running.address) as client:
+            create(client, "t")
+            for acks in (-1, 1, -1, 1):
+                other = tmp_path
+                for number in range(150):
+                    answer = produce(client, "t", batch(b"%d " % sent * 3000), acks=acks)
+                    assert (answer.error_code, answer.base_offset) == (0, sent)
+                    sent += 1
+                    if number == 40:
+                        _, other = two(tmp_path)
+                        assert move_to(client, other) == ErrorCode.NONE
+                wait_for_moves(running)
+                assert told(client) == [(other.name, False)]
+            last_home = other
+    with RunningBroker(tmp_path, log_dirs=dirs) as running:
+        with WireClient(running.address) as client:
+            assert told(client) == [(last_home.name, False)]
+            assert two(tmp_path)[0] == last_home
+            found: list[bytes | None] = []
+            while len(found) < sent:
+                found += values(fetch(client, "t", len(found)))
+            assert found == [b"%d " % number * 3000 for number in range(sent)]
+            assert produce(client, "t", batch(b"x")).base_offset == sent
+
+
+def test_a_move_is_told_called_off_and_given_up(tmp_path: Path) -> None:
+    dirs = f"{tmp_path / 'a'},{tmp_path / 'b'}"
+    blocked = threading.Event()
+    with RunningBroker(tmp_path, log_dirs=dirs) as running:
+        with WireClient(running.address) as client:
+            create(client, "t")
+            produce(client, "t", batch(b"x"))
+            home, other = two(tmp_path)
+            moving = running.server.moving
+            moving.thread = ThreadPoolExecutor(1)
+
+            def hold() -> None:
+                blocked.clear()
+                moving.thread.submit(blocked.wait, 20)
+
+            hold()
+            assert move_to(client, other) == move_to(client, other) == ErrorCode.NONE
+            assert sorted(told(client)) == sorted([(home.name, False), (other.name, True)])
+            assert move_to(client, home) == ErrorCode.NONE
+            assert told(client) == [(home.name, False)]
+            blocked.set()
+            wait_for_moves(running)
+            assert two(tmp_path)[0] == home
+            hold()
+            assert move_to(client, other) == ErrorCode.NONE
+            client.call(DeleteTopicsRequest(topics=[], topic_names=["t"], timeout_ms=9000), 5)
+            blocked.set()
+            wait_for_moves(running)
+            create(client, "t")
+            produce(client, "t", batch(b"new"))
+            home, other = two(tmp_path)
+            hold()
+            assert move_to(client, other) == ErrorCode.NONE
+            threading.Timer(0.05, blocked.set).start()
+    with RunningBroker(tmp_path, log_dirs=dirs) as running:
+        copies = {str(each) for each in tmp_path.glob("*/*-future")}
+        assert copies <= {path for _, path in running.server.storage.deletions}
+        with WireClient(running.address) as client:
+            assert told(client) == [(home.name, False)]
+            assert values(fetch(client, "t")) == [b"new"]
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_partition_is_put_where_it_is_told_to(tmp_path: Path, version: int) -> None:
+    first, second = tmp_path / "a", tmp_path / "b"
+    with RunningBroker(tmp_path, log_dirs=f"{first},{second}") as running:
+        with WireClient(running.address) as client:
+            create(client, "t")
+            assert produce(client, "t", batch(b"x")).error_code == 0
+            made = AlterReplicaLogDirsRequest.Dir
+
+            def put(path: Path | str, topic: str = "t", index: int = 0) -> int:
+                wanted = made(path=str(path), topics=[made.Topic(name=topic, partitions=[index])])
+                answer = client.call(AlterReplicaLogDirsRequest(dirs=[wanted]), version)
+                [told] = answer.results
+                assert (told.topic_name, told.partitions[0].partition_index) == (topic, index)
+                code: int = told.partitions[0].error_code
+                return code
+
+            [home] = [each for each in (first, second) if (each / "t-0").is_dir()]
+            [other] = {first, second} - {home}
+            assert put(home) == ErrorCode.NONE
+            assert (home / "t-0").is_dir() and not (other / "t-0").exists()
+            assert put(other) == ErrorCode.NONE
+            wait_for_moves(running)
+            assert (other / "t-0").is_dir() and not (home / "t-0").exists()
+            assert produce(client, "t", batch(b"y")).base_offset == 1
+            assert put(home, topic="__cluster_metadata") in NOT_MOVED
+            assert put(home, index=7) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert put(home, topic="nobody") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            for path in ("/nowhere", "a", "", f"{home}/"):
+                assert put(path) == ErrorCode.LOG_DIR_NOT_FOUND
+            assert put("/nowhere", topic="nobody") == ErrorCode.LOG_DIR_NOT_FOUND

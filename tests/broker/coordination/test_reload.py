@@ -1,0 +1,126 @@
+"""Shards are read one after the other, behind open doors, and again once their log works again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from ottla.broker.coordination import log_coordinator
+from ottla.wire.errors import ErrorCode, MalformedMessage, StorageFailed
+from ottla.wire.messages import HeartbeatRequest, OffsetFetchRequest
+from tests.broker.api.test_group_apis import commit_request, find, topic_id
+from tests.broker.running import RunningBroker, WireClient
+from tests.broker.test_server import create
+
+GROUP = "g"
+
+
+def fetched(client: WireClient) -> Any:
+    return client.call(OffsetFetchRequest(group_id=GROUP, topics=None), 5)
+
+
+def lose_an_append(broker: RunningBroker) -> None:
+    """What the runtime does when an append is not committed."""
+    runtime = broker.server.coordinators.groups.runtime
+
+    def lose() -> None:
+        partition = runtime.partition_of(GROUP)
+        runtime.unload(partition)
+        runtime.lost(partition)
+
+    broker.call(lose)
+
+
+def with_a_commit(broker: RunningBroker, client: WireClient) -> None:
+    create(client, "t")
+    find(client, GROUP, 6)
+    request = commit_request("t", topic_id(client, "t"), GROUP, 5)
+    request.topics[0].partitions[0].partition_index = 0
+    answer = client.call(request, 5)
+    assert answer.topics[0].partitions[0].error_code == 0
+
+
+def test_a_lost_append_has_the_groups_read_again(data: Path) -> None:
+    with RunningBroker(data) as broker, WireClient(broker.address) as client:
+        with_a_commit(broker, client)
+        lose_an_append(broker)
+        while (answer := fetched(client)).error_code != 0:
+            assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert answer.topics[0].partitions[0].committed_offset == 7
+
+
+@pytest.mark.parametrize("failure", [StorageFailed("full"), OSError(5, "the disk is slow to wake")])
+def test_a_log_that_cannot_be_read_is_tried_again(data: Path, failure: Exception) -> None:
+    with RunningBroker(data) as broker, WireClient(broker.address) as client:
+        with_a_commit(broker, client)
+        coordinator = broker.server.coordinators.groups
+        read, failures = coordinator._read, [failure, failure]
+
+        async def fail_first(*asked: Any) -> None:
+            if failures:
+                raise failures.pop()
+            await read(*asked)
+
+        with (
+            mock.patch.object(coordinator, "_read", fail_first),
+            mock.patch.object(log_coordinator, "RELOAD_SECONDS", 0.0),
+        ):
+            lose_an_append(broker)
+            while (answer := fetched(client)).error_code != 0:
+                assert answer.error_code in (
+                    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR,
+                )
+        assert not failures
+        assert answer.topics[0].partitions[0].committed_offset == 7
+
+
+def test_records_that_nobody_can_read_are_not_read_for_ever(data: Path) -> None:
+    with RunningBroker(data) as broker, WireClient(broker.address) as client:
+        with_a_commit(broker, client)
+        coordinator = broker.server.coordinators.groups
+        reads = []
+
+        async def fail(*asked: Any) -> None:
+            reads.append(asked)
+            raise MalformedMessage("cut off")
+
+        with (
+            mock.patch.object(coordinator, "_read", fail),
+            mock.patch.object(log_coordinator, "RELOAD_SECONDS", 0.0),
+        ):
+            lose_an_append(broker)
+            for _ in range(5):
+                assert fetched(client).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert len(reads) == 1
+        beat = HeartbeatRequest(group_id=GROUP, generation_id=1, member_id="m")
+        assert client.call(beat, 3).error_code == 0  # nobody is sent away meanwhile
+
+
+def test_a_start_opens_its_doors_first_and_reads_one_shard_after_the_other(data: Path) -> None:
+    with RunningBroker(data) as broker, WireClient(broker.address) as client:
+        with_a_commit(broker, client)
+    read = log_coordinator.LogCoordinator._read
+    begun: list[bool] = []
+    reading: list[object] = []
+
+    async def noted(coordinator: Any, partition: Any, shard: Any) -> None:
+        listening = coordinator.broker.image.brokers
+        begun.append(bool(listening) and not reading)
+        reading.append(shard)
+        await coordinator.loop.run_in_executor(None, lambda: None)  # others may begin now
+        await read(coordinator, partition, shard)
+        reading.remove(shard)
+
+    with (
+        mock.patch.object(log_coordinator.LogCoordinator, "_read", noted),
+        RunningBroker(data) as broker,
+        WireClient(broker.address) as client,
+    ):
+        while fetched(client).error_code != 0:
+            pass
+        while len(begun) < 50:
+            fetched(client)
+        assert begun == [True] * 50

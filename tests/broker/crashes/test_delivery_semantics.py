@@ -1,0 +1,193 @@
+"""The programs of `examples/delivery`, killed at each of their steps, and the broker with them.
+
+At most once never writes a record twice, at least once never loses one, exactly once does neither.
+`OTTLA_CRASHES=100` kills that often at random; the default is a few, of a fixed seed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.broker.crashes.programs import ROOT, KillableBroker, Program
+
+CRASHES = int(os.environ.get("OTTLA_CRASHES", "2"))
+BATCH = 20
+SECONDS = 20
+PARTITIONS = 2
+pytestmark = pytest.mark.timeout(60 + 5 * CRASHES)
+
+# The calls of one round of each program, in their order.
+STEPS = {
+    "at_most_once": ["consume", "commit", "produce", "flush"],
+    "at_least_once": ["consume", "produce", "flush", "commit"],
+    "exactly_once": [
+        "init_transactions", "consume", "begin_transaction", "produce",
+        "send_offsets_to_transaction", "commit_transaction",
+    ],
+}  # fmt: skip
+
+
+class Pipe:
+    """One program between a source and a sink."""
+
+    def __init__(self, broker: KillableBroker, program: str) -> None:
+        self.broker, self.name = broker, program
+        self.source, self.sink = f"in-{program}", f"out-{program}"
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        made = admin.create_topics([NewTopic(t, PARTITIONS, 1) for t in (self.source, self.sink)])
+        for each in made.values():
+            each.result(SECONDS)
+        self.filled = 0
+        self.running: list[Program] = []
+
+    def fill(self, records: int) -> None:
+        """So many more records in the source."""
+        producer = Producer({"bootstrap.servers": self.broker.bootstrap})
+        for number in range(self.filled, self.filled + records):
+            producer.produce(self.source, b"Record %d" % number, partition=number % PARTITIONS)
+        assert producer.flush(SECONDS) == 0
+        self.filled += records
+
+    def start(self, stop_at: str = "nothing:0") -> Program:
+        """The program, which stops at this call of its client, or at none."""
+        script = str(ROOT / "examples" / "delivery" / f"{self.name}.py")
+        command = (script, self.broker.bootstrap, self.source, self.sink)
+        self.running.append(Program(stop_at, *command))
+        return self.running[-1]
+
+    def run_dry(self, program: Program) -> Program:
+        """Until everything is read; a program that ends is started again, as its manager would."""
+        while self.left():
+            if program.ended():
+                program = self.start()
+        return program
+
+    def left(self) -> int:
+        """How many records are not committed as read."""
+        consumer = reader(self.broker, f"{self.source}-to-{self.sink}")
+        wanted = [TopicPartition(self.source, index) for index in range(PARTITIONS)]
+        at = sum(max(each.offset, 0) for each in consumer.committed(wanted, SECONDS))
+        consumer.close()
+        return self.filled - at
+
+    def wait_for_records(self) -> None:
+        """Until the sink has some, committed or not."""
+        consumer = reader(self.broker, "watermarks", "read_uncommitted")
+        deadline = time.monotonic() + SECONDS
+        while not any(
+            consumer.get_watermark_offsets(TopicPartition(self.sink, index), SECONDS)[1]
+            for index in range(PARTITIONS)
+        ):
+            assert time.monotonic() < deadline, f"no record in {self.sink} within {SECONDS} s"
+        consumer.close()
+
+    def written(self, isolation: str = "read_committed") -> Counter[bytes]:
+        """What is in the sink, by how often."""
+        consumer = reader(self.broker, "assigned-only", isolation)
+        consumer.assign([TopicPartition(self.sink, index, 0) for index in range(PARTITIONS)])
+        values: Counter[bytes] = Counter()
+        ended = 0
+        while ended < PARTITIONS:
+            message = consumer.poll(SECONDS)
+            assert message is not None, f"no end of {self.sink} within {SECONDS} s"
+            if message.error() is None:
+                values[message.value()] += 1
+            else:
+                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                ended += 1
+        consumer.close()
+        return values
+
+
+def reader(broker: KillableBroker, group: str, isolation: str = "read_committed") -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": group,
+            "isolation.level": isolation,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+
+
+@pytest.fixture(params=STEPS)
+def pipe(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Pipe]:
+    """Each program with a broker of its own."""
+    broker = KillableBroker(tmp_path / "data", "group.initial.rebalance.delay.ms=0")
+    made = Pipe(broker, request.param)
+    yield made
+    for each in (*made.running, broker):
+        each.kill()
+
+
+def check(pipe: Pipe) -> None:
+    """The promise of this program, once everything is read."""
+    written = pipe.written()
+    expected = Counter(b"RECORD %d" % number for number in range(pipe.filled))
+    assert not written.keys() - expected.keys(), "a record that nobody sent"
+    if pipe.name != "at_least_once":
+        assert max(written.values()) == 1, "a record is written twice"
+    if pipe.name != "at_most_once":
+        assert not expected - written, "a record is lost"
+
+
+def test_a_program_killed_at_each_of_its_steps_keeps_its_promise(pipe: Pipe) -> None:
+    steps = STEPS[pipe.name]
+    pipe.fill(BATCH * (len(steps) + 1))
+    for step in steps:
+        program = pipe.start(f"{step}:1")
+        assert program.stopped()
+        if step == "commit_transaction":
+            pipe.wait_for_records()         # the client's own thread sends them
+        program.kill()
+    pipe.run_dry(pipe.start()).end()
+    check(pipe)
+    # The kills fell where they hurt: what each promise leaves open did happen.
+    committed, all_written = pipe.written(), pipe.written("read_uncommitted")
+    match pipe.name:
+        case "at_most_once":
+            assert committed.total() == pipe.filled - 2 * BATCH
+        case "at_least_once":
+            assert committed.total() > pipe.filled
+        case "exactly_once":
+            assert all_written.total() > committed.total()
+
+
+def test_a_program_that_wakes_up_when_another_has_taken_over_is_fenced(pipe: Pipe) -> None:
+    pipe.fill(3 * BATCH)
+    zombie = pipe.start(f"{STEPS[pipe.name][-1]}:2")
+    assert zombie.stopped()
+    other = pipe.run_dry(pipe.start())
+    zombie.go_on()
+    assert zombie.status() != 0, "a zombie goes on as if nothing had happened"
+    other.end()
+    assert pipe.left() == 0, "a zombie's commit has taken the group back"
+    check(pipe)
+
+
+def test_kills_of_program_and_broker_at_random_break_no_promise(pipe: Pipe) -> None:
+    chance = random.Random(pipe.name)
+    for crash in range(CRASHES):
+        pipe.fill(5 * BATCH)
+        step = chance.choice(STEPS[pipe.name][1:])
+        program = pipe.start(f"{step}:{chance.randrange(1, 4)}")
+        assert program.stopped()
+        if crash % 2 == 0:
+            program.kill_within(chance.uniform(0, 0.02))
+        else:
+            pipe.broker.kill()
+            program.go_on()
+            pipe.broker.start()
+            pipe.run_dry(program).kill()
+    pipe.run_dry(pipe.start()).end()
+    check(pipe)

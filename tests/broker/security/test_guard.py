@@ -1,0 +1,290 @@
+"""Nobody does what no rule allows: every API refuses with Kafka's code, in all its versions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ottla.broker import api
+from ottla.broker.dispatch import HANDLERS
+from ottla.broker.security.guard.gate import FREE
+from ottla.replication.controller.access import (
+    Operation,
+    Pattern,
+    Permission,
+    Resource,
+    RuleFilter,
+    create_rules,
+    delete_rules,
+)
+from ottla.replication.principals import AccessRule
+from ottla.wire import messages
+from ottla.wire.apis import APIS, ApiKey
+from ottla.wire.messages import CreateTopicsRequest, FindCoordinatorRequest
+from tests.broker.produce_fetch import batch, fetch_request, produce, produce_request
+from tests.broker.running import RunningBroker, WireClient
+from tests.broker.security.guarded import (
+    ADDED_PARTITIONS,
+    CLUSTER_REFUSED,
+    GROUP,
+    QUESTIONS,
+    REFUSALS,
+    TOPIC,
+    TOPIC_REFUSED,
+    TRANSACTION,
+    TRANSACTION_REFUSED,
+    Question,
+    Right,
+    cluster,
+    topic,
+    transaction,
+)
+
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+ANONYMOUS, EVERYWHERE = "User:ANONYMOUS", "*"
+FILTERED = {ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS, ApiKey.DESCRIBE_CLUSTER}
+"""Refuse nobody, and tell what one may know."""
+TOKENS = {
+    ApiKey.CREATE_DELEGATION_TOKEN, ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN, ApiKey.DESCRIBE_DELEGATION_TOKEN,
+}
+"""Refuse everybody: nobody has authenticated."""
+
+
+SERVED = [name for name, (key, _) in QUESTIONS.items() if key in HANDLERS]
+
+
+def codes_of(message: Any) -> set[int]:
+    """Every error code in a message, at whatever depth."""
+    if isinstance(message, list | tuple):
+        return set().union(*map(codes_of, message)) if message else set()
+    found: set[int] = set()
+    for name in dir(message):
+        if not name.startswith("_") and name.islower():
+            value = getattr(message, name)
+            if name.endswith("error_code"):
+                found.add(value)
+            elif isinstance(value, list | tuple) or hasattr(value, "encode_into"):
+                found |= codes_of(value)
+    return found
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    """A broker with an authorizer and no rules; its topic was made before there was one."""
+    data = tmp_path_factory.mktemp("data")
+    with RunningBroker(data) as open_to_all, WireClient(open_to_all.address) as client:
+        make_topic(client, TOPIC)
+        for kind, key in ((0, GROUP), (1, TRANSACTION)):
+            client.call(FindCoordinatorRequest(key_type=kind, coordinator_keys=[key]), 4)
+    with RunningBroker(data, **{"authorizer.class.name": AUTHORIZER}) as broker:
+        yield broker
+
+
+def make_topic(client: WireClient, name: str) -> None:
+    made = CreateTopicsRequest.Topic(name=name, num_partitions=1, replication_factor=1)
+    client.call(CreateTopicsRequest(topics=[made], timeout_ms=10_000), 5)
+
+
+@pytest.fixture
+def rules(guarded: RunningBroker) -> Iterator[Rules]:
+    made = Rules(guarded)
+    yield made
+    made.clear()
+
+
+class Rules:
+    """Gives and takes rights behind the broker's back."""
+
+    def __init__(self, broker: RunningBroker) -> None:
+        self.broker, self.log = broker, broker.server.metadata_log
+
+    def add(
+        self,
+        *rights: Right,
+        pattern: Pattern = Pattern.LITERAL,
+        permission: Permission = Permission.ALLOW,
+        principal: str = ANONYMOUS,
+        host: str = EVERYWHERE,
+    ) -> None:
+        made = [
+            AccessRule(kind, pattern, name, principal, host, operation, permission)
+            for kind, name, operation in rights
+        ]
+        errors = self.broker.run(self.log.decide(create_rules, made))
+        assert errors == [None] * len(made)
+
+    def clear(self) -> None:
+        self.broker.run(self.log.decide(delete_rules, [RuleFilter()]))
+
+
+@pytest.fixture
+def client(guarded: RunningBroker) -> Iterator[WireClient]:
+    with WireClient(guarded.address) as connected:
+        yield connected
+
+
+def ask(broker: RunningBroker, client: WireClient, question: Question, version: int) -> set[int]:
+    image = broker.server.metadata_log.image
+    topic_id = image.topics[TOPIC].topic_id if TOPIC in image.topics else bytes(16)
+    request = question.make(version, topic_id)
+    return codes_of(client.call(request, version)) - {0}
+
+
+def test_every_api_is_asked_about_here() -> None:
+    api.load()
+    asked = {key for key, _ in QUESTIONS.values()} | {ApiKey.ADD_PARTITIONS_TO_TXN}
+    assert HANDLERS.keys() <= asked | FREE | FILTERED | TOKENS
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_without_a_rule_every_version_refuses(
+    guarded: RunningBroker, client: WireClient, name: str
+) -> None:
+    key, question = QUESTIONS[name]
+    for version in APIS[key].versions:
+        if version >= question.first:
+            codes = ask(guarded, client, question, version)
+            assert codes == question.codes, f"version {version}"
+
+
+@pytest.mark.parametrize("name", [name for name in SERVED if name != "delete_topics"])
+def test_who_has_all_rights_is_served_and_one_right_less_is_too_few(
+    guarded: RunningBroker, client: WireClient, rules: Rules, name: str
+) -> None:
+    key, question = QUESTIONS[name]
+    version = APIS[key].versions[-1]
+    if key == ApiKey.ADD_PARTITIONS_TO_TXN:
+        version = 3
+    for left_out in question.rights:
+        rules.add(*(right for right in question.rights if right != left_out))
+        assert ask(guarded, client, question, version) & REFUSALS, f"without {left_out}"
+        rules.clear()
+    rules.add(*question.rights)
+    assert not ask(guarded, client, question, version) & REFUSALS
+
+
+SIMPLE = [
+    "produce", "fetch", "list_offsets", "describe_groups", "init_producer_id of a transaction",
+]
+
+
+@pytest.mark.parametrize("name", SIMPLE)
+def test_rules_with_prefixes_and_for_all_names_allow_and_a_denial_wins(
+    guarded: RunningBroker, client: WireClient, rules: Rules, name: str
+) -> None:
+    key, question = QUESTIONS[name]
+    version = APIS[key].versions[-1]
+    [(kind, resource, operation)] = question.rights
+
+    def is_refused() -> bool:
+        return bool(ask(guarded, client, question, version) & REFUSALS)
+
+    other = (kind, resource + "-other", operation)
+    rules.add(other)
+    rules.add(other, pattern=Pattern.PREFIXED)
+    rules.add((kind, resource, operation), principal="User:somebody")
+    rules.add((kind, resource, operation), host="192.0.2.1")
+    assert is_refused(), "none of these is about it"
+    for right, pattern in (
+        ((kind, resource[0], operation), Pattern.PREFIXED),
+        ((kind, "*", operation), Pattern.LITERAL),
+        ((kind, resource, Operation.ALL), Pattern.LITERAL),
+    ):
+        rules.clear()
+        rules.add(right, pattern=pattern)
+        assert not is_refused()
+        rules.add((kind, resource[0], operation), pattern=Pattern.PREFIXED,
+                  permission=Permission.DENY, principal="User:*", host="127.0.0.1")
+        assert is_refused(), "a denial wins"
+
+
+def test_partitions_are_added_to_a_transaction_all_or_none(
+    guarded: RunningBroker, client: WireClient, rules: Rules
+) -> None:
+    for version in range(4):
+        assert ask(guarded, client, ADDED_PARTITIONS, version) == {TRANSACTION_REFUSED}
+    rules.add(transaction(Operation.WRITE))
+    assert ask(guarded, client, ADDED_PARTITIONS, 3) == {TOPIC_REFUSED}
+    rules.add(topic(Operation.WRITE))
+    assert not ask(guarded, client, ADDED_PARTITIONS, 3) & REFUSALS
+    assert ask(guarded, client, ADDED_PARTITIONS, 5) == {CLUSTER_REFUSED}
+    rules.add(cluster(Operation.CLUSTER_ACTION))
+    assert not ask(guarded, client, ADDED_PARTITIONS, 5) & REFUSALS
+
+
+def test_what_one_may_not_know_of_is_not_listed(
+    guarded: RunningBroker, client: WireClient, rules: Rules
+) -> None:
+    every_topic = messages.MetadataRequest(topics=None, include_topic_authorized_operations=True)
+    assert client.call(every_topic, 12).topics == []
+    first = client.call(messages.MetadataRequest(topics=[]), 0)
+    assert first.topics == [] and first.brokers
+    described = client.call(messages.DescribeTopicPartitionsRequest(topics=[]), 0)
+    assert described.topics == []
+    rules.add(topic(Operation.READ))
+    [known] = client.call(every_topic, 12).topics
+    assert known.name == TOPIC
+    assert known.topic_authorized_operations == 1 << Operation.READ | 1 << Operation.DESCRIBE
+    asked = messages.DescribeClusterRequest(include_cluster_authorized_operations=True)
+    assert client.call(asked, 1).cluster_authorized_operations == 0
+    rules.add(cluster(Operation.ALTER))
+    bits = client.call(asked, 1).cluster_authorized_operations
+    assert bits == 1 << Operation.ALTER | 1 << Operation.DESCRIBE
+
+
+def test_a_topic_is_not_made_by_asking_for_it_without_create(
+    guarded: RunningBroker, client: WireClient, rules: Rules
+) -> None:
+    asked = messages.MetadataRequest(topics=[messages.MetadataRequest.Topic(name="fresh")])
+    rules.add((Resource.TOPIC, "fresh", Operation.DESCRIBE))
+    assert client.call(asked, 9).topics[0].error_code == TOPIC_REFUSED
+    assert "fresh" not in guarded.server.metadata_log.image.topics
+    rules.add((Resource.TOPIC, "fresh", Operation.CREATE))
+    assert client.call(asked, 9).topics[0].error_code != TOPIC_REFUSED
+
+
+def test_one_refused_topic_does_not_hold_up_the_others(
+    guarded: RunningBroker, client: WireClient, rules: Rules
+) -> None:
+    rules.add(topic(Operation.WRITE), topic(Operation.READ))
+    two = produce_request(TOPIC, None)
+    for each in two.topic_data:
+        each.partition_data[0].records = batch(b"mine")
+    secret = produce_request("secret", batch(b"not mine")).topic_data
+    two.topic_data = [*secret, *two.topic_data]
+    answers = {r.name: r.partition_responses[0].error_code for r in client.call(two, 9).responses}
+    assert answers == {"secret": TOPIC_REFUSED, TOPIC: 0}
+    wanted = fetch_request(TOPIC)
+    wanted.topics = [*fetch_request("secret").topics, *wanted.topics]
+    fetched = {r.topic: r.partitions[0].error_code for r in client.call(wanted, 12).responses}
+    assert fetched == {"secret": TOPIC_REFUSED, TOPIC: 0}
+    offsets = messages.ListOffsetsRequest(replica_id=-1, topics=[
+        messages.ListOffsetsRequest.Topic(
+            name=name, partitions=[messages.ListOffsetsRequest.Topic.Partition(timestamp=-1)]
+        )
+        for name in ("secret", TOPIC)
+    ])
+    told = {t.name: t.partitions[0].error_code for t in client.call(offsets, 7).topics}
+    assert told == {"secret": TOPIC_REFUSED, TOPIC: 0}
+
+
+def test_a_right_that_is_taken_away_counts_at_once(
+    guarded: RunningBroker, client: WireClient, rules: Rules
+) -> None:
+    rules.add(topic(Operation.WRITE))
+    assert produce(client, TOPIC, batch(b"v")).error_code == 0
+    rules.clear()
+    assert produce(client, TOPIC, batch(b"v")).error_code == TOPIC_REFUSED
+
+
+def test_deletion_needs_its_right(
+    guarded: RunningBroker, client: WireClient, rules: Rules
+) -> None:
+    _, question = QUESTIONS["delete_topics"]
+    rules.add(topic(Operation.READ))
+    assert ask(guarded, client, question, 6) == {TOPIC_REFUSED}
+    rules.add(topic(Operation.DELETE))
+    assert ask(guarded, client, question, 6) == set()

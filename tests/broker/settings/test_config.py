@@ -1,0 +1,235 @@
+"""server.properties as Kafka's users write them: taken, warned about or refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ottla.broker.settings.addresses import Address
+from ottla.broker.settings.broker import ONLY_DYNAMIC, OTHER_DEFAULTS
+from ottla.broker.settings.config import OF_AUTHORIZERS, BrokerConfig, SettingsError
+from ottla.broker.settings.kafka_settings import kafka_settings
+from ottla.log.config import LogConfig
+from ottla.replication.metadata import ConfigSet, MetadataImage
+
+STOCK_FILE = """\
+# Kafka's own config/server.properties of 4.x, without its comments
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=localhost:9093
+listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+log.dirs=/tmp/kraft-combined-logs
+num.partitions=3
+offsets.topic.replication.factor=1
+log.retention.hours=24
+log.segment.bytes=1073741824
+"""
+
+
+def config(*overrides: str) -> BrokerConfig:
+    return BrokerConfig.load(None, overrides)
+
+
+def refused(*overrides: str) -> str:
+    with pytest.raises(SettingsError) as raised:
+        config(*overrides)
+    return str(raised.value)
+
+
+def test_without_a_file_it_serves_localhost_from_data() -> None:
+    broker = config()
+    assert broker.endpoints() == [Address("PLAINTEXT", "localhost", 9092)]
+    assert broker.log_directories() == [Path("data")]
+    assert (broker.node_id, broker.warnings) == (0, [])
+
+
+def test_kafkas_own_server_properties_start_a_broker(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text(STOCK_FILE)
+    broker = BrokerConfig.load(path, ["num.partitions=5"])
+    assert broker.endpoints() == [Address("PLAINTEXT", "", 9092)]
+    assert broker.advertised("PLAINTEXT", 9092) == ("localhost", 9092)
+    assert (broker.node_id, broker.num_partitions) == (1, 5)
+    assert broker.topic_defaults() == {"retention.ms": "86400000", "segment.bytes": "1073741824"}
+    assert any("num.io.threads, num.network.threads" in warning for warning in broker.warnings)
+
+
+def test_a_file_without_log_dirs_has_kafkas_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text("broker.id=7\n")
+    broker = BrokerConfig.load(path)
+    assert broker.node_id == 7
+    assert broker.endpoints() == [Address("PLAINTEXT", "", 9092)]
+    assert broker.log_directories() == [Path("/tmp/kafka-logs")]
+
+
+def test_properties_without_effect_share_one_warning() -> None:
+    broker = config("num.io.threads=4", "zookeeper.connect=z:2181", "super.users=User:a",
+                    "listener.name.plaintext.ssl.keystore.location=x")
+    assert broker.warnings == [
+        "without effect in Ottla: listener.name.plaintext.ssl.keystore.location, num.io.threads,"
+        " super.users, zookeeper.connect"
+    ]
+
+
+def test_an_unknown_property_is_warned_about_with_the_nearest_name() -> None:
+    [warning] = config("log.retentoin.ms=1").warnings
+    assert "log.retentoin.ms" in warning and "log.retention.ms" in warning
+    [warning] = config("qwertyuiop=1").warnings
+    assert "did you mean" not in warning
+
+
+@pytest.mark.parametrize(
+    ("override", "allowed"),
+    [
+        ("num.partitions=0", "at least 1"),
+        ("num.partitions=x", "whole number"),
+        ("num.partitions=2147483648", "whole number (32 bits)"),
+        ("offsets.topic.replication.factor=40000", "16 bits"),
+        ("auto.create.topics.enable=yes", "true or false"),
+        ("log.cleanup.policy=compact,keep", "compact, delete"),
+        ("log.cleanup.policy=delete,delete", "twice"),
+        ("log.segment.bytes=100", "at least 1048576"),
+        ("compression.type=brotli", "uncompressed, zstd, lz4, snappy, gzip, producer"),
+        ("compression.gzip.level=0", "at least 1, at most 9, or -1"),
+        ("log.cleaner.min.cleanable.ratio=1.5", "at most 1"),
+        ("log.cleaner.min.cleanable.ratio=nan", "a number"),
+        ("num.io.threads=many", "whole number"),
+        ("log.retention.hours=3.5", "whole number"),
+        ("group.consumer.migration.policy=sideways", "BIDIRECTIONAL"),
+        ("max.connections.per.ip.overrides=1.2.3.4", "host:count"),
+    ],
+)
+def test_a_bad_value_is_an_error_that_names_the_property_and_what_it_allows(
+    override: str, allowed: str
+) -> None:
+    message = refused(override)
+    assert message.startswith(override.partition("=")[0] + ": ")
+    assert allowed in message
+
+
+def test_values_are_read_as_kafka_reads_them() -> None:
+    broker = config("auto.create.topics.enable= FALSE ", "num.partitions=+4",
+                    "log.dirs= /a , /b", "group.consumer.migration.policy=Upgrade")
+    assert broker.auto_create_topics_enable is False
+    assert broker.num_partitions == 4
+    assert broker.log_directories() == [Path("/a"), Path("/b")]
+
+
+@pytest.mark.parametrize(
+    ("listeners", "expected"),
+    [
+        ("PLAINTEXT://:0", [Address("PLAINTEXT", "", 0)]),
+        ("plaintext://127.0.0.1:1", [Address("PLAINTEXT", "127.0.0.1", 1)]),
+        ("PLAINTEXT://[::1]:9092", [Address("PLAINTEXT", "::1", 9092)]),
+        ("PLAINTEXT://a-b.c_d:9", [Address("PLAINTEXT", "a-b.c_d", 9)]),
+    ],
+)
+def test_listeners_are_names_hosts_and_ports(listeners: str, expected: list[Address]) -> None:
+    assert config(f"listeners={listeners}").endpoints() == expected
+
+
+@pytest.mark.parametrize(
+    ("overrides", "problem"),
+    [
+        (["listeners=localhost:9092"], "NAME://host:port"),
+        (["listeners=PLAINTEXT://localhost"], "NAME://host:port"),
+        (["listeners=PLAINTEXT://::1:9092"], "NAME://host:port"),
+        (["listeners=PLAINTEXT://h:65536"], "from 0 to 65535"),
+        (["listeners=PLAINTEXT://h:-1"], "from 0 to 65535"),
+        (["listeners="], "no listener"),
+        (["listeners=PLAINTEXT://h:1,PLAINTEXT://h:2"], "PLAINTEXT names two"),
+        (["listeners=PLAINTEXT://h:1,A://h:1",
+          "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,A:PLAINTEXT"], "both use port 1"),
+        (["listeners=INSIDE://h:1"], "no security protocol for INSIDE"),
+        (["listener.security.protocol.map=PLAINTEXT:TLS"], "PLAINTEXT:TLS"),
+        (["listeners=SSL://h:1"], "SSL, which this version of Ottla does not serve"),
+        (["listeners=SASL_PLAINTEXT://h:1"], "SASL_PLAINTEXT, which"),
+        (["listeners=PLAINTEXT://0.0.0.0:1"], "clients cannot reach 0.0.0.0"),
+        (["advertised.listeners=PLAINTEXT://0.0.0.0:1"], "0.0.0.0"),
+        (["advertised.listeners=OTHER://h:1"], "OTHER is not in listeners"),
+        (["inter.broker.listener.name=OTHER"], "OTHER is not in listeners"),
+    ],
+)
+def test_listeners_that_cannot_be_served_are_an_error_at_start(
+    overrides: list[str], problem: str
+) -> None:
+    assert problem in refused(*overrides)
+
+
+def test_one_port_may_serve_both_internet_protocols() -> None:
+    broker = config("listeners=A://127.0.0.1:1,B://[::1]:1",
+                    "listener.security.protocol.map=A:PLAINTEXT,B:PLAINTEXT")
+    assert [address.name for address in broker.endpoints()] == ["A", "B"]
+
+
+def test_clients_are_told_the_advertised_address_or_where_the_listener_is() -> None:
+    broker = config("listeners=PLAINTEXT://:0,INSIDE://10.0.0.1:7",
+                    "advertised.listeners=PLAINTEXT://kafka.example:0",
+                    "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,INSIDE:PLAINTEXT")
+    assert broker.advertised("PLAINTEXT", 40000) == ("kafka.example", 40000)
+    assert broker.advertised("INSIDE", 7) == ("10.0.0.1", 7)
+    assert config("listeners=PLAINTEXT://:0").advertised("PLAINTEXT", 1)[0] not in ("", "0.0.0.0")
+
+
+def test_advertising_localhost_beyond_this_machine_is_warned_about() -> None:
+    broker = config("listeners=PLAINTEXT://0.0.0.0:9092",
+                    "advertised.listeners=PLAINTEXT://localhost:9092")
+    assert any("advertises localhost" in warning for warning in broker.warnings)
+
+
+@pytest.mark.parametrize("override", ["nothing", "=x", ""])
+def test_an_override_has_a_name_and_a_value(override: str) -> None:
+    assert "name=value" in refused(override)
+
+
+@pytest.mark.parametrize("name", sorted(BrokerConfig.declared))
+def test_declared_settings_are_as_kafka_has_them(name: str) -> None:
+    ours = BrokerConfig.declared[name]
+    if name.startswith("ottla.") or name in OF_AUTHORIZERS or name in ONLY_DYNAMIC:
+        assert name not in kafka_settings("broker")
+        return
+    theirs = kafka_settings("broker")[name]
+    for part in ("kind", "at_least", "at_most", "also", "one_of", "any_case"):
+        assert getattr(ours, part) == getattr(theirs.setting, part), part
+    assert ours.attribute == name.replace(".", "_")
+    # What Kafka requires (KRaft's roles) has a default here.
+    same = ours.default == theirs.setting.default
+    assert same != (name in OTHER_DEFAULTS) or theirs.required
+
+
+def test_the_nearest_layer_of_a_topics_setting_counts() -> None:
+    broker = config("log.retention.hours=1")
+    image = MetadataImage.empty().apply([ConfigSet("topic", "own", "retention.ms", "5")])
+    plain = broker.topic_log_config(image, "plain")
+    assert (plain.retention_ms, plain.segment_bytes) == (3_600_000, LogConfig().segment_bytes)
+    assert broker.topic_log_config(image, "own").retention_ms == 5
+    image = image.apply([ConfigSet("broker", "", "log.retention.ms", "7")])
+    assert broker.topic_log_config(image, "plain").retention_ms == 7
+    image = image.apply([ConfigSet("broker", "0", "log.retention.ms", "9")])
+    assert broker.topic_log_config(image, "plain").retention_ms == 9
+    assert broker.topic_log_config(image, "own").retention_ms == 5
+    image = image.apply([ConfigSet("broker", "0", "log.retention.ms", None)])
+    assert broker.topic_log_config(image, "plain").retention_ms == 7
+
+
+def test_topics_without_settings_share_one_log_config() -> None:
+    broker, image = config(), MetadataImage.empty()
+    assert broker.topic_log_config(image, "a") is broker.topic_log_config(image, "b")
+
+
+def test_milliseconds_hide_minutes_and_minutes_hide_hours() -> None:
+    hours, minutes = "log.retention.hours=1", "log.retention.minutes=2"
+    millis = "log.retention.ms=3"
+    assert config(hours).topic_defaults()["retention.ms"] == "3600000"
+    assert config(hours, minutes).topic_defaults()["retention.ms"] == "120000"
+    assert config(hours, minutes, millis).topic_defaults()["retention.ms"] == "3"
+    assert config("log.retention.hours=-1").topic_defaults()["retention.ms"] == "-1"

@@ -1,0 +1,213 @@
+"""Settings that change on a running broker (KIP-226): they count at once, and others are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ottla.broker.connection_limits import ConnectionLimits
+from ottla.broker.settings.broker import DYNAMIC, ONLY_DYNAMIC, BrokerSettings
+from ottla.broker.settings.config import BrokerConfig
+from ottla.broker.settings.kafka_settings import kafka_settings
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import IncrementalAlterConfigsRequest, MetadataRequest
+from tests.broker.running import RunningBroker, WireClient
+
+BROKER, SET, DELETE = 4, 0, 1
+EVERYWHERE, HERE = "", "0"
+
+
+@pytest.fixture
+def admin(broker: RunningBroker) -> Iterator[WireClient]:
+    """A connection that is there before limits are set; afterwards none is left of them."""
+    with WireClient(broker.address) as connected:
+        yield connected
+        for node in (EVERYWHERE, HERE):
+            alter(connected, node, **{name.replace(".", "_"): None for name in DYNAMIC})
+
+
+def alter(client: WireClient, node: str, **settings: object) -> tuple[int, str | None]:
+    """Set each, or take it back where it is None; underscores in names are dots."""
+    made = IncrementalAlterConfigsRequest.Resource
+    configs = [
+        made.Config(
+            name=name.replace("_", "."),
+            config_operation=DELETE if value is None else SET,
+            value=None if value is None else str(value),
+        )
+        for name, value in settings.items()
+    ]
+    resource = made(resource_type=BROKER, resource_name=node, configs=configs)
+    [answer] = client.call(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses
+    return answer.error_code, answer.error_message
+
+
+def is_served(broker: RunningBroker) -> bool:
+    """Whether a new client is."""
+    with WireClient(broker.address) as client:
+        try:
+            return bool(client.call(MetadataRequest(topics=[]), 9).brokers)
+        except OSError:
+            return False
+
+
+def test_what_is_dynamic_is_what_kafka_says_and_what_is_used() -> None:
+    changeable = {
+        name
+        for name, known in kafka_settings("broker").items()
+        if known.update != "read-only" and name in BrokerSettings.declared
+    }
+    changeable -= {"listeners", "listener.security.protocol.map"}
+    assert changeable | ONLY_DYNAMIC == DYNAMIC
+
+
+def test_a_setting_outside_of_kafkas_table_is_checked_too(admin: WireClient) -> None:
+    name = "replica_alter_log_dirs_io_max_bytes_per_second"
+    for wrong in ("-1", "fast"):
+        assert alter(admin, HERE, **{name: wrong})[0] == ErrorCode.INVALID_REQUEST
+    for node in (HERE, EVERYWHERE):
+        assert alter(admin, node, **{name: 10_000_000}) == (0, None)
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        {"max_connections": 1},
+        {"max_connections_per_ip": 1},
+        {"max_connections_per_ip_overrides": "127.0.0.1:1,[::1]:9"},
+    ],
+    ids=lambda limit: str(*limit),
+)
+@pytest.mark.parametrize("node", [HERE, EVERYWHERE], ids=["this broker", "all brokers"])
+def test_fewer_connections_are_let_in_at_once_and_nobody_is_put_out(
+    broker: RunningBroker, admin: WireClient, node: str, limit: dict[str, object]
+) -> None:
+    assert is_served(broker)
+    assert alter(admin, node, **limit) == (0, None)
+    assert not is_served(broker)
+    assert alter(admin, node, **dict.fromkeys(limit)) == (0, None), "the first one is served"
+    assert is_served(broker)
+
+
+def test_what_is_set_for_one_broker_wins_over_all(
+    broker: RunningBroker, admin: WireClient
+) -> None:
+    alter(admin, EVERYWHERE, max_connections=1)
+    alter(admin, HERE, max_connections=2)
+    assert is_served(broker)
+    alter(admin, HERE, max_connections=None)
+    assert not is_served(broker)
+
+
+def test_a_rate_of_new_connections_counts_at_once(
+    broker: RunningBroker, admin: WireClient
+) -> None:
+    assert alter(admin, HERE, max_connection_creation_rate=1) == (0, None)
+    assert not all(is_served(broker) for _ in range(20)), "in less than twenty seconds"
+
+
+def test_producers_are_forgotten_after_the_new_time(
+    broker: RunningBroker, admin: WireClient, topic: str
+) -> None:
+    def expiration_ms() -> int:
+        partition = broker.server.replicas.partition(topic, 0)
+        assert partition is not None
+        return partition.log.config.producer_id_expiration_ms
+
+    assert expiration_ms() == 86_400_000
+    alter(admin, EVERYWHERE, producer_id_expiration_ms=5000)
+    assert broker.call(expiration_ms) == 5000
+    alter(admin, EVERYWHERE, producer_id_expiration_ms=None)
+    assert broker.call(expiration_ms) == 86_400_000
+
+
+def test_the_cleaner_goes_by_what_was_set(broker: RunningBroker, admin: WireClient) -> None:
+    changed = {
+        "log_cleaner_backoff_ms": 1234,
+        "log_cleaner_dedupe_buffer_size": 2 << 20,
+        "log_cleaner_io_max_bytes_per_second": 1e6,
+    }
+    assert alter(admin, HERE, **changed) == (0, None)
+    assert {name: getattr(broker.config, name) for name in changed} == changed
+
+
+def test_what_was_set_counts_after_a_start(data: Path) -> None:
+    with RunningBroker(data) as broker, WireClient(broker.address) as client:
+        alter(client, HERE, max_connections=1)
+    with RunningBroker(data) as broker, WireClient(broker.address) as client:
+        assert client.call(MetadataRequest(topics=[]), 9).brokers
+        assert not is_served(broker)
+
+
+def test_a_setting_that_is_taken_without_effect_is_told(admin: WireClient) -> None:
+    code, message = alter(admin, HERE, num_io_threads=9, max_connections=100)
+    assert code == 0, "as Kafka's own clients expect"
+    assert message is not None and "num.io.threads" in message
+    assert "max.connections" not in message
+    assert alter(admin, HERE, num_io_threads=None, log_retention_ms=10**9) == (0, None)
+    assert alter(admin, HERE, log_retention_ms=None) == (0, None)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_connections": -1},
+        {"max_connections": "many"},
+        {"max_connections_per_ip_overrides": "127.0.0.1"},
+        {"max_connection_creation_rate": 0},
+        {"log_cleaner_dedupe_buffer_size": 100},
+        {"producer_id_expiration_ms": 0},
+        {"log_retention_ms": -2},
+        {"message_max_bytes": -5},
+        {"log_retention_hours": 1},
+        {"transaction_max_timeout_ms": 5000},
+        {"group_consumer_session_timeout_ms": 50_000},
+        {"auto_create_topics_enable": "false"},
+        {"node_id": 5},
+    ],
+    ids=lambda wrong: str(*wrong),
+)
+def test_a_value_that_cannot_be_and_a_setting_of_the_start_are_refused(
+    admin: WireClient, wrong: dict[str, object]
+) -> None:
+    code, message = alter(admin, HERE, **wrong)
+    assert code == ErrorCode.INVALID_REQUEST
+    assert message is not None and next(iter(wrong)).replace("_", ".") in message
+
+
+def limits(descriptors: int, *overrides: str) -> ConnectionLimits:
+    return ConnectionLimits(BrokerConfig.load(None, overrides), descriptors)
+
+
+def test_no_more_connections_are_let_in_than_there_are_descriptors_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert limits(100_000).connections_max == 99_000
+    assert limits(100_000, "max.connections=99001").connections_max == 99_000
+    assert "ulimit -n" in caplog.text
+    caplog.clear()
+    assert limits(100_000, "max.connections=5000").connections_max == 5000
+    assert caplog.text == ""
+    assert limits(-1).connections_max == 2**31 - 1, "there is no limit of descriptors"
+    few = limits(20)
+    for number in range(10):
+        assert few.admits(f"host-{number}", 0.0)
+        few.opened(f"host-{number}")
+    assert not few.admits("host", 0.0)
+    few.closed("host-3")
+    assert few.admits("host", 0.0)
+
+
+def test_connections_are_counted_over_all_listeners(data: Path) -> None:
+    settings = {
+        "listeners": "A://127.0.0.1:0,B://127.0.0.1:0",
+        "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT",
+        "max.connections": 1,
+    }
+    with RunningBroker(data, **settings) as broker, WireClient(broker.address) as client:
+        assert client.call(MetadataRequest(topics=[]), 9).brokers
+        other = broker.server.listeners[1]
+        with WireClient(("127.0.0.1", other.port)) as second:
+            assert second.is_closed()

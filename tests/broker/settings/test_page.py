@@ -1,0 +1,50 @@
+"""docs/settings.md says what the declarations say, and the declarations say what is true."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ottla.broker.settings import broker, topic
+from ottla.broker.settings.broker import BrokerSettings
+from ottla.broker.settings.page import PAGE, page, without_effect
+from ottla.broker.settings.topic import TopicConfig
+
+PACKAGE = Path(broker.__file__).parents[2]
+DECLARATIONS = {"broker/settings/broker.py", "broker/settings/topic.py", "log/config.py"}
+SOURCES = "\n".join(
+    path.read_text()
+    for path in sorted([*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.pyx")])
+    if str(path.relative_to(PACKAGE)) not in DECLARATIONS
+)
+EFFECTS = {
+    "cleanup_policy": r"config\.(?:deletes|compacts)",    # LogConfig's words for it
+    **{f"compression_{codec}_level": "compression_{config.compression_type}_level"
+       for codec in ("gzip", "lz4", "zstd")},
+}
+
+
+def test_the_page_is_current() -> None:
+    assert PAGE.read_text("utf-8") == page(), "run python -m ottla.broker.settings.page"
+
+
+@pytest.mark.parametrize(
+    "name",
+    sorted(
+        BrokerSettings.declared.keys()
+        | (TopicConfig.declared.keys() - topic.IDLE.keys() - topic.REFUSED.keys())
+    ),
+)
+def test_a_setting_that_is_said_to_have_an_effect_is_read_somewhere(name: str) -> None:
+    attribute = name.replace(".", "_")
+    assert re.search(EFFECTS.get(attribute, rf"\.{attribute}\b"), SOURCES)
+
+
+def test_every_property_is_either_used_or_without_effect() -> None:
+    unused = {setting.name for setting in without_effect()}
+    assert "num.io.threads" in unused and "min.insync.replicas" in unused
+    assert not unused & {"log.flush.interval.ms", "compression.type"}
+    assert not unused & BrokerSettings.declared.keys()
+    assert "log.retention.hours" not in unused

@@ -1,0 +1,153 @@
+"""A running broker compacts its topics while it serves them."""
+
+from __future__ import annotations
+
+import errno
+import time
+from pathlib import Path
+
+import pytest
+
+from ottla.broker.threads import flusher
+from ottla.broker.upkeep import compactor
+from ottla.log.compaction.choice import cleanable
+from ottla.wire.batch import batches
+from ottla.wire.messages import CreateTopicsRequest
+from ottla.wire.records import Record, build_batch
+from tests.broker.produce_fetch import fetch, produce
+from tests.broker.running import RunningBroker, WireClient
+from tests.log.faulty_disk import FaultyDisk
+
+DEADLINE_SECONDS = 20
+SETTINGS = {
+    "log_cleaner_backoff_ms": 100,
+    "log_cleaner_min_cleanable_ratio": 0.01,
+    "log_segment_bytes": 1 << 20,
+    "log_flush_offset_checkpoint_interval_ms": 100,
+}
+
+
+def create_compacted(client: WireClient, name: str) -> None:
+    configs = [
+        CreateTopicsRequest.Topic.Config(name=key, value=value)
+        for key, value in (("cleanup.policy", "compact"), ("segment.bytes", str(1 << 20)))
+    ]
+    made = client.call(
+        CreateTopicsRequest(
+            topics=[
+                CreateTopicsRequest.Topic(
+                    name=name, num_partitions=1, replication_factor=1, configs=configs
+                )
+            ],
+            timeout_ms=10_000,
+        ),
+        version=5,
+    )
+    assert made.topics[0].error_code == 0, made
+
+
+def commits(round_number: int) -> bytes:
+    """A batch like those of __consumer_offsets: few keys, again and again."""
+    return build_batch([
+        Record(timestamp=1, key=b"group-%d" % key, value=b"%05d" % round_number * 40)
+        for key in range(50)
+    ])
+
+
+def read_all(client: WireClient, topic: str) -> dict[int, tuple[bytes | None, bytes | None]]:
+    found, offset = {}, 0
+    while True:
+        answer = fetch(client, topic, offset)
+        assert answer.error_code == 0
+        views = list(batches(answer.records or b""))
+        if not views:
+            return found
+        for view in views:
+            for record in view.records():
+                found[record.offset] = record.key, record.value
+        offset = views[-1].next_offset
+
+
+def test_a_topic_that_is_written_again_and_again_stays_small(tmp_path: Path) -> None:
+    with RunningBroker(tmp_path, **SETTINGS) as broker, WireClient(broker.address) as client:
+        create_compacted(client, "table")
+        number = 0
+        for number in range(250):
+            assert produce(client, "table", commits(number)).error_code == 0
+        partition = broker.server.replicas.partition("table", 0)
+        assert partition is not None
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while partition.log.size_bytes > 1_500_000 and time.monotonic() < deadline:
+            number += 1
+            assert produce(client, "table", commits(number)).error_code == 0
+        found = read_all(client, "table")
+        end = partition.log.log_end_offset
+        assert partition.log.size_bytes <= 1_500_000, partition.log.segments
+    newest = {key: value for _, (key, value) in sorted(found.items())}
+    assert newest == {b"group-%d" % key: b"%05d" % number * 40 for key in range(50)}
+    assert max(found) == end - 1
+    checkpoint = (tmp_path / "cleaner-offset-checkpoint").read_text().split("\n")
+    assert checkpoint[0] == "0"
+    assert any(line.startswith("table 0 ") for line in checkpoint[2:])
+    # The next start finds the same, and knows what is clean.
+    with RunningBroker(tmp_path, log_cleaner_enable="false") as broker:
+        with WireClient(broker.address) as client:
+            again = read_all(client, "table")
+            assert {key: value for _, (key, value) in sorted(again.items())} == newest
+        partition = broker.server.replicas.partition("table", 0)
+        assert partition is not None
+        assert partition.log.first_dirty_offset > 0
+
+
+def test_what_was_sealed_with_acks_1_reaches_the_disk_and_is_compacted(tmp_path: Path) -> None:
+    settings = {**SETTINGS, "log_cleaner_enable": "false"}
+    with RunningBroker(tmp_path, **settings) as broker, WireClient(broker.address) as client:
+        create_compacted(client, "table")
+        partition = broker.server.replicas.partition("table", 0)
+        assert partition is not None
+        while len(partition.log.segments) < 3:
+            assert produce(client, "table", commits(0), acks=1).error_code == 0
+        assert broker.server.housekeeping is not None
+        broker.run(broker.server.housekeeping._flush_sealed())
+        sealed_end = partition.log.segments[-2].end_offset
+        assert partition.log.recovery_point >= sealed_end
+        found = broker.call(cleanable, partition.log, partition.high_watermark, 2**40)
+        assert found is not None and found.end_offset == sealed_end
+
+
+def test_a_sealed_segment_that_finds_no_descriptors_is_flushed_once_there_are_some(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flusher, "AGAIN_SECONDS", 0.01)
+    disk = FaultyDisk()
+    settings = {**SETTINGS, "log_cleaner_enable": "false"}
+    with RunningBroker(Path("/data"), disk, **settings) as broker:
+        with WireClient(broker.address) as client:
+            create_compacted(client, "table")
+            partition = broker.server.replicas.partition("table", 0)
+            housekeeping = broker.server.housekeeping
+            assert partition is not None and housekeeping is not None
+            broker.call(lambda: [task.cancel() for task in housekeeping.tasks])
+            while len(partition.log.segments) < 2:
+                assert produce(client, "table", commits(0), acks=1).error_code == 0
+        disk.errors["open"] = errno.EMFILE
+        broker.run(housekeeping._flush_sealed())
+        assert "table-0" in caplog.text and "could not be flushed" in caplog.text
+        assert partition.log.recovery_point == 0 and partition.log.offline is None
+        disk.errors.clear()
+        sealed_end = partition.log.segments[0].end_offset
+        while broker.call(lambda: partition.log.recovery_point) < sealed_end:
+            pass
+
+
+def test_a_throttled_cleaner_pauses_for_what_it_moved(tmp_path: Path) -> None:
+    class Moved:
+        def take_moved(self) -> int:
+            return 5000
+
+    settings = {**SETTINGS, "log_cleaner_io_max_bytes_per_second": 10_000}
+    with RunningBroker(tmp_path, **settings) as broker:
+        cleaner = compactor.LogCleaner(
+            broker.server.broker, broker.server.storage, broker.server.housekeeping._in_thread
+        )
+        assert cleaner._pause(Moved()) == 0.5  # type: ignore[arg-type]

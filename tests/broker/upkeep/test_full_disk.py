@@ -1,0 +1,69 @@
+"""A disk that is full: reads go on, writes are refused, and once there is room service resumes."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from ottla.wire.errors import RETRIABLE, ErrorCode
+from ottla.wire.messages import CreateTopicsRequest
+from tests.broker.crashes.cycles import BrokerProcess, Cycles
+from tests.broker.crashes.load import TOPIC
+from tests.broker.crashes.loop_disk import MemoryDisk
+from tests.broker.produce_fetch import batch, fetch, produce
+from tests.broker.running import WireClient
+
+DISK_BYTES = 48 << 20
+FULL_SECONDS = 0.5
+
+
+def fill(path: Path) -> None:
+    """Take what room there is."""
+    with path.open("wb", buffering=0) as ballast:
+        for size in (1 << 16, 512):
+            try:
+                while ballast.write(bytes(size)) == size:
+                    pass
+            except OSError:
+                continue
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["running", "restarted"])
+def test_every_service_resumes_by_itself_when_a_full_disk_has_room_again(
+    tmp_path: Path, restarts: bool
+) -> None:
+    with MemoryDisk(tmp_path / "mounted", DISK_BYTES) as disk:
+        ballast = disk.mount_point / "ballast"
+        broker = BrokerProcess(disk.mount_point / "data", log_segment_bytes=1 << 20)
+        with Cycles(broker, seed=1) as cycles:
+            cycles.let_them_work()
+            fill(ballast)
+            assert cycles.target.address is not None
+            with WireClient(cycles.target.address) as client:
+                while produce(client, TOPIC, batch(b"x" * 5000), partition=3).error_code == 0:
+                    pass
+                refused = produce(client, TOPIC, batch(b"x" * 5000), partition=3, acks=1)
+                assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+                assert len(fetch(client, TOPIC).records) > 0
+                topic = CreateTopicsRequest.Topic(
+                    name="full" * 50, num_partitions=50, replication_factor=1
+                )
+                threading.Event().wait(FULL_SECONDS)
+            if restarts:
+                # On its port: another one would have to be noted, and there is no room for notes.
+                broker.overrides["listeners"] = "PLAINTEXT://{}:{}".format(
+                    *cycles.target.address
+                )
+                cycles.target.is_down()
+                broker.kill()
+                cycles.target.is_up(broker.start())
+            ballast.unlink()
+            with WireClient(cycles.target.address) as client:
+                assert produce(client, TOPIC, batch(b"y"), partition=3).error_code == 0
+                made = client.call(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5)
+                assert made.topics[0].error_code == 0
+            cycles.finish()
+        assert not set(cycles.target.errors)
+        assert ErrorCode.KAFKA_STORAGE_ERROR in RETRIABLE, "clients try again by themselves"

@@ -1,0 +1,69 @@
+"""Levels of features: all updates of a request or none; a level of 0 is a decision that stays."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.replication.controller.brokers import unregister_broker
+from ottla.replication.controller.features import (
+    FeatureUpdate,
+    UpgradeType,
+    finalise_features,
+    update_features,
+)
+from ottla.replication.metadata import FeatureSet, MetadataImage
+from ottla.wire.errors import ErrorCode, InvalidRequest, ProtocolError
+from tests.replication.images import brokers
+
+SUPPORTED = {"old": (3, 3), "used": (0, 2)}
+IMAGE = MetadataImage.empty().apply([FeatureSet("old", 3), FeatureSet("used", 2)])
+
+
+def test_a_downgrade_says_that_it_is_one() -> None:
+    for kind in (UpgradeType.SAFE_DOWNGRADE, UpgradeType.UNSAFE_DOWNGRADE):
+        decision = update_features(IMAGE, [FeatureUpdate("used", 1, kind)], SUPPORTED)
+        assert IMAGE.apply(decision.records).features == {"old": 3, "used": 1}
+    with pytest.raises(ProtocolError, match="downgrade"):
+        update_features(IMAGE, [FeatureUpdate("used", 1)], SUPPORTED)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        FeatureUpdate("unheard", 1),
+        FeatureUpdate("used", 3),
+        FeatureUpdate("used", -1),
+        FeatureUpdate("used", 2, 0),
+        FeatureUpdate("used", 2, 9),
+        FeatureUpdate("old", 2, UpgradeType.UNSAFE_DOWNGRADE),
+        FeatureUpdate("old", 0, UpgradeType.UNSAFE_DOWNGRADE),
+    ],
+)
+def test_one_update_that_cannot_be_stops_all(bad: FeatureUpdate) -> None:
+    good = FeatureUpdate("used", 0, UpgradeType.SAFE_DOWNGRADE)
+    with pytest.raises(ProtocolError) as refused:
+        update_features(IMAGE, [good, bad], SUPPORTED)
+    assert refused.value.code == ErrorCode.INVALID_UPDATE_VERSION
+
+
+def test_the_level_that_a_feature_has_is_no_change_and_validate_only_changes_nothing() -> None:
+    assert update_features(IMAGE, [FeatureUpdate("used", 2)], SUPPORTED).records == []
+    down = FeatureUpdate("used", 0, UpgradeType.SAFE_DOWNGRADE)
+    assert update_features(IMAGE, [down], SUPPORTED, validate_only=True).records == []
+
+
+def test_a_start_does_not_undo_a_downgrade_to_0() -> None:
+    down = FeatureUpdate("used", 0, UpgradeType.SAFE_DOWNGRADE)
+    image = IMAGE.apply(update_features(IMAGE, [down], SUPPORTED).records)
+    new = finalise_features(image, {"used": 2, "newer": 1})
+    assert new.records == [FeatureSet("newer", 1)]
+
+
+def test_a_broker_that_is_gone_can_be_forgotten_and_one_that_runs_cannot() -> None:
+    image = brokers(0, 5)
+    assert image.apply(unregister_broker(image, 5, 0).records).brokers.keys() == {0}
+    with pytest.raises(InvalidRequest):
+        unregister_broker(image, 0, 0)
+    with pytest.raises(ProtocolError) as refused:
+        unregister_broker(image, 7, 0)
+    assert refused.value.code == ErrorCode.BROKER_ID_NOT_REGISTERED

@@ -1,0 +1,131 @@
+"""Elections and reassignments: decided as Apache Kafka decides, one partition at a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.replication.controller.partitions import (
+    ElectionType,
+    Reassignment,
+    elect_leaders,
+    reassign_partitions,
+    to_elect,
+)
+from ottla.replication.metadata import MetadataImage, PartitionState, TopicCreated
+from ottla.wire.errors import ErrorCode
+from tests.replication.images import brokers
+
+TOPIC = "t"
+
+
+def image_of(*states: PartitionState) -> MetadataImage:
+    """Brokers 1 and 2, and a topic with these partitions."""
+    return brokers(1, 2).apply([TopicCreated(TOPIC, b"\1" * 16, states)])
+
+
+LED_BY_1 = PartitionState(1, 4, (1, 2), (1, 2), 7)
+LED_BY_2 = PartitionState(2, 4, (1, 2), (1, 2), 7)
+BEHIND = PartitionState(2, 4, (1, 2), (2,), 7)
+LEADERLESS = PartitionState(-1, 4, (9, 2), (9,), 7)
+HOPELESS = PartitionState(-1, 4, (9,), (9,), 7)
+
+
+def elected(kind: int, *states: PartitionState) -> tuple[list[object], MetadataImage]:
+    image = image_of(*states)
+    decision = elect_leaders(image, kind, [(TOPIC, index) for index in range(len(states))])
+    return [error and error.code for error in decision.result], image.apply(decision.records)
+
+
+def test_the_preferred_replica_leads_where_it_is_in_sync() -> None:
+    codes, image = elected(ElectionType.PREFERRED, LED_BY_1, LED_BY_2, BEHIND)
+    assert codes == [
+        ErrorCode.ELECTION_NOT_NEEDED, None, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    ]
+    assert image.topics[TOPIC].partitions == (
+        LED_BY_1, PartitionState(1, 5, (1, 2), (1, 2), 8), BEHIND
+    )
+
+
+def test_an_unclean_election_takes_whoever_is_there() -> None:
+    codes, image = elected(ElectionType.UNCLEAN, LED_BY_2, LEADERLESS, HOPELESS)
+    assert codes == [
+        ErrorCode.ELECTION_NOT_NEEDED, None, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    ]
+    assert image.topics[TOPIC].partitions[1] == PartitionState(2, 5, (9, 2), (2,), 8)
+
+
+def test_what_does_not_exist_has_no_election() -> None:
+    image = image_of(LED_BY_2)
+    wanted = [(TOPIC, 1), (TOPIC, -1), ("nix", 0), (TOPIC, 0), (TOPIC, 0)]
+    decision = elect_leaders(image, ElectionType.PREFERRED, wanted)
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert [error and error.code for error in decision.result] == [
+        unknown, unknown, unknown, None, ErrorCode.ELECTION_NOT_NEEDED
+    ]
+    assert len(decision.records) == 1
+    [error] = elect_leaders(image, 5, [(TOPIC, 0)]).result
+    assert error is not None and error.code == ErrorCode.INVALID_REQUEST
+
+
+def test_an_election_of_all_is_one_of_those_that_need_it() -> None:
+    image = image_of(LED_BY_1, LED_BY_2, BEHIND, LEADERLESS)
+    assert list(to_elect(image, ElectionType.PREFERRED)) == [(TOPIC, 1), (TOPIC, 2), (TOPIC, 3)]
+    assert list(to_elect(image, ElectionType.UNCLEAN)) == [(TOPIC, 3)]
+
+
+def reassigned(
+    state: PartitionState, replicas: tuple[int, ...] | None, may_change_factor: bool = True
+) -> PartitionState | ErrorCode:
+    image = image_of(state)
+    wanted = [Reassignment(TOPIC, 0, replicas)]
+    decision = reassign_partitions(image, wanted, may_change_factor)
+    [error] = decision.result
+    assert error is None or not decision.records
+    return error.code if error else image.apply(decision.records).topics[TOPIC].partitions[0]
+
+
+def test_a_reassignment_to_replicas_that_are_there_is_finished_at_once() -> None:
+    assert reassigned(LED_BY_1, (1, 2)) == LED_BY_1
+    assert reassigned(LED_BY_1, (2, 1)) == PartitionState(1, 4, (2, 1), (1, 2), 8)
+    assert reassigned(LED_BY_1, (1,)) == PartitionState(1, 4, (1,), (1,), 8)
+    assert reassigned(LED_BY_1, (2,)) == PartitionState(2, 5, (2,), (2,), 8)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "code"),
+    [
+        ((), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ((1, 1), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ((1, 77), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ((-1,), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (None, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS),
+    ],
+)
+def test_replicas_that_cannot_be_are_refused(
+    replicas: tuple[int, ...] | None, code: ErrorCode
+) -> None:
+    assert reassigned(LED_BY_1, replicas) == code
+
+
+def test_a_replica_that_nobody_would_fill_is_refused() -> None:
+    alone = PartitionState(1, 0, (1,), (1,))
+    assert reassigned(alone, (1, 2)) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert reassigned(alone, (2,)) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+def test_the_last_replica_in_sync_is_not_dropped() -> None:
+    assert reassigned(BEHIND, (1,)) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+def test_the_number_of_replicas_stays_where_the_client_says_so() -> None:
+    assert reassigned(LED_BY_1, (1,), False) == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert reassigned(LED_BY_1, (2, 1), False) == PartitionState(1, 4, (2, 1), (1, 2), 8)
+
+
+def test_partitions_that_do_not_exist_are_not_reassigned() -> None:
+    missing = [("nix", 0, (1,)), (TOPIC, 9, (1,)), (TOPIC, 9, None)]
+    wanted = [Reassignment(*each) for each in missing]
+    decision = reassign_partitions(image_of(LED_BY_1), wanted)
+    assert [error and error.code for error in decision.result] == [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    ] * 3

@@ -11,8 +11,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from ottla.groups.classic import ClassicGroup
-from ottla.groups.consumer import ConsumerGroup
+from ottla.groups.classic.group import ClassicGroup
+from ottla.groups.consumer.group import ConsumerGroup
 from ottla.groups.record_codec import Encoded
 from ottla.groups.records import Marker
 from ottla.groups.shard import Shard

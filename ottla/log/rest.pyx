@@ -63,7 +63,7 @@ def load(PartitionLog log, recovery_point, log_start_offset, clean):
     log.snapshots = dict.fromkeys(sorted(loaded.snapshots))
     log.latest_epoch = log._epochs.latest
     log.active = log._segments[-1] if log._segments else None
-    log.unsynced, log.unsynced_files, log.unsynced_directories = [], [], set()
+    log.unsynced, log.unsynced_files, log.unsynced_directories = loaded.rebuilt, [], set()
     log.flushes, log.has_epochs_file = [], loaded.has_epochs_file
     if log.damage is not None and log.damage.permanent:
         log.offline = str(log.damage)

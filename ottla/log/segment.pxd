@@ -24,6 +24,7 @@ cdef class Segment(Openable):
     cdef bint times_known                   # the three above have been read from the files
     cdef bint appendable                    # all files are open and the times are known
     cdef public bint transactions_changed   # the .txnindex file is not on the medium yet
+    cdef int64_t sealed_size                # what `size` was at the last `seal`, or -1
     cdef int64_t since_index                # bytes since the last index entry
     cdef int64_t last_offset                # the last batch's base offset, and where it begins
     cdef int64_t last_position              #   -1 where that is not known
@@ -42,6 +43,7 @@ cdef class Segment(Openable):
     cdef int open_indexes(self) except -1
     cdef bint is_unindexed(self) except -1
     cdef int prepare_append(self) except -1
+    cdef bint ends_with_newest(self) except -1
     cdef int append(self, const uint8_t *batch, Py_ssize_t size) except -1
     cdef int note(self, const uint8_t *batch, int64_t position, Py_ssize_t size) except -1
     cdef int64_t position_for(

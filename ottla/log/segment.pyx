@@ -117,8 +117,10 @@ cdef class Segment(Openable):
         self.appendable = False
 
     def seal(self):
-        """Write the last index entries: the segment gets no more batches for now."""
-        if self.size <= self.index_interval and self.is_unindexed():
+        """Write the last index entries: the segment gets no more batches for now. Raises OSError.
+        """
+        if self.size == self.sealed_size or (
+                self.size <= self.index_interval and self.is_unindexed()):
             return
         self.open_indexes()
         self.load_times()
@@ -127,6 +129,7 @@ cdef class Segment(Openable):
         # Both or none: where one is missing, the next start takes it for lost.
         self.index.write(create=True)
         self.times.write(create=True)
+        self.sealed_size = self.size
 
     cdef bint is_unindexed(self) except -1:
         """Whether it has neither index entries nor index files."""
@@ -297,6 +300,7 @@ cdef class Segment(Openable):
 
     cdef void forget_positions(self) noexcept:
         """After a cut nothing that was found before holds."""
+        self.sealed_size = -1
         self.last_offset = self.last_position = self.bound_offset = self.bound_position = -1
 
     def position_of(self, offset):
@@ -308,24 +312,38 @@ cdef class Segment(Openable):
 
     def load_times(self):
         """Learn the first batch's and the highest timestamp from the files."""
-        cdef uint8_t[fields.HEADER_SIZE] header
-        cdef Py_ssize_t size
         if self.times_known:
             return
         self.open_indexes()
         if self.times_known:
             return
         self.read_times()
-        # The time index of a whole segment ends with its newest batch; see that it is there.
-        if self.max_timestamp < 0:
-            right = self.first_timestamp < 0
-        else:
-            position = self.position_for(self.max_timestamp_offset, &size)
-            self.file.read_at(header, fields.HEADER_SIZE, position)
-            right = (size and fields.max_timestamp(header) == self.max_timestamp
-                     and fields.last_offset(header) == self.max_timestamp_offset)
-        if not right:
+        if not self.ends_with_newest():
             self.rebuild_indexes()
+
+    cdef bint ends_with_newest(self) except -1:
+        """Whether the time index of a whole segment ends, as it has to, with the newest batch.
+
+        A crash may have taken its last entries, or another file its place. The headers from that
+        batch on are looked at: mostly those of one index interval.
+        """
+        cdef BatchScan scan
+        cdef const uint8_t *batch
+        cdef Py_ssize_t size
+        cdef int64_t position = 0
+        if self.max_timestamp >= 0:
+            position = self.position_for(self.max_timestamp_offset, &size)
+        scan = BatchScan(self.opened(), position, self.size, CHUNK, True)
+        batch = scan.next()
+        if self.max_timestamp >= 0 and (
+                batch is NULL or fields.max_timestamp(batch) != self.max_timestamp
+                or fields.last_offset(batch) != self.max_timestamp_offset):
+            return False
+        while batch is not NULL:
+            if fields.max_timestamp(batch) > self.max_timestamp:
+                return False
+            batch = scan.next()
+        return scan.problem is None
 
     def read_times(self):
         """The first batch's timestamp from the log file, the highest one from the time index."""

@@ -24,6 +24,8 @@ def begin(PartitionLog log, bint by_file_system):
         return None
     try:
         failure.write_aborted(log)
+        for segment in log.unsynced:
+            segment.seal()
         files = [] if by_file_system else files_to_sync(log)
     except OSError as error:
         failure.refuse(log, "its files could not be opened for a flush", error)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from ottla.log.clock import Clock
 from ottla.log.compaction.swaps import SWAP, complete_swaps
 from ottla.log.config import LogConfig
-from ottla.log.disk import Disk
+from ottla.log.disk import Disk, is_passing
 from ottla.log.epochs import LeaderEpochs
 from ottla.log.index.index_file import IndexDamaged
 from ottla.log.index.transaction_index import AbortedTransaction, TransactionIndex
@@ -79,6 +79,7 @@ class Loaded:
     snapshots: list[int] = field(default_factory=list)
     damage: Damage | None = None
     has_epochs_file: bool = False
+    rebuilt: list[Segment] = field(default_factory=list)
 
 
 def load(
@@ -112,7 +113,7 @@ def load(
         )
     notes = [offset_in(name) for name in names if name.endswith(".damaged")]
     snapshots = sorted(offset_in(name) for name in names if name.endswith(".snapshot"))
-    damage = None
+    damage, rebuilt = None, list[Segment]()
     if clean and not notes and end_is_known(segments[-1]):
         end = recovery_point = segments[-1].end_offset
         producers = load_producers(disk, directory, snapshots, segments)
@@ -125,6 +126,7 @@ def load(
             disk, directory, segments, epochs, snapshots, first, recovery_point,
             OFFSET_MAX if config.compacts else first_dirty_offset,
         )
+        rebuilt = seal(segments[first:-1])
         end = segments[-1].end_offset
     for stale in [at for at in snapshots if at > end]:
         snapshots.remove(stale)
@@ -136,7 +138,8 @@ def load(
     if not (damage and damage.permanent):
         recovery_point = min(recovery_point, end)
     return Loaded(
-        segments, start, end, recovery_point, epochs, producers, snapshots, damage, EPOCHS in names
+        segments, start, end, recovery_point, epochs, producers, snapshots, damage,
+        EPOCHS in names, rebuilt,
     )
 
 
@@ -217,6 +220,22 @@ def recover(
             return producers, damage
         disk.unlink(segment.path(".damaged"))
     return producers, None
+
+
+def seal(segments: list[Segment]) -> list[Segment]:
+    """Complete the indexes of segments that were recovered and get no more batches.
+
+    Returns those that have batches: a flush has to take their files along. Where the disk is full
+    that flush completes them.
+    """
+    filled = [segment for segment in segments if segment.size]
+    for segment in filled:
+        try:
+            segment.seal()
+        except OSError as error:
+            if not is_passing(error):
+                raise
+    return filled
 
 
 def fault_between(

@@ -264,7 +264,9 @@ class FaultyDisk(Disk):
             del self.pending_names[: last[-1] + 1]
 
     def sync_file_system(self, path: str) -> None:
-        self.sync_directory(path)
+        self.before("sync", path)
+        self.durable_names = dict(self.names)
+        self.pending_names.clear()
         for name, inode in list(self.names.items()):
             if inode is not None:
                 FaultyFile(self, inode, name).sync()

@@ -1,0 +1,54 @@
+"""A kill, a start, a power cut: what was acknowledged after the start is there all the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.log.config import LogConfig
+from ottla.log.flush import FlushTask
+from ottla.log.partition_log import PartitionLog
+from tests.fakes import FakeClock
+from tests.log.batches import batch, values_of
+from tests.log.faulty_disk import FaultyDisk
+
+CONFIG = LogConfig(segment_ms=1 << 60)
+
+
+def open_log(disk: FaultyDisk, recovery_point: int = 0) -> PartitionLog:
+    return PartitionLog.open(
+        disk, FakeClock(), "/data/events-0", CONFIG, recovery_point=recovery_point
+    )
+
+
+def flush_all(disk: FaultyDisk, log: PartitionLog) -> None:
+    """Flush as a broker does that has a thousand logs to flush."""
+    task = log.begin_flush(True)
+    assert isinstance(task, FlushTask)
+    disk.sync_file_system("/data")
+    log.end_flush(task)
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("rolled", [False, True])
+def test_records_flushed_after_a_kill_survive_a_power_cut(rolled: bool, together: bool) -> None:
+    for seed in range(20):
+        disk = FaultyDisk(seed)
+        disk.makedirs("/data")
+        disk.sync_directory("/")
+        log = open_log(disk)
+        if rolled:
+            log.append_bytes(batch(b"a"), 0)
+            log.flush()
+            log.roll()
+        recovery_point = log.recovery_point
+        log.append_bytes(batch(b"b"), 0)
+        disk.kill()
+        log = open_log(disk, recovery_point)
+        log.append_bytes(batch(b"c"), 0)
+        if together:
+            flush_all(disk, log)
+        else:
+            log.flush()
+        expected = values_of(log)
+        disk.cut_power()
+        assert values_of(open_log(disk, log.recovery_point)) == expected

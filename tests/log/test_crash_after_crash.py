@@ -52,3 +52,25 @@ def test_records_flushed_after_a_kill_survive_a_power_cut(rolled: bool, together
         expected = values_of(log)
         disk.cut_power()
         assert values_of(open_log(disk, log.recovery_point)) == expected
+
+
+def test_a_torn_end_that_recovery_cut_does_not_come_back() -> None:
+    for seed in range(40):
+        disk = FaultyDisk(seed)
+        log = open_log(disk)
+        log.append_bytes(batch(b"a"), 0)
+        log.flush()
+        log.append_bytes(batch(b"torn" * 40), 0)
+        file, size = log.segments[0].data_file(), log.segments[0].size
+        file.pwrite(bytes(180), size - 180)     # as where only the file's size reached the medium
+        file.sync()
+        disk.kill()
+        log = open_log(disk, 1)
+        log.roll()
+        log.append_bytes(batch(b"b"), 0)
+        disk.kill()
+        log = open_log(disk, 1)
+        log.append_bytes(batch(b"c"), 0)
+        log.flush()
+        disk.cut_power()
+        assert values_of(open_log(disk, log.recovery_point)) == [b"a", b"b", b"c"]

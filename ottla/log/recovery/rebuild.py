@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from ottla.log.clock import Clock
 from ottla.log.compaction.swaps import SWAP, complete_swaps
 from ottla.log.config import LogConfig
-from ottla.log.disk import Disk, is_passing
+from ottla.log.disk import Disk, File, is_passing
 from ottla.log.epochs import LeaderEpochs
 from ottla.log.index.index_file import IndexDamaged
 from ottla.log.index.transaction_index import AbortedTransaction, TransactionIndex
@@ -279,7 +279,7 @@ def judge(
         return Damage(path, position, reason, end_offset)
     file = segment.data_file()
     if number + 1 == len(segments) and find_valid_batch(file, position, size, end_offset) is None:
-        file.truncate(position)
+        cut(file, position)
         return None
     aside = segment.path(f".{position}.quarantine")
     copy_tail(disk, path, aside, position, size)
@@ -290,8 +290,15 @@ def judge(
         for suffix in (".index", ".timeindex", ".txnindex"):
             disk.unlink(later.path(suffix))
     disk.sync_directory(segment.directory)
-    file.truncate(position)
+    cut(file, position)
     return Damage(path, position, reason, end_offset, aside)
+
+
+def cut(file: File, position: int) -> None:
+    """Remove a file's bytes from `position` on, durably: the recovery point may be just there, so
+    that no later recovery looks at this file, and no flush takes it along."""
+    file.truncate(position)
+    file.sync()
 
 
 def changed_at_rest(directory: str, segments: list[Segment], end_offset: int) -> Damage:

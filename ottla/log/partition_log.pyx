@@ -286,14 +286,10 @@ cdef class PartitionLog:
         if self.config.preallocate or self.active.reserved:
             self.active.trim()
 
-    def places(self):
-        """The log's directory, which has its files' names, and the one that has its own."""
-        return self.directory, self.directory.rpartition("/")[0] or "."
-
     def make_directory(self):
         """Make the partition's directory and say in it whose it is."""
         self.disk.makedirs(self.directory)
-        self.unsynced_directories.update(self.places())
+        self.unsynced_directories.update((self.directory, self.directory.rpartition("/")[0] or "."))
         if self.topic_id is not None:
             # The flush that makes the first record durable takes this along.
             path = f"{self.directory}/partition.metadata"

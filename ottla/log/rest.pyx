@@ -66,7 +66,7 @@ def load(PartitionLog log, recovery_point, log_start_offset, clean):
     log.unsynced, log.unsynced_files, log.unsynced_directories = loaded.rebuilt, [], set()
     if log.recovery_point < log.log_end_offset:
         # What was appended last may be in a file whose name is not on the medium either.
-        log.unsynced_directories.update(log.places())
+        log.unsynced_directories.update((log.directory, log.directory.rpartition("/")[0] or "."))
     log.flushes, log.has_epochs_file = [], loaded.has_epochs_file
     if log.damage is not None and log.damage.permanent:
         log.offline = str(log.damage)

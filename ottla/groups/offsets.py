@@ -5,12 +5,13 @@
                                   visible or drops it (KIP-98, KIP-447)
 
 Of two commits to the same partition the one that stands later in the log wins, whenever its
-marker comes: a pending offset that a later commit has overtaken is not applied any more.
+marker comes: a pending offset that a later commit has overtaken is not applied any more. A
+tombstone forgets what is pending, too: nothing of what was deleted comes back at the commit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ottla.groups.records import CommittedOffset, OffsetKey, Record
@@ -33,8 +34,8 @@ class Offsets:
     def __init__(self) -> None:
         self._groups: dict[str, dict[TopicIndex, CommittedOffset]] = {}
         self._pending: dict[int, dict[OffsetKey, PendingOffset]] = {}
-        self._holders: dict[OffsetKey, set[int]] = {}
-        """The producers whose open transactions hold a partition's offset."""
+        self._holders: dict[str, dict[TopicIndex, set[int]]] = {}
+        """By group the producers whose open transactions hold a partition's offset."""
         self._sequence = 0
 
     def __len__(self) -> int:
@@ -55,45 +56,74 @@ class Offsets:
 
     def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
         """Whether an open transaction may still change this offset."""
-        return bool(self._holders) and OffsetKey(group_id, topic, partition) in self._holders
+        return (topic, partition) in self._holders.get(group_id, ())
 
     def has_pending(self, group_id: str) -> bool:
         """Whether an open transaction holds any offset of the group."""
-        return any(key.group_id == group_id for key in self._holders)
+        return group_id in self._holders
 
     def has_any(self, group_id: str) -> bool:
         """Whether the group has offsets, visible or pending."""
-        return group_id in self._groups or (bool(self._holders) and self.has_pending(group_id))
+        return group_id in self._groups or group_id in self._holders
 
-    def pending_of(self, group_id: str) -> Iterator[TopicIndex]:
+    def has_offset(self, group_id: str, topic: str, partition: int) -> bool:
+        """Whether the group has an offset of the partition, visible or pending."""
+        return self.find(group_id, topic, partition) is not None or self.is_pending(
+            group_id, topic, partition
+        )
+
+    def pending_of(self, group_id: str) -> Iterable[TopicIndex]:
         """The partitions of a group whose offsets open transactions hold."""
-        return ((key.topic, key.partition) for key in self._holders if key.group_id == group_id)
+        return self._holders.get(group_id, {}).keys()
+
+    def pending(self) -> dict[tuple[int, OffsetKey], CommittedOffset | None]:
+        """By producer and key what open transactions hold; None where a later commit overtook."""
+        return {
+            (producer_id, key): each.value
+            for producer_id, keys in self._pending.items()
+            for key, each in keys.items()
+        }
 
     def replay(
         self, key: OffsetKey, value: CommittedOffset | None, producer_id: int = -1
     ) -> None:
         """Take in a record; `producer_id` is its batch's where that is transactional, else -1."""
+        group_id, topic, partition = key
         if producer_id >= 0:
             self._sequence += 1
-            pending = self._pending.setdefault(producer_id, {})
-            pending[key] = PendingOffset(self._sequence, value)
-            self._holders.setdefault(key, set()).add(producer_id)
+            self._pending.setdefault(producer_id, {})[key] = PendingOffset(self._sequence, value)
+            holders = self._holders.setdefault(group_id, {})
+            holders.setdefault((topic, partition), set()).add(producer_id)
             return
         self._put(key, value)
-        if self._holders:
-            self._sequence += 1
+        if group_id not in self._holders:
+            return
+        self._sequence += 1
+        if value is None:
+            for producer_id in [*self._holders[group_id].get((topic, partition), ())]:
+                del self._pending[producer_id][key]
+                self._release(key, producer_id)
+        else:
             self._overtake(key, self._sequence)
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
         """Take in a transaction's marker."""
         for key, pending in self._pending.pop(producer_id, {}).items():
-            holders = self._holders[key]
-            holders.discard(producer_id)
-            if not holders:
-                del self._holders[key]
+            self._release(key, producer_id)
             if committed and pending.value is not None:
                 self._put(key, pending.value)
                 self._overtake(key, pending.sequence)
+
+    def _release(self, key: OffsetKey, producer_id: int) -> None:
+        """A producer's transaction holds an offset no more."""
+        group_id, topic, partition = key
+        holders = self._holders[group_id]
+        producers = holders[topic, partition]
+        producers.discard(producer_id)
+        if not producers:
+            del holders[topic, partition]
+            if not holders:
+                del self._holders[group_id]
 
     def _put(self, key: OffsetKey, value: CommittedOffset | None) -> None:
         group_id, topic, partition = key
@@ -108,21 +138,26 @@ class Offsets:
                 del self._groups[group_id]
 
     def _overtake(self, key: OffsetKey, sequence: int) -> None:
-        for producer_id in self._holders.get(key, ()):
+        group_id, topic, partition = key
+        for producer_id in self._holders.get(group_id, {}).get((topic, partition), ()):
             pending = self._pending[producer_id][key]
             if pending.sequence < sequence:
                 pending.value = None
 
     def tombstones(self, group_id: str) -> list[Record]:
         """Records that forget all offsets of a group, pending ones included."""
-        keys = [OffsetKey(group_id, *index) for index in self.of_group(group_id)]
-        return [Record(key, None) for key in keys]
+        return [Record(OffsetKey(group_id, *index), None) for index in self._indexes(group_id)]
 
     def tombstones_of_topics(self, topics: frozenset[str]) -> list[Record]:
-        """Records that forget what any group has committed of deleted topics."""
+        """Records that forget what any group has committed of deleted topics, or is about to."""
         return [
-            Record(OffsetKey(group_id, topic, partition), None)
-            for group_id, offsets in self._groups.items()
-            for topic, partition in offsets
-            if topic in topics
+            Record(OffsetKey(group_id, *index), None)
+            for group_id in {**self._groups, **self._holders}
+            for index in self._indexes(group_id)
+            if index[0] in topics
         ]
+
+    def _indexes(self, group_id: str) -> Iterable[TopicIndex]:
+        """The partitions that the group has an offset of, visible or pending."""
+        visible = self.of_group(group_id)
+        return [*visible, *(index for index in self.pending_of(group_id) if index not in visible)]

@@ -279,7 +279,7 @@ class Shard:
             if group.subscribes_to(topic):
                 codes.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
                 continue
-            if self.offsets.find(group_id, topic, partition) is not None:
+            if self.offsets.has_offset(group_id, topic, partition):
                 result.records.append(Record(OffsetKey(group_id, topic, partition), None))
             codes.append(ErrorCode.NONE)
         return codes

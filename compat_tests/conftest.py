@@ -28,6 +28,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="ottla",
         help="the broker under test: Ottla, or the Apache Kafka of benchmarks/peers",
     )
+    parser.addoption(
+        "--record-stories",
+        action="store_true",
+        help="write what happens into tests/scenarios/wire; only with --broker kafka",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -83,12 +83,7 @@ def _transactions(log: list[Entry]) -> tuple[set[int], dict[int, list[int]]]:
 def durable(shard: Shard) -> dict[str, Any]:
     """Everything about groups and offsets that their records say."""
     offsets = shard.offsets
-    pending = {
-        (producer_id, key): each.value
-        for producer_id, keys in offsets._pending.items()
-        for key, each in keys.items()
-        if each.value is not None
-    }
+    pending = {where: value for where, value in offsets.pending().items() if value is not None}
     committed = {
         (group_id, *index): value
         for group_id in offsets.groups()

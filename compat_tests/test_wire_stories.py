@@ -1,0 +1,63 @@
+"""The stories of `tests/scenarios/wire` against any broker: Apache Kafka wrote them.
+
+    pytest compat_tests/test_wire_stories.py --broker kafka                    # do they still hold?
+    pytest compat_tests/test_wire_stories.py --broker kafka --record-stories   # write what happens
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from compat_tests.brokers import Broker
+from tests.broker.running import WireClient
+from tests.broker.wire_story import FILES, WireStory, scenarios
+
+PATIENCE_SECONDS = 3.0
+"""Deleted topics lose their offsets a little later in Apache Kafka."""
+RECORDING_SECONDS = 0.3
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[WireClient]:
+    host, _, port = broker.bootstrap.rpartition(":")
+    with WireClient((host, int(port))) as connected:
+        yield connected
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_stories_happen_as_they_are_told(
+    client: WireClient, path: Path, request: pytest.FixtureRequest
+) -> None:
+    records = request.config.getoption("--record-stories")
+    lines, wrong = [], []
+    for number, (title, steps) in enumerate(scenarios(path)):
+        story = WireStory(client, f"{path.stem}-{number}-{os.getpid()}")
+        lines.append(f"# {title}")
+        for step, expected in steps:
+            found = told(story, step, None if records else expected)
+            lines.append(f"{step:<34} ----  {found}")
+            if found != expected:
+                wrong.append(f"{title}: {step}: {found}, the story says {expected}")
+        lines.append("")
+    if records:
+        path.write_text("\n".join(lines))
+    else:
+        assert not wrong, "\n".join(wrong)
+
+
+def told(story: WireStory, step: str, expected: str | None) -> str:
+    """What a step says; one that changes nothing is asked again until it is as expected."""
+    only_looks = step.split()[0] in ("fetch", "groups", "show")
+    if only_looks and expected is None:
+        time.sleep(RECORDING_SECONDS)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        found = story.play(step)
+        if not only_looks or expected in (None, found) or time.monotonic() > deadline:
+            return found
+        time.sleep(0.05)

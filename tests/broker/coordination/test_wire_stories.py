@@ -1,0 +1,29 @@
+"""The stories in tests/scenarios/wire, which Apache Kafka wrote, happen here in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.broker.running import RunningBroker, WireClient
+from tests.broker.wire_story import FILES, WireStory, scenarios
+
+STORIES = [(path.stem, title, steps) for path in FILES for title, steps in scenarios(path)]
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WireClient]:
+    data = tmp_path_factory.mktemp("data")
+    with (
+        RunningBroker(data, group_initial_rebalance_delay_ms=0) as broker,
+        WireClient(broker.address) as connected,
+    ):
+        yield connected
+
+
+@pytest.mark.parametrize("number", range(len(STORIES)), ids=[title for _, title, _ in STORIES])
+def test_it_happens_as_in_apache_kafka(client: WireClient, number: int) -> None:
+    _, _, steps = STORIES[number]
+    story = WireStory(client, str(number))
+    assert [(step, story.play(step)) for step, _ in steps] == steps

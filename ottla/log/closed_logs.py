@@ -13,15 +13,14 @@ An entry counts only where the recovery point that was written beside it says th
 another program did to the log meanwhile makes the start look for itself.
 """
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from ottla.log.checkpoints import Partition
 from ottla.log.disk import Disk
+from ottla.log.topic_ids import NO_ID, id_of, id_text
 
 CLOSED_LOGS = ".ottla-closed-logs"
-NO_ID = "-"
 
 
 class ClosedLog(NamedTuple):
@@ -49,11 +48,6 @@ def encode(logs: Mapping[Partition, ClosedLog]) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def id_text(topic_id: bytes | None) -> str:
-    """A topic's id as Kafka writes it."""
-    return NO_ID if topic_id is None else urlsafe_b64encode(topic_id).rstrip(b"=").decode()
-
-
 def decode(data: bytes) -> dict[Partition, ClosedLog]:
     """Read the text of the file. Raises ValueError."""
     lines = data.decode().split("\n")
@@ -66,7 +60,7 @@ def decode(data: bytes) -> dict[Partition, ClosedLog]:
         topic_id = topic_ids.get(text)
         if topic_id is None and text != NO_ID:
             # A topic's partitions share its id.
-            topic_id = topic_ids[text] = urlsafe_b64decode(text + "==")
+            topic_id = topic_ids[text] = id_of(text)
         if len(numbers) != len(ClosedLog._fields) - 1:
             raise ValueError(f"{line!r} is no closed log")
         found[topic, int(partition)] = ClosedLog(topic_id, *map(int, numbers))

@@ -1,8 +1,9 @@
 """One of the directories in `log.dirs`: whose it is, how it was closed, what is in it."""
 
 from base64 import urlsafe_b64decode
+from itertools import chain
 
-from ottla.log import checkpoints, closed_logs
+from ottla.log import checkpoints, closed_logs, topic_ids
 from ottla.log.checkpoints import Partition
 from ottla.log.closed_logs import ClosedLog
 from ottla.log.disk import Disk, File
@@ -10,6 +11,7 @@ from ottla.log.disk import Disk, File
 CLEAN_MARKER = ".kafka_cleanshutdown"
 META = "meta.properties"
 ID_SIZE = 16
+TORN_ID = b""
 
 
 class StorageRefused(Exception):
@@ -39,6 +41,8 @@ class LogDirectory:
         "partitions",
         "path",
         "recovery_points",
+        "topic_ids",
+        "written_ids",
     )
 
     def __init__(self, disk: Disk, path: str) -> None:
@@ -56,6 +60,8 @@ class LogDirectory:
         self.names = disk.subdirectories(self.path)
         self.partitions = self.find_partitions()
         self.closed = self.known_closed()
+        self.written_ids = self.read_topic_ids()
+        self.topic_ids = self.known_topics()
 
     @classmethod
     def unusable(cls, disk: Disk, path: str, error: OSError) -> "LogDirectory":
@@ -66,6 +72,7 @@ class LogDirectory:
         self.lock, self.clean, self.cluster_id, self.directory_id = None, False, "", ""
         self.recovery_points, self.log_starts, self.cleaned = {}, {}, {}
         self.high_watermarks, self.partitions, self.closed, self.names = {}, set(), {}, []
+        self.written_ids, self.topic_ids = {}, {}
         return self
 
     @property
@@ -84,6 +91,51 @@ class LogDirectory:
 
     def offsets(self, name: str) -> dict[Partition, int]:
         return checkpoints.read_offsets(self.disk, self.file(name))
+
+    def read_topic_ids(self) -> dict[str, bytes | None] | None:
+        """Whose the checkpoints' entries are, as the disk has it; None where it does not say."""
+        try:
+            return topic_ids.decode(self.disk.read_bytes(self.file(topic_ids.TOPIC_IDS)))
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def known_topics(self) -> dict[str, bytes | None]:
+        """The topics that the checkpoints are about. Entries of others are dropped: a crash came
+        between a checkpoint and the file that says whose it is."""
+        known = self.written_ids
+        if known is None:
+            # Kafka's own directory, or one of an earlier version: its partitions say whose it is.
+            known = {}
+            for key in chain.from_iterable(self.checkpointed()):
+                if key[0] not in known:
+                    known[key[0]] = self.topic_id(key) or None
+        for offsets in self.checkpointed():
+            if {topic for topic, _ in offsets} - known.keys():
+                for key in [key for key in offsets if key[0] not in known]:
+                    del offsets[key]
+        return dict(known)
+
+    def remember_topics(self) -> None:
+        """Say of checkpoints that do not, whose they are. Raises OSError."""
+        if self.written_ids is None:
+            self.disk.write_atomically(
+                self.file(topic_ids.TOPIC_IDS), topic_ids.encode(self.topic_ids)
+            )
+            self.written_ids = dict(self.topic_ids)
+
+    def claim(self, topic: str, topic_id: bytes | None) -> None:
+        """What is known of a topic is this one's from now on; what was another's is forgotten."""
+        if topic_id is None and topic in self.topic_ids:
+            return                      # who does not say has no topic of that name beside it
+        if topic in self.topic_ids and self.topic_ids[topic] not in (None, topic_id):
+            for offsets in self.checkpointed():
+                for key in [key for key in offsets if key[0] == topic]:
+                    del offsets[key]
+        self.topic_ids[topic] = topic_id
+
+    def checkpointed(self) -> tuple[dict[Partition, int], ...]:
+        """The entries of each checkpoint file."""
+        return self.recovery_points, self.log_starts, self.cleaned, self.high_watermarks
 
     def take_lock(self) -> File:
         try:
@@ -174,22 +226,35 @@ class LogDirectory:
     def forget(self, partition: Partition) -> None:
         """Know nothing of a partition any more."""
         self.partitions.discard(partition)
-        for known in (
-            self.recovery_points, self.log_starts, self.cleaned, self.high_watermarks,
-        ):
+        for known in self.checkpointed():
             known.pop(partition, None)
         self.closed.pop(partition, None)
 
     def topic_id(self, partition: Partition) -> bytes | None:
-        """The topic id that a partition's directory says it belongs to."""
-        path = self.file(f"{partition[0]}-{partition[1]}/partition.metadata")
+        """The topic id that a partition's directory says it belongs to: empty where a power cut
+        left only a part of it, None where it says nothing, as those of before Kafka 2.8."""
+        return self.topic_id_in(f"{partition[0]}-{partition[1]}")
+
+    def topic_id_in(self, name: str) -> bytes | None:
+        """The same for a directory of any name."""
+        path = self.file(f"{name}/partition.metadata")
         try:
             for line in self.disk.read_bytes(path).decode().splitlines():
                 key, _, value = line.partition(":")
                 if key == "topic_id":
                     topic_id = urlsafe_b64decode(value.strip() + "==")
-                    # A power cut may have left a part of it.
-                    return topic_id if len(topic_id) == ID_SIZE else None
-        except (FileNotFoundError, ValueError):
+                    return topic_id if len(topic_id) == ID_SIZE else TORN_ID
+        except FileNotFoundError:
+            return None
+        except ValueError:
             pass
-        return None
+        return TORN_ID
+
+    def is_of(self, partition: Partition, topic_id: bytes | None) -> bool:
+        """Whether a partition's directory may be the one of this topic."""
+        known = self.topic_id(partition)
+        if known == TORN_ID and self.written_ids is not None:
+            # The first flush makes the id durable, and a checkpoint follows. Without either, no
+            # record was acknowledged with acks=all: it may as well be a topic that was deleted.
+            return self.written_ids.get(partition[0]) == topic_id
+        return topic_id is None or known in (None, TORN_ID, topic_id)

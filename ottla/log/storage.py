@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.log import checkpoints, closed_logs
+from ottla.log import checkpoints, closed_logs, topic_ids
 from ottla.log.checkpoints import Partition
 from ottla.log.clock import Clock
 from ottla.log.closed_logs import ClosedLog
@@ -40,6 +40,7 @@ class CheckpointTask:
 
     disk: Disk
     files: list[tuple[LogDirectory, str, bytes]] = field(default_factory=list)
+    topic_ids: list[tuple[LogDirectory, dict[str, bytes | None]]] = field(default_factory=list)
     failures: list[tuple[LogDirectory, OSError]] = field(default_factory=list)
 
     def run(self) -> None:
@@ -74,6 +75,8 @@ class Storage:
         self.deletions: list[tuple[int, str]] = []
         self.file_deletions: list[tuple[int, str]] = []
         self.homes: dict[Partition, LogDirectory] = {}
+        self.rivals: dict[Partition, list[LogDirectory]] = {}
+        """Further directories of a partition's name, of other topics; until its own is known."""
         self.recovered: dict[Partition, LogRecovery] = {}
         self.moves: dict[Partition, Move] = {}
         """Partitions that are on their way, or wait for their turn (`moving`)."""
@@ -84,12 +87,9 @@ class Storage:
         for directory in directories:
             for partition in directory.partitions:
                 if partition in self.homes:
-                    raise StorageRefused(
-                        f"partition {partition[0]}-{partition[1]} is in {directory.path} and in "
-                        f"{self.homes[partition].path}. Move one of them away: only you can know "
-                        "which is the right one."
-                    )
-                self.homes[partition] = directory
+                    self.note_rival(partition, directory)
+                else:
+                    self.homes[partition] = directory
             self.deletions += [(0, path) for path in directory.deleted()]
 
     @classmethod
@@ -125,6 +125,7 @@ class Storage:
         for at, directory in enumerate(opened):
             try:
                 directory.remove_marker()
+                directory.remember_topics()
             except OSError as error:
                 directory.close()
                 opened[at] = LogDirectory.unusable(disk, directory.path, error)
@@ -138,6 +139,18 @@ class Storage:
         for directory in failed:
             on_failure(directory.path, str(directory.offline))
         return cls(disk, clock, opened, open_segments_max, on_failure)
+
+    def note_rival(self, key: Partition, directory: LogDirectory) -> None:
+        """A partition is in two directories, which is fine only if they are of two topics: one was
+        deleted and made anew. Raises StorageRefused."""
+        first = self.homes[key]
+        ids = first.topic_id(key), directory.topic_id(key)
+        if None in ids or ids[0] == ids[1]:
+            raise StorageRefused(
+                f"partition {key[0]}-{key[1]} is in {directory.path} and in {first.path}. Move one"
+                " of them away: only you can know which is the right one."
+            )
+        self.rivals.setdefault(key, []).append(directory)
 
     @property
     def cluster_id(self) -> str:
@@ -185,8 +198,11 @@ class Storage:
             return []
         for key, topic_id, config in wanted:
             home = self.homes.get(key)
+            if key in self.rivals:
+                continue
             if home is None or home.offline is not None or home.clean or key in self.logs:
                 continue
+            home.claim(key[0], topic_id)
             recovery = LogRecovery(self.disk, self.clock, home, key, topic_id, config)
             found.setdefault(home.path, []).append(recovery)
         return list(found.values())
@@ -200,19 +216,24 @@ class Storage:
 
     def open_log(self, key: Partition, topic_id: bytes | None, config: LogConfig) -> PartitionLog:
         home, closed = self.homes.get(key), None
-        if home is not None:
+        if key in self.rivals:
+            home = self.settle_rivals(key, topic_id)
+        elif home is not None:
             closed = home.closed.pop(key, None)
-            if topic_id is not None:
-                known_id = closed.topic_id if closed is not None else home.topic_id(key)
-                if known_id not in (None, topic_id):
-                    self.put_aside(key, home)
-                    home = closed = None
+            if closed is not None and closed.topic_id is not None:
+                right = topic_id in (None, closed.topic_id)
+            else:
+                right = home.is_of(key, topic_id)
+            if not right:
+                self.put_aside(key, home)
+                home = closed = None
         if home is None:
             self.refuse_to_guess(key)
-            home = self.choose_directory()
+            home = self.choose_directory(key, topic_id)
             self.homes[key] = home
         if home.offline is not None:
             raise StorageFailed(home.offline)
+        home.claim(key[0], topic_id)
         if closed is None and key not in home.partitions:
             start = home.log_starts.get(key, 0)
             closed = ClosedLog(topic_id, start, start, -1, 0, 0, -1)
@@ -255,11 +276,27 @@ class Storage:
         log.fail(reason)
         return log
 
-    def choose_directory(self) -> LogDirectory:
-        """The online directory with the fewest partitions."""
+    def settle_rivals(self, key: Partition, topic_id: bytes | None) -> LogDirectory | None:
+        """Of several directories of a name, the one of this topic; the others are put aside."""
+        named = [self.homes.pop(key), *self.rivals.pop(key)]
+        right = next((each for each in named if each.topic_id(key) == topic_id), None)
+        for each in named:
+            each.closed.pop(key, None)
+            if each is not right:
+                self.put_aside(key, each)
+        if right is not None:
+            self.homes[key] = right
+        return right
+
+    def choose_directory(self, key: Partition, topic_id: bytes | None) -> LogDirectory:
+        """The online directory with the fewest partitions; for a log whose files a power cut took,
+        the one that knows where it began: its offsets are not used again."""
         online = [directory for directory in self.directories if directory.offline is None]
         if not online:
             raise StorageFailed("every log directory is offline; each one's reason is logged")
+        for directory in online:
+            if key in directory.log_starts and directory.topic_ids.get(key[0]) == topic_id:
+                return directory
         return min(online, key=lambda directory: len(directory.partitions))
 
     def put_aside(self, key: Partition, home: LogDirectory) -> None:
@@ -267,7 +304,10 @@ class Storage:
         name = f"{key[0]}-{key[1]}"
         self.disk.rename(home.file(name), home.file(self.unique_name(name, "stray")))
         self.disk.sync_directory(home.path)
-        self.forget(key)
+        if self.homes.get(key) is home:
+            self.forget(key)
+        else:
+            home.forget(key)
 
     def unique_name(self, name: str, suffix: str) -> str:
         self.renamed += 1
@@ -276,11 +316,12 @@ class Storage:
         return f"{name[: 255 - len(unique) - len(suffix) - 2]}.{unique}-{suffix}"
 
     def forget(self, key: Partition) -> None:
-        home, move = self.homes.pop(key, None), self.moves.pop(key, None)
+        move = self.moves.pop(key, None)
+        self.homes.pop(key, None)
         if move is not None:
             move.give_up()
-        if home is not None:
-            home.forget(key)
+        for directory in self.directories:
+            directory.forget(key)
 
     def delete(self, topic: str, partition: int) -> None:
         """Take a log away: its directory is renamed now, and its files go when they are due.
@@ -294,6 +335,8 @@ class Storage:
         key = topic, partition
         home = self.homes.get(key)
         log = self.logs.pop(key, None)
+        for directory in self.directories:
+            directory.topic_ids.pop(topic, None)
         if home is None:
             return
         if home.offline is not None:
@@ -386,35 +429,51 @@ class Storage:
         for directory in self.directories:
             if directory.offline is not None:
                 continue
-            recovery_points, starts = dict(directory.recovery_points), dict(directory.log_starts)
-            cleaned = dict(directory.cleaned)
-            for count, (key, log) in enumerate(list(self.logs.items())):
-                if self.homes.get(key) is directory and log.segment_count:
-                    recovery_points[key] = log.checkpoint_offset
-                    starts[key] = log.log_start_offset
-                    if log.first_dirty_offset or key in cleaned:
-                        cleaned[key] = log.first_dirty_offset
-                if count % ENTRIES_PER_STEP == 0:
-                    yield
-            files = [
-                (checkpoints.RECOVERY_POINTS, recovery_points),
-                (checkpoints.LOG_STARTS, starts),
-            ]
-            if cleaned:
-                files.append((checkpoints.CLEANED, cleaned))
-            if directory.high_watermarks:
-                files.append((checkpoints.HIGH_WATERMARKS, dict(directory.high_watermarks)))
-            for name, offsets in files:
-                yield from self.file_steps(task, directory, name, offsets)
+            yield from self.directory_steps(task, directory)
+
+    def directory_steps(self, task: CheckpointTask, directory: LogDirectory) -> Iterator[None]:
+        """All checkpoints of one directory."""
+        ids = dict(directory.topic_ids)
+        recovery_points, starts = dict(directory.recovery_points), dict(directory.log_starts)
+        cleaned, marks = dict(directory.cleaned), dict(directory.high_watermarks)
+        for count, (key, log) in enumerate(list(self.logs.items())):
+            # A topic that was made anew between two steps is the next checkpoint's.
+            known = key[0] in ids and ids[key[0]] == log.topic_id
+            if known and self.homes.get(key) is directory and log.segment_count:
+                recovery_points[key] = log.checkpoint_offset
+                starts[key] = log.log_start_offset
+                if log.first_dirty_offset or key in cleaned:
+                    cleaned[key] = log.first_dirty_offset
+            if count % ENTRIES_PER_STEP == 0:
+                yield
+        files = [
+            (checkpoints.RECOVERY_POINTS, recovery_points),
+            (checkpoints.LOG_STARTS, starts),
+        ]
+        for name, offsets in ((checkpoints.CLEANED, cleaned), (checkpoints.HIGH_WATERMARKS, marks)):
+            if offsets or self.disk.exists(directory.file(name)):
+                files.append((name, offsets))
+        whose = (directory, topic_ids.TOPIC_IDS, topic_ids.encode(ids))
+        if directory.written_ids is None:
+            task.files.append(whose)
+        for name, offsets in files:
+            yield from self.file_steps(task, directory, name, offsets)
+        if ids != directory.written_ids:
+            task.files.append(whose)    # last: until then the new entries count for nobody
+            task.topic_ids.append((directory, ids))
 
     def log_start_steps(self, task: CheckpointTask, paths: Collection[str]) -> Iterator[None]:
         """The log starts of some directories alone, in steps."""
         for directory in self.directories:
             if directory.offline is not None or directory.path not in paths:
                 continue
-            starts = dict(directory.log_starts)
+            if directory.topic_ids != directory.written_ids:
+                yield from self.directory_steps(task, directory)
+                continue
+            ids, starts = dict(directory.topic_ids), dict(directory.log_starts)
             for count, (key, log) in enumerate(list(self.logs.items())):
-                if self.homes.get(key) is directory and log.segment_count:
+                known = key[0] in ids and ids[key[0]] == log.topic_id
+                if known and self.homes.get(key) is directory and log.segment_count:
                     starts[key] = log.log_start_offset
                 if count % ENTRIES_PER_STEP == 0:
                     yield
@@ -435,6 +494,10 @@ class Storage:
         """What a checkpoint met: a full disk is told and tried again, any other failure takes its
         directory offline. Raises StorageFailed.
         """
+        failed = [directory for directory, _ in task.failures]
+        for directory, ids in task.topic_ids:
+            if directory not in failed:
+                directory.written_ids = ids
         for directory, error in task.failures:
             if not is_passing(error):
                 self.fail(directory, f"a checkpoint could not be written: {error}")

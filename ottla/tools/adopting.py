@@ -189,6 +189,7 @@ def put_in_place(
         shutil.rmtree(final)
     disk.rename(staged_path(directory, adopted), final)
     storage.homes[adopted.key] = directory
+    directory.claim(topic, directory.topic_id(adopted.key))
     known = (
         (directory.recovery_points, adopted.recovery_point),
         (directory.log_starts, adopted.log_start),

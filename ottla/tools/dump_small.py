@@ -8,7 +8,7 @@ import os
 import struct
 from collections.abc import Iterator
 
-from ottla.log import closed_logs
+from ottla.log import closed_logs, topic_ids
 from ottla.log.checkpoints import Partition, decode_offsets
 from ottla.log.closed_logs import ClosedLog
 from ottla.log.snapshots import ENTRY, HEADER
@@ -93,9 +93,12 @@ def dump_checkpoint(path: str) -> Iterator[str]:
             topic_id, *numbers = log
             told = zip(CLOSED_FIELDS, numbers, strict=True)
             yield (
-                f"topic: {topic} partition: {partition} topicId: {closed_logs.id_text(topic_id)} "
+                f"topic: {topic} partition: {partition} topicId: {topic_ids.id_text(topic_id)} "
                 + " ".join(f"{field}: {number}" for field, number in told)
             )
+    elif name == topic_ids.TOPIC_IDS:
+        for topic, each in topic_ids.decode(read_small(path)).items():
+            yield f"topic: {topic} topicId: {topic_ids.id_text(each)}"
     elif name in ("partition.metadata", "meta.properties", "quorum-state"):
         yield from read_small(path).decode().splitlines()
     else:

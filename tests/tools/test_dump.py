@@ -80,6 +80,12 @@ def test_snapshots_and_checkpoints_are_shown(tmp_path: Path, capsys: Capture) ->
     points = tmp_path / "recovery-point-offset-checkpoint"
     points.write_text("0\n1\nt 0 6\n")
     assert dumped(capsys, "--files", points) == ["topic: t partition: 0 offset: 6"]
+    ids = tmp_path / ".ottla-topic-ids"
+    ids.write_text("0\n2\nt AAECAwQFBgcICQoLDA0ODw\n__ottla_metadata -\n")
+    assert dumped(capsys, "--files", ids) == [
+        "topic: t topicId: AAECAwQFBgcICQoLDA0ODw",
+        "topic: __ottla_metadata topicId: -",
+    ]
     closed = tmp_path / ".ottla-closed-logs"
     closed.write_text("0\n1\nt 0 AAECAwQFBgcICQoLDA0ODw 1 6 1 2 413 1700000000000\n")
     assert dumped(capsys, "--files", closed) == [

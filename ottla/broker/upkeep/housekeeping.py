@@ -37,7 +37,9 @@ REOPENING_SECONDS = 2.0
 def high_watermarks(replicas: Replicas) -> Iterable[tuple[PartitionKey, int]]:
     """What replication-offset-checkpoint holds."""
     for partition in replicas:
-        yield (partition.topic, partition.index), partition.high_watermark
+        # Between two steps its topic may have been made anew.
+        if replicas.partition(partition.topic, partition.index) is partition:
+            yield (partition.topic, partition.index), partition.high_watermark
 
 
 def unlink_all(disk: Disk, paths: list[str]) -> None:

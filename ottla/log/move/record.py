@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ottla.log.disk import Disk
-from ottla.log.log_directory import LogDirectory, StorageRefused
+from ottla.log.log_directory import TORN_ID, LogDirectory, StorageRefused
 
 MOVE_RECORD = ".ottla-move"
 
@@ -77,8 +77,10 @@ def finish_move(
     name = f"{record.topic}-{record.partition}"
     if record.copy not in target.names and key not in target.partitions:
         return                          # its topic was deleted since
+    moved = target.topic_id_in(record.copy if record.copy in target.names else name)
     for other in others:
-        if key in other.partitions:
+        # Another topic's of that name is not the old copy: it was made anew since.
+        if key in other.partitions and other.topic_id(key) in (None, TORN_ID, moved):
             away = record.copy.removesuffix("future") + "delete"
             disk.rename(other.file(name), other.file(away))
             disk.sync_directory(other.path)

@@ -207,6 +207,7 @@ class Move:
     def prepare(self) -> None:
         """Let the target's next checkpoint tell of the log: it has to before the move counts."""
         target, log = self.target, self.log
+        target.claim(self.key[0], log.topic_id)
         target.recovery_points[self.key] = log.checkpoint_offset
         target.log_starts[self.key] = log.log_start_offset
         if log.first_dirty_offset:
@@ -306,10 +307,7 @@ class Move:
     def give_up(self) -> None:
         """Call it off: the partition stays where it is. `discard` has to follow if it had begun."""
         self.given_up = True
-        for known in (
-            self.target.recovery_points, self.target.log_starts, self.target.cleaned,
-            self.target.high_watermarks,
-        ):
+        for known in self.target.checkpointed():
             known.pop(self.key, None)
 
     def discard(self) -> None:

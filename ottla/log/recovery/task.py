@@ -41,7 +41,7 @@ class LogRecovery:
     def run(self) -> None:
         """Open the log, unless its directory is another topic's; in any thread."""
         try:
-            if self.topic_id is None or self.home.topic_id(self.key) in (None, self.topic_id):
+            if self.home.is_of(self.key, self.topic_id):
                 self.log = self.open(OpenFiles(OPEN_SEGMENTS))
         except OSError as error:
             self.error = error

@@ -87,6 +87,7 @@ def test_a_disk_that_refuses_the_new_log_start_is_told_and_may_be_asked_again() 
 def test_log_starts_that_move_meanwhile_share_one_write() -> None:
     disk = FaultyDisk()
     storage = storage_on(disk)
+    storage.checkpoint()                # the first of a topic is one of everything
     written: list[str] = []
     gate = threading.Event()
     write = disk.write_atomically

@@ -1,0 +1,48 @@
+"""Which topics the checkpoints of a log directory are about.
+
+Kafka's checkpoint files know a partition by its topic's name. A topic that was deleted and made
+anew has the same name: its log must not get the old one's recovery point or log start. The file
+`.ottla-topic-ids` says whose the entries are: version, number of topics, then a topic and its id a
+line, `-` for a topic without one.
+
+    0
+    1
+    events AAECAwQFBgcICQoLDA0ODw
+
+It is written after the checkpoints that it is about. So an entry counts only where this file has
+the id of the topic that asks: a crash between the two files hides a new entry, and never shows an
+old one.
+"""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping
+
+TOPIC_IDS = ".ottla-topic-ids"
+NO_ID = "-"
+
+
+def id_text(topic_id: bytes | None) -> str:
+    """A topic's id as Kafka writes it."""
+    return NO_ID if topic_id is None else urlsafe_b64encode(topic_id).rstrip(b"=").decode()
+
+
+def id_of(text: str) -> bytes | None:
+    """The id that `id_text` wrote. Raises ValueError."""
+    return None if text == NO_ID else urlsafe_b64decode(text + "==")
+
+
+def encode(ids: Mapping[str, bytes | None]) -> bytes:
+    """The text of the file."""
+    lines = ["0", str(len(ids)), *(f"{topic} {id_text(each)}" for topic, each in ids.items())]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def decode(data: bytes) -> dict[str, bytes | None]:
+    """Read the text of the file. Raises ValueError."""
+    version, count, *lines = data.decode().split("\n")
+    if version != "0":
+        raise ValueError(f"version {version!r} of topic ids is unknown, 0 is")
+    pairs = [line.split(" ") for line in lines[:-1]]
+    if len(pairs) != int(count):
+        raise ValueError(f"{count} topic ids are announced, {len(pairs)} are there")
+    return {topic: id_of(text) for topic, text in pairs}

@@ -28,6 +28,9 @@ ALLOWED = {
     "client": {"wire", "client"},
     "broker": {"wire", "client", "log", "replication", "groups", "broker"},
     "tools": {"wire", "client", "log", "replication", "groups", "broker", "tools"},
+    "testing": {
+        "wire", "client", "log", "replication", "groups", "broker", "tools", "testing",
+    },
     "spark_interop": {"wire", "spark_interop"},
 }
 CORE = ("wire", "log", "replication", "groups")

@@ -1,0 +1,442 @@
+"""`Broker`: one real broker in a process of its own, for any program's tests.
+
+    with Broker() as broker:
+        ...                                     # any client, at broker.bootstrap_servers
+        broker.advance(hours=2)                 # the broker's clock
+        broker.fail("Produce", "NOT_LEADER_OR_FOLLOWER", count=3)
+        broker.kill(); broker.start()           # kill -9, and again on the same data
+
+Clients talk to it through a proxy in another process, which has the faults and the recordings: the
+broker itself is the one that users start.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from ottla.testing.children import BrokerFailed, Child
+from ottla.testing.directories import base_directory, make_directory
+
+if TYPE_CHECKING:
+    from ottla.testing.faults import Fault
+    from ottla.testing.frames import Recording
+    from ottla.wire.errors import ErrorCode
+
+HOST = "127.0.0.1"
+START_SECONDS = 30.0
+STOP_SECONDS = 30.0
+
+TEST_SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "100",
+    "offsets.topic.num.partitions": "4",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "connections.max.idle.ms": "315360000000",   # a clock that leaps would close all of them
+    "ottla.acks.all.flush": "false",             # no test cuts the power
+}
+"""What differs from a broker's defaults; `settings` wins over it."""
+
+
+class Broker:
+    """A broker for tests. `start` (or `with`) starts it, `close` removes all traces of it.
+
+    `settings` are Kafka's server properties. `directory` keeps the data there, for good; without
+    it they are in memory or a temporary directory, and gone when the test process is, however it
+    ended. `log_level` is of the broker's own log, `broker.log`.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, object] | None = None,
+        *,
+        directory: str | os.PathLike[str] | None = None,
+        log_level: str = "info",
+    ) -> None:
+        self.settings = {**TEST_SETTINGS, **{k: str(v) for k, v in (settings or {}).items()}}
+        self.log_level = log_level
+        self._kept = None if directory is None else Path(directory)
+        self._path: Path | None = None
+        self._lock_fd = -1
+        self._reserved: socket.socket | None = None
+        self._proxy: Child | None = None
+        self._broker: Child | None = None
+        self._broker_port = 0
+        self._passed_ms = 0.0
+        self._numbers = itertools.count(1)
+        self._paused = False
+        self._recording: Recording | None = None
+
+    # Where it is
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What clients connect to: `127.0.0.1:PORT`. The port stays over kill and restart."""
+        return f"{HOST}:{self.port}"
+
+    def get_bootstrap_server(self) -> str:
+        """The same, by the name that testcontainers' KafkaContainer has for it."""
+        return self.bootstrap_servers
+
+    @property
+    def host(self) -> str:
+        """The address that clients connect to."""
+        return HOST
+
+    @property
+    def port(self) -> int:
+        """The port that clients connect to."""
+        if self._reserved is None:
+            raise BrokerFailed("the broker has not been started: use `with Broker() as broker`")
+        return int(self._reserved.getsockname()[1])
+
+    @property
+    def directory(self) -> Path:
+        """Where its data and its log are, in `data` and `broker.log`."""
+        if self._path is None:
+            raise BrokerFailed("the broker has not been started: use `with Broker() as broker`")
+        return self._path
+
+    @property
+    def log(self) -> str:
+        """What the broker has logged so far."""
+        return (self.directory / "broker.log").read_text(errors="replace")
+
+    @property
+    def pid(self) -> int:
+        """The process id of the broker."""
+        return self._running().process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process runs."""
+        return self._broker is not None and self._broker.process.poll() is None
+
+    # Starting and ending
+
+    def start(self) -> Self:
+        """Start it and return when it serves; after `kill` or `stop` on the same data and port.
+
+        Raises BrokerFailed with the end of its log.
+        """
+        if self.is_running:
+            return self
+        if self._broker is not None:        # it ended by itself
+            self.kill()
+        if self._proxy is None:
+            self._prepare()
+        assert self._proxy is not None
+        self._broker = Child(
+            "ottla.testing.broker_process",
+            [str(self._passed_ms), self.log_level, *(
+                f"{key}={value}" for key, value in self._all_settings().items()
+            )],
+            self.directory / "broker.log",
+        )
+        try:
+            if not self._proxy.is_ready:
+                self._proxy.wait_until_ready(START_SECONDS)
+            self._broker_port = self._broker.wait_until_ready(START_SECONDS)
+            self._proxy.ask(
+                "open", broker_port=self._broker_port, broker_pid=self._broker.process.pid
+            )
+        except BaseException:
+            self._broker.kill()
+            self._broker = None
+            raise
+        self._paused = False
+        return self
+
+    def _prepare(self) -> None:
+        if self._kept is None:
+            self._path, self._lock_fd = make_directory(base_directory())
+        else:
+            self._kept.mkdir(parents=True, exist_ok=True)
+            self._path = self._kept
+        # Bound and never listening: nobody else gets the port while the broker is down.
+        self._reserved = socket.socket()
+        self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        self._reserved.bind((HOST, 0))
+        held = () if self._lock_fd < 0 else (self._lock_fd,)
+        self._proxy = Child(
+            "ottla.testing.proxy_process",
+            [HOST, str(self.port), str(self._lock_fd), "" if self._kept else str(self._path)],
+            self._path / "proxy.log",
+            pass_fds=held,
+        )
+
+    def _all_settings(self) -> dict[str, str]:
+        return self.settings | {
+            "log.dirs": str(self.directory / "data"),
+            "listeners": f"PLAINTEXT://{HOST}:0",
+            "advertised.listeners": f"PLAINTEXT://{HOST}:{self.port}",
+        }
+
+    def stop(self) -> None:
+        """Stop it cleanly (SIGTERM), as an operator does; the data stay for `start`."""
+        broker = self._running()
+        self.resume()
+        assert self._proxy is not None
+        self._proxy.ask("close")
+        self._broker = None
+        status = broker.terminate(STOP_SECONDS)
+        if status != 0:
+            raise BrokerFailed(f"the broker ended with status {status}:\n{broker.tail()}")
+
+    def kill(self) -> None:
+        """kill -9: its connections break, its port refuses; the data stay for `start`."""
+        broker = self._running()
+        assert self._proxy is not None
+        self._broker = None
+        broker.kill()
+        self._proxy.ask("close")
+
+    def restart(self) -> None:
+        """`stop`, then `start`."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """End it at once and remove its directory. A second call does nothing."""
+        if self._recording is not None:
+            self._recording.stop()
+            self._recording = None
+        broker, self._broker = self._broker, None
+        if broker is not None:
+            broker.kill()
+        proxy, self._proxy = self._proxy, None
+        if proxy is not None:
+            proxy.end(STOP_SECONDS)         # it removes the directory
+        if self._reserved is not None:
+            self._reserved.close()
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _running(self) -> Child:
+        if self._broker is None:
+            raise BrokerFailed("the broker is not running: start() it first")
+        return self._broker
+
+    # Topics
+
+    def create_topic(
+        self, name: str, partitions: int = 1, configs: Mapping[str, object] | None = None
+    ) -> str:
+        """Make a topic and return its name. Raises ottla.client.errors.Refused."""
+        from ottla.client.errors import check
+        from ottla.wire.messages import CreateTopicsRequest
+
+        topic = CreateTopicsRequest.Topic(
+            name=name, num_partitions=partitions, replication_factor=1,
+            configs=[
+                CreateTopicsRequest.Topic.Config(name=key, value=str(value))
+                for key, value in (configs or {}).items()
+            ],
+        )
+        made = self.request(CreateTopicsRequest(topics=[topic], timeout_ms=30_000)).topics[0]
+        check(made.error_code, made.error_message, name)
+        return name
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic. Raises ottla.client.errors.Refused."""
+        from ottla.client.errors import check
+        from ottla.wire.messages import DeleteTopicsRequest
+
+        asked = DeleteTopicsRequest(
+            topics=[DeleteTopicsRequest.Topic(name=name, topic_id=bytes(16))], timeout_ms=30_000
+        )
+        gone = self.request(asked).responses[0]
+        check(gone.error_code, gone.error_message, name)
+
+    def request(self, message: Any, version: int | None = None) -> Any:
+        """Send one of `ottla.wire.messages` past the proxy and return the response to it."""
+        from ottla.client.connection import Connection
+
+        self._running()
+        with Connection((HOST, self._broker_port), client_id="ottla.testing") as connection:
+            return connection.call(message, version)
+
+    # Time and disk
+
+    def advance(
+        self, *, hours: float = 0, minutes: float = 0, seconds: float = 0, ms: float = 0
+    ) -> int:
+        """Move the broker's clock on; what became due in that time has happened then.
+
+        Timestamps, retention, sessions, transactions' and ids' expiry go by this clock. Clients'
+        clocks do not move: a group's members miss their heartbeats. Returns the broker's time in
+        ms since 1970. The time that passed stays over a restart.
+        """
+        passed = ms + 1000 * (seconds + 60 * (minutes + 60 * hours))
+        if passed < 0:
+            raise ValueError("time never goes back")
+        now_ms = int(self._running().ask("advance", ms=passed))
+        self._passed_ms += passed
+        return now_ms
+
+    def fill_disk(self, bytes_left: int = 0) -> None:
+        """Let its disk take so many more bytes, then refuse writes with ENOSPC."""
+        self._running().ask("disk_room", bytes_left=bytes_left)
+
+    def free_disk(self) -> None:
+        """Let its disk take writes again."""
+        self._running().ask("disk_room", bytes_left=-1)
+
+    @contextmanager
+    def full_disk(self, bytes_left: int = 0) -> Iterator[None]:
+        """`fill_disk`, then the block, then `free_disk`."""
+        self.fill_disk(bytes_left)
+        try:
+            yield
+        finally:
+            if self.is_running:
+                self.free_disk()
+
+    # Faults on the way
+
+    def fail(
+        self,
+        api: str,
+        error: ErrorCode | str | int,
+        *,
+        count: int | None = 1,
+        after: bool = False,
+        client_id: str | None = None,
+    ) -> Fault:
+        """Answer the next `count` requests of an API ("Produce") with an error.
+
+        The broker does not get the request; with `after` it does, and its answer is replaced.
+        `count` None is for all until `Fault.end`; `client_id` None for all clients.
+        """
+        from ottla.testing.faults import ANSWER
+        from ottla.wire.errors import ErrorCode
+
+        code = ErrorCode[error] if isinstance(error, str) else ErrorCode(error)
+        return self._fault(
+            ANSWER, api, code=int(code), count=count, after=after, client_id=client_id
+        )
+
+    def delay(
+        self,
+        api: str | None,
+        seconds: float,
+        *,
+        count: int | None = 1,
+        after: bool = False,
+        client_id: str | None = None,
+    ) -> Fault:
+        """Hold the next `count` requests of an API (None: any) for so long before the broker gets
+        them; with `after` their answers. What follows on their connection waits too."""
+        from ottla.testing.faults import DELAY
+
+        return self._fault(
+            DELAY, api, seconds=seconds, count=count, after=after, client_id=client_id
+        )
+
+    def drop(
+        self,
+        api: str | None = None,
+        *,
+        count: int | None = 1,
+        after: bool = False,
+        client_id: str | None = None,
+    ) -> Fault:
+        """Close the connection instead of handing on the next `count` requests of an API (None:
+        any). With `after` the broker does what was asked, and only its answer is lost."""
+        from ottla.testing.faults import DROP
+
+        return self._fault(DROP, api, count=count, after=after, client_id=client_id)
+
+    def _fault(self, kind: str, api: str | None, **fields: Any) -> Fault:
+        from ottla.testing.faults import Fault, Rule
+
+        rule = Rule(next(self._numbers), kind, api_key_of(api), **fields)
+        self._proxied().ask("add_fault", **rule.as_command())
+        return Fault(rule, self._proxied().ask)
+
+    def disconnect(self) -> int:
+        """Close all clients' connections now; returns how many there were."""
+        return int(self._proxied().ask("disconnect"))
+
+    def pause(self) -> None:
+        """Stop its process (SIGSTOP): connections stay, nothing is answered."""
+        os.kill(self.pid, signal.SIGSTOP)
+        self._paused = True
+
+    def resume(self) -> None:
+        """Let its process go on."""
+        if self._paused:
+            os.kill(self.pid, signal.SIGCONT)
+            self._paused = False
+
+    def heal(self) -> None:
+        """End all faults, let the disk take writes, resume or start it: as before the test."""
+        self._proxied().ask("clear")
+        if self.is_running:
+            self.resume()
+            self.free_disk()
+        else:
+            self.start()
+
+    def _proxied(self) -> Child:
+        if self._proxy is None:
+            raise BrokerFailed("the broker has not been started: use `with Broker() as broker`")
+        return self._proxy
+
+    # What was said
+
+    def record(self) -> Recording:
+        """Keep all frames from now on; `print(recording)` shows them, one a line.
+
+        One recording at a time: a new one ends the one before it.
+        """
+        from ottla.testing.frames import Recording
+
+        if self._recording is not None:
+            self._recording.stop()
+        path = self.directory / f"frames-{next(self._numbers)}"
+        self._proxied().ask("record", path=str(path))
+        self._recording = Recording(path, lambda: self._proxied().ask("stop_recording"))
+        return self._recording
+
+
+def api_key_of(name: str | None) -> int | None:
+    """The key of an API by Kafka's name of it, None for all. Raises ValueError."""
+    from ottla.wire.apis import APIS
+
+    if name is None:
+        return None
+    for key, api in APIS.items():
+        if api.name.lower() == name.lower().replace("_", ""):
+            return key
+    import difflib
+
+    near = difflib.get_close_matches(name, [api.name for api in APIS.values()], 1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise ValueError(f"{name!r} is no API of Kafka's protocol{hint}")

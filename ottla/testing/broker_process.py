@@ -1,0 +1,109 @@
+"""The broker's process: `ottla server start` with a clock and a disk that the test moves and fills.
+
+    python -m ottla.testing.broker_process PARENT_PID PASSED_MS LOG_LEVEL KEY=VALUE…
+
+It says `{"ready": PORT}` when it serves, then does what control lines ask for. Nothing else differs
+from the broker that users start. It ends at once when the test process is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+
+from ottla.broker.network.poller import BrokerLoop
+from ottla.broker.server import Server
+from ottla.broker.settings.config import BrokerConfig
+from ottla.broker.threads.heap import keep_freed_memory
+from ottla.log.clock import Clock
+from ottla.testing.control import Control
+from ottla.testing.disk_room import RoomyDisk
+
+STEPS = 100
+TURNS_PER_STEP = 3
+ROUNDS_AT_END = 5
+
+
+class MovedClock(Clock):
+    """The machine's clock, and what a test has let pass beside it."""
+
+    def __init__(self) -> None:
+        self.passed_ms = 0.0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + int(self.passed_ms)
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.passed_ms / 1000
+
+
+class BrokerProcess:
+    """One broker, and what a test may do to it."""
+
+    def __init__(self, config: BrokerConfig, clock: MovedClock, passed_ms: float) -> None:
+        clock.passed_ms = passed_ms
+        self.clock, self.disk = clock, RoomyDisk()
+        self.server = Server(config, self.disk, clock)
+
+    async def serve(self, parent_pid: int) -> int:
+        """Serve until a signal, or the end of the test process; returns the exit status."""
+        loop = asyncio.get_running_loop()
+        stopped = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stopped.set)
+        await self.server.start()
+        gc.freeze()
+        gc.enable()
+        commands = {"advance": self.advance, "disk_room": self.disk_room}
+        # Nobody is left to whom a clean stop would matter.
+        control = Control(loop, commands, parent_pid, on_end=lambda: os._exit(0))
+        control.say({"ready": self.server.listeners[0].port})
+        assert self.server.failure is not None
+        waiting = asyncio.create_task(stopped.wait())
+        await asyncio.wait((waiting, self.server.failure), return_when=asyncio.FIRST_COMPLETED)
+        await self.server.stop()
+        return 0 if stopped.is_set() else 1
+
+    async def advance(self, ms: float) -> int:
+        """Let time pass in small steps, so that what one timer begins another one ends."""
+        loop = asyncio.get_running_loop()
+        target_ms = self.clock.passed_ms + ms
+        for step in range(STEPS, 0, -1):
+            self.clock.passed_ms = target_ms - ms * (step - 1) / STEPS
+            for _ in range(TURNS_PER_STEP):
+                await asyncio.sleep(0)
+        housekeeping = self.server.housekeeping
+        assert housekeeping is not None
+        for _ in range(ROUNDS_AT_END):      # files are deleted by its thread, in order
+            await loop.run_in_executor(housekeeping.thread, lambda: None)
+            await asyncio.sleep(0)
+        return self.clock.now_ms()
+
+    async def disk_room(self, bytes_left: int) -> None:
+        """Take so many more bytes; -1 for as many as there is room for."""
+        self.disk.room.bytes_left = bytes_left
+
+
+def main() -> int:
+    """Run the broker whose settings the command line has; returns the exit status."""
+    gc.disable()                # nothing that a start makes is garbage
+    parent_pid, passed_ms, level, *settings = sys.argv[1:]
+    logging.basicConfig(
+        level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    config = BrokerConfig.load(None, settings)
+    for warning in config.warnings:
+        logging.getLogger("ottla.server").warning("%s", warning)
+    keep_freed_memory()
+    clock = MovedClock()
+    process = BrokerProcess(config, clock, float(passed_ms))
+    with asyncio.Runner(loop_factory=lambda: BrokerLoop(clock)) as runner:
+        return runner.run(process.serve(int(parent_pid)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

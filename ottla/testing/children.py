@@ -1,0 +1,122 @@
+"""A child process that is told what to do by lines, from the test process's side."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+COMMAND_SECONDS = 30.0
+TAIL_LINES = 40
+
+
+class BrokerFailed(Exception):
+    """The broker did not start, or does not answer; the text has the last lines of its log."""
+
+
+class Child:
+    """A process that runs one module of this package. Commands may come from any thread."""
+
+    def __init__(
+        self, module: str, arguments: list[str], log: Path, pass_fds: tuple[int, ...] = ()
+    ) -> None:
+        self.log = log
+        self.lock = threading.Lock()
+        self.is_ready = False
+        self._received = b""
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(
+                # -P: a test's directory may have modules named like Python's own.
+                [sys.executable, "-P", "-m", module, str(os.getpid()), *arguments],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output,
+                pass_fds=pass_fds, bufsize=0,
+                start_new_session=True,     # Ctrl-C is for the tests, and they clean up
+            )
+
+    def wait_until_ready(self, seconds: float) -> int:
+        """Wait for the first line; returns its port. Raises BrokerFailed."""
+        port = int(self._answer(seconds)["ready"])
+        self.is_ready = True
+        return port
+
+    def ask(self, do: str, **fields: Any) -> Any:
+        """Have one command run and return its result. Raises BrokerFailed."""
+        with self.lock:
+            assert self.process.stdin is not None
+            try:
+                self.process.stdin.write(json.dumps({"do": do, **fields}).encode() + b"\n")
+            except (BrokenPipeError, ValueError):
+                raise BrokerFailed(self._text("is not running")) from None
+            answer = self._answer(COMMAND_SECONDS)
+        if "error" in answer:
+            raise BrokerFailed(self._text(f"could not {do}: {answer['error']}"))
+        return answer["ok"]
+
+    def _answer(self, seconds: float) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        deadline = time.monotonic() + seconds
+        while True:
+            line, newline, rest = self._received.partition(b"\n")
+            if newline:
+                self._received = rest
+                if line.startswith(b"{"):
+                    answer: dict[str, Any] = json.loads(line)
+                    return answer
+                continue
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self.process.stdout], [], [], left)[0]:
+                raise BrokerFailed(self._text(f"did not answer within {seconds:g} s"))
+            data = os.read(self.process.stdout.fileno(), 1 << 16)
+            if not data:
+                status = self.process.wait()
+                raise BrokerFailed(self._text(f"ended with status {status}"))
+            self._received += data
+
+    def _text(self, what: str) -> str:
+        return f"the broker's process {what}; the end of its log:\n{self.tail()}"
+
+    def tail(self) -> str:
+        """The last lines that it logged."""
+        try:
+            lines = self.log.read_text(errors="replace").splitlines()
+        except FileNotFoundError:
+            return "(there is none)"
+        return "\n".join(lines[-TAIL_LINES:])
+
+    def kill(self) -> None:
+        """kill -9: nothing of the process runs any more when this returns."""
+        self.process.kill()
+        self._reap(None)
+
+    def end(self, seconds: float) -> None:
+        """Close its pipe and wait for its end; after so many seconds kill it."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self._reap(seconds)
+
+    def terminate(self, seconds: float) -> int:
+        """SIGTERM, and wait; returns the exit status. Raises BrokerFailed where it goes on."""
+        self.process.terminate()
+        try:
+            status = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise BrokerFailed(self._text(f"did not stop within {seconds:g} s")) from None
+        self._reap(None)
+        return status
+
+    def _reap(self, seconds: float | None) -> None:
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()

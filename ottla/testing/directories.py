@@ -1,0 +1,60 @@
+"""Where a test's broker keeps its data: in memory where there is enough of it, and never for ever.
+
+A directory is locked by its test run. One that nobody holds any more was left by a run of which no
+process could clean up, and the next run removes it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+MEMORY = Path("/dev/shm")
+MEMORY_FREE_MIN = 1 << 30       # containers have 64 MiB there by default: not enough
+PREFIX = "ottla-test-"
+LOCK = "lock"
+LEFT_AFTER_SECONDS = 60.0
+
+
+def base_directory() -> Path:
+    """Memory (tmpfs) where there is at least 1 GiB of it free, else the temporary directory."""
+    try:
+        status = os.statvfs(MEMORY)
+        if os.access(MEMORY, os.W_OK) and status.f_bavail * status.f_frsize >= MEMORY_FREE_MIN:
+            return MEMORY
+    except OSError:
+        pass
+    return Path(tempfile.gettempdir())
+
+
+def make_directory(base: Path) -> tuple[Path, int]:
+    """A new directory and the descriptor that locks it."""
+    remove_leftovers(base)
+    path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
+    return path, lock(path)
+
+
+def lock(path: Path) -> int:
+    """Hold a directory; its descriptor is handed to the process that removes it."""
+    fd = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return fd
+
+
+def remove_leftovers(base: Path) -> None:
+    """Remove the directories of this user that no test run holds."""
+    for path in base.glob(PREFIX + "*"):
+        try:
+            status = path.lstat()
+            fresh = time.time() - status.st_mtime < LEFT_AFTER_SECONDS
+            if status.st_uid != os.getuid() or fresh:
+                continue                # it may be about to be locked
+            fd = lock(path)
+        except OSError:
+            continue
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(fd)

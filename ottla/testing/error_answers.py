@@ -1,0 +1,119 @@
+"""Answers that carry an error, made from the request, for an API in any version.
+
+Kafka's clients do the same for every request class (`getErrorResponse`). Here one walk does it for
+all: every `error_code` of the answer is set; an array of the answer gets an element for each one
+of the request's array that it answers, with the fields that say which one it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.wire.apis import APIS, ApiKey
+from ottla.wire.errors import ErrorCode
+from ottla.wire.schema_parser import Field
+from ottla.wire.structs import Message, Struct
+
+READS_WITH_MORE = {ApiKey.METADATA, ApiKey.DESCRIBE_CLUSTER, ApiKey.API_VERSIONS}
+"""Reads whose answers say more than errors: the broker is asked, and its answer is changed."""
+
+ERROR = "error_code"
+SAME_PLACE = {
+    "partition_index": ("partition_index", "partition", "index"),
+    "index": ("index", "partition_index"),
+    "partition": ("partition", "partition_index"),
+    "group_id": ("group_id",),
+    "topic": ("topic", "name"),
+    "name": ("name", "topic"),
+}
+
+
+class NoErrorToGive(Exception):
+    """This version of an answer has no place for an error."""
+
+
+def error_answer(key: int, version: int, request: Message, code: ErrorCode) -> Message:
+    """The answer to `request` that refuses all of it. Raises NoErrorToGive."""
+    answer = APIS[key].response()
+    fill(answer, request, version, code)
+    if not mark(answer, version, code):
+        raise NoErrorToGive(f"{APIS[key].name} {version} has no place for an error here")
+    return answer
+
+
+def fill(answer: Struct, request: Struct, version: int, code: ErrorCode) -> None:
+    """Give each array of the answer its elements, and single fields what names them."""
+    asked = [f for f in type(request).LAYOUT.fields if version in f.versions]
+    for field in type(answer).LAYOUT.fields:
+        if version not in field.versions:
+            continue
+        if not field.array:
+            copy_name(answer, field, request, asked)
+        elif field.is_struct:
+            made_of = type(answer).LAYOUT.classes[field.name]
+            if has_error(made_of, version):
+                setattr(answer, field.name, [
+                    element(made_of, each, source, version, code)
+                    for source in counterparts(field, asked)
+                    for each in getattr(request, source.name) or ()
+                ])
+
+
+def has_error(struct_class: type[Struct], version: int) -> bool:
+    """Whether there is a place for an error inside."""
+    layout = struct_class.LAYOUT
+    return any(
+        field.name.endswith(ERROR)
+        or (field.is_struct and has_error(layout.classes[field.name], version))
+        for field in layout.fields if version in field.versions
+    )
+
+
+def counterparts(field: Field, asked: list[Field]) -> list[Field]:
+    """The request's arrays that an array of the answer answers: of the same name, or all."""
+    arrays = [other for other in asked if other.array and not other.name.startswith("forgotten")]
+    return [other for other in arrays if other.name == field.name] or arrays
+
+
+def element(
+    made_of: type[Struct], each: Any, source: Field, version: int, code: ErrorCode
+) -> Struct:
+    """The answer's element for one of the request's, which may be a name or a number."""
+    made = made_of()
+    if isinstance(each, Struct):
+        fill(made, each, version, code)
+        return made
+    for field in made_of.LAYOUT.fields:
+        if version not in field.versions or field.array or field.type != source.type:
+            continue
+        if not field.name.endswith(ERROR) and field.name != "error_message":
+            setattr(made, field.name, each)
+            break
+    return made
+
+
+def copy_name(answer: Struct, field: Field, request: Struct, asked: list[Field]) -> None:
+    """Copy what says which one an element is about; never a flag, a time or an error."""
+    if field.is_struct or field.name in ("error_code", "error_message", "throttle_time_ms"):
+        return
+    for name in SAME_PLACE.get(field.name, (field.name,)):
+        for other in asked:
+            if other.name == name and other.type == field.type and not other.array:
+                setattr(answer, field.name, getattr(request, name))
+                return
+
+
+def mark(answer: Struct, version: int, code: ErrorCode) -> bool:
+    """Set every error code inside; whether there was one."""
+    found = False
+    for field in type(answer).LAYOUT.fields:
+        if version not in field.versions:
+            continue
+        value = getattr(answer, field.name)
+        if field.name.endswith(ERROR):
+            setattr(answer, field.name, int(code))
+            found = True
+        elif field.is_struct and value is not None:
+            for each in value if field.array else (value,):
+                found = mark(each, version, code) or found
+    return found

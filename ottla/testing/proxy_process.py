@@ -1,0 +1,163 @@
+"""The proxy's process: what clients connect to, and what cleans up when a test run is killed.
+
+    python -m ottla.testing.proxy_process PARENT_PID HOST PORT LOCK_FD DIRECTORY
+
+Clients find the broker at the proxy's port whatever happens to the broker. While the broker is down
+nothing listens there. When the test process is gone, the directory is removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import time
+from typing import Any
+
+from ottla.testing.control import Control
+from ottla.testing.faults import Rule
+from ottla.testing.frames import FrameWriter
+from ottla.testing.proxied import Proxied
+
+REMOVAL_SECONDS = 5.0
+
+
+class Proxy:
+    """Listens where clients connect, while there is a broker to pass them on to."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.host, self.port = host, port
+        self.broker_port, self.broker_fd = 0, -1
+        self.rules: dict[int, Rule] = {}
+        self.recorder: FrameWriter | None = None
+        self.connections: set[Proxied] = set()
+        self.accepted = 0
+        self.began = time.monotonic()
+        self.server: asyncio.Server | None = None
+
+    def commands(self) -> dict[str, Any]:
+        """What the test process may ask for."""
+        return {
+            "open": self.open, "close": self.close, "disconnect": self.disconnect,
+            "add_fault": self.add_fault, "end_fault": self.end_fault, "hits": self.hits,
+            "clear": self.clear, "record": self.record, "stop_recording": self.stop_recording,
+        }
+
+    async def open(self, broker_port: int, broker_pid: int) -> None:
+        """Listen, and pass connections on to the broker at this port."""
+        self.broker_port = broker_port
+        if hasattr(os, "pidfd_open"):
+            self.broker_fd = os.pidfd_open(broker_pid)
+        self.server = await asyncio.start_server(
+            self._accept, self.host, self.port, reuse_port=True, backlog=1024
+        )
+
+    async def close(self) -> None:
+        """Refuse connections and end those that there are."""
+        if self.server is not None:
+            self.server.close()
+            self.server = None
+        if self.broker_fd >= 0:
+            os.close(self.broker_fd)
+            self.broker_fd = -1
+        await self.disconnect()
+
+    async def end(self) -> None:
+        """End the broker too: one that is stopped (SIGSTOP) cannot notice that its tests have."""
+        if self.broker_fd >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.broker_fd, signal.SIGKILL)
+        await self.close()
+
+    async def disconnect(self) -> int:
+        """End all connections; returns how many there were."""
+        ended = list(self.connections)
+        for connection in ended:
+            connection.end()
+        return len(ended)
+
+    async def add_fault(self, **rule: Any) -> None:
+        """Go by one more rule; earlier ones are asked first."""
+        self.rules[rule["number"]] = Rule(**rule)
+
+    async def end_fault(self, number: int) -> None:
+        """No request meets this rule any more."""
+        if number in self.rules:
+            self.rules[number].count = 0
+
+    async def hits(self, number: int) -> int:
+        """How many requests have met a rule; 0 for one that was cleared."""
+        return self.rules[number].hits if number in self.rules else 0
+
+    async def clear(self) -> None:
+        """Forget all rules."""
+        self.rules.clear()
+
+    async def record(self, path: str) -> None:
+        """Write all frames from now on to a file."""
+        await self.stop_recording()
+        self.recorder = FrameWriter(path)
+
+    async def stop_recording(self) -> int:
+        """End the recording; returns how many frames did not fit."""
+        recorder, self.recorder = self.recorder, None
+        if recorder is None:
+            return 0
+        recorder.file.close()
+        return recorder.left_out
+
+    def rule_for(self, api_key: int, client_id: str | None) -> Rule | None:
+        """The first rule that this request meets."""
+        for rule in self.rules.values():
+            if rule.meets(api_key, client_id):
+                return rule
+        return None
+
+    def passed_ms(self) -> float:
+        """Milliseconds since this process started."""
+        return (time.monotonic() - self.began) * 1000
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
+        connection = Proxied(self, self.accepted, reader, writer)
+        self.connections.add(connection)
+        try:
+            await connection.run(self.host, self.broker_port)
+        finally:
+            self.connections.discard(connection)
+
+
+def remove(directory: str) -> None:
+    """Remove the test run's directory; the broker ends at the same moment and may still write."""
+    deadline = time.monotonic() + REMOVAL_SECONDS
+    while os.path.exists(directory) and time.monotonic() < deadline:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+async def serve(parent_pid: int, host: str, port: int, directory: str) -> None:
+    """Serve until the test process ends."""
+    ended = asyncio.Event()
+    proxy = Proxy(host, port)
+    control = Control(
+        asyncio.get_running_loop(), proxy.commands(), parent_pid, on_end=ended.set
+    )
+    control.say({"ready": port})
+    await ended.wait()
+    await proxy.end()
+    if directory:
+        remove(directory)
+
+
+def main() -> int:
+    """Run the proxy; returns the exit status."""
+    # The lock is inherited and held until this process ends: see directories.py.
+    parent_pid, host, port, _, directory = sys.argv[1:]
+    asyncio.run(serve(int(parent_pid), host, int(port), directory))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""The pytest plug-in: fixtures `ottla_broker` and `ottla_topic`, the broker's log with a failure.
+
+Nothing but pytest is imported until a test asks for a fixture.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from ottla.testing.broker import Broker
+
+BROKER: pytest.StashKey[Broker] = pytest.StashKey()
+LOG_START: pytest.StashKey[int] = pytest.StashKey()
+TOPIC_NAME_MAX = 200
+MARKER = "ottla_topic(partitions=1, configs={}): how the topic of the fixture ottla_topic is made"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Settings of the session's broker, one `key=value` a line."""
+    parser.addini(
+        "ottla_settings", "server properties of ottla_broker, key=value", type="linelist"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known."""
+    config.addinivalue_line("markers", MARKER)
+
+
+@pytest.fixture(scope="session")
+def ottla_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """One broker for all tests of a run (with pytest-xdist: one for each worker).
+
+    After each test its faults end, its disk has room again, and it runs; its clock stays where the
+    test has moved it.
+    """
+    from ottla.testing.broker import Broker
+
+    lines = request.config.getini("ottla_settings")
+    settings = {key.strip(): value.strip() for key, _, value in (x.partition("=") for x in lines)}
+    with Broker(settings) as broker:
+        request.config.stash[BROKER] = broker
+        yield broker
+        del request.config.stash[BROKER]
+
+
+@pytest.fixture
+def ottla_topic(ottla_broker: Broker, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The name of a topic that only this test has; it is deleted afterwards."""
+    marker = request.node.get_closest_marker("ottla_topic")
+    given: dict[str, Any] = dict(marker.kwargs) if marker else {}
+    if marker and (marker.args or given.keys() - {"partitions", "configs"}):
+        raise pytest.UsageError(f"@pytest.mark.{MARKER}")
+    name = ottla_broker.create_topic(unused_name(request), **given)
+    yield name
+    ottla_broker.heal()
+    from ottla.client.errors import Refused
+
+    try:
+        ottla_broker.delete_topic(name)
+    except Refused:
+        pass                            # the test has deleted it
+
+
+def unused_name(request: pytest.FixtureRequest) -> str:
+    """A topic name that shows the test's: of the letters that topics may have, and unlike others'.
+    """
+    import secrets
+
+    readable = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name)[:TOPIC_NAME_MAX].strip("-.")
+    return f"{readable}-{secrets.token_hex(4)}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Remember where the broker's log was when a test began."""
+    broker = item.config.stash.get(BROKER, None)
+    item.stash[LOG_START] = len(broker.log) if broker is not None else 0
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what the broker logged during a test that failed."""
+    report = yield
+    broker = item.config.stash.get(BROKER, None)
+    if broker is not None and report.failed:
+        said = broker.log[item.stash.get(LOG_START, 0) :].strip()
+        if said:
+            report.sections.append(("the broker's log", said))
+    return report
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Leave the next test a broker that works."""
+    broker = item.config.stash.get(BROKER, None)
+    if broker is not None and "ottla_broker" in getattr(item, "fixturenames", ()):
+        broker.heal()

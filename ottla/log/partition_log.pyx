@@ -588,9 +588,10 @@ cdef class PartitionLog:
 
     def move_to(self, directory):
         """Rename the log's directory, as a deletion does first; durable after `sync_directory` of
-        the one that it is in. Raises OSError."""
+        the one that it is in. Nothing is written: a full disk is to get room by it. Raises OSError.
+        """
         for segment in self._segments or ():
-            segment.close()
+            segment.forget()
         if self.segment_count or self.disk.exists(self.directory):
             self.disk.rename(self.directory, directory)
         self.directory = directory

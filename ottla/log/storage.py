@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from errno import ENOSPC
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -73,6 +74,8 @@ class Storage:
         self.open_files = OpenFiles(open_segments_max)
         self.on_failure = on_failure
         self.deletions: list[tuple[int, str]] = []
+        self.deleted_in_place: dict[Partition, str] = {}
+        """Directories to remove under their own name, which is not given again before."""
         self.file_deletions: list[tuple[int, str]] = []
         self.homes: dict[Partition, LogDirectory] = {}
         self.rivals: dict[Partition, list[LogDirectory]] = {}
@@ -216,6 +219,9 @@ class Storage:
 
     def open_log(self, key: Partition, topic_id: bytes | None, config: LogConfig) -> PartitionLog:
         home, closed = self.homes.get(key), None
+        if key in self.deleted_in_place:
+            raise OSError(ENOSPC, "a deleted topic's files are to be removed first",
+                          self.deleted_in_place[key])
         if key in self.rivals:
             home = self.settle_rivals(key, topic_id)
         elif home is not None:
@@ -350,16 +356,20 @@ class Storage:
             if log is not None:
                 delay_ms = log.config.file_delete_delay_ms
                 log.on_failure = None
-                log.move_to(target)
                 log.fail("its topic was deleted")
+                log.move_to(target)
             elif self.disk.exists(home.file(name)):
                 self.disk.rename(home.file(name), target)
             self.unsynced.add(home.path)
         except OSError as error:
-            self.fail(home, f"{name} could not be renamed for its deletion: {error}")
-            raise StorageFailed(str(home.offline)) from error
+            if not is_passing(error):
+                self.fail(home, f"{name} could not be renamed for its deletion: {error}")
+                raise StorageFailed(str(home.offline)) from error
+            # A full disk may have no room for another name. That of the files has to come back.
+            self.deleted_in_place[key] = home.file(name)
+        else:
+            self.deletions.append((self.clock.now_ms() + delay_ms, target))
         self.forget(key)
-        self.deletions.append((self.clock.now_ms() + delay_ms, target))
 
     def take_unsynced(self) -> list[str]:
         """Directories to sync now, in any thread, for what was renamed in them; told once."""
@@ -388,6 +398,9 @@ class Storage:
 
     def remove_deleted(self) -> None:
         """Delete what is due. Blocks; raises OSError."""
+        for key, path in list(self.deleted_in_place.items()):
+            rebuild.remove_directory(self.disk, path)
+            del self.deleted_in_place[key]
         for path in self.due_deletions():
             rebuild.remove_directory(self.disk, path)
 

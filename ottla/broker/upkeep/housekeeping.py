@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from ottla.broker.context import BrokerContext
 from ottla.broker.threads.slices import Slices
@@ -32,6 +33,8 @@ SEALED_SECONDS = 1.0
 DELETIONS_SECONDS = 5.0
 EXPIRY_SECONDS = 600.0
 REOPENING_SECONDS = 2.0
+AGAIN_MS = 60_000
+"""When the removal of deleted files is tried again that a disk has refused."""
 
 
 def high_watermarks(replicas: Replicas) -> Iterable[tuple[PartitionKey, int]]:
@@ -146,15 +149,31 @@ class Housekeeping:
         await apply_retention(self.broker.replicas, self.storage)
 
     async def _delete(self) -> None:
-        await self.loop.run_in_executor(
-            self.thread, unlink_all, self.storage.disk, self.storage.due_files()
-        )
-        for path in self.storage.take_unsynced():
-            await self.loop.run_in_executor(self.thread, self.storage.disk.sync_directory, path)
-        for path in self.storage.due_deletions():
-            await self.loop.run_in_executor(
-                self.thread, rebuild.remove_directory, self.storage.disk, path
-            )
+        """Give the room back of what is deleted. What a disk refuses to remove is tried again."""
+        storage, disk = self.storage, self.storage.disk
+        files = storage.due_files()
+        try:
+            await self._in_thread(partial(unlink_all, disk, files))
+        except OSError as error:
+            log.error("deleted files could not be removed: %s", error)
+            storage.delete_files_later(files, AGAIN_MS)
+        for path in storage.take_unsynced():
+            await self._in_thread(partial(disk.sync_directory, path))
+        for path in storage.due_deletions():
+            if not await self._removed(path):
+                storage.deletions.append((storage.clock.now_ms() + AGAIN_MS, path))
+        for key, path in list(storage.deleted_in_place.items()):
+            if await self._removed(path):
+                del storage.deleted_in_place[key]
+
+    async def _removed(self, path: str) -> bool:
+        """Remove a partition's directory; whether it is gone."""
+        try:
+            await self._in_thread(partial(rebuild.remove_directory, self.storage.disk, path))
+        except OSError as error:
+            log.error("%s could not be removed: %s", path, error)
+            return False
+        return True
 
     async def _reopen(self) -> None:
         """Open what a full disk, or a lack of descriptors, kept from being opened at the start."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ottla.log.clock import Clock
 from ottla.log.log_directory import StorageRefused
 from ottla.wire.errors import ErrorCode, StorageFailed
 from ottla.wire.messages import (
@@ -32,6 +33,13 @@ def create(client: WireClient, name: str, partitions: int = PARTITIONS) -> None:
     )
     made = client.call(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5)
     assert made.topics[0].error_code == 0
+
+
+class LateClock(Clock):
+    """An hour from now: what was to be deleted is due."""
+
+    def now_ms(self) -> int:
+        return super().now_ms() + 3_600_000
 
 
 def two_directories(disk: FaultyDisk) -> RunningBroker:
@@ -193,3 +201,28 @@ def test_without_the_metadata_or_any_directory_nothing_starts(tmp_path: Path) ->
         RunningBroker(a, log_dirs=f"{a},{b}")
     with pytest.raises(StorageRefused, match="could not be opened"):
         RunningBroker(a, log_dirs=str(a))
+
+
+@pytest.mark.parametrize("kind", ["write", "name"])
+def test_a_topic_can_be_deleted_and_made_again_on_a_full_disk(kind: str) -> None:
+    """What is full is the topic's room: its index entries could not be written any more."""
+    disk = FaultyDisk()
+    with RunningBroker(Path("/a"), disk) as broker, WireClient(broker.address) as client:
+        create(client, "t", partitions=1)
+        for _ in range(20):
+            assert produce(client, "t", batch(bytes(1000)), acks=1).error_code == 0
+        disk.failing, disk.errors = "/a/t-0", {kind: errno.ENOSPC}
+        gone = client.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=10_000), 5)
+        assert gone.responses[0].error_code == 0
+        assert broker.server.failure is not None and not broker.server.failure.done()
+        create(client, "t", partitions=1)
+        refused = produce(client, "t", batch(b"new"))
+        assert refused.error_code == STORAGE_ERROR
+        disk.errors = {}
+        assert broker.server.housekeeping is not None
+        broker.server.storage.clock = LateClock()
+        broker.run(broker.server.housekeeping._delete())
+        broker.run(broker.server.housekeeping._reopen())
+        assert produce(client, "t", batch(b"new")).error_code == 0
+        assert values(fetch(client, "t")) == [b"new"]
+        assert [name for name in disk.listdir("/a") if name.startswith("t-0")] == ["t-0"]

@@ -18,6 +18,7 @@ from ottla.groups.transactions import transitions
 from ottla.groups.transactions.errors import (
     ConcurrentTransactions,
     InvalidTransactionTimeout,
+    NeedsProducerId,
     TransactionalIdNotFound,
 )
 from ottla.groups.transactions.markers import Ending, WriteMarker
@@ -101,8 +102,10 @@ class TransactionShard:
             if value is None or value.state is not TransactionState.ONGOING:
                 raise
             told = error
-            fenced = transitions.fenced(value, result.wall_ms)
-            self._prepare(transactional_id, fenced, result, lambda: answer(told), answer)
+            if value.is_exhausted and new_id is None:
+                raise NeedsProducerId("a new producer id is needed") from None
+            aborted = transitions.aborted(value, result.wall_ms, new_id)
+            self._prepare(transactional_id, aborted, result, lambda: answer(told), answer)
             return
         result.records.append(TransactionRecord(transactional_id, value))
         result.reply(answer, value)
@@ -159,7 +162,7 @@ class TransactionShard:
         # Should the log refuse the record, the transaction must not stay open for ever.
         interval_ms = self.settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
         result.set_timer(TIMEOUT, transactional_id, after_ms=interval_ms)
-        prepared = transitions.timed_out(value, result.wall_ms)
+        prepared = transitions.aborted(value, result.wall_ms)
         self._prepare(transactional_id, prepared, result, None, None)
 
     def _prepare(

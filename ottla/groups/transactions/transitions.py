@@ -61,18 +61,18 @@ def initialised(
     if repeated:
         if expected.epoch != value.last_epoch:
             raise ProducerFenced(f"epoch {expected.epoch} was replaced by {value.epoch}")
-        return _emptied(value, timeout_ms, wall_ms)
-    last_epoch = NO_EPOCH if expected.epoch == NO_EPOCH else value.epoch
+        if value.epoch < EPOCH_MAX:
+            return _emptied(value, timeout_ms, wall_ms)
     if value.is_exhausted:
         return replace(
             _emptied(value, timeout_ms, wall_ms),
             producer_id=_need(new_producer_id),
             epoch=0,
             previous_producer_id=value.producer_id,
-            last_epoch=last_epoch,
+            last_epoch=expected.epoch,
         )
     return replace(
-        _emptied(value, timeout_ms, wall_ms), epoch=value.epoch + 1, last_epoch=last_epoch
+        _emptied(value, timeout_ms, wall_ms), epoch=value.epoch + 1, last_epoch=expected.epoch
     )
 
 
@@ -262,32 +262,26 @@ def _ended_otherwise(value: TransactionValue, commit: bool) -> ProtocolError:
     return _cannot_end(value, commit)
 
 
-def timed_out(value: TransactionValue, wall_ms: int) -> TransactionValue:
-    """A transaction that was open for too long, prepared to abort.
+def aborted(
+    value: TransactionValue, wall_ms: int, new_producer_id: int | None = None
+) -> TransactionValue:
+    """An open transaction prepared to abort by the coordinator: it was open for too long, or an
+    InitProducerId asks for the transactional id.
 
-    Its producer is fenced, but may go on: to its own abort, or to its InitProducerId, this end
-    looks like one that it has asked for, and it is told the new epoch.
-    """
-    if value.is_exhausted:
-        return fenced(value, wall_ms)
-    return replace(
-        _prepared(value, False, wall_ms, client_version=EPOCH_PER_TRANSACTION),
-        epoch=value.epoch + 1,
-        last_epoch=value.epoch,
-    )
-
-
-def fenced(value: TransactionValue, wall_ms: int) -> TransactionValue:
-    """An open transaction prepared to abort because another producer takes over.
-
-    The epoch that it is fenced with is never given to anybody. An EndTxn of the fenced producer
-    must not pass for a repetition, hence no client version.
+    Its producer is fenced, but may go on: to its own abort, or to its InitProducerId with the epoch
+    that it knows, this end looks like one that it has asked for, and it is told the new epoch. An
+    InitProducerId of somebody else gets the epoch after that one. The last epoch of a producer id
+    only fences: another id takes over, at once where one is at hand.
     """
     assert value.state is TransactionState.ONGOING, "only an open transaction can be taken away"
+    moves = value.is_exhausted and new_producer_id is not None
+    tells_epoch = moves or not value.is_exhausted
     return replace(
-        _prepared(value, False, wall_ms, client_version=0),
+        # To an EndTxn an epoch that nobody is given must not look like its own end.
+        _prepared(value, False, wall_ms, EPOCH_PER_TRANSACTION if tells_epoch else 0),
         epoch=min(value.epoch + 1, EPOCH_MAX),
-        last_epoch=NO_EPOCH,
+        last_epoch=value.epoch,
+        next_producer_id=_need(new_producer_id) if moves else NO_PRODUCER_ID,
     )
 
 

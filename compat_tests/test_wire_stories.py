@@ -15,7 +15,7 @@ import pytest
 
 from compat_tests.brokers import Broker
 from tests.broker.running import WireClient
-from tests.broker.wire_story import FILES, WireStory, scenarios
+from tests.broker.wire_story import FILES, Step, WireStory, scenarios
 
 PATIENCE_SECONDS = 3.0
 """Deleted topics lose their offsets a little later in Apache Kafka."""
@@ -38,11 +38,12 @@ def test_the_stories_happen_as_they_are_told(
     for number, (title, steps) in enumerate(scenarios(path)):
         story = WireStory(client, f"{path.stem}-{number}-{os.getpid()}")
         lines.append(f"# {title}")
-        for step, expected in steps:
-            found = told(story, step, None if records else expected)
-            lines.append(f"{step:<34} ----  {found}")
-            if found != expected:
-                wrong.append(f"{title}: {step}: {found}, the story says {expected}")
+        for step in steps:
+            found = told(story, step, records)
+            note = "" if step.here in (step.kafka, found) else f"  | here {step.here}"
+            lines.append(f"{step.request:<34} ----  {found}{note}")
+            if found not in step[1:]:
+                wrong.append(f"{title}: {step.request}: {found}, the story says {step.kafka}")
         lines.append("")
     if records:
         path.write_text("\n".join(lines))
@@ -50,14 +51,14 @@ def test_the_stories_happen_as_they_are_told(
         assert not wrong, "\n".join(wrong)
 
 
-def told(story: WireStory, step: str, expected: str | None) -> str:
+def told(story: WireStory, step: Step, records: bool) -> str:
     """What a step says; one that changes nothing is asked again until it is as expected."""
-    only_looks = step.split()[0] in ("fetch", "groups", "show")
-    if only_looks and expected is None:
+    only_looks = step.request.split()[0] in ("fetch", "groups", "show")
+    if only_looks and records:
         time.sleep(RECORDING_SECONDS)
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
-        found = story.play(step)
-        if not only_looks or expected in (None, found) or time.monotonic() > deadline:
+        found = story.play(step.request)
+        if records or not only_looks or found in step[1:] or time.monotonic() > deadline:
             return found
         time.sleep(0.05)

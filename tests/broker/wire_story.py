@@ -8,7 +8,8 @@
     end A/0 commit                     ----  A/0; CompleteCommit A/0
     fetch                              ----  none
 
-Apache Kafka wrote the outcomes. Each scenario has a topic with one partition, a group and a
+Apache Kafka wrote the outcomes; where Ottla says something else on purpose, that follows after
+`| here`. Each scenario has a topic with one partition, a group and a
 transactional id of its own. Producer ids are letters in the order in which they are first told, and
 a step that ends a transaction waits until all markers are written and says the state then.
 """
@@ -18,7 +19,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ottla.groups.classic.subscription import Subscription, write_subscription
 from ottla.groups.records import Producer
@@ -51,15 +52,25 @@ LOADING = (
 )
 
 
-def scenarios(path: Path) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Each scenario's title with its steps and outcomes."""
-    title, steps = "", []
+class Step(NamedTuple):
+    """A request, what Apache Kafka answers, and what Ottla answers."""
+
+    request: str
+    kafka: str
+    here: str
+
+
+def scenarios(path: Path) -> Iterator[tuple[str, list[Step]]]:
+    """Each scenario's title with its steps."""
+    title = ""
+    steps: list[Step] = []
     for line in [*path.read_text().splitlines(), ""]:
         if line.startswith("#"):
             title = line[1:].strip()
         elif line.strip():
-            step, _, outcome = line.partition(" ----")
-            steps.append((step.strip(), outcome.strip()))
+            request, _, outcome = line.partition(" ----")
+            kafka, _, here = (part.strip() for part in outcome.partition("| here "))
+            steps.append(Step(request.strip(), kafka, here or kafka))
         elif steps:
             yield title, steps
             steps = []
@@ -101,9 +112,9 @@ class WireStory:
         return self.letters.setdefault(producer_id, chr(ord("A") + len(self.letters)))
 
     def producer(self, text: str) -> Producer:
-        """`A/0`; `?/0` is a producer id that nobody was ever given."""
+        """`A/0`; `?/0` is a producer id that nobody was ever given, `-` none."""
         letter, epoch = text.split("/")
-        ids = {letter: producer_id for producer_id, letter in self.letters.items()}
+        ids = {letter: producer_id for producer_id, letter in self.letters.items()} | {"-": -1}
         return Producer(ids.get(letter, 1 << 40), int(epoch))
 
     def init(self, expected: str = "", v: str = "5", timeout: str = "60000") -> str:
@@ -131,10 +142,13 @@ class WireStory:
         ).name
 
     def write(self, producer: str, sequence: str = "0", v: str = "11") -> str:
-        who = self.producer(producer)
-        return transactions.write(
-            self.client, self.key, who, self.topic, b"r", sequence=int(sequence), version=int(v)
-        ).name
+        who, number = self.producer(producer), int(sequence)
+        while True:
+            code = transactions.write(
+                self.client, self.key, who, self.topic, b"r", sequence=number, version=int(v)
+            )
+            if code is not ErrorCode.NOT_LEADER_OR_FOLLOWER:  # the topic is new
+                return code.name
 
     def end(self, producer: str, outcome: str, v: str = "4") -> str:
         who = self.producer(producer)
@@ -157,6 +171,13 @@ class WireStory:
             return ErrorCode(found.error_code).name
         who = f"{self.letter(found.producer_id)}/{found.producer_epoch}"
         return f"{found.transaction_state} {who}"
+
+    def timed_out(self) -> str:
+        """The state, once the transaction was open for too long."""
+        deadline = time.monotonic() + SETTLED_SECONDS
+        while self._state().transaction_state == "Ongoing":
+            assert time.monotonic() < deadline, "nobody ends the transaction"
+        return self.show()
 
     def _state(self) -> Any:
         request = DescribeTransactionsRequest(transactional_ids=[self.key])

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ottla.groups.records import Producer
+from ottla.groups.records import NO_PRODUCER, Producer
 from ottla.groups.transactions.markers import MarkerWritten, TransactionMarker
 from ottla.groups.transactions.records import TopicIndex, TransactionValue
 from ottla.wire.errors import ErrorCode, ProtocolError
@@ -99,10 +99,11 @@ class MoneyMachine(RuleBasedStateMachine):
 
     clients_at = st.integers(0, 4)
 
-    @rule(who=clients_at)
-    def initialise(self, who: int) -> None:
+    @rule(who=clients_at, recovers=st.booleans())
+    def initialise(self, who: int, recovers: bool) -> None:
         client = self.clients[who]
-        reply = self.bench.init(client.transactional_id, timeout_ms=TIMEOUT_MS)
+        known = client.producer if recovers and client.producer is not None else NO_PRODUCER
+        reply = self.bench.init(client.transactional_id, known, TIMEOUT_MS)
         if isinstance(reply, Producer):
             client.producer, client.transfer, client.ending = reply, None, None
             self.newest[client.transactional_id] = reply

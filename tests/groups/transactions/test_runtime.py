@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.groups.records import Producer
+from ottla.groups.records import NO_PRODUCER, Producer
 from ottla.groups.transactions.records import (
     EPOCH_MAX,
     TransactionRecord,
@@ -68,12 +68,21 @@ def test_used_up_epochs_are_followed_by_another_producer_id(bench: TransactionBe
     assert bench.add(last, A) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
-def test_the_last_epoch_of_all_fences_whoever_has_the_one_before(bench: TransactionBench) -> None:
+@pytest.mark.parametrize("recovers", [True, False])
+def test_an_open_transaction_of_the_last_epoch_is_aborted_and_another_id_takes_over(
+    bench: TransactionBench, recovers: bool
+) -> None:
     last = at_epoch(bench, EPOCH_MAX - 1)
     bench.add(last, A)
-    assert bench.init() is ErrorCode.CONCURRENT_TRANSACTIONS
-    assert bench.value().epoch == EPOCH_MAX
-    assert bench.init().producer_id != last.producer_id
+    assert bench.init(expected=last if recovers else NO_PRODUCER) is (
+        ErrorCode.CONCURRENT_TRANSACTIONS
+    )
+    assert {(m.producer_id, m.epoch) for _, m in bench.markers} == {(last.producer_id, EPOCH_MAX)}
+    fresh = bench.init(expected=last)
+    assert fresh.producer_id != last.producer_id and fresh.epoch == 0
+    assert bench.init(expected=last) == fresh
+    assert bench.init() == Producer(fresh.producer_id, 1)
+    assert bench.init(expected=last) is ErrorCode.PRODUCER_FENCED
 
 
 def test_a_producer_that_recovers_keeps_its_id_and_a_repetition_gets_the_same_epoch(
@@ -96,6 +105,27 @@ def test_a_recovering_producer_without_epochs_left_gets_an_id_that_a_repetition_
     fresh = bench.init(expected=last)
     assert fresh.producer_id != last.producer_id and fresh.epoch == 0
     assert bench.init(expected=last) == fresh
+
+
+@pytest.mark.parametrize("v", [0, 2])
+@pytest.mark.parametrize("held", [False, True])
+def test_a_producer_that_recovers_from_its_open_transaction_has_it_aborted_and_goes_on(
+    bench: TransactionBench, v: int, held: bool
+) -> None:
+    """KIP-360: the first request aborts, its retries get one epoch, whenever the markers come."""
+    first = bench.init()
+    bench.add(first, A, v=v)
+    bench.hold_markers = held
+    assert bench.init(expected=first) in (None, ErrorCode.CONCURRENT_TRANSACTIONS)
+    if held:
+        assert bench.init(expected=first) is ErrorCode.CONCURRENT_TRANSACTIONS
+        bench.write_held_markers()
+    second = bench.init(expected=first)
+    assert second == Producer(first.producer_id, first.epoch + 1)
+    assert bench.init(expected=first) == second
+    assert [m.commits for _, m in bench.markers] == [False]
+    assert bench.add(first, A, v=v) is ErrorCode.PRODUCER_FENCED
+    assert bench.add(second, A, v=v) is OK
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
@@ -302,6 +332,9 @@ def test_an_epoch_that_can_be_fenced_only_once_more_is_not_told_to_who_was_too_s
     bench.wait(60_000)
     assert bench.state() is S.COMPLETE_ABORT
     assert bench.end(last, commit=False, v=2) is ErrorCode.PRODUCER_FENCED
+    fresh = bench.init(expected=last)
+    assert fresh.producer_id != last.producer_id and fresh.epoch == 0
+    assert bench.init(expected=last) == fresh
 
 
 def test_the_time_of_one_transaction_is_not_that_of_the_next(bench: TransactionBench) -> None:

@@ -44,6 +44,7 @@ cdef class Segment(Openable):
     cdef bint is_unindexed(self) except -1
     cdef int prepare_append(self) except -1
     cdef bint ends_with_newest(self) except -1
+    cdef int64_t position_of_entry(self, int64_t timestamp, int64_t offset) except -1
     cdef int append(self, const uint8_t *batch, Py_ssize_t size) except -1
     cdef int note(self, const uint8_t *batch, int64_t position, Py_ssize_t size) except -1
     cdef int64_t position_for(

@@ -20,6 +20,8 @@ cimport ottla.wire.batch as fields
 cdef enum:
     CHUNK = 4608                        # an index interval and a header: mostly one read will do
 
+cdef int64_t UNLED = -0x8000000000000000    # no offset of an index entry: no index led there
+
 
 def file_name(offset, suffix):
     """A segment file's name: its base offset in twenty digits, and what it holds."""
@@ -239,11 +241,11 @@ cdef class Segment(Openable):
         cdef Py_ssize_t found, next_entry
         cdef int64_t position, end
         if offset <= self.base_offset or self.size <= self.index_interval:
-            return self.scan_for(offset, 0, -1, batch_size)
+            return self.scan_for(offset, 0, UNLED, batch_size)
         self.open_indexes()
         found = self.index.find(offset)
         if found < 0:
-            return self.scan_for(offset, 0, -1, batch_size)
+            return self.scan_for(offset, 0, UNLED, batch_size)
         position = self.index.position_of(found)
         if enough > 0 and self.index.key_of(found) == offset - 1:
             # The entry's batch ends where a reader in a row goes on.
@@ -258,7 +260,7 @@ cdef class Segment(Openable):
             if 0 < end - position <= enough:
                 batch_size[0] = end - position
                 return position
-            return self.scan_for(offset, position, -1, batch_size)
+            return self.scan_for(offset, position, UNLED, batch_size)
         return self.scan_for(offset, position, self.index.key_of(found), batch_size)
 
     cdef int64_t scan_for(self, int64_t offset, int64_t position, int64_t expected,
@@ -266,13 +268,13 @@ cdef class Segment(Openable):
         """Go from batch to batch from `position` on.
 
         Where an index led there, `expected` is the last offset of the batch that begins there,
-        otherwise -1. Raises IndexDamaged, SegmentDamaged.
+        whatever the entry says, otherwise UNLED. Raises IndexDamaged, SegmentDamaged.
         """
         cdef File file = self.opened()
         cdef uint8_t[CHUNK] chunk
         cdef Py_ssize_t held = 0, at = 0
         cdef int64_t size
-        if expected >= 0 and not 0 <= position <= self.size - fields.HEADER_SIZE:
+        if expected != UNLED and not 0 <= position <= self.size - fields.HEADER_SIZE:
             raise IndexDamaged(f"{self.index.path} points to {position}, behind the log's end")
         while position + fields.HEADER_SIZE <= self.size:
             if at + fields.HEADER_SIZE > held:
@@ -280,11 +282,11 @@ cdef class Segment(Openable):
                 at = 0
                 if held < fields.HEADER_SIZE:
                     break
-            if expected >= 0:
+            if expected != UNLED:
                 if fields.magic(chunk) != 2 or fields.last_offset(chunk) != expected:
                     raise IndexDamaged(
                         f"{self.index.path}: no batch at {position} ends with offset {expected}")
-                expected = -1
+                expected = UNLED
             size = fields.total_size(chunk + at)
             if size < fields.HEADER_SIZE or size > self.size - position:
                 raise SegmentDamaged(
@@ -329,16 +331,14 @@ cdef class Segment(Openable):
         """
         cdef BatchScan scan
         cdef const uint8_t *batch
-        cdef Py_ssize_t size
         cdef int64_t position = 0
         if self.max_timestamp >= 0:
-            position = self.position_for(self.max_timestamp_offset, &size)
+            try:
+                position = self.position_of_entry(self.max_timestamp, self.max_timestamp_offset)
+            except IndexDamaged:
+                return False
         scan = BatchScan(self.opened(), position, self.size, CHUNK, True)
         batch = scan.next()
-        if self.max_timestamp >= 0 and (
-                batch is NULL or fields.max_timestamp(batch) != self.max_timestamp
-                or fields.last_offset(batch) != self.max_timestamp_offset):
-            return False
         while batch is not NULL:
             if fields.max_timestamp(batch) > self.max_timestamp:
                 return False
@@ -366,9 +366,46 @@ cdef class Segment(Openable):
 
     def position_of_timestamp(self, timestamp):
         """A position at or before the first batch with a record as new as `timestamp`."""
-        cdef Py_ssize_t size
+        cdef Py_ssize_t found
         self.open_indexes()
-        return self.position_for(self.times.lookup(timestamp), &size)
+        found = self.times.find(timestamp)
+        if found < 0:
+            return 0
+        try:
+            return self.position_of_entry(self.times.key_of(found), self.times.offset_of(found))
+        except IndexDamaged:
+            self.rebuild_indexes()
+            return self.position_of_timestamp(timestamp)
+
+    cdef int64_t position_of_entry(self, int64_t timestamp, int64_t offset) except -1:
+        """Where the batch of an entry of the time index begins.
+
+        Raises IndexDamaged where there is no such batch: what the entry is to rule out is not.
+        """
+        cdef uint8_t[fields.HEADER_SIZE] header
+        cdef Py_ssize_t size
+        cdef int64_t position = self.position_for(offset, &size)
+        if not size or self.opened().read_at(header, fields.HEADER_SIZE, position) < (
+                fields.HEADER_SIZE):
+            raise IndexDamaged(f"{self.times.path} has an entry for offset {offset}, no batch has")
+        if fields.max_timestamp(header) != timestamp or fields.last_offset(header) != offset:
+            raise IndexDamaged(
+                f"{self.times.path}: no batch ends with offset {offset} and has {timestamp} ms")
+        return position
+
+    def newest_before(self, offset):
+        """The highest timestamp of batches that end before `offset`, and the last offset of its
+        batch, as far as the time index has it; None without."""
+        self.open_indexes()
+        entry = self.times.before(offset)
+        if entry is None:
+            return None
+        try:
+            self.position_of_entry(entry[0], entry[1])
+        except IndexDamaged:
+            self.rebuild_indexes()
+            return self.newest_before(offset)
+        return entry
 
     # Cut, rebuild
 

@@ -67,8 +67,7 @@ cdef object newest_in(Segment segment, int64_t start, int64_t end):
         return found
     # It was deleted, cannot be read yet, or was compacted away. What the index had before `end`
     # is the highest up to there; the batches behind that have to be looked at.
-    segment.open_indexes()
-    entry = segment.times.before(end)
+    entry = segment.newest_before(end)
     if entry is not None:
         found = first_in(segment, entry[0], start, end)
         if found is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from ottla.log.compaction.choice import cleanable
@@ -142,6 +144,42 @@ def test_a_segment_whose_first_batch_has_no_time_is_searched_all_the_same(lost: 
     log = open_log(disk, log.recovery_point, clean=True)
     assert log.offset_for_timestamp(NOW_MS) == (2, NOW_MS + 5, 0)
     assert log.offset_of_max_timestamp() == (5, NOW_MS + 9, 0)
+
+
+def test_times_hold_wherever_the_power_went() -> None:
+    """Rolls, flushes, kills and power cuts at any operation, timestamps that go up and down."""
+    for seed in range(400):
+        chance = random.Random(seed)
+        disk = FaultyDisk(seed)
+        log, recovery_point = open_log(disk), 0
+        time = 0
+        for _ in range(6):
+            with disk.stops_at(disk.operations + chance.randrange(1, 60)):
+                for _ in range(chance.randrange(1, 30)):
+                    choice = chance.random()
+                    if choice < 0.75:
+                        time += chance.choice([1, 1, 1, -5, 9])
+                        write(log, [time])
+                    elif choice < 0.85:
+                        log.roll()
+                    else:
+                        log.flush()
+                        recovery_point = log.recovery_point
+            if chance.random() < 0.5:
+                disk.kill()
+            else:
+                disk.cut_power()
+            log = open_log(disk, recovery_point)
+            assert log.damage is None or not log.damage.permanent
+            if chance.random() < 0.3:
+                log.close()
+                recovery_point = log.recovery_point
+                log = open_log(disk, recovery_point, clean=True)
+            if records_of(log):
+                try:
+                    check_times(log)
+                except AssertionError as error:
+                    raise AssertionError(f"seed {seed}") from error
 
 
 def test_times_of_a_recovered_log_hold_after_a_move() -> None:

@@ -1,0 +1,176 @@
+"""Whatever became of a partition's files while the broker was down: what is answered is true.
+
+Every file but `.log` can be made anew from the batches. A batch that is not as it was written is
+never skipped without a word: reads end before it with an error, or it is served as it is, for
+the client to find that its checksum does not fit.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ottla.log.config import LogConfig
+from ottla.log.partition_log import PartitionLog
+from ottla.log.storage import Storage
+from ottla.wire.records import ControlType, build_marker
+from tests.fakes import FakeClock
+from tests.log.batches import NOW_MS, batch, split
+from tests.log.faulty_disk import FaultyDisk
+
+CONFIG = LogConfig(index_interval_bytes=150, segment_ms=1 << 60, retention_ms=-1)
+TOPIC_ID = bytes(range(16))
+DATA = "/data/events-0/"
+SUFFIXES = (".index", ".timeindex", "partition.metadata")
+SIZES = (1, 200, 1 << 20)
+
+Change = Callable[[bytes, bytes, random.Random], bytes | None]
+CHANGES: dict[str, Change] = {
+    "garbled": lambda data, other, chance: flipped(data, chance, 3),
+    "garbage": lambda data, other, chance: chance.randbytes(len(data)),
+    "an entry garbled": lambda data, other, chance: overwritten(data, chance, 12),
+    "truncated": lambda data, other, chance: data[: chance.randrange(len(data) + 1)],
+    "zeroed": lambda data, other, chance: bytes(len(data)),
+    "zeroed in part": lambda data, other, chance: zeroed_from(data, chance),
+    "empty": lambda data, other, chance: b"",
+    "removed": lambda data, other, chance: None,
+    "of another partition": lambda data, other, chance: other,
+}
+
+
+def flipped(data: bytes, chance: random.Random, count: int) -> bytes:
+    changed = bytearray(data)
+    for _ in range(count if data else 0):
+        changed[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+    return bytes(changed)
+
+
+def overwritten(data: bytes, chance: random.Random, size: int) -> bytes:
+    at = chance.randrange(len(data) + 1)
+    return data[:at] + chance.randbytes(min(size, len(data) - at)) + data[at + size :]
+
+
+def zeroed_from(data: bytes, chance: random.Random) -> bytes:
+    at = chance.randrange(len(data) + 1)
+    end = chance.randrange(at, len(data) + 1)
+    return data[:at] + bytes(end - at) + data[end:]
+
+
+def marker(producer_id: int, commits: bool) -> bytes:
+    return build_marker(
+        ControlType.COMMIT if commits else ControlType.ABORT,
+        producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp=NOW_MS + 70,
+    )
+
+
+def fill(log: PartitionLog, seed: int) -> None:
+    """Three segments: plain records, transactions of which some are aborted, two leader epochs."""
+    chance = random.Random(seed)
+    time, sequences = 0, {1: 0, 2: 0}
+    open_ones: set[int] = set()
+    for at in range(60):
+        if at in (20, 40):
+            log.roll()
+        time += chance.choice([1, 2, 7, -4])
+        value, epoch = b"%d" % at * chance.randrange(1, 30), at // 25
+        choice = chance.random()
+        if choice < 0.5:
+            log.append_bytes(batch(value, timestamps=[NOW_MS + time]), epoch)
+            continue
+        producer = chance.choice([1, 2])
+        if choice < 0.8 or producer not in open_ones:
+            log.append_bytes(
+                batch(value, value, timestamps=[NOW_MS + time] * 2, producer_id=producer, epoch=0,
+                      sequence=sequences[producer], transactional=True),
+                epoch,
+            )
+            sequences[producer] += 2
+            open_ones.add(producer)
+        else:
+            log.append_bytes(marker(producer, chance.random() < 0.4), epoch)
+            open_ones.discard(producer)
+    for producer in open_ones:
+        log.append_bytes(marker(producer, False), 2)
+
+
+def everything(log: PartitionLog) -> Iterator[object]:
+    """All that a client may ask."""
+    end = log.log_end_offset
+    yield log.log_start_offset, end
+    for offset in range(log.log_start_offset, end):
+        for size in SIZES:
+            data = log.read_bytes(offset, size)
+            whole = split(data)
+            assert whole, f"nothing whole at {offset} for {size} bytes"
+            first = int.from_bytes(whole[0][:8], "big")
+            last = first + int.from_bytes(whole[0][23:27], "big")
+            assert first <= offset <= last, f"{first}-{last} for {offset}"
+            yield data if size > 200 else whole[0]
+    for time in range(-5, 140):
+        yield log.offset_for_timestamp(NOW_MS + time)
+    for bound in range(1, end + 1):
+        yield log.offset_of_max_timestamp(bound)
+    for offset in range(0, end, 3):
+        yield log.aborted_transactions(offset, min(offset + 9, end))
+    for epoch in range(4):
+        yield log.end_offset_for_epoch(epoch)
+    yield [
+        (state.producer_id, state.last_sequence, state.last_offset)
+        for state in sorted(log.active_producers(), key=lambda each: each.producer_id)
+    ]
+    for segment in log.segments:
+        yield segment.base_offset, segment.largest_timestamp
+
+
+def open_storage(disk: FaultyDisk) -> Storage:
+    return Storage.open(disk, FakeClock(), ["/data"])
+
+
+def written(seed: int, clean: bool) -> FaultyDisk:
+    """A disk with a partition, stopped cleanly, or killed after its last flush."""
+    disk = FaultyDisk(seed)
+    storage = open_storage(disk)
+    log = storage.get_or_create("events", 0, TOPIC_ID, CONFIG)
+    fill(log, seed)
+    if clean:
+        storage.close()
+    else:
+        log.flush()
+        storage.checkpoint()
+        disk.kill()
+    return disk
+
+
+def reopened(disk: FaultyDisk) -> PartitionLog:
+    return open_storage(disk).get_or_create("events", 0, TOPIC_ID, CONFIG)
+
+
+def change(disk: FaultyDisk, path: str, data: bytes | None) -> None:
+    if data is None:
+        disk.unlink(path)
+        return
+    file = disk.open(path, create=True)
+    file.truncate(0)
+    file.pwrite(data, 0)
+
+
+def names_with(disk: FaultyDisk, suffix: str) -> list[str]:
+    return sorted(name for name in disk.names if name.startswith(DATA) and name.endswith(suffix))
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+@pytest.mark.parametrize("how", CHANGES)
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_answers_are_true_whatever_became_of_a_file(suffix: str, how: str, clean: bool) -> None:
+    for seed in range(6):
+        disk = written(seed, clean)
+        expected = list(everything(reopened(written(seed, clean))))
+        other = written(seed + 100, clean)
+        chance = random.Random(seed)
+        for name, foreign in zip(names_with(disk, suffix), names_with(other, suffix), strict=False):
+            data = CHANGES[how](disk.read_bytes(name), other.read_bytes(foreign), chance)
+            change(disk, name, data)
+        found = list(everything(reopened(disk)))
+        assert found == expected, f"seed {seed}"

@@ -70,8 +70,7 @@ def _encode_offset_key(key: OffsetKey) -> bytes:
 
 @lru_cache(maxsize=1 << 12)
 def _offset_key_start(group_id: str, topic: str) -> bytes:
-    # Bytes of a client that are no UTF-8 are kept as they came, as `wire.codec` keeps them.
-    group, name = group_id.encode(errors="surrogateescape"), topic.encode()
+    group, name = group_id.encode(), topic.encode()
     return struct.pack(f">hh{len(group)}sh{len(name)}s", 1, len(group), group, len(name), name)
 
 
@@ -121,7 +120,7 @@ class _Kind:
 
 def _encode_offset(value: CommittedOffset) -> bytes:
     # The commonest record by far, hence packed by hand; tests hold it to the schema.
-    metadata = value.metadata.encode(errors="surrogateescape")
+    metadata = value.metadata.encode()
     if value.expire_ms < 0 and value.topic_id != _NO_ID and len(metadata) < 127:
         return (
             _V4.pack(4, value.offset, value.leader_epoch, len(metadata) + 1)

@@ -18,6 +18,8 @@ from ottla.wire.errors import MalformedMessage
 cdef extern from "Python.h":
     bint PyUnicode_IS_COMPACT_ASCII(object text)
 
+cdef enum:
+    STRING_MAX = 32767                  # bytes, in both forms of a length
 
 cdef class Cursor:
     """Reads primitives from a bytes-like object (or, from Cython, from a pointer)."""
@@ -77,8 +79,8 @@ cdef class Cursor:
     cdef Py_ssize_t read_string_length(self, bint compact) except -2:
         cdef Py_ssize_t size
         size = <Py_ssize_t>self.read_unsigned_varint() - 1 if compact else self.read_int16()
-        if size > 32767:
-            raise MalformedMessage(f"string of {size} bytes, 32767 are allowed")
+        if size > STRING_MAX:
+            raise MalformedMessage(f"string of {size} bytes, {STRING_MAX} are allowed")
         return self.checked_length(size)
 
     cdef Py_ssize_t read_bytes_length(self, bint compact) except -2:
@@ -107,12 +109,17 @@ cdef class Cursor:
         return count
 
     cdef str read_string(self, bint compact):
-        # surrogateescape: bytes that are no UTF-8 survive a round trip; no valid name has them.
+        # As Apache Kafka does, what is no UTF-8 is read as U+FFFD: bytes that a client cannot read
+        # must not get into a reply by way of a request.
         cdef Py_ssize_t size = self.read_string_length(compact)
+        cdef str text
         if size < 0:
             return None
         self.at += size
-        return PyUnicode_DecodeUTF8(<const char *>(self.at - size), size, "surrogateescape")
+        text = PyUnicode_DecodeUTF8(<const char *>(self.at - size), size, "replace")
+        if size > STRING_MAX // 3 and len(text.encode()) > STRING_MAX:
+            raise MalformedMessage(f"a string of {size} bytes that are no UTF-8")
+        return text
 
     cdef bytes read_bytes(self, bint compact):
         cdef Py_ssize_t size = self.read_bytes_length(compact)
@@ -196,10 +203,10 @@ cdef class Writer:
         if PyUnicode_IS_COMPACT_ASCII(value):       # nearly all names: no copy in between
             data, size = <const char *>PyUnicode_DATA(value), PyUnicode_GET_LENGTH(value)
         else:
-            encoded = value.encode("utf-8", "surrogateescape")
+            encoded = value.encode("utf-8", "replace")      # such as the name of a directory
             data, size = PyBytes_AS_STRING(encoded), PyBytes_GET_SIZE(encoded)
-        if size > 32767:
-            raise ValueError(f"string of {size} bytes, the protocol allows 32767")
+        if size > STRING_MAX:
+            raise ValueError(f"string of {size} bytes, the protocol allows {STRING_MAX}")
         if compact:
             self.write_unsigned_varint(size + 1)
         else:

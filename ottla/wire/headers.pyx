@@ -23,7 +23,7 @@ for key, api in APIS.items():
 
 
 cdef class RequestHeader:
-    """Who asks what. `client_id` may be None; bytes that are no UTF-8 are in it as surrogates."""
+    """Who asks what. `client_id` may be None; bytes that are no UTF-8 are in it as U+FFFD."""
 
     def __init__(
         self, int16_t api_key, int16_t version, int32_t correlation_id, str client_id=None

@@ -202,6 +202,16 @@ class NotInThisVersion(UnencodableMessage):
     """A field that matters is set, and the version that is written has no place for it."""
 
 
+MESSAGE_MAX = 1000
+"""Characters of a message to a client: a reply cannot hold a text of more than 32,767 bytes, which
+a name in a request may already have."""
+
+
+def as_message(text: str) -> str:
+    """A text that may quote a request, no longer than a reply has room for."""
+    return text if len(text) <= MESSAGE_MAX else f"{text[:MESSAGE_MAX]}..."
+
+
 class ProtocolError(Exception):
     """What a client is told: a code, and a message that says what was wrong, where, what to do."""
 
@@ -216,8 +226,8 @@ class ProtocolError(Exception):
 
     @property
     def message(self) -> str:
-        """The text for the client, which may be empty."""
-        return str(self.args[0])
+        """The text for the client, which may be empty; cut off where it quotes what is long."""
+        return as_message(str(self.args[0]))
 
     @property
     def retriable(self) -> bool:

@@ -13,7 +13,7 @@ from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
 from ottla.replication.controller.scram import NewCredential, alter_credentials
 from ottla.wire.apis import ApiKey
-from ottla.wire.errors import ErrorCode
+from ottla.wire.errors import ErrorCode, as_message
 from ottla.wire.messages import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -50,13 +50,13 @@ def _described(
     answer = Described(user=user, error_message=None, credential_infos=[])
     if times > 1:
         answer.error_code = int(ErrorCode.DUPLICATE_RESOURCE)
-        answer.error_message = (
+        answer.error_message = as_message(
             "Cannot describe SCRAM credentials for the same user twice in a single request:"
             f" {user}"
         )
     elif user not in known:
         answer.error_code = int(ErrorCode.RESOURCE_NOT_FOUND)
-        answer.error_message = (
+        answer.error_message = as_message(
             f"Attempt to describe a user credential that does not exist: {user}"
         )
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
 import subprocess
 import sys
@@ -176,11 +177,18 @@ def test_versions_outside_of_the_schema_are_refused() -> None:
             MetadataRequest.decode(b"", version)
 
 
-def test_text_that_is_no_utf8_survives() -> None:
+def test_text_that_is_no_utf8_is_read_as_kafka_reads_it_and_never_written() -> None:
     data = b"\x00\x03a\xff\xfe" + bytes(4) + b"\x00\x00"
     request = HeartbeatRequest.decode(data, 0)
-    assert request.encode(0) == data
-    assert repr(request)
+    assert request.group_id == "a\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}"
+    named_by_a_path = HeartbeatRequest(group_id=os.fsdecode(b"a\xff"), member_id="")
+    assert HeartbeatRequest.decode(named_by_a_path.encode(0), 0).group_id == "a?"
+
+
+def test_text_that_would_grow_beyond_what_the_protocol_allows_is_refused() -> None:
+    data = b"\x7f\xff" + 32_767 * b"\xff" + bytes(4) + b"\x00\x00"
+    with pytest.raises(MalformedMessage, match="32767 bytes that are no UTF-8"):
+        HeartbeatRequest.decode(data, 0)
 
 
 def test_tagged_fields_are_written_only_when_they_differ_and_in_order() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import ErrorCode
+from ottla.wire.headers import RequestHeader
 from ottla.wire.messages import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,
@@ -402,11 +403,16 @@ def test_who_goes_away_before_the_answer_has_committed_all_the_same(
     assert offset_of(client, "gone") == offset_of(client, "kept") == 7
 
 
-def test_a_group_id_that_is_no_utf_8_is_kept_as_it_came(client: WireClient, topic: str) -> None:
-    known_id, group = topic_id(client, topic), "odd\udcff"
-    request = commit_request(topic, known_id, group, 5)
-    request.topics[0].partitions[0].committed_metadata = "\udcfe"
-    find(client, "odd", 6)
-    assert client.call(request, 5).topics[0].partitions[0].error_code == 0
-    answer = client.call(OffsetFetchRequest(group_id=group, topics=None), 5)
-    assert answer.topics[0].partitions[0].metadata == "\udcfe"
+def test_a_group_id_that_is_no_utf_8_is_the_one_that_kafka_would_read(
+    client: WireClient, topic: str
+) -> None:
+    replacement = "\N{REPLACEMENT CHARACTER}"
+    request = commit_request(topic, topic_id(client, topic), "odd#", 5)
+    request.topics[0].partitions[0].committed_metadata = "#"
+    find(client, f"odd{replacement}", 6)
+    header = RequestHeader(request.API_KEY, 5, 1, "test").encode()
+    client.send_frame(header + request.encode(5).replace(b"#", b"\xff"))
+    answer = client.answer((request.API_KEY, 5, 1))
+    assert answer.topics[0].partitions[0].error_code == 0
+    answer = client.call(OffsetFetchRequest(group_id=f"odd{replacement}", topics=None), 5)
+    assert answer.topics[0].partitions[0].metadata == replacement

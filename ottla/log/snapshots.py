@@ -13,8 +13,11 @@ The file `<offset>.snapshot` holds the state before that offset. Big-endian:
 """
 
 import struct
+from collections.abc import Iterable
 
+from ottla.log.disk import Disk
 from ottla.log.producers import Producers, ProducerState
+from ottla.log.segment import file_name
 from ottla.wire.checksum import crc32c_of
 
 HEADER = struct.Struct(">hIi")
@@ -73,3 +76,46 @@ def state_of(
     if last_sequence >= 0:
         state.remember(last_sequence, last_offset, offset_delta, timestamp)
     return state
+
+
+class SnapshotFiles:
+    """The offsets of a log's snapshots, ascending, and what becomes of their files."""
+
+    __slots__ = ("disk", "offsets")
+
+    def __init__(self, disk: Disk, offsets: Iterable[int]) -> None:
+        self.disk = disk
+        self.offsets = dict.fromkeys(sorted(offsets))
+
+    def write(self, directory: str, offset: int, producers: Producers) -> None:
+        """Write what is known of the producers at the log's end. Raises OSError."""
+        data = encode(producers)
+        file = self.disk.open(path_of(directory, offset), create=True)
+        file.pwrite(data, 0)
+        file.truncate(len(data))
+        file.close()
+        self.offsets[offset] = None
+
+    def remove_above(self, directory: str, end: int) -> None:
+        """Delete the snapshots of offsets that the log does not have any more."""
+        for offset in [at for at in self.offsets if at > end]:
+            del self.offsets[offset]
+            self.disk.unlink(path_of(directory, offset))
+
+    def take_up_to(self, directory: str, offset: int) -> list[str]:
+        """Forget the snapshots up to an offset; the paths of their files, which remain."""
+        return [
+            path for at in list(self.offsets) if at <= offset for path in self.take(directory, at)
+        ]
+
+    def take(self, directory: str, offset: int) -> list[str]:
+        """Forget one snapshot, if there is one; the path of its file, which remains."""
+        if offset not in self.offsets:
+            return []
+        del self.offsets[offset]
+        return [path_of(directory, offset)]
+
+
+def path_of(directory: str, offset: int) -> str:
+    """Where the snapshot of an offset is."""
+    return f"{directory}/{file_name(offset, '.snapshot')}"

@@ -254,7 +254,7 @@ class Storage:
         else:
             recovery = LogRecovery(self.disk, self.clock, home, key, topic_id, config)
             log = recovery.open(self.open_files)
-        log.on_failure = self.failures[home.path]
+        log.health.on_failure = self.failures[home.path]
         home.partitions.add(key)
         return log
 
@@ -355,7 +355,7 @@ class Storage:
         try:
             if log is not None:
                 delay_ms = log.config.file_delete_delay_ms
-                log.on_failure = None
+                log.health.on_failure = None
                 log.fail("its topic was deleted")
                 log.move_to(target)
             elif self.disk.exists(home.file(name)):

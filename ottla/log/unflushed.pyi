@@ -1,6 +1,13 @@
-"""The first step of a flush, on the loop: what one log has that is not on the medium yet."""
+"""What of one log is not on the medium yet, and how far its flushes are."""
 
-from ottla.log.flush import FlushTask
-from ottla.log.partition_log import PartitionLog
+from ottla.log.segment import Segment
 
-def begin(log: PartitionLog, by_file_system: bool) -> FlushTask | None: ...
+class Unflushed:
+    """One log's recovery point, and everything that the next flush has to sync."""
+
+    recovery_point: int
+    checkpoint_offset: int
+    flushed_ms: int
+    def __init__(
+        self, recovery_point: int, has_epochs_file: bool, now_ms: int, sealed: list[Segment]
+    ) -> None: ...

@@ -1,68 +1,138 @@
-"""The first step of a flush, on the loop: what one log has that is not on the medium yet."""
+"""What of one log is not on the medium yet, and how far its flushes are."""
 
-from ottla.log import failure
+from libc.stdint cimport int64_t
+
+from ottla.log.chain cimport SegmentChain
 from ottla.log.flush import FlushTask
-from ottla.log.partition_log cimport PartitionLog
-from ottla.log.recovery.rebuild import REREAD_MAX
+from ottla.log.recovery.rebuild import EPOCHS, REREAD_MAX
 from ottla.log.segment cimport Segment
-from ottla.wire.errors import StorageFailed
 
 
-def begin(PartitionLog log, bint by_file_system):
-    """What to sync so that all that is appended by now is durable; None if nothing is.
+cdef class Unflushed:
+    """One log's recovery point, and everything that the next flush has to sync."""
 
-    `by_file_system`: the whole file system will be synced, so that no file has to be open.
-    Raises StorageFailed.
-    """
-    if log.offline is not None:
-        raise StorageFailed(log.offline)
-    if log.at_rest:
-        return None
-    epochs_due = log._epochs.changed and log._segments and must_keep_epochs(log)
-    if (log.recovery_point >= log.log_end_offset and not log.unsynced
-            and not log.unsynced_directories and not epochs_due):
-        return None
-    try:
-        failure.write_aborted(log)
-        for segment in log.unsynced:
+    def __init__(self, int64_t recovery_point, bint has_epochs_file, int64_t now_ms, list sealed):
+        self.recovery_point = self.checkpoint_offset = recovery_point
+        self.has_epochs_file, self.flushed_ms = has_epochs_file, now_ms
+        self.sealed, self.paths, self.directories, self.tasks = sealed, [], [], []
+
+    cdef int note_names(self, str directory) except -1:
+        """The names of a log's files, and its own, may have changed."""
+        self.note_directory(directory)
+        return self.note_directory(directory.rpartition("/")[0] or ".")
+
+    cdef int note_directory(self, str path) except -1:
+        """Names in this directory have changed."""
+        if path not in self.directories:
+            self.directories.append(path)
+        return 0
+
+    def note_file(self, str path):
+        """A file beside the segments was written, in a directory that is noted as well."""
+        self.paths.append(path)
+
+    cdef int note_sealed(self, Segment segment) except -1:
+        """A segment has ended."""
+        if segment not in self.sealed:
+            self.sealed.append(segment)
+        return 0
+
+    cdef int forget(self, Segment segment) except -1:
+        """A segment is gone, or another one has taken its place."""
+        if segment in self.sealed:
+            self.sealed.remove(segment)
+        return 0
+
+    cdef int forget_all(self) except -1:
+        """All segments are gone."""
+        self.sealed.clear()
+        return 0
+
+    cdef int lower(self, int64_t offset) except -1:
+        """The log was cut: what is written from `offset` on is new, even if a flush that began
+        earlier ends later."""
+        self.recovery_point = min(self.recovery_point, offset)
+        self.checkpoint_offset = min(self.checkpoint_offset, offset)
+        for task in self.tasks:
+            task.offset = min(task.offset, offset)
+        return 0
+
+    cdef int restart(self, int64_t offset) except -1:
+        """The log begins anew, empty, at `offset`."""
+        self.lower(offset)
+        self.recovery_point = self.checkpoint_offset = offset
+        return 0
+
+    def begin(self, disk, SegmentChain chain, epochs, int64_t end, bint by_file_system):
+        """A FlushTask for everything below `end`; None if all of it is on the medium.
+
+        Raises OSError where the files could not be opened.
+        """
+        cdef bint epochs_due = self.epochs_are_due(chain, epochs)
+        cdef Segment segment
+        if (self.recovery_point >= end and not self.sealed and not self.directories
+                and not epochs_due):
+            return None
+        chain.write_aborted()
+        for segment in self.sealed:
             segment.seal()
-        files = [] if by_file_system else files_to_sync(log)
-    except OSError as error:
-        failure.refuse(log, "its files could not be opened for a flush", error)
-    task = FlushTask(
-        log.disk, log.log_end_offset, files, sorted(log.unsynced_directories),
-        f"{log.directory}/leader-epoch-checkpoint",
-        log._epochs.encode() if epochs_due else None,
-        by_file_system)
-    if not by_file_system:
-        for segment in touched(log) + log.unsynced:
-            segment.transactions_changed = False
-    log.unsynced.clear()
-    log.unsynced_files.clear()
-    log.unsynced_directories.clear()
-    if epochs_due:
-        log._epochs.changed, log.has_epochs_file = False, True
-    log.flushes.append(task)
-    return task
+        files = [] if by_file_system else self.files_to_sync(chain)
+        task = FlushTask(
+            disk, end, files, sorted(self.directories), f"{chain.directory}/{EPOCHS}",
+            epochs.encode() if epochs_due else None, by_file_system)
+        if not by_file_system:
+            for segment in self.touched(chain) + self.sealed:
+                segment.transactions_changed = False
+        self.sealed.clear()
+        self.paths.clear()
+        self.directories.clear()
+        if epochs_due:
+            epochs.changed, self.has_epochs_file = False, True
+        self.tasks.append(task)
+        return task
 
+    def end(self, task, epochs, int64_t now_ms):
+        """Move the recovery point after a task that has succeeded."""
+        self.recovery_point = max(self.recovery_point, <int64_t>task.offset)
+        if task.refused is None:
+            self.checkpoint_offset = self.recovery_point
+        else:
+            # The batches are safe. That their epochs had no room only makes a recovery longer.
+            epochs.changed = True
+        self.flushed_ms = now_ms
 
-cdef bint must_keep_epochs(PartitionLog log) except -1:
-    """Whether the epochs need their file: those of a few batches are learnt from these again."""
-    return log.has_epochs_file or len(log._segments) > 1 or log.active.size > REREAD_MAX
+    def take(self, task):
+        """Whether a task is still of use; it is taken off the list of those under way."""
+        if task not in self.tasks:
+            return False
+        self.tasks.remove(task)
+        return True
 
+    def moved(self, int64_t end, Segment active, int64_t now_ms):
+        """The log continues in another directory, where everything below `end` is on the medium
+        but for the active segment's indexes. Tasks under way are of no use any more."""
+        self.recovery_point = self.checkpoint_offset = end
+        self.sealed = [active] if active is not None and active.size else []
+        self.paths, self.directories, self.tasks = [], [], []
+        self.has_epochs_file, self.flushed_ms = True, now_ms
 
-cdef list touched(PartitionLog log):
-    """The segments with batches behind the recovery point that are not sealed."""
-    return [
-        segment for segment in log._segments[max(log.segment_number(log.recovery_point), 0):]
-        if segment.size and segment not in log.unsynced]
+    cdef bint epochs_are_due(self, SegmentChain chain, epochs) except -1:
+        """Whether the epochs have to be written: those of a few batches are learnt from these."""
+        return epochs.changed and chain.active is not None and (
+            self.has_epochs_file or len(chain.segments) > 1 or chain.active.size > REREAD_MAX)
 
+    cdef list touched(self, SegmentChain chain):
+        """The segments with batches from the recovery point on that are not sealed."""
+        return [
+            segment
+            for segment in chain.segments[max(chain.number_of(self.recovery_point), 0):]
+            if segment.size and segment not in self.sealed]
 
-cdef list files_to_sync(PartitionLog log):
-    cdef Segment segment
-    files = [log.disk.open(path) for path in log.unsynced_files]
-    for segment in touched(log):
-        files += segment.files_to_sync()
-    for segment in log.unsynced:
-        files += segment.files_to_sync(sealed=True)
-    return files
+    cdef list files_to_sync(self, SegmentChain chain):
+        cdef Segment segment
+        files = [chain.disk.open(path) for path in self.paths]
+        for segment in self.touched(chain):
+            files += segment.files_to_sync()
+        for segment in self.sealed:
+            files += segment.files_to_sync(sealed=True)
+        return files

@@ -63,16 +63,16 @@ cdef class Partition:
     cdef int64_t append(self, uint8_t *batch, Py_ssize_t size, bint all_replicas) except -2:
         """Append a validated batch; clients may read it at once unless it waits for its flush."""
         cdef int64_t base = self.log.append(batch, size, self.leader_epoch)
-        if self.log.unsynced:
+        if self.log.has_sealed():
             self.with_sealed.add(self)
         if all_replicas and self.flush_before_ack:
             # A duplicate's first copy may still wait for its flush, and so must its reply.
             if not self.log.duplicate:
                 self.flush_wanted_upto = self.log.log_end_offset
-            elif self.log.recovery_point <= base + last_offset_delta(batch) < self.high_watermark:
+            elif self.log.durable_offset() <= base + last_offset_delta(batch) < self.high_watermark:
                 # Read back after a crash it is readable before it is flushed, but not acknowledged.
                 self.log.flush()
-        elif self.log.log_end_offset - self.log.recovery_point >= self.log.flush_messages:
+        elif self.log.log_end_offset - self.log.durable_offset() >= self.log.flush_messages:
             # flush.messages: Kafka flushes before it answers, here the answer waits for the flush.
             if not self.log.duplicate:
                 self.flush_wanted_upto = self.log.log_end_offset
@@ -146,8 +146,8 @@ cdef class Partition:
         if not self.led_here:
             raise NotLeaderOrFollower(f"{self!r} is led by broker {self.leader_id}")
         # A damaged log takes no more records, and is served up to the damage.
-        if self.log.offline is not None and self.log.damage is None:
-            raise StorageFailed(f"{self!r} is offline: {self.log.offline}")
+        if self.log.health.offline is not None and self.log.health.damage is None:
+            raise StorageFailed(f"{self!r} is offline: {self.log.health.offline}")
         if client_epoch == -1 or client_epoch == self.leader_epoch:
             return 0
         if client_epoch < self.leader_epoch:

@@ -2,7 +2,6 @@
 
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 
-from ottla.log.partition_log cimport PartitionLog
 from ottla.log.recovery.scan cimport BatchScan
 from ottla.log.segment cimport Segment
 cimport ottla.wire.batch as fields
@@ -15,30 +14,31 @@ DECOMPRESSED_MAX = 128 * 1024 * 1024
 cdef int64_t HIGHEST = INT64_MAX        # instead of a timestamp
 
 
-def first_at(PartitionLog log, int64_t timestamp):
-    """The first record not older than this: (offset, timestamp, leader epoch), None without."""
+def first_at(list segments, int64_t start, int64_t end, int64_t timestamp):
+    """The first record from `start` to `end` that is not older than `timestamp`: (offset,
+    timestamp, leader epoch), None without."""
     cdef Segment segment
-    for segment in log.segments:
-        if segment.end_offset <= log.log_start_offset:
+    for segment in segments:
+        if segment.end_offset <= start:
             continue
         segment.load_times()
         if segment.max_timestamp >= timestamp:
-            found = first_in(segment, timestamp, log.log_start_offset, log.log_end_offset)
+            found = first_in(segment, timestamp, start, end)
             if found is not None:
                 return found
     return None
 
 
-def newest(PartitionLog log, int64_t end):
-    """The first of the records below `end` with the highest timestamp, as `first_at` returns it."""
+def newest(list segments, int64_t start, int64_t end):
+    """The first of the records from `start` to `end` with the highest timestamp, as `first_at`
+    returns it."""
     cdef Segment segment
-    cdef int64_t start = log.log_start_offset
-    best, segments = None, []
-    for segment in log.segments:
+    best, within = None, []
+    for segment in segments:
         if segment.end_offset > start and segment.base_offset < end:
             segment.load_times()
-            segments.append(segment)
-    for segment in sorted(segments, key=highest_of, reverse=True):
+            within.append(segment)
+    for segment in sorted(within, key=highest_of, reverse=True):
         if segment.max_timestamp < 0 or best is not None and segment.max_timestamp < best[1]:
             break
         best = better(best, newest_in(segment, start, end))

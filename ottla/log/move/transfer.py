@@ -15,7 +15,6 @@ from ottla.log.compaction.swaps import SWAP
 from ottla.log.disk import Disk
 from ottla.log.log_directory import LogDirectory
 from ottla.log.move.record import MOVE_RECORD, MoveRecord, encode
-from ottla.log.move.relocation import relocate
 from ottla.log.recovery import rebuild
 from ottla.log.segment import Segment
 from ottla.log.storage import Storage
@@ -244,7 +243,7 @@ class Move:
         except OSError as error:
             # Both copies are the same now: whichever the next start takes is right, as long as
             # nothing is written to one of them.
-            log.on_failure = None       # the source is well
+            log.health.on_failure = None       # the source is well
             log.fail(f"it is not known whether its move to {self.directory} counts: {error}")
             self.storage.fail(self.target, f"a move's record could not be synced: {error}")
             raise StorageFailed(str(log.offline)) from error
@@ -271,7 +270,7 @@ class Move:
         """The renames, and what the broker knows. A start does the renames where this cannot."""
         storage, source, target = self.storage, self.source, self.target
         storage.moves.pop(self.key, None)
-        relocate(self.log, self.directory, storage.failures[target.path])
+        self.log.continue_in(self.directory, storage.failures[target.path])
         source.forget(self.key)
         target.partitions.add(self.key)
         storage.homes[self.key] = target
@@ -287,7 +286,7 @@ class Move:
             storage.fail(source, f"{self.name}, which was moved away, stays: {error}")
         try:
             self.disk.rename(self.directory, target.file(self.name))
-            relocate(self.log, target.file(self.name), storage.failures[target.path])
+            self.log.continue_in(target.file(self.name), storage.failures[target.path])
         except OSError as error:
             storage.fail(target, f"{self.directory} did not get its name: {error}")
 

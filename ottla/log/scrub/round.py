@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 
-from ottla.log import truncation
 from ottla.log.checkpoints import Partition, decode_offsets, encode_offsets
 from ottla.log.clock import Clock
 from ottla.log.disk import Disk
@@ -174,7 +173,7 @@ class Scrub:
         if log.damage is None:
             damage = Damage(path, scrub.fault_position, scrub.problem, scrub.fault_offset)
             try:
-                truncation.end_before(log, damage)
+                log.end_before(damage)
             finally:
                 self.on_damage(key, damage)
 

@@ -17,7 +17,7 @@ from ottla.broker.api.records.legacy_fetch cimport (
 from ottla.broker.api.records.fetch_sessions cimport FetchItem, FetchSession, FetchSessionCache
 from ottla.broker.network.reply cimport Reply
 from ottla.broker.network.promises cimport Wait
-from ottla.log.partition_log cimport LogSlice
+from ottla.log.chain cimport LogSlice
 from ottla.replication.partition cimport Partition
 from ottla.wire.codec cimport Cursor, Writer
 

@@ -3,7 +3,7 @@
 from libc.stdint cimport int16_t, int32_t, int64_t
 
 from ottla.broker.network.promises cimport Wait
-from ottla.log.partition_log cimport LogSlice
+from ottla.log.chain cimport LogSlice
 from ottla.replication.partition cimport Partition, Watcher
 
 

@@ -1,0 +1,305 @@
+"""The segments of one log: which is active, when the next one begins, and where an offset lies.
+
+Everything that changes which segments there are is a method of `SegmentChain`; what follows for the
+log's offsets, producers and flushes is `PartitionLog`'s to do.
+"""
+
+from zlib import crc32
+
+from libc.stdint cimport int64_t, uint8_t
+
+from ottla.log.clock cimport Clock
+from ottla.log.compaction import swaps
+from ottla.log.index.transaction_index import AbortedTransaction, TransactionIndex
+from ottla.log.open_files cimport OpenFiles
+from ottla.log.segment cimport Segment
+cimport ottla.wire.batch as fields
+
+SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
+
+
+cdef class LogSlice:
+    """Contiguous bytes of one segment: batches, the last of which may be cut off."""
+
+    def read(self):
+        """The bytes themselves."""
+        return self.file.pread(self.size, self.position) if self.size else b""
+
+
+cdef class SegmentChain:
+    """The segments of one log, ascending."""
+
+    def __init__(self, disk, Clock clock, OpenFiles open_files, str directory, config,
+                 list segments):
+        self.disk, self.clock, self.open_files = disk, clock, open_files
+        self.directory, self.segments, self.unwritten = directory, segments, []
+        self.active = segments[-1] if segments else None
+        self.configure(config)
+
+    cdef int configure(self, config) except -1:
+        """Apply a topic's settings."""
+        cdef Segment segment
+        self.config = config
+        self.segment_bytes, self.segment_ms = config.segment_bytes, config.segment_ms
+        if config.compacts:
+            # The active segment is never cleaned: it has to end for its records' turn to come.
+            self.segment_ms = min(config.segment_ms, config.max_compaction_lag_ms)
+        self.index_entries_max = max(1, config.segment_index_bytes // 12)
+        # Offsets in indexes are relative, and 32 bits wide.
+        self.offset_span_max = 0x7fffffff
+        for segment in self.segments:
+            segment.index_interval = config.index_interval_bytes
+        return 0
+
+    cdef int share(self, OpenFiles open_files) except -1:
+        """Let the open files be bounded together with those of other logs."""
+        cdef Segment segment
+        self.open_files = open_files
+        for segment in self.segments:
+            segment.share(open_files)
+        return 0
+
+    cdef int set_directory(self, str directory) except -1:
+        """The files lie in another directory now."""
+        cdef Segment segment
+        self.directory = directory
+        for segment in self.segments:
+            segment.directory = directory
+        return 0
+
+    def close(self):
+        """Let go of all files."""
+        for segment in self.segments:
+            segment.close()
+
+    cdef int forget(self) except -1:
+        """Let go of all files, which are about to be removed: nothing is written."""
+        cdef Segment segment
+        for segment in self.segments:
+            segment.forget()
+        return 0
+
+    cdef int64_t size_bytes(self) except -1:
+        """Bytes of all segments' batches."""
+        cdef Segment segment
+        cdef int64_t size = 0
+        for segment in self.segments:
+            size += segment.size
+        return size
+
+    cdef Py_ssize_t number_of(self, int64_t offset) except -2:
+        """Which segment an offset lies in: the last whose base is not above it, -1 if none."""
+        cdef Py_ssize_t low = -1, high = len(self.segments), middle
+        if self.active is not None and offset >= self.active.base_offset:
+            return high - 1
+        while high - low > 1:
+            middle = (low + high) >> 1
+            if (<Segment>self.segments[middle]).base_offset <= offset:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    # Roll
+
+    cdef bint must_roll(self, const uint8_t *batch, Py_ssize_t size, int64_t last_offset) except -1:
+        """Whether a batch has to begin another segment than the active one."""
+        cdef Segment segment = self.active
+        cdef int64_t waited
+        if last_offset - segment.base_offset > self.offset_span_max:
+            return True
+        if segment.size == 0:
+            return False
+        if segment.size + size > self.segment_bytes:
+            return True
+        if not segment.appendable:
+            segment.prepare_append()
+        if segment.index.count >= self.index_entries_max:
+            return True
+        # Time passes by the batches' own timestamps: a copy of a log rolls where the first did.
+        if segment.first_timestamp >= 0:
+            waited = fields.max_timestamp(batch) - segment.first_timestamp
+        else:
+            waited = self.clock.now_ms() - segment.created_ms
+        return waited > self.segment_ms and waited > self.segment_ms - self.early_ms()
+
+    cdef int64_t early_ms(self) except -1:
+        """How much earlier the active segment rolls, so that not all partitions roll at once."""
+        if not self.config.segment_jitter_ms:
+            return 0
+        span = min(self.config.segment_jitter_ms, self.segment_ms)
+        return crc32(f"{self.directory} {self.active.base_offset}".encode()) % (span + 1)
+
+    cdef Segment begin(self, int64_t base_offset):
+        """Begin a segment; the active one, if it has batches, has to be sealed. Raises OSError."""
+        cdef Segment segment = Segment(
+            self.disk, self.open_files, self.directory, base_offset,
+            created_ms=self.clock.now_ms(), index_interval=self.config.index_interval_bytes)
+        segment.prepare_append()
+        if self.config.preallocate:
+            segment.reserve(self.segment_bytes)
+        if self.active is not None and not self.active.size:
+            # Nothing was written at the old base, and the new segment takes over.
+            self.remove_files(self.segments.pop())
+        self.segments.append(segment)
+        self.active = segment
+        return segment
+
+    cdef int seal_active(self) except -1:
+        """Write what the active segment's files still miss. Raises OSError."""
+        self.write_aborted()
+        self.active.seal()
+        if self.config.preallocate or self.active.reserved:
+            # Give back the room that was reserved after the last batch.
+            self.active.trim()
+        return 0
+
+    # Read
+
+    cdef int read(self, LogSlice slice, Py_ssize_t size_max, bint at_least_one,
+                  int64_t upto_offset) except -1:
+        """Fill in `slice`: batches from its first offset on, of one segment, below `upto_offset`.
+
+        The first batch is whole: with `at_least_one` however large it is, else if it fits.
+        """
+        cdef Segment segment
+        cdef Py_ssize_t number = max(self.number_of(slice.first_offset), 0), batch_size = 0
+        cdef int64_t start = 0, end, room
+        while True:
+            segment = self.segments[number]
+            start = segment.position_for(slice.first_offset, &batch_size, size_max)
+            if batch_size or number + 1 == len(self.segments):
+                break
+            number += 1
+        if not batch_size:
+            return 0
+        # The position of upto_offset has to be looked up only where it may lie within reach.
+        if upto_offset >= segment.end_offset:
+            end = segment.size
+        else:
+            end = segment.bound_for(upto_offset)
+        room = end - start
+        if room <= 0:
+            return 0
+        if size_max < batch_size:
+            # Half a first batch helps nobody: it is sent whole or not at all (KIP-74).
+            if not at_least_one:
+                return 0
+            size_max = batch_size
+        slice.size = min(room, <int64_t>size_max)
+        slice.ends_segment = slice.size == room and number + 1 < len(self.segments)
+        slice.position = start
+        slice.file = segment.opened()
+        return 0
+
+    # Aborted transactions
+
+    cdef int note_aborted(self, tuple aborted) except -1:
+        """Write an aborted transaction to the index of the active segment, which has its marker.
+
+        The marker is in the log: without the index aborted records would look committed. An entry
+        for which there is no room is kept in memory, and no flush ends before it is written.
+        Raises OSError.
+        """
+        self.active.nothing_aborted = False
+        self.unwritten.append((self.active, AbortedTransaction(*aborted)))
+        return self.write_aborted()
+
+    cdef int write_aborted(self) except -1:
+        """Write what waits for room in the transaction indexes. Raises OSError."""
+        while self.unwritten:
+            segment, aborted = self.unwritten[0]
+            TransactionIndex(self.disk, segment.path(".txnindex")).append(aborted)
+            segment.transactions_changed = True
+            self.unwritten.pop(0)
+        return 0
+
+    # Cut. A new list of segments tells a cleaner that those which it reads are not as they were.
+
+    cdef list cut_to(self, int64_t offset):
+        """Remove segments from `offset` on, and the end of the one that contains it.
+
+        Returns the removed ones. `sync_cut` has to follow. Raises OSError.
+        """
+        cdef list removed = []
+        self.segments = list(self.segments)
+        # From the end: whenever this stops, what is left is a whole log.
+        while len(self.segments) > 1 and self.segments[-1].base_offset >= offset:
+            removed.append(self.segments.pop())
+            self.active = self.segments[-1]
+            self.remove_files(removed[-1])
+        self.active.truncate_to(offset)
+        end = self.active.end_offset
+        self.unwritten = [each for each in self.unwritten if each[1].last_offset < end]
+        return removed
+
+    cdef int sync_cut(self) except -1:
+        """Make a cut durable: if old batches came back after new ones, nobody could tell them
+        apart. Raises OSError."""
+        self.disk.sync_directory(self.directory)
+        self.active.data_file().sync()
+        index = TransactionIndex(self.disk, self.active.path(".txnindex"))
+        index.truncate_to(self.active.end_offset)
+        return 0
+
+    cdef int clear(self) except -1:
+        """Remove all segments and their files. Raises OSError."""
+        self.segments = list(self.segments)
+        self.unwritten.clear()
+        while self.segments:
+            self.remove_files(self.segments.pop())
+        self.active = None
+        return 0
+
+    cdef int remove_files(self, Segment segment) except -1:
+        """Delete a segment's files at once. Whoever holds its File may read on."""
+        segment.forget()
+        for suffix in SUFFIXES:
+            self.disk.unlink(segment.path(suffix))
+        return 0
+
+    cdef list take_away(self, Segment segment):
+        """Take a segment out; its files are renamed to `.deleted`. Returns their paths.
+
+        Whoever holds a File reads on. Raises OSError.
+        """
+        segment.forget()
+        paths = self.put_aside(segment)
+        self.segments.remove(segment)
+        return paths
+
+    cdef list put_aside(self, Segment segment):
+        paths = []
+        for suffix in SUFFIXES:
+            path = segment.path(suffix)
+            if self.disk.exists(path):
+                self.disk.rename(path, path + ".deleted")
+                paths.append(path + ".deleted")
+        return paths
+
+    cdef list replace(self, list sources, Segment cleaned):
+        """Put a cleaned segment in the place of its sources. Returns the sources' paths.
+
+        From `.log.swap` on, a crash ends with the cleaned segment, before with the sources
+        (`swaps`). A transaction index goes before its log file: aborted records never lie without
+        it. Raises OSError.
+        """
+        cdef Segment segment, new
+        cdef int64_t end_offset = sources[len(sources) - 1].end_offset
+        paths = []
+        cleaned.forget()
+        new = Segment(
+            self.disk, self.open_files, self.directory, cleaned.base_offset, cleaned.size,
+            end_offset, self.clock.now_ms(), self.config.index_interval_bytes)
+        present = [
+            suffix for suffix in swaps.SUFFIXES if self.disk.exists(cleaned.path(suffix))]
+        for suffix in present:
+            self.disk.rename(cleaned.path(suffix), new.path(suffix) + swaps.SWAP)
+        for segment in sources:
+            segment.forget()
+            paths += self.put_aside(segment)
+        for suffix in sorted(present, key=".log".__ne__):
+            self.disk.rename(new.path(suffix) + swaps.SWAP, new.path(suffix))
+        at = self.segments.index(sources[0])
+        self.segments[at:at + len(sources)] = [new]
+        return paths

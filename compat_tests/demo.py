@@ -28,8 +28,11 @@ TOPIC = "flights"
 
 
 def bar(what: str) -> tqdm:
-    """A progress bar over all flights."""
-    return tqdm(total=FLIGHTS, desc=f"{what:<28}", unit=" flights", unit_scale=True, ncols=100)
+    """A progress bar over all flights, where there is a terminal to draw it on."""
+    return tqdm(
+        total=FLIGHTS, desc=f"{what:<28}", unit=" flights", unit_scale=True, ncols=100,
+        disable=None,
+    )
 
 
 @contextlib.contextmanager

@@ -61,9 +61,15 @@ class Listener:
     def _listen(
         self, host: str, port: int, backlog: int, receive_buffer_size: int
     ) -> socket.socket:
-        infos = socket.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
+        try:
+            infos = socket.getaddrinfo(
+                host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
+        except socket.gaierror as error:
+            raise OSError(
+                f"listener {self.name} cannot listen on {host}:{port}: {host} does not resolve"
+                f" ({error.strerror}); set another address in listeners"
+            ) from error
         # An IPv4 address first: `localhost` must answer those who only try 127.0.0.1.
         family, kind, protocol, _, address = sorted(infos, key=lambda i: i[0] != socket.AF_INET)[0]
         sock = socket.socket(family, kind, protocol)

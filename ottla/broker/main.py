@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import argparse
 import gc
-import logging
+import os
 import sys
+from pathlib import Path
+
+from ottla.broker.log_output import start_logging
+from ottla.broker.settings.environment import log_level
+from ottla.broker.settings.sources import Sources
 
 
 def parser() -> argparse.ArgumentParser:
@@ -27,8 +32,14 @@ def parser() -> argparse.ArgumentParser:
         help="a property that wins over the file; may be repeated",
     )
     start.add_argument(
-        "--log-level", default="info", choices=["debug", "info", "warning", "error"]
+        "--env", action="store_true",
+        help="take KAFKA_… variables too, mapped as in Apache's and Confluent's images",
     )
+    start.add_argument(
+        "--log-level", choices=["debug", "info", "warning", "error"],
+        help="info, unless --env and KAFKA_LOG4J_ROOT_LOGLEVEL say otherwise",
+    )
+    start.add_argument("--log-format", default="text", choices=["text", "json"])
     return root
 
 
@@ -44,15 +55,14 @@ def main(arguments: list[str] | None = None) -> int:
     if chosen.command != "server":
         root.print_help()
         return 2
-    logging.basicConfig(
-        level=chosen.log_level.upper(),
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
-    gc.disable()                # nothing that a start makes is garbage; server.py enables it
-    from ottla.broker.server import run
+    environment = os.environ if chosen.env else None
+    level = chosen.log_level or (log_level(environment) if environment else None) or "info"
+    start_logging(level, chosen.log_format)
+    gc.disable()                # nothing that a start makes is garbage; service.py enables it
+    from ottla.broker.service import run
 
-    return run(chosen.properties, chosen.override)
+    path = Path(chosen.properties) if chosen.properties else None
+    return run(Sources(path, chosen.override, environment))
 
 
 if __name__ == "__main__":

@@ -7,10 +7,7 @@ import gc
 import logging
 import random
 import resource
-import signal
-import sys
 from collections.abc import Collection, Iterator
-from pathlib import Path
 
 from ottla.broker.cluster.feature_levels import default_levels
 from ottla.broker.cluster.metadata_log import MetadataLog
@@ -23,7 +20,7 @@ from ottla.broker.network.poller import BrokerLoop
 from ottla.broker.settings.config import BrokerConfig
 from ottla.broker.settings.declaration import SettingsError
 from ottla.broker.threads.flusher import Flusher
-from ottla.broker.threads.heap import keep_freed_memory
+from ottla.broker.threads.slices import in_slices
 from ottla.broker.threads.startup_threads import recover
 from ottla.broker.threads.workers import Workers
 from ottla.broker.upkeep.checkpoint_writer import Checkpoints
@@ -38,7 +35,6 @@ from ottla.replication.metadata import MetadataImage
 from ottla.replication.replicas import Replicas
 from ottla.replication.standalone import TOPIC as METADATA
 from ottla.replication.standalone import StandaloneStore
-from ottla.wire.errors import StorageFailed
 
 log = logging.getLogger("ottla.server")
 
@@ -94,9 +90,15 @@ class Server:
         image = self.metadata_log.image
         self.broker.follow(MetadataImage.empty(), image, image.topics)
         threads = config.num_recovery_threads_per_data_dir
+        began = self.clock.monotonic()
         recovered = recover(self.storage, self.replicas.wanted(image), threads)
         if recovered:
-            log.info("%d logs were checked after a stop that was not clean", recovered)
+            log.info(
+                "recovery: the last stop was not clean, %d logs were checked in %.2f s",
+                recovered, self.clock.monotonic() - began,
+            )
+        else:
+            log.info("recovery: the last stop was clean, nothing had to be checked")
         for _ in self.replicas.follow(MetadataImage.empty(), image, image.topics):
             pass                        # nobody else is served yet
         self.storage.started = True
@@ -201,6 +203,28 @@ class Server:
         """The host and port that clients of a listener are told."""
         return self.config.advertised(listener.name, listener.port)
 
+    async def reload(self) -> None:
+        """Read the properties again and take what can change on a running broker (SIGHUP).
+
+        Each change and each refusal is logged; nothing here ends the broker.
+        """
+        config = self.config
+        image = self.metadata_log.image
+        try:
+            found = config.reload(config.sources.read(), image)
+        except (SettingsError, OSError) as error:
+            log.error("reload: %s; all settings stay as they were", error)
+            return
+        for name, (old, new) in found.changed.items():
+            text = "its default" if new is None else new
+            log.info("reload: %s is %s now, it was %s", name, text, old or "its default")
+        for name in found.refused:
+            log.warning("reload: %s has changed and needs a restart", name)
+        if not found.changed and not found.refused:
+            log.info("reload: nothing has changed")
+        if found.changed:
+            await in_slices(self.replicas.reconfigure(image))
+
     async def stop(self) -> None:
         """Stop accepting, end the connections, write everything down."""
         for listener in self.listeners:
@@ -220,51 +244,6 @@ class Server:
         self.storage.close(high_watermarks(self.replicas))
 
 
-async def _serve(config: BrokerConfig) -> None:
-    loop = asyncio.get_running_loop()
-    stopped = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
-    server = Server(config)
-    await server.start()
-    addresses = ",".join(
-        "{}://{}:{}".format(listener.name, *server.advertised(listener))
-        for listener in server.listeners
-    )
-    directories = ",".join(str(path) for path in config.log_directories())
-    # What start-up made lives as long as the broker: the collector need not look at it again.
-    gc.freeze()
-    gc.enable()
-    print(f"ottla ready: node {config.node_id} on {addresses}, data in {directories}", flush=True)
-    assert server.failure is not None
-    waiting = asyncio.create_task(stopped.wait())
-    await asyncio.wait((waiting, server.failure), return_when=asyncio.FIRST_COMPLETED)
-    log.info("stopping")
-    await server.stop()
-    if not stopped.is_set():
-        raise StorageFailed(server.failure.result())
-
-
-def run(properties: str | None, overrides: list[str]) -> int:
-    """`ottla server start`: serve until told to stop; returns the exit status."""
-    try:
-        config = BrokerConfig.load(Path(properties) if properties else None, overrides)
-    except (SettingsError, OSError) as error:
-        print(f"ottla: {error}", file=sys.stderr)
-        return 2
-    for warning in config.warnings:
-        log.warning("%s", warning)
-    _raise_descriptor_limit()
-    keep_freed_memory()
-    try:
-        with asyncio.Runner(loop_factory=BrokerLoop) as runner:
-            runner.run(_serve(config))
-    except (OSError, StorageRefused, StorageFailed) as error:
-        print(f"ottla: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
 def _open_segments_max(wanted: int) -> int:
     """How many segments may have open files: what is set, or what ulimit -n allows."""
     descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -275,9 +254,3 @@ def _open_segments_max(wanted: int) -> int:
             " (ulimit -n)", wanted, allowed, descriptors,
         )
     return min(wanted, allowed)
-
-
-def _raise_descriptor_limit() -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from ottla.log.config import LogConfig
 from ottla.log.disk import is_passing
@@ -162,9 +162,15 @@ class Replicas:
         }
         every_topic = any(kind == "broker" for kind, _ in changed)
         names = new.topics.keys() if every_topic else {n for kind, n in changed if kind == "topic"}
-        for name in names & self.by_name.keys():
-            config = self.log_config(new, name)
-            for partition in self.by_name[name]:
+        yield from self.reconfigure(new, names)
+
+    def reconfigure(
+        self, image: MetadataImage, names: Collection[str] | None = None
+    ) -> Iterator[None]:
+        """Have the partitions of these topics, or of all, go by their settings as they are now."""
+        for name in list(self.by_name.keys() if names is None else names & self.by_name.keys()):
+            config = self.log_config(image, name)
+            for partition in self.by_name.get(name, ()):
                 if partition is not None:
                     partition.log.configure(config)
             yield

@@ -10,6 +10,7 @@ import logging
 import operator
 import socket
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,7 @@ from ottla.broker.settings.broker import DYNAMIC, BrokerSettings
 from ottla.broker.settings.declaration import SettingsError
 from ottla.broker.settings.group_rules import check_group_settings, known_assignors
 from ottla.broker.settings.kafka_settings import OUTSIDE_THE_TABLE, kafka_settings
-from ottla.broker.settings.properties import parse_properties
+from ottla.broker.settings.sources import Sources
 from ottla.broker.settings.topic import TopicConfig, defaults, log_config, synonyms_of
 from ottla.log.config import LogConfig
 
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 __all__ = ["BrokerConfig", "SettingsError"]
 
 log = logging.getLogger("ottla.config")
-
-WITHOUT_A_FILE = {"listeners": "PLAINTEXT://localhost:9092", "log.dirs": "./data", "node.id": "0"}
 
 TOPIC_DEFAULTS = {
     name
@@ -53,9 +52,19 @@ AUTHORIZERS = (
     "kafka.security.authorizer.AclAuthorizer",
 )
 """Both have the same rules; the second is that of Kafka's ZooKeeper mode."""
+NEAR = 0.8
+"""How alike two names have to be, from 0 to 1, for one to be a slip of the pen."""
 OF_AUTHORIZERS = ("super.users", "allow.everyone.if.no.acl.found")
 NOTHING: Mapping[str, str] = {}
 Layers = tuple[Mapping[str, str], ...]
+
+
+@dataclass
+class Reloaded:
+    """What reading the properties again has changed, old and new text; what it could not change."""
+
+    changed: dict[str, tuple[str | None, str | None]] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
 
 
 class BrokerConfig(BrokerSettings):
@@ -65,6 +74,7 @@ class BrokerConfig(BrokerSettings):
         """Take properties by name; `load` is the usual way. Raises SettingsError."""
         self.static = dict(texts)
         self.warnings: list[str] = []
+        self.sources = Sources()
         super().__init__(texts)
         if "node.id" not in texts and self.broker_id >= 0:
             self.node_id = self.broker_id
@@ -85,18 +95,14 @@ class BrokerConfig(BrokerSettings):
     @classmethod
     def load(cls, path: Path | None = None, overrides: Sequence[str] = ()) -> BrokerConfig:
         """Read a file, then `name=value` overrides. Raises SettingsError or OSError."""
-        texts = dict(WITHOUT_A_FILE)
-        if path is not None:
-            try:
-                texts = parse_properties(path.read_bytes())
-            except ValueError as error:
-                raise SettingsError(str(path), str(error)) from error
-        for override in overrides:
-            name, equals, value = override.partition("=")
-            if not equals or not name.strip():
-                raise SettingsError("--override", f"{override!r} is not of the form name=value")
-            texts[name.strip()] = value.strip()
-        return cls(texts)
+        return cls.of(Sources(path, overrides))
+
+    @classmethod
+    def of(cls, sources: Sources) -> BrokerConfig:
+        """Read what `sources` name. Raises SettingsError or OSError."""
+        config = cls(sources.read())
+        config.sources = sources
+        return config
 
     def _check_others(self) -> None:
         """Look at the properties that are not declared here."""
@@ -105,6 +111,8 @@ class BrokerConfig(BrokerSettings):
             if name in OF_AUTHORIZERS and not self.authorizer_class_name:
                 unused.append(name)
             if name in self.declared:
+                continue
+            if name.startswith("config.providers"):
                 continue
             if name.startswith("listener.name.") or name in OUTSIDE_THE_TABLE:
                 unused.append(name)
@@ -184,6 +192,34 @@ class BrokerConfig(BrokerSettings):
                 log.info("%s is %s now", name, text or "its default")
                 setattr(self, declared.attribute, value)
 
+    def reload(self, texts: Mapping[str, str], image: MetadataImage) -> Reloaded:
+        """Take what `texts`, read anew, say differently and can be changed on a running broker.
+
+        What was set at run time still wins. Raises SettingsError, and changes nothing then.
+        """
+        fresh = BrokerConfig(texts)
+        found = Reloaded()
+        static = dict(self.static)
+        for name in sorted(static.keys() | texts.keys()):
+            old, new = static.get(name), texts.get(name)
+            if old == new:
+                continue
+            if name not in DYNAMIC and name not in TOPIC_DEFAULTS:
+                found.refused.append(name)
+                continue
+            found.changed[name] = old, new
+            if new is None:
+                del static[name]
+            else:
+                static[name] = new
+        self.static = static
+        for name in found.changed.keys() & self.declared.keys():
+            if not any(name in layer for layer in self.layers(image)[:-1]):
+                setattr(self, self.declared[name].attribute, fresh.value(name))
+        if "max.connections.per.ip.overrides" in found.changed:
+            self.max_connections_by_host = limits_by_host(self.max_connections_per_ip_overrides)
+        return found
+
     def layers(self, image: MetadataImage | None = None) -> Layers:
         """The broker's properties as they were set: for this node, for all brokers, in the file."""
         if image is None:
@@ -225,6 +261,6 @@ def _unknown(name: str) -> str:
     from difflib import get_close_matches  # only a mistake pays for it
 
     known = [*BrokerSettings.declared, *kafka_settings("broker"), *kafka_settings("removed")]
-    near = get_close_matches(name, known, 1)
+    near = get_close_matches(name, known, 1, NEAR)
     hint = f"; did you mean {near[0]}?" if near else ""
     return f"{name} is no setting that Kafka or Ottla know{hint}"

@@ -20,25 +20,36 @@ def parse_properties(data: bytes) -> dict[str, str]:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = data.decode("latin-1")
-    return dict(_entry(line) for line in _logical_lines(text))
+    return {name: value for _, name, value in numbered_entries(text)}
 
 
-def _logical_lines(text: str) -> Iterator[str]:
+def numbered_entries(text: str) -> Iterator[tuple[int, str, str]]:
+    r"""Line number, name and value of each entry. Raises ValueError for a broken \u escape."""
+    for number, line in _logical_lines(text):
+        try:
+            yield number, *_entry(line)
+        except ValueError as error:
+            raise ValueError(f"line {number}: {error}") from error
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Lines without comments and empty ones; a backslash at the end goes on in the next."""
     begun = ""
     continued = False
-    for line in LINE_ENDS.split(text):
+    first = 0
+    for number, line in enumerate(LINE_ENDS.split(text), 1):
         line = line.lstrip(BLANK)
         if not continued and (not line or line[0] in "#!"):
             continue
+        first = first if continued else number
         backslashes = len(line) - len(line.rstrip("\\"))
         continued = backslashes % 2 == 1
         begun += line[:-1] if continued else line
         if not continued:
-            yield begun
+            yield first, begun
             begun = ""
     if begun:
-        yield begun
+        yield first, begun
 
 
 def _entry(line: str) -> tuple[str, str]:

@@ -1,0 +1,102 @@
+"""The wheel and the source distribution, installed and run where nothing else is."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from compat_tests.requirements import ROOT
+
+EMPTY = {
+    name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_"))
+}
+
+
+def run(*command: str | Path, cwd: Path, **variables: str) -> str:
+    """What a command prints; its failure fails the test with all of it."""
+    done = subprocess.run(
+        command, cwd=cwd, env=EMPTY | variables, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )
+    assert done.returncode == 0, f"{command}:\n{done.stdout[-4000:]}"
+    return done.stdout
+
+
+def environment(directory: Path) -> Path:
+    """The Python of a new, bare environment."""
+    run(sys.executable, "-m", "venv", directory, cwd=directory.parent)
+    return directory / "bin" / "python"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel, built in the working tree: what `make` has compiled is not compiled again."""
+    directory = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w",
+        directory, ROOT, cwd=ROOT)
+    return next(directory.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A source distribution."""
+    directory = tmp_path_factory.mktemp("sdist")
+    script = f"import setuptools.build_meta as b; b.build_sdist({str(directory)!r})"
+    run(sys.executable, "-c", script, cwd=ROOT)
+    return next(directory.glob("*.tar.gz"))
+
+
+@pytest.mark.timeout(300)
+def test_the_sample_project_runs_on_the_wheel_in_a_bare_environment(
+    wheel: Path, tmp_path: Path
+) -> None:
+    python = environment(tmp_path / "venv")
+    run(python, "-m", "pip", "install", "-q", wheel, "pytest", "confluent-kafka", cwd=tmp_path)
+    version = run(python, "-m", "ottla", "--version", cwd=tmp_path)
+    assert version == run(python.with_name("ottla"), "--version", cwd=tmp_path)
+    sample = shutil.copytree(
+        ROOT / "examples" / "testing", tmp_path / "sample",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
+    printed = run(python, "-m", "pytest", "-q", cwd=sample)
+    assert re.search(r"^50 passed", printed, re.MULTILINE), printed
+
+
+def test_the_wheel_has_what_runs_and_nothing_else(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        metadata = archive.read(next(n for n in names if n.endswith("/METADATA"))).decode()
+    assert not [name for name in names if name.endswith((".pyx", ".c", ".o"))]
+    modules = {name.split(".")[0] for name in names if name.endswith(".so")}
+    compiled = {str(p.relative_to(ROOT))[:-4] for p in (ROOT / "ottla").rglob("*.pyx")}
+    assert modules == compiled | {"ottla/_cython"}
+    assert "Classifier: Programming Language :: Python :: 3.13" in metadata
+    assert "kazoo" not in metadata and "uvloop" not in metadata
+    description = metadata.partition("\n\n")[2]
+    assert description.startswith("# Ottla")
+    assert not re.search(r"\]\((?!https?:|#)", description), "links that an index cannot follow"
+
+
+@pytest.mark.timeout(900)
+def test_a_source_distribution_compiles_and_serves_in_a_bare_environment(
+    sdist: Path, tmp_path: Path
+) -> None:
+    with tarfile.open(sdist) as archive:
+        names = archive.getnames()
+    assert not [name for name in names if name.endswith((".so", ".c", ".pyc"))]
+    python = environment(tmp_path / "venv")
+    # Without optimisation: whether it compiles is asked here, not how fast it is.
+    run(python, "-m", "pip", "install", "-q", sdist, cwd=tmp_path, OTTLA_CFLAGS="-O0 -g0 -w")
+    script = (
+        "from ottla.testing import Broker\n"
+        "with Broker() as broker: print('made', broker.create_topic('orders'))\n"
+    )
+    assert run(python, "-c", script, cwd=tmp_path) == "made orders\n"

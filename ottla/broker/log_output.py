@@ -1,0 +1,112 @@
+"""Where the broker's log goes: standard error, as text or as JSON, by a thread of its own.
+
+A terminal that is gone, a full disk and a reader that has fallen asleep must not hold up or end a
+broker: what cannot be written is dropped and counted. Rotation is the system's.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import os
+import threading
+from collections import deque
+
+LINES_MAX = 10_000
+CLOSING_SECONDS = 2.0
+TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class Output(logging.Handler):
+    """Hands formatted lines to the thread that writes them."""
+
+    def __init__(self, fd: int) -> None:
+        super().__init__()
+        self.fd = fd
+        self.lines: deque[str] = deque()
+        self.dropped = 0
+        self.wanted = threading.Condition()
+        self.idle = True
+        self.thread: threading.Thread | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Queue a record's line; without room it is counted and forgotten."""
+        try:
+            line = self.format(record) + "\n"
+        except Exception:
+            self.handleError(record)
+            return
+        with self.wanted:
+            if len(self.lines) >= LINES_MAX:
+                self.dropped += 1
+                return
+            self.lines.append(line)
+            self.idle = False
+            if self.thread is None:
+                self.thread = threading.Thread(target=self._run, name="ottla-log", daemon=True)
+                self.thread.start()
+            self.wanted.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self.wanted:
+                while not self.lines:
+                    self.idle = True
+                    self.wanted.notify_all()
+                    self.wanted.wait()
+                text = "".join(self.lines)
+                self.lines.clear()
+                dropped, self.dropped = self.dropped, 0
+            if dropped:
+                text += f"ottla: {dropped} lines of the log were dropped: nobody took them\n"
+            self._write(text.encode(errors="backslashreplace"))
+
+    def _write(self, data: bytes) -> None:
+        while data:
+            try:
+                data = data[os.write(self.fd, data) :]
+            except OSError:
+                return                  # the terminal is gone, or the disk full: serve on
+
+    def flush(self) -> None:
+        """Wait until everything is written, but not for ever."""
+        with self.wanted:
+            self.wanted.wait_for(lambda: self.idle, CLOSING_SECONDS)
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line: time, level, logger, message, and what a record has beside them."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record's line."""
+        shown = {
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{int(record.msecs):03d}"
+            + self.formatTime(record, "%z"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            shown["exception"] = self.formatException(record.exc_info)
+        return json.dumps(shown, ensure_ascii=False, default=str)
+
+
+def start_logging(level: str, form: str) -> None:
+    """Write what is logged from now on to standard error. `form` is text or json."""
+    output = Output(2)
+    output.setFormatter(JsonLines() if form == "json" else logging.Formatter(TEXT))
+    root = logging.getLogger()
+    root.addHandler(output)
+    root.setLevel(level.upper())
+    atexit.register(output.flush)
+
+
+def say(text: str) -> None:
+    """Print a line on standard output, if anybody is there to take it."""
+    try:
+        print(text, flush=True)
+    except OSError:
+        # What is left in its buffer would fail again when the process ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -1,0 +1,145 @@
+"""The process around a `Server`: its signals, what its log says of a start, its exit status."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import resource
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from ottla import __version__
+from ottla.broker.log_output import say
+from ottla.broker.network.poller import BrokerLoop
+from ottla.broker.server import Server
+from ottla.broker.settings.config import BrokerConfig
+from ottla.broker.settings.declaration import SettingsError
+from ottla.broker.settings.hazards import framed, hazards, unresolvable
+from ottla.broker.settings.sources import Sources
+from ottla.broker.threads.heap import keep_freed_memory
+from ottla.log.log_directory import StorageRefused
+from ottla.wire.errors import StorageFailed
+
+log = logging.getLogger("ottla.server")
+
+
+async def _serve(config: BrokerConfig) -> None:
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    reloads: set[asyncio.Task[None]] = set()
+    server = Server(config)
+
+    def reload() -> None:
+        if server.housekeeping is None:
+            return                      # it has not read everything for the first time yet
+        task = loop.create_task(server.reload())
+        reloads.add(task)
+        task.add_done_callback(reloads.discard)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    loop.add_signal_handler(signal.SIGHUP, reload)
+    began = loop.time()
+    _tell_what_starts(config)
+    await server.start()
+    addresses = []
+    for listener in server.listeners:
+        advertised = f"{listener.name}://{_address(*server.advertised(listener))}"
+        bound = _address(*listener.sock.getsockname()[:2])
+        log.info("listening on %s, clients are sent to %s", bound, advertised)
+        addresses.append(advertised)
+    log.info(
+        "cluster %s, %d topics; serving after %.2f s", server.storage.cluster_id,
+        len(server.metadata_log.image.topics), loop.time() - began,
+    )
+    directories = ",".join(str(path) for path in config.log_directories())
+    # What start-up made lives as long as the broker: the collector need not look at it again.
+    gc.freeze()
+    gc.enable()
+    ready = f"node {config.node_id} on {','.join(addresses)}, data in {directories}"
+    say(f"ottla ready: {ready}")
+    _look_names_up(config)
+    assert server.failure is not None
+    waiting = asyncio.create_task(stopped.wait())
+    await asyncio.wait((waiting, server.failure), return_when=asyncio.FIRST_COMPLETED)
+    log.info("stopping")
+    await server.stop()
+    if not stopped.is_set():
+        raise StorageFailed(server.failure.result())
+    log.info("stopped: all data are on disk")
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _tell_what_starts(config: BrokerConfig) -> None:
+    sources = config.sources
+    read = [str(sources.path)] if sources.path else ["no file"]
+    read += ["the environment"] if sources.environment is not None else []
+    read += [f"{len(sources.overrides)} overrides"] if sources.overrides else []
+    directories = ", ".join(str(path.absolute()) for path in config.log_directories())
+    log.info(
+        "Ottla %s starts as node %d; settings from %s; data in %s",
+        __version__, config.node_id, ", ".join(read), directories,
+    )
+
+
+def _look_names_up(config: BrokerConfig) -> None:
+    """Warn of advertised names that do not resolve. DNS may take its time: nobody waits for it."""
+
+    def look() -> None:
+        for warning in unresolvable(config):
+            log.warning("%s", warning)
+
+    threading.Thread(target=look, name="ottla-names", daemon=True).start()
+
+
+def run(sources: Sources) -> int:
+    """`ottla server start`: serve until told to stop; returns the exit status."""
+    try:
+        config = BrokerConfig.of(sources)
+    except (SettingsError, OSError) as error:
+        print(f"ottla: {error}", file=sys.stderr)
+        return 2
+    for warning in config.warnings:
+        log.warning("%s", warning)
+    if risks := list(hazards(config)):
+        log.warning("%s", framed(risks))
+    _raise_descriptor_limit()
+    keep_freed_memory()
+    try:
+        with asyncio.Runner(loop_factory=BrokerLoop) as runner:
+            runner.run(_serve(config))
+    except (OSError, StorageRefused, StorageFailed) as error:
+        with contextlib.suppress(OSError):
+            print(f"ottla: {error}{_hint(config)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _hint(config: BrokerConfig) -> str:
+    """Where Kafka's own data were pointed at: how they come here."""
+    for path in config.log_directories():
+        if _is_kafkas(path):
+            how = "`ottla log import --help` says how to adopt it"
+            return f"\nottla: {path} is Apache Kafka's own: {how}"
+    return ""
+
+
+def _is_kafkas(path: Path) -> bool:
+    try:
+        names = {each.name for each in path.iterdir()}
+    except OSError:
+        return False
+    return "__cluster_metadata-0" in names and "__ottla_metadata-0" not in names
+
+
+def _raise_descriptor_limit() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

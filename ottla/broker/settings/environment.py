@@ -1,0 +1,44 @@
+"""Properties out of `KAFKA_…` variables, as the images of Apache, Confluent and Bitnami map them.
+
+The rest of the name is lower-cased; `_` is a dot, `__` an underscore, `___` a dash:
+`KAFKA_LOG_DIRS` is log.dirs. Bitnami's `KAFKA_CFG_LOG_DIRS` is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+PREFIXES = ("KAFKA_CFG_", "KAFKA_")
+NO_PROPERTIES = frozenset({
+    "KAFKA_VERSION", "KAFKA_HOME", "KAFKA_CLUSTER_ID", "KAFKA_ENABLE_KRAFT", "KAFKA_DEBUG",
+    "KAFKA_KRAFT_CLUSTER_ID", "KAFKA_CLIENT_USERS", "KAFKA_CLIENT_PASSWORDS", "KAFKA_OPTS",
+})
+"""Variables of the images and of Kafka's scripts that stand for no property."""
+NO_PROPERTY_PARTS = ("HEAP_OPTS", "LOG4J", "JMX_", "JVM_PERFORMANCE", "GC_LOG_OPTS")
+
+
+def from_environment(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """The value of each property with the variable that says so, in the order of their names."""
+    found: dict[str, tuple[str, str]] = {}
+    for variable, value in sorted(environment.items()):
+        prefix = next((p for p in PREFIXES if variable.startswith(p)), None)
+        if prefix is None or variable in NO_PROPERTIES or variable == prefix:
+            continue
+        if any(part in variable for part in NO_PROPERTY_PARTS):
+            continue
+        found[property_name(variable.removeprefix(prefix))] = value, variable
+    return found
+
+
+def property_name(rest: str) -> str:
+    """`LOG_DIRS` as log.dirs; three underscores are a dash, two an underscore."""
+    dashes = rest.lower().split("___")
+    return "-".join("_".join(p.replace("_", ".") for p in d.split("__")) for d in dashes)
+
+
+def log_level(environment: Mapping[str, str]) -> str | None:
+    """The level that the images' variable asks for, in Python's words; None where it is not set."""
+    asked = environment.get("KAFKA_LOG4J_ROOT_LOGLEVEL", "").lower()
+    levels = {"trace": "debug", "warn": "warning", "fatal": "error", "off": "error"}
+    level = levels.get(asked, asked)
+    return level if level in ("debug", "info", "warning", "error") else None

@@ -1,0 +1,73 @@
+"""What a configuration risks, said so that it cannot be overlooked; nothing here stops a start."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+from ottla.broker.settings.addresses import EVERYWHERE
+from ottla.broker.settings.config import BrokerConfig
+
+WIDTH = 100
+TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm", "/run")
+
+
+def hazards(config: BrokerConfig) -> Iterator[str]:
+    """One sentence or two for each."""
+    for endpoint in config.endpoints():
+        if endpoint.host in ("", *EVERYWHERE):
+            yield (
+                f"listeners: {endpoint.name} listens on all interfaces without authentication:"
+                f" whoever reaches port {endpoint.port} of this machine can read, write and delete"
+                " everything. Name one interface, or let a firewall decide who gets there."
+            )
+    temporary = {Path(name).resolve() for name in (os.environ.get("TMPDIR", "/tmp"), *TEMPORARY)}
+    for directory in config.log_directories():
+        if any(directory.resolve().is_relative_to(each) for each in temporary):
+            yield (
+                f"log.dirs: {directory} is in a temporary directory: the system may empty it, and"
+                " does at the latest when it starts. Name a directory that stays."
+            )
+    if others := _other_brokers(config.static):
+        yield (
+            f"{others}, but this broker starts alone: Ottla has no clusters yet. It knows nothing"
+            " of the other brokers, and topics have one replica."
+        )
+
+
+def _other_brokers(static: dict[str, str]) -> str | None:
+    for name in ("controller.quorum.voters", "controller.quorum.bootstrap.servers"):
+        members = [member for member in static.get(name, "").split(",") if member.strip()]
+        if len(members) > 1:
+            return f"{name} names {len(members)} controllers"
+    roles = static.get("process.roles", "").replace(" ", "").split(",")
+    if roles == ["broker"]:
+        return "process.roles=broker says that a controller is elsewhere"
+    if static.get("zookeeper.connect", "").strip():
+        return "zookeeper.connect names a cluster"
+    return None
+
+
+def framed(texts: list[str]) -> str:
+    """The hazards between two lines of stars, each wrapped."""
+    import textwrap
+
+    lines = ["", "*" * WIDTH]
+    for text in texts:
+        lines += textwrap.wrap(text, WIDTH, initial_indent="* ATTENTION: ", subsequent_indent="* ")
+    return "\n".join([*lines, "*" * WIDTH])
+
+
+def unresolvable(config: BrokerConfig) -> Iterator[str]:
+    """Advertised names that this machine cannot resolve. Asks DNS, which may take its time."""
+    for endpoint in config.endpoints():
+        host, port = config.advertised(endpoint.name, endpoint.port)
+        try:
+            socket.getaddrinfo(host, port or None)
+        except OSError as error:
+            yield (
+                f"advertised.listeners: {endpoint.name} sends clients to {host}, which this machine"
+                f" cannot resolve ({error.strerror or error}); clients may fail to connect"
+            )

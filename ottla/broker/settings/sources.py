@@ -1,0 +1,76 @@
+"""Where a broker's properties come from: a file, the environment, overrides; the later ones win.
+
+Values may refer to secrets by `config.providers`, as in Kafka (KIP-297, KIP-421).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ottla.broker.settings.declaration import SettingsError
+from ottla.broker.settings.environment import from_environment
+from ottla.broker.settings.properties import LINE_ENDS, numbered_entries
+from ottla.broker.settings.providers import resolve
+
+WITHOUT_A_FILE = {"listeners": "PLAINTEXT://localhost:9092", "log.dirs": "./data", "node.id": "0"}
+NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What the command line named; SIGHUP reads it again."""
+
+    path: Path | None = None
+    overrides: Sequence[str] = ()
+    environment: Mapping[str, str] | None = None
+    """None where it does not count; it does with `--env`."""
+
+    def read(self) -> dict[str, str]:
+        """The properties by name. Raises SettingsError or OSError."""
+        texts = dict(WITHOUT_A_FILE)
+        where: dict[str, str] = {}
+        if self.path is not None:
+            texts = {}
+            for number, name, value in read_file(self.path):
+                texts[name], where[name] = value, f"{self.path}, line {number}"
+        if self.environment is not None:
+            for name, (value, variable) in from_environment(self.environment).items():
+                texts[name], where[name] = value, variable
+        for override in self.overrides:
+            name, equals, value = override.partition("=")
+            if not equals or not name.strip():
+                raise SettingsError("--override", f"{override!r} is not of the form name=value")
+            texts[name.strip()] = value.strip()
+            where[name.strip()] = "--override"
+        return resolve(texts, where, os.environ)
+
+
+def read_file(path: Path) -> list[tuple[int, str, str]]:
+    """Line number, name and value of each entry. Raises SettingsError or OSError."""
+    data = path.read_bytes()
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = data.decode("latin-1")           # as Java reads it
+    if found := NO_TEXT.search(text):
+        line = len(LINE_ENDS.findall(text, 0, found.start())) + 1
+        raise SettingsError(str(path), f"line {line} has the byte {found[0]!r}: it is no text file")
+    start = text.lstrip()[:1]
+    if start in ("{", "["):
+        raise SettingsError(
+            str(path), "is JSON, as it seems; a properties file has lines of the form name=value"
+        )
+    try:
+        entries = list(numbered_entries(text))
+    except ValueError as error:
+        raise SettingsError(str(path), str(error)) from error
+    for number, name, value in entries:
+        if not name:
+            raise SettingsError(
+                str(path), f"line {number} has no name before its separator: {value[:40]!r}"
+            )
+    return entries

@@ -1,0 +1,147 @@
+"""Where properties come from, and what is refused with its line and the reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ottla.broker.settings.config import BrokerConfig
+from ottla.broker.settings.declaration import SettingsError
+from ottla.broker.settings.environment import from_environment, log_level
+from ottla.broker.settings.hazards import framed, hazards, unresolvable
+from ottla.broker.settings.sources import Sources
+from ottla.replication.metadata import ConfigSet, MetadataImage
+
+
+def refusal(data: bytes, tmp_path: Path) -> str:
+    path = tmp_path / "server.properties"
+    path.write_bytes(data)
+    with pytest.raises(SettingsError) as raised:
+        Sources(path).read()
+    message = str(raised.value)
+    return message.replace(str(path), "FILE")
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"node.id=1\nlog.dirs=\x00\x01", r"FILE: line 2 has the byte '\x00': it is no text file"),
+        (b"\x7fELF\x02\x01\x01\x00", r"FILE: line 1 has the byte '\x02': it is no text file"),
+        (b'\n {"node.id": 1}', "FILE: is JSON, as it seems"),
+        (b"# a\n\nnode.id=1\n=7\n", "FILE: line 4 has no name before its separator: '7'"),
+        (b"a=\\u12\nb=1", "FILE: line 1: \\u without four hexadecimal digits"),
+        (b"node.id=1\nlog.dirs=${env:OTTLA_DIR}", "config.providers does not name 'env' (FILE, li"),
+        (b"log.dirs=/a,\\\n /b/${DATA}", "names no provider: it is ${env:NAME} or the like (F"),
+        (b"config.providers=env\nrack=${env:OTTLA_NOT_SET}", "OTTLA_NOT_SET is not set (FILE, li"),
+        (b"config.providers=vault", "config.providers.vault.class"),
+    ],
+)
+def test_a_file_that_cannot_be_meant_is_refused(data: bytes, reason: str, tmp_path: Path) -> None:
+    if b"vault" in data:
+        data += b"\nrack=${vault:a:b}"
+    assert reason in refusal(data, tmp_path)
+
+
+def test_secrets_come_from_variables_files_and_directories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTTLA_TEST_RACK", "r7")
+    (tmp_path / "secrets.properties").write_text("key.password=a:b}c\n")
+    (tmp_path / "mounted").mkdir()
+    (tmp_path / "mounted" / "password").write_text("from a mounted file")
+    package = "org.apache.kafka.common.config.provider."
+    path = tmp_path / "server.properties"
+    path.write_text(
+        f"config.providers=env,secrets,mounted\n"
+        f"config.providers.secrets.class={package}FileConfigProvider\n"
+        f"config.providers.mounted.class={package}DirectoryConfigProvider\n"
+        f"config.providers.mounted.param.allowed.paths={tmp_path}\n"
+        f"broker.rack=rack ${{env:OTTLA_TEST_RACK}}\n"
+        f"ssl.key.password=${{secrets:{tmp_path}/secrets.properties:key.password}}\n"
+        f"ssl.keystore.password=${{mounted:{tmp_path}/mounted:password}}\n"
+    )
+    texts = Sources(path).read()
+    assert texts["broker.rack"] == "rack r7"
+    assert texts["ssl.key.password"] == "a:b}c"
+    assert texts["ssl.keystore.password"] == "from a mounted file"
+    assert BrokerConfig.load(path).broker_rack == "rack r7"
+    path.write_text(path.read_text().replace(f"allowed.paths={tmp_path}", "allowed.paths=/nowhere"))
+    with pytest.raises(SettingsError, match=r"is not in allowed\.paths"):
+        Sources(path).read()
+
+
+def test_kafkas_variables_mean_what_they_mean_to_its_images() -> None:
+    found = from_environment({
+        "KAFKA_LOG_DIRS": "/data", "KAFKA_CFG_NUM_PARTITIONS": "3", "KAFKA_HEAP_OPTS": "-Xmx1g",
+        "KAFKA_LISTENER_NAME_INTERNAL_SASL___X__Y": "z", "KAFKA_LOG4J_LOGGERS": "a=WARN",
+        "KAFKA_VERSION": "4.3.1", "PATH": "/bin", "KAFKA_": "x", "KAFKA_OTTLA_HTTP_LISTENER": "h:1",
+    })
+    assert {name: value for name, (value, _) in found.items()} == {
+        "log.dirs": "/data", "num.partitions": "3", "listener.name.internal.sasl-x_y": "z",
+        "ottla.http.listener": "h:1",
+    }
+    assert log_level({"KAFKA_LOG4J_ROOT_LOGLEVEL": "WARN"}) == "warning"
+    assert log_level({}) is None
+
+
+def test_overrides_win_over_variables_and_these_over_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text("num.partitions=1\nlog.dirs=/file\nbroker.rack=file\n")
+    environment = {"KAFKA_LOG_DIRS": "/variable", "KAFKA_BROKER_RACK": "variable"}
+    read = Sources(path, ["broker.rack=override"], environment).read()
+    assert read == {"num.partitions": "1", "log.dirs": "/variable", "broker.rack": "override"}
+    assert Sources(None, (), environment).read()["listeners"] == "PLAINTEXT://localhost:9092"
+
+
+def said(*overrides: str) -> str:
+    return "\n".join(hazards(BrokerConfig.load(None, ["log.dirs=/srv/ottla", *overrides])))
+
+
+def test_what_a_configuration_risks_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert said() == ""
+    everywhere = ("listeners=PLAINTEXT://:9092", "advertised.listeners=PLAINTEXT://me:9092")
+    assert "on all interfaces without authentication" in said(*everywhere)
+    assert "a temporary directory" in said("log.dirs=/tmp/kafka-logs")
+    assert "names 3 controllers" in said("controller.quorum.voters=1@a:1,2@b:1,3@c:1")
+    assert "process.roles=broker" in said("process.roles=broker")
+    assert "names a cluster" in said("zookeeper.connect=z:2181")
+    assert said("process.roles=broker,controller", "controller.quorum.voters=1@here:9093") == ""
+    text = framed(["first " * 30, "second"])
+    assert text.count("ATTENTION") == 2 and max(map(len, text.splitlines())) <= 100
+
+
+def test_an_advertised_name_that_does_not_resolve_is_warned_about() -> None:
+    config = BrokerConfig.load(None, ["advertised.listeners=PLAINTEXT://no-such.invalid:9092"])
+    [warning] = unresolvable(config)
+    assert warning.startswith("advertised.listeners: PLAINTEXT sends clients to no-such.invalid")
+    assert list(unresolvable(BrokerConfig.load(None, []))) == []
+
+
+def test_reading_again_changes_what_may_change_and_names_the_rest() -> None:
+    config = BrokerConfig.load(None, ["max.connections=10", "num.partitions=1"])
+    image = MetadataImage.empty()
+    found = config.reload(
+        config.static | {"max.connections": "20", "num.partitions": "2", "retention.ms": "x",
+                         "log.retention.ms": "1000"}, image,
+    )
+    assert found.changed == {"max.connections": ("10", "20"), "log.retention.ms": (None, "1000")}
+    assert found.refused == ["num.partitions", "retention.ms"]
+    assert config.max_connections == 20
+    assert config.topic_log_config(image, "t").retention_ms == 1000
+    with pytest.raises(SettingsError, match=r"max\.connections"):
+        config.reload(config.static | {"max.connections": "many"}, image)
+    assert config.max_connections == 20
+    back = dict(config.static)
+    del back["max.connections"]
+    config.reload(back, image)
+    assert config.max_connections == 2147483647
+
+
+def test_what_was_set_at_run_time_wins_over_a_file_that_is_read_again() -> None:
+    config = BrokerConfig.load(None, ["max.connections=10"])
+    image = MetadataImage.empty().apply([ConfigSet("broker", "0", "max.connections", "7")])
+    config.follow(MetadataImage.empty(), image, ())
+    assert config.max_connections == 7
+    config.reload(config.static | {"max.connections": "20"}, image)
+    assert config.max_connections == 7

@@ -1,0 +1,196 @@
+"""`ottla server start` as a service runs it: signals, terminals that go, logs that nobody reads."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ottla.client.connection import Connection
+from ottla.wire.messages import MetadataRequest
+
+READY = re.compile(rb"ottla ready: node 0 on PLAINTEXT://([\w.\[\]:]+):(\d+), data in .*\n")
+WAIT_SECONDS = 30
+F_SETPIPE_SZ = 1031
+
+
+class Service:
+    """A started broker, its output in files or pipes of the test's choice."""
+
+    def __init__(self, tmp_path: Path, *arguments: str, **streams: object) -> None:
+        self.properties = tmp_path / "server.properties"
+        if not self.properties.exists():
+            self.properties.write_text(
+                f"log.dirs={tmp_path / 'data'}\nlisteners=PLAINTEXT://localhost:0\nnode.id=0\n"
+            )
+        self.log = tmp_path / "log"
+        streams = {"stdout": subprocess.PIPE, "stderr": self.log.open("ab")} | streams
+        command = [sys.executable, "-m", "ottla", "server", "start", str(self.properties)]
+        self.process = subprocess.Popen([*command, *arguments], **streams)
+
+    def ready(self) -> tuple[str, int]:
+        """Host and port of the ready line."""
+        assert self.process.stdout is not None
+        printed = self.process.stdout.readline()
+        match = READY.fullmatch(printed)
+        assert match, (printed, self.text())
+        return match[1].decode().strip("[]"), int(match[2])
+
+    def text(self) -> str:
+        """The log so far."""
+        return self.log.read_text()
+
+    def wait_for(self, pattern: str) -> None:
+        """Wait until the log has it."""
+        for _ in range(WAIT_SECONDS * 100):
+            if re.search(pattern, self.text()):
+                return
+            assert self.process.poll() is None, self.text()
+            select.select([], [], [], 0.01)
+        raise AssertionError(f"no {pattern!r} in {self.text()}")
+
+    def stop(self) -> int:
+        """SIGTERM; returns the exit status."""
+        self.process.terminate()
+        return self.process.wait(WAIT_SECONDS)
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    started = Service(tmp_path)
+    yield started
+    started.process.kill()
+    started.process.wait()
+    if started.process.stdout:
+        started.process.stdout.close()
+
+
+def serves(address: tuple[str, int]) -> bool:
+    with Connection(address) as client:
+        return bool(client.call(MetadataRequest(topics=[])).brokers)
+
+
+def test_the_log_of_a_start_says_what_starts_and_where(service: Service) -> None:
+    host, port = service.ready()
+    text = service.text()
+    for expected in (
+        r"Ottla \d+\.\d+\.\d+ starts as node 0; settings from .*server\.properties; data in /.*",
+        r"recovery: the last stop was clean, nothing had to be checked",
+        rf"listening on 127\.0\.0\.1:{port}, clients are sent to PLAINTEXT://{host}:{port}",
+        r"cluster [\w-]{22}, 0 topics; serving after \d+\.\d\d s",
+    ):
+        assert re.search(expected, text), text
+    assert service.stop() == 0
+    assert service.text().rstrip().endswith("stopped: all data are on disk")
+
+
+def test_sighup_reads_dynamic_settings_again_and_never_kills(service: Service) -> None:
+    address = service.ready()
+    before = service.properties.read_text()
+    service.properties.write_text(before + "log.retention.ms=60000\nnode.id=7\n")
+    service.process.send_signal(signal.SIGHUP)
+    service.wait_for("reload: log.retention.ms is 60000 now, it was its default")
+    service.wait_for("reload: node.id has changed and needs a restart")
+    service.properties.write_text(before + "log.retention.ms=soon\n")
+    service.process.send_signal(signal.SIGHUP)
+    service.wait_for(r"reload: log\.retention\.ms: .*all settings stay as they were")
+    service.properties.unlink()
+    service.process.send_signal(signal.SIGHUP)
+    service.wait_for("reload: .*No such file.*; all settings stay as they were")
+    service.properties.write_text(before + "log.retention.ms=60000\n")
+    service.process.send_signal(signal.SIGHUP)
+    service.wait_for("reload: nothing has changed")
+    assert serves(address)
+    assert service.stop() == 0
+
+
+def test_a_broker_outlives_its_terminal(tmp_path: Path) -> None:
+    """What a closed terminal does: SIGHUP to its processes, and errors for who writes to it."""
+    master, slave = os.openpty()
+    service = Service(
+        tmp_path, "--log-level", "debug", stdout=slave, stderr=slave, stdin=slave,
+        start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, 0x540E, 0),  # TIOCSCTTY
+    )
+    os.close(slave)
+    printed = b""
+    while not (match := re.search(READY.pattern.replace(rb"\n", rb"\r\n"), printed)):
+        printed += os.read(master, 1 << 16)
+    os.close(master)
+    try:
+        assert serves((match[1].decode(), int(match[2])))
+        assert service.process.poll() is None
+    finally:
+        assert service.stop() == 0
+
+
+def test_a_log_that_nobody_reads_holds_nobody_up(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, F_SETPIPE_SZ, 4096)
+    service = Service(tmp_path, "--log-level", "debug", stderr=writer)
+    os.close(writer)
+    address = service.ready()
+    for _ in range(300):                # a debug level that fills the pipe many times
+        assert serves(address)
+    assert service.stop() == 0
+    os.close(reader)
+
+
+def test_a_log_on_a_full_disk_holds_nobody_up(tmp_path: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        service = Service(tmp_path, stderr=full)
+    assert serves(service.ready())
+    assert service.stop() == 0
+
+
+def test_logs_in_json_are_one_object_a_line(tmp_path: Path) -> None:
+    service = Service(tmp_path, "--log-format", "json")
+    service.ready()
+    assert service.stop() == 0
+    lines = [json.loads(line) for line in service.text().splitlines()]
+    assert {"time", "level", "logger", "message"} <= lines[0].keys()
+    assert lines[-1]["message"] == "stopped: all data are on disk"
+
+
+def test_ipv6_addresses_stand_in_brackets(tmp_path: Path) -> None:
+    service = Service(tmp_path, "--override", "listeners=PLAINTEXT://[::1]:0")
+    host, port = service.ready()
+    assert host == "::1"
+    expected = f"listening on [::1]:{port}, clients are sent to PLAINTEXT://[::1]:{port}"
+    assert expected in service.text()
+    assert service.stop() == 0
+
+
+def test_kafkas_variables_start_a_broker(tmp_path: Path) -> None:
+    (tmp_path / "server.properties").write_text("node.id=0\n")
+    service = Service(tmp_path, "--env", env=os.environ | {
+        "KAFKA_LISTENERS": "PLAINTEXT://localhost:0", "KAFKA_LOG_DIRS": str(tmp_path / "mine"),
+        "KAFKA_HEAP_OPTS": "-Xmx1g",
+    })
+    assert serves(service.ready())
+    assert service.stop() == 0
+    assert (tmp_path / "mine" / "meta.properties").exists()
+
+
+def test_a_start_that_is_refused_says_what_to_do(tmp_path: Path) -> None:
+    kafka = tmp_path / "data"
+    (kafka / "__cluster_metadata-0").mkdir(parents=True)
+    (kafka / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=abc\n")
+    service = Service(tmp_path)
+    assert service.process.wait(WAIT_SECONDS) == 1
+    assert "ottla log import --help" in service.text()
+    service = Service(tmp_path, "--override", "listeners=PLAINTEXT://no-such.invalid:9092")
+    assert service.process.wait(WAIT_SECONDS) == 1
+    (kafka / "meta.properties").unlink()
+    (kafka / "__cluster_metadata-0").rmdir()
+    service = Service(tmp_path, "--override", "listeners=PLAINTEXT://no-such.invalid:9092")
+    assert service.process.wait(WAIT_SECONDS) == 1
+    assert "listener PLAINTEXT cannot listen on no-such.invalid:9092" in service.text()

@@ -108,6 +108,8 @@ class ShardRuntime(Generic[S]):
         self._later = later
         self._live: dict[int, _Live[S]] = {}
         self._loading: dict[int, S] = {}
+        self._asked_of_all: dict[int, list[Callable[[S, Result], None]]] = {}
+        """By partition that is being read: what `change_all` asked meanwhile."""
         self._woken_for: int | None = None
 
     def tick_ms(self) -> int:
@@ -127,6 +129,7 @@ class ShardRuntime(Generic[S]):
         Until then clients are told to wait.
         """
         self._loading[shard.partition] = shard
+        self._asked_of_all[shard.partition] = []
         return shard
 
     def adopt(self, shard: S) -> None:
@@ -138,10 +141,13 @@ class ShardRuntime(Generic[S]):
         result = self._turn(live)
         shard.loaded(result)
         self._perform(live, result)
+        for operation in self._asked_of_all.pop(shard.partition, ()):
+            self._change_one(live, operation)
 
     def unload(self, partition: int) -> None:
         """Another broker leads the partition now: everybody who waits is sent there."""
         self._loading.pop(partition, None)
+        self._asked_of_all.pop(partition, None)
         live = self._live.pop(partition, None)
         if live is None:
             return
@@ -249,11 +255,17 @@ class ShardRuntime(Generic[S]):
             self._perform(live, result)
 
     def change_all(self, operation: Callable[[S, Result], None]) -> None:
-        """Run an operation on every shard, such as forgetting deleted topics."""
+        """Run an operation on every shard, such as forgetting deleted topics; on those that are
+        being read as soon as they are."""
+        for asked in self._asked_of_all.values():
+            asked.append(operation)
         for live in list(self._live.values()):
-            result = self._turn(live)
-            operation(live.shard, result)
-            self._perform(live, result)
+            self._change_one(live, operation)
+
+    def _change_one(self, live: _Live[S], operation: Callable[[S, Result], None]) -> None:
+        result = self._turn(live)
+        operation(live.shard, result)
+        self._perform(live, result)
 
     def next_timer_ms(self) -> int | None:
         """When `fire` has something to do."""

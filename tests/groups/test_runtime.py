@@ -8,6 +8,7 @@ import pytest
 
 from ottla.groups.errors import NotCoordinator
 from ottla.groups.offset_requests import Commit, OffsetToCommit
+from ottla.groups.record_codec import decode_record
 from ottla.groups.routing import java_hash, partition_for
 from ottla.groups.shard_runtime import GATHERED_RECORDS_MAX
 from ottla.wire.errors import ErrorCode, NotLeaderOrFollower, ProtocolError, StorageFailed
@@ -123,6 +124,26 @@ def turn_of_commits(*offsets: int) -> tuple[Workbench, list[Any]]:
     for offset in offsets:
         gather(bench, offset, answers)
     return bench, answers
+
+
+def test_topics_that_are_deleted_while_a_shard_loads_take_their_offsets_along() -> None:
+    bench, answers = Workbench(offsets_topic_num_partitions=1), []
+    commit(bench, 5, answers)
+    bench.runtime.unload(0)
+    shard = bench.runtime.begin_load(0)
+    for entry, producer in bench.logs[0]:
+        record = decode_record(*entry)
+        assert record is not None
+        shard.replay(record, producer)
+    deleted = frozenset({"t"})
+    bench.runtime.change_all(lambda s, r: s.forget_topics(deleted, r))
+    bench.runtime.adopt(shard)
+    assert shard.fetch_offsets("g", [("t", 0)], False)[0].value is None
+    bench.crash()
+    assert not bench.shard().offsets
+    commit(bench, 6, answers)
+    bench.crash()
+    assert len(bench.shard().offsets) == 1, "what is asked of all is asked once"
 
 
 def test_the_commits_of_a_turn_are_one_append() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ottla.broker.context import RequestContext
@@ -11,7 +11,7 @@ from ottla.broker.coordination.answers import answer_later, answer_of
 from ottla.broker.dispatch import handles
 from ottla.broker.network.promises import LateReply
 from ottla.groups.offset_requests import Commit, FetchedOffset, OffsetToCommit
-from ottla.replication.metadata import MetadataImage
+from ottla.replication.metadata import MetadataImage, TopicImage
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, ProtocolError
 from ottla.wire.messages import (
@@ -212,7 +212,21 @@ async def _fetch(
             group_id, wanted, stable, member_id, member_epoch
         ),
     )
-    return found
+    topics = context.broker.image.topics
+    if wanted is None:
+        return [each for each in found if _is_current(each, topics)]
+    return [each if _is_current(each, topics) else each._replace(value=None) for each in found]
+
+
+def _is_current(found: FetchedOffset, topics: Mapping[str, TopicImage]) -> bool:
+    """Whether an offset is of the topic that has the name now.
+
+    A crash may come between a topic's deletion and the tombstones of its offsets.
+    """
+    if found.value is None:
+        return True
+    known = topics.get(found.topic)
+    return known is not None and found.value.topic_id in (NO_ID, known.topic_id)
 
 
 def _wanted(topics: Iterable[OffsetFetchRequest.Topic] | None) -> list[tuple[str, int]] | None:

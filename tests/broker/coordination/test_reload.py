@@ -9,8 +9,9 @@ from unittest import mock
 import pytest
 
 from ottla.broker.coordination import log_coordinator
+from ottla.groups.shard import Shard
 from ottla.wire.errors import ErrorCode, MalformedMessage, StorageFailed
-from ottla.wire.messages import HeartbeatRequest, OffsetFetchRequest
+from ottla.wire.messages import DeleteTopicsRequest, HeartbeatRequest, OffsetFetchRequest
 from tests.broker.api.test_group_apis import commit_request, find, topic_id
 from tests.broker.running import RunningBroker, WireClient
 from tests.broker.test_server import create
@@ -124,3 +125,34 @@ def test_a_start_opens_its_doors_first_and_reads_one_shard_after_the_other(data:
         while len(begun) < 50:
             fetched(client)
         assert begun == [True] * 50
+
+
+def test_a_crash_right_after_a_topics_deletion_leaves_no_offset_to_one_of_the_same_name(
+    data: Path,
+) -> None:
+    def offsets_of(client: WireClient) -> list[list[int]]:
+        """Of all topics, and of this one by its name."""
+        asked = OffsetFetchRequest.Topic(name="t", partition_indexes=[0])
+        found = [fetched(client)]
+        found.append(client.call(OffsetFetchRequest(group_id=GROUP, topics=[asked]), 5))
+        return [[p.committed_offset for t in each.topics for p in t.partitions] for each in found]
+
+    with RunningBroker(data) as broker, WireClient(broker.address) as client:
+        with_a_commit(broker, client)
+        assert offsets_of(client) == [[7], [7]]
+        # The deletion is recorded, the tombstones are not.
+        with mock.patch.object(Shard, "forget_topics"):
+            answer = client.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=10_000), 5)
+        assert answer.responses[0].error_code == 0
+        assert offsets_of(client) == [[], [-1]]
+        create(client, "t")
+        assert offsets_of(client) == [[], [-1]]
+    with RunningBroker(data) as broker, WireClient(broker.address) as client:
+        while fetched(client).error_code:
+            pass
+        assert offsets_of(client) == [[], [-1]]
+        request = commit_request("t", topic_id(client, "t"), GROUP, 5)
+        request.topics[0].partitions[0].partition_index = 0
+        request.topics[0].partitions[0].committed_offset = 3
+        assert client.call(request, 5).topics[0].partitions[0].error_code == 0
+        assert offsets_of(client) == [[3], [3]]

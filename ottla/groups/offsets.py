@@ -11,7 +11,7 @@ tombstone forgets what is pending, too: nothing of what was deleted comes back a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ottla.groups.records import CommittedOffset, OffsetKey, Record
@@ -44,6 +44,21 @@ class Offsets:
     def groups(self) -> Iterable[str]:
         """The groups that have committed something."""
         return self._groups.keys()
+
+    def all_groups(self) -> list[str]:
+        """The groups that have committed something, or are about to."""
+        return [*self._groups, *(each for each in self._holders if each not in self._groups)]
+
+    def values(
+        self, group_id: str, topic: str, partition: int
+    ) -> Iterator[CommittedOffset]:
+        """What was committed for a partition, visible or pending."""
+        if (visible := self.find(group_id, topic, partition)) is not None:
+            yield visible
+        key = OffsetKey(group_id, topic, partition)
+        for producer_id in self._holders.get(group_id, {}).get((topic, partition), ()):
+            if (pending := self._pending[producer_id][key].value) is not None:
+                yield pending
 
     def of_group(self, group_id: str) -> dict[TopicIndex, CommittedOffset]:
         """All visible offsets of a group; not to be changed."""
@@ -146,18 +161,9 @@ class Offsets:
 
     def tombstones(self, group_id: str) -> list[Record]:
         """Records that forget all offsets of a group, pending ones included."""
-        return [Record(OffsetKey(group_id, *index), None) for index in self._indexes(group_id)]
+        return [Record(OffsetKey(group_id, *index), None) for index in self.indexes_of(group_id)]
 
-    def tombstones_of_topics(self, topics: frozenset[str]) -> list[Record]:
-        """Records that forget what any group has committed of deleted topics, or is about to."""
-        return [
-            Record(OffsetKey(group_id, *index), None)
-            for group_id in {**self._groups, **self._holders}
-            for index in self._indexes(group_id)
-            if index[0] in topics
-        ]
-
-    def _indexes(self, group_id: str) -> Iterable[TopicIndex]:
+    def indexes_of(self, group_id: str) -> list[TopicIndex]:
         """The partitions that the group has an offset of, visible or pending."""
         visible = self.of_group(group_id)
         return [*visible, *(index for index in self.pending_of(group_id) if index not in visible)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ottla.groups import offset_requests
+from ottla.groups import offset_requests, sweeps
 from ottla.groups.classic import join as classic_join
 from ottla.groups.classic import rebalance as classic_rebalance
 from ottla.groups.classic import session as classic_session
@@ -59,6 +59,8 @@ class Shard:
         self.offsets = Offsets()
         self.groups: dict[str, ClassicGroup | ConsumerGroup] = {}
         self.cluster: Cluster = cluster
+        self._sweeps = sweeps.Sweeps()
+        self._deleted_topics: set[str] = set()
         self._new_id = new_id
 
     def group(self, group_id: str) -> ClassicGroup | ConsumerGroup:
@@ -286,28 +288,22 @@ class Shard:
 
     def forget_topics(self, topics: frozenset[str], result: Result) -> None:
         """Deleted topics take the offsets of all groups with them."""
-        result.records.extend(self.offsets.tombstones_of_topics(topics))
+        self._deleted_topics |= topics
+        self._sweeps.begin(
+            "deleted topics",
+            lambda: sweeps.forgetting(self._deleted_topics, self.offsets, lambda: self.cluster),
+            result,
+        )
 
     def expire(self, result: Result) -> None:
         """Forget offsets whose retention is over, and empty groups that have none left."""
-        interval_ms = self.settings.offsets_retention_check_interval_ms
-        result.set_timer(EXPIRE, "", after_ms=interval_ms)
-        retention_ms = self.settings.offsets_retention_ms
-        for group_id, group in self.groups.items():
-            kept = False
-            for (topic, partition), value in self.offsets.of_group(group_id).items():
-                base_ms = offset_requests.expiry_base_ms(group, value)
-                if (
-                    base_ms is not None
-                    and not group.subscribes_to(topic)
-                    and not self.offsets.is_pending(group_id, topic, partition)
-                    and offset_requests.has_expired(value, base_ms, result.wall_ms, retention_ms)
-                ):
-                    result.records.append(Record(OffsetKey(group_id, topic, partition), None))
-                else:
-                    kept = True
-            if not kept and group.is_unused and not self.offsets.has_pending(group_id):
-                result.records.extend(group.tombstones())
+        settings = self.settings
+        result.set_timer(EXPIRE, "", after_ms=settings.offsets_retention_check_interval_ms)
+        self._sweeps.begin(
+            EXPIRE,
+            lambda: sweeps.expiring(self.groups, self.offsets, settings.offsets_retention_ms),
+            result,
+        )
 
     # Administration
 
@@ -325,6 +321,9 @@ class Shard:
         """A timer is due."""
         if key.kind == EXPIRE:
             self.expire(result)
+            return
+        if key.kind == sweeps.SWEEP:
+            self._sweeps.go_on(result)
             return
         group = self.groups.get(key.owner)
         if isinstance(group, ConsumerGroup):

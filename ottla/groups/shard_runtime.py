@@ -49,6 +49,9 @@ that is NO_PRODUCER, or raises ProtocolError and appends nothing."""
 Later = Callable[[Callable[[], None]], object]
 """Has a function called when what has arrived by now is handled, such as `loop.call_soon`."""
 
+FIRE_SECONDS_MAX = 0.005
+"""Timers that are due wait for their turn after that."""
+
 GATHERED_RECORDS_MAX = 1000
 """More do not wait for the end of the turn: this bounds a batch."""
 
@@ -273,18 +276,34 @@ class ShardRuntime(Generic[S]):
         return min((at_ms for at_ms in times if at_ms is not None), default=None)
 
     def fire(self) -> None:
-        """Let everything happen that is due by now."""
+        """Let what is due by now happen, the earliest first.
+
+        What takes longer than a few milliseconds goes on at the next call, so that others are
+        heard in between; so does what a timer sets for a later moment.
+        """
         self._woken_for = None
+        now_ms, ends_at = self.tick_ms(), self._clock.monotonic() + FIRE_SECONDS_MAX
         try:
-            for live in list(self._live.values()):
-                # One at a time: what one timer sets off may cancel or move the next.
-                while (key := live.timers.take_due(self.tick_ms())) is not None:
-                    self._fire_one(live, key)
+            # One at a time: what one timer sets off may cancel or move the next.
+            while (due := self._take_due(now_ms)) is not None:
+                self._fire_one(*due)
+                if self._clock.monotonic() > ends_at:
+                    break
         finally:
             # Also when one of them failed: the others are still to come.
             at_ms = self.next_timer_ms()
             if at_ms is not None:
                 self._ask_to_wake(at_ms)
+
+    def _take_due(self, now_ms: int) -> tuple[_Live[S], TimerKey] | None:
+        """The earliest timer of all shards, if it is due."""
+        earliest, earliest_ms = None, now_ms + 1
+        for live in self._live.values():
+            at_ms = live.timers.next_ms()
+            if at_ms is not None and at_ms < earliest_ms:
+                earliest, earliest_ms = live, at_ms
+        key = None if earliest is None else earliest.timers.take_due(now_ms)
+        return None if earliest is None or key is None else (earliest, key)
 
     def _fire_one(self, live: _Live[S], key: TimerKey) -> None:
         result = self._turn(live)

@@ -1,0 +1,113 @@
+"""Looks at all offsets of a shard, a slice at a time: a million of them must not hold the loop.
+
+A sweep is a generator that is sent the Result of each turn and puts the tombstones of one slice
+into it. Between two slices anything may happen to the shard, so nothing is remembered but names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping
+
+from ottla.groups import offset_requests
+from ottla.groups.classic.group import ClassicGroup
+from ottla.groups.cluster_view import Cluster
+from ottla.groups.consumer.group import ConsumerGroup
+from ottla.groups.offsets import Offsets
+from ottla.groups.records import CommittedOffset, OffsetKey, Record
+from ottla.groups.result import Result
+
+SWEEP = "sweep"
+"""The timer of a shard: the next slice."""
+LOOKS_MAX = 500
+"""Offsets and groups in a slice, which takes two milliseconds where all of them are forgotten."""
+
+Sweep = Generator[None, Result, None]
+Groups = Mapping[str, ClassicGroup | ConsumerGroup]
+
+
+class Sweeps:
+    """The sweeps of one shard, one after the other; of each kind one at a time."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, Sweep] = {}
+
+    def begin(self, kind: str, sweep: Callable[[], Sweep], result: Result) -> None:
+        """Do the first slice now, unless another sweep goes on; the others with SWEEP timers."""
+        if kind in self._waiting:
+            return
+        begun = self._waiting[kind] = sweep()
+        next(begun)
+        if len(self._waiting) == 1:
+            self.go_on(result)
+
+    def go_on(self, result: Result) -> None:
+        """Do the next slice."""
+        for kind, sweep in [*self._waiting.items()][:1]:
+            try:
+                sweep.send(result)
+            except StopIteration:
+                del self._waiting[kind]
+        if self._waiting:
+            result.set_timer(SWEEP, "", after_ms=1)
+
+
+def expiring(groups: Groups, offsets: Offsets, retention_ms: int) -> Sweep:
+    """Forget offsets whose retention is over, and empty groups that have none left (KIP-211)."""
+    result, looks = (yield), 0
+    for group_id in list(groups):
+        dropped = 0
+        for topic, partition in list(offsets.of_group(group_id)):
+            looks += 1
+            if looks % LOOKS_MAX == 0:
+                # What was dropped is replayed then, or the log has refused it.
+                result, dropped = (yield), 0
+            group, value = groups.get(group_id), offsets.find(group_id, topic, partition)
+            if group is None or value is None:
+                continue
+            base_ms = offset_requests.expiry_base_ms(group, value)
+            if (
+                base_ms is not None
+                and not group.subscribes_to(topic)
+                and not offsets.is_pending(group_id, topic, partition)
+                and offset_requests.has_expired(value, base_ms, result.wall_ms, retention_ms)
+            ):
+                result.records.append(Record(OffsetKey(group_id, topic, partition), None))
+                dropped += 1
+        group = groups.get(group_id)
+        if (
+            group is not None
+            and group.is_unused
+            and not offsets.has_pending(group_id)
+            and len(offsets.of_group(group_id)) == dropped
+        ):
+            result.records.extend(group.tombstones())
+        looks += 1
+        if looks % LOOKS_MAX == 0:
+            result = yield
+
+
+def forgetting(topics: set[str], offsets: Offsets, cluster: Callable[[], Cluster]) -> Sweep:
+    """Forget what any group has committed of these deleted topics, or is about to.
+
+    More topics may be added while this goes on: it ends with none left. What is committed of a
+    topic that was made anew under the same name stays.
+    """
+    result, looks = (yield), 0
+    while topics:
+        gone = frozenset(topics)
+        topics.clear()
+        for group_id in offsets.all_groups():
+            for topic, partition in offsets.indexes_of(group_id):
+                looks += 1
+                if looks % LOOKS_MAX == 0:
+                    result = yield
+                if topic in gone:
+                    values = offsets.values(group_id, topic, partition)
+                    if _is_stale(topic, values, cluster()):
+                        result.records.append(Record(OffsetKey(group_id, topic, partition), None))
+
+
+def _is_stale(topic: str, values: Iterable[CommittedOffset], cluster: Cluster) -> bool:
+    """Whether none of the values is of the topic that has the name now."""
+    known = cluster.topic(topic)
+    return known is None or all(value.topic_id != known.topic_id for value in values)

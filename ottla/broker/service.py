@@ -16,6 +16,7 @@ from ottla import __version__
 from ottla.broker.log_output import say
 from ottla.broker.network.poller import BrokerLoop
 from ottla.broker.server import Server
+from ottla.broker.service_manager import notify, reloading
 from ottla.broker.settings.config import BrokerConfig
 from ottla.broker.settings.declaration import SettingsError
 from ottla.broker.settings.hazards import framed, hazards, unresolvable
@@ -36,9 +37,14 @@ async def _serve(config: BrokerConfig) -> None:
     def reload() -> None:
         if server.housekeeping is None:
             return                      # it has not read everything for the first time yet
+        notify(*reloading())
         task = loop.create_task(server.reload())
         reloads.add(task)
-        task.add_done_callback(reloads.discard)
+        task.add_done_callback(reloaded)
+
+    def reloaded(task: asyncio.Task[None]) -> None:
+        reloads.discard(task)
+        notify("READY=1")
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
@@ -62,11 +68,13 @@ async def _serve(config: BrokerConfig) -> None:
     gc.enable()
     ready = f"node {config.node_id} on {','.join(addresses)}, data in {directories}"
     say(f"ottla ready: {ready}")
+    notify("READY=1", f"STATUS=serving {', '.join(addresses)}")
     _look_names_up(config)
     assert server.failure is not None
     waiting = asyncio.create_task(stopped.wait())
     await asyncio.wait((waiting, server.failure), return_when=asyncio.FIRST_COMPLETED)
     log.info("stopping")
+    notify("STOPPING=1")
     await server.stop()
     if not stopped.is_set():
         raise StorageFailed(server.failure.result())

@@ -124,13 +124,21 @@ def test_any_client_id_is_accepted(client: WireClient, client_id: bytes | None) 
 
 
 @pytest.mark.parametrize(
-    "hello", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc"]
+    ("hello", "name"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", "HTTP"), (b"PRI * HTTP/2.0\r\n\r\n", "HTTP/2"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc", "TLS"), (b"SSH-2.0-OpenSSH_9.6\r\n", "SSH"),
+        (b"AMQP\x00\x00\x09\x01", "AMQP"),
+    ],
 )
-def test_other_protocols_are_closed(client: WireClient, hello: bytes) -> None:
+def test_other_protocols_are_named_and_closed(
+    broker: RunningBroker, client: WireClient, hello: bytes, name: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broker.server.listeners[0].refusals = 0     # the tests before this one were a flood
     client.send_bytes(hello)
-    if hello.startswith(b"\x16"):
-        client.socket.shutdown(1)           # its length is a possible frame's: it waits for more
     assert client.is_closed()
+    assert f"it speaks {name} on a port for Kafka's protocol" in caplog.text
 
 
 def test_half_a_frame_and_the_end_closes(client: WireClient) -> None:

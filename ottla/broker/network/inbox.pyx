@@ -22,7 +22,23 @@ cdef enum:
     LENGTH_SIZE = 4             # the length in front of each frame
     HEADER_SIZE_MIN = 8         # API key, version and correlation id
     PIECE_SIZE = 4096           # a frame in smaller pieces comes slowly: several make a wake-up
+    FOREIGN_SIZE = 16           # of a first frame that is none: enough to name its protocol
     AWAITED_SIZE_MAX = 1 << 15  # of them; the kernel's window has to have room for more
+
+
+FOREIGN = (
+    (b"\x16\x03", "TLS"), (b"SSH-", "SSH"), (b"PRI * HTTP/2", "HTTP/2"), (b"AMQP", "AMQP"),
+    *((method, "HTTP") for method in (
+        b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC")),
+)
+
+
+def foreign_protocol(bytes start):
+    """Which other protocol begins like this; None where none that is known does."""
+    for beginning, name in FOREIGN:
+        if start.startswith(beginning):
+            return name
+    return None
 
 
 cdef class Inbox:
@@ -63,6 +79,10 @@ cdef class Inbox:
             return False
         size = load_int32(self.data + self.begin)
         if size < HEADER_SIZE_MIN or size > self.frame_size_max:
+            spoken = foreign_protocol(
+                self.data[self.begin : min(self.filled, self.begin + FOREIGN_SIZE)])
+            if spoken is not None:
+                raise MalformedMessage(f"it speaks {spoken} on a port for Kafka's protocol")
             raise MalformedMessage(
                 f"frame of {size} bytes, {HEADER_SIZE_MIN} to {self.frame_size_max} are allowed")
         return self.filled - self.begin - LENGTH_SIZE >= size

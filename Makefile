@@ -69,7 +69,7 @@ lint: .venv/.lint .venv/.test
 # The stock clients; `compat_tests/setup` gets everything that they need. They wait more than they compute, so two
 # files run at a time, each process with a broker of its own.
 compat: .venv/.compat
-	.venv/bin/pytest -q compat_tests -n 2 --dist loadfile --durations=10 --broker $(or $(BROKER),ottla)
+	.venv/bin/pytest -q compat_tests -n 2 --dist loadgroup --durations=10 --broker $(or $(BROKER),ottla)
 
 demo: has-java .venv/.compat
 	.venv/bin/python -m compat_tests.demo

@@ -36,9 +36,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "xdist_group(name): the worker that a test runs on")
     config.addinivalue_line(
         "filterwarnings", "ignore:(read|open)_text is deprecated"
     )  # kafka-python
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With `--dist loadgroup` a file is one worker's, and all files with Spark are the same one's:
+    there is one Spark session, and what the JVM compiled once serves them all."""
+    for item in items:
+        name = item.path.stem
+        group = "spark" if name.startswith("test_spark") else name
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 def skips_are_failures(report: pytest.TestReport | pytest.CollectReport) -> None:

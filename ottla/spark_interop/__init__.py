@@ -11,6 +11,12 @@ from typing import Any
 
 _HOME = {
     "session": "spark_session",
+    "read_topic": "topics",
+    "stream_topic": "topics",
+    "write_topic": "topics",
+    "Cluster": "cluster",
+    "Format": "formats",
+    "PipelineError": "errors",
 }
 __all__ = sorted(_HOME)
 

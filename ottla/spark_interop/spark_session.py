@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,6 +69,8 @@ def session(
     if running is not None:
         return _checked(running, version)
     java_version()
+    # Spark would start the first python3 of the PATH as its workers, which may have no pyarrow.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     home = jar_directory(jars)
     builder: Any = SparkSession.builder.appName(app_name).master(master or "local[*]")
     partitions = shuffle_partitions or os.cpu_count() or 2

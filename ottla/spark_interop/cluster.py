@@ -1,0 +1,172 @@
+"""A Kafka cluster as pipelines see it: where it is, how to log in, what its topics hold.
+
+Spark's source takes the Java client's properties, the Python client librdkafka's. `Cluster` holds
+librdkafka's names and makes the Java ones of them.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ottla.spark_interop.errors import PipelineError
+
+ANSWER_SECONDS = 15
+# librdkafka's names of what both clients need; the Java names follow from them.
+LOGIN = {"sasl.username", "sasl.password"}
+LOGIN_MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+JAVA_NAMES = {
+    "security.protocol": "security.protocol",
+    "sasl.mechanism": "sasl.mechanism",
+    "ssl.ca.location": "ssl.truststore.location",
+    "client.id": "client.id",
+}
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A bootstrap address `host:port,…` and the security properties, in librdkafka's names:
+    `security.protocol`, `sasl.mechanism`, `sasl.username`, `sasl.password`, `ssl.ca.location`."""
+
+    bootstrap: str
+    security: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, where: str | Cluster) -> Cluster:
+        """A Cluster from an address, or the Cluster itself."""
+        return where if isinstance(where, Cluster) else cls(where)
+
+    @classmethod
+    def from_file(cls, bootstrap: str, path: str | Path) -> Cluster:
+        """With the properties of a file: `key=value` lines, # for comments."""
+        lines = [line.strip() for line in Path(path).read_text().splitlines()]
+        pairs = [line.partition("=") for line in lines if line and not line.startswith("#")]
+        return cls(bootstrap, {key.strip(): value.strip() for key, _, value in pairs})
+
+    def client(self, **settings: Any) -> dict[str, Any]:
+        """Settings of a confluent-kafka client."""
+        return {
+            "bootstrap.servers": self.bootstrap,
+            "allow.auto.create.topics": False,
+            "log_level": 3,
+            **self.security,
+            **settings,
+        }
+
+    def spark_options(self) -> dict[str, str]:
+        """Options of Spark's kafka source and sink."""
+        options = {"kafka.bootstrap.servers": self.bootstrap}
+        for name, value in self.security.items():
+            if name in JAVA_NAMES:
+                options[f"kafka.{JAVA_NAMES[name]}"] = value
+            elif name not in LOGIN:
+                raise PipelineError(
+                    f"the property {name} is none that pipelines know; "
+                    f"known: {', '.join(sorted(JAVA_NAMES.keys() | LOGIN))}"
+                )
+        if "ssl.ca.location" in self.security:
+            options["kafka.ssl.truststore.type"] = "PEM"
+        if "sasl.username" in self.security:
+            mechanism = self.security.get("sasl.mechanism", "PLAIN")
+            user, password = (
+                self.security.get(name, "").replace("\\", "\\\\").replace('"', '\\"')
+                for name in ("sasl.username", "sasl.password")
+            )
+            options["kafka.sasl.jaas.config"] = (
+                f'{LOGIN_MODULES[mechanism]} required username="{user}" password="{password}";'
+            )
+        return options
+
+    def admin(self) -> Any:
+        """A confluent-kafka AdminClient."""
+        from confluent_kafka.admin import AdminClient
+
+        return AdminClient(self.client())
+
+    def id(self) -> str:
+        """The cluster's id, which tells clusters apart whatever their addresses are."""
+        admin = self.admin()
+        return str(admin.describe_cluster(request_timeout=ANSWER_SECONDS).result().cluster_id)
+
+    def partitions(self, topic: str) -> list[int]:
+        """The partitions of a topic; PipelineError where it does not exist or nobody answers."""
+        from confluent_kafka import KafkaException
+
+        try:
+            topics = self.admin().list_topics(timeout=ANSWER_SECONDS).topics
+        except KafkaException as error:
+            raise PipelineError(
+                f"no broker answers at {self.bootstrap} within {ANSWER_SECONDS} s: "
+                f"{error.args[0].str()}"
+            ) from error
+        if topic not in topics:
+            near = difflib.get_close_matches(topic, topics, n=3)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise PipelineError(f"there is no topic {topic} at {self.bootstrap}{hint}")
+        return sorted(topics[topic].partitions)
+
+    def create(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> bool:
+        """Create a topic with the cluster's default replication; False if it was there."""
+        from confluent_kafka import KafkaError, KafkaException
+        from confluent_kafka.admin import NewTopic
+
+        new = NewTopic(topic, partitions, -1, config=dict(config or {}))
+        admin = self.admin()  # kept until the answer is there: its end would be the answer
+        try:
+            admin.create_topics([new], operation_timeout=ANSWER_SECONDS)[topic].result()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise PipelineError(
+                    f"topic {topic} was not created: {error.args[0].str()}"
+                ) from None
+            return False
+        return True
+
+    def offsets(self, topic: str, spec: Any, committed: bool = False) -> dict[int, int]:
+        """ListOffsets for every partition, by an OffsetSpec of confluent-kafka; -1 for none."""
+        from confluent_kafka import IsolationLevel, TopicPartition
+
+        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        wanted = {TopicPartition(topic, p): spec for p in self.partitions(topic)}
+        admin = self.admin()
+        answers = admin.list_offsets(wanted, isolation_level=level, request_timeout=ANSWER_SECONDS)
+        return {at.partition: answer.result().offset for at, answer in answers.items()}
+
+    def starts(self, topic: str) -> dict[int, int]:
+        """The first offset of each partition that the log still has."""
+        from confluent_kafka.admin import OffsetSpec
+
+        return self.offsets(topic, OffsetSpec.earliest())
+
+    def ends(self, topic: str, committed: bool = True) -> dict[int, int]:
+        """The offset after the last readable record: last stable offsets, or high watermarks."""
+        from confluent_kafka.admin import OffsetSpec
+
+        return self.offsets(topic, OffsetSpec.latest(), committed)
+
+    def at_time(self, topic: str, timestamp_ms: int) -> dict[int, int]:
+        """The first offset of each partition not older than this; its end where all are older."""
+        from confluent_kafka.admin import OffsetSpec
+
+        found = self.offsets(topic, OffsetSpec.for_timestamp(timestamp_ms))
+        ends = self.ends(topic, committed=False)
+        return {p: ends[p] if offset < 0 else offset for p, offset in found.items()}
+
+
+def offsets_json(topic: str, offsets: Mapping[int, int]) -> str:
+    """Offsets as Spark's `startingOffsets` takes them."""
+    import json
+
+    return json.dumps({topic: {str(p): o for p, o in sorted(offsets.items())}})
+
+
+def total(offsets: Iterable[int]) -> int:
+    """The sum of offsets or counts, 0 for none."""
+    return sum(offsets)

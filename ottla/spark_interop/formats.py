@@ -1,0 +1,269 @@
+"""What record values are made of: raw, text, json, avro, protobuf, as Spark columns and back.
+
+A format turns a column of bytes into a struct of typed columns and a text that says what was wrong
+with a record, null where nothing was. It never drops a record: what to do is the caller's `mode`.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ottla.spark_interop import schemas as schema_store
+from ottla.spark_interop.errors import PipelineError
+
+FORMATS = ("raw", "text", "json", "avro", "protobuf")
+MODES = ("permissive", "failfast")
+CORRUPT = "__corrupt"
+DECODED, PROBLEM = "__decoded", "_error"
+CONFLUENT_MAGIC = 0
+CONFLUENT_PREFIX = 5
+
+
+@dataclass(frozen=True)
+class Format:
+    """How values are written.
+
+    `name` is one of raw, text, json, avro, protobuf. `schema` is a StructType or a DDL text for
+    json, an Avro schema as JSON for avro, the text of a .proto file for protobuf; or a path to a
+    file with it. `schemas` is a directory or a registry's address: values are then in Confluent's
+    wire format, each with the id of its schema, and `schema` may name the one to read all as
+    (Avro's reader schema). `subject` is the registry's, by default `TOPIC-value`. `message` is the
+    full name of the protobuf message, by default the first of the file.
+    """
+
+    name: str = "raw"
+    schema: Any = None
+    schemas: str | Path | None = None
+    subject: str | None = None
+    message: str | None = None
+    known: schema_store.Schemas | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.name not in FORMATS:
+            raise PipelineError(f"{self.name!r} is no format; there are {', '.join(FORMATS)}")
+        if self.name in ("raw", "text") and (self.schema or self.schemas):
+            raise PipelineError(
+                f"the format {self.name} has no schema; leave schema and schemas out"
+            )
+        if self.name == "json" and self.schema is None:
+            raise PipelineError("the format json needs a schema, e.g. 'carrier STRING, delay INT'")
+        if self.name in ("avro", "protobuf") and self.schema is None and self.schemas is None:
+            raise PipelineError(
+                f"the format {self.name} needs a schema, or schemas (a directory or a registry)"
+            )
+
+    def at(self, topic: str) -> Format:
+        """The same with the schemas of the topic's subject loaded."""
+        if self.schemas is None or self.known is not None:
+            return self
+        subject = self.subject or f"{topic}-value"
+        known = schema_store.load(self.schemas, subject, self.name)
+        return Format(self.name, self.schema, self.schemas, subject, self.message, known)
+
+    @property
+    def text(self) -> str:
+        """The schema as text; from its file if it is a path."""
+        given = self.schema
+        if isinstance(given, Path) or (
+            isinstance(given, str) and given.endswith((".avsc", ".proto", ".ddl", ".json"))
+        ):
+            try:
+                return Path(given).read_text()
+            except OSError as error:
+                raise PipelineError(f"the schema {given} cannot be read: {error}") from error
+        return str(given)
+
+
+def struct_of(given: Format) -> Any:
+    """The StructType of a json format; PipelineError where the schema is none."""
+    from pyspark.sql.types import StructType
+
+    if isinstance(given.schema, StructType):
+        return given.schema
+    text = given.text.strip()
+    try:
+        if text.startswith("{"):
+            return StructType.fromJson(json.loads(text))
+        return StructType.fromDDL(text)
+    except Exception as error:
+        first = str(error).strip().splitlines()[0]
+        raise PipelineError(f"the schema {text!r} cannot be read as DDL: {first}") from error
+
+
+def decode(frame: Any, column: str, given: Format) -> Any:
+    """The frame with the columns `__decoded` (a struct, for raw and text a plain value) and
+    `_error` (text, null for good records); null values (tombstones) are good."""
+    from pyspark.sql import functions as f
+
+    value = f.col(column)
+    if given.name == "raw":
+        return frame.withColumn(DECODED, value).withColumn(PROBLEM, f.lit(None).cast("string"))
+    if given.name == "text":
+        return _decode_text(frame, value)
+    if given.name == "json":
+        return _decode_json(frame, value, struct_of(given))
+    if given.name == "avro":
+        return _decode_avro(frame, value, given)
+    from ottla.spark_interop import protobuf
+
+    return protobuf.decode(frame, column, given)
+
+
+def _decode_text(frame: Any, value: Any) -> Any:
+    from pyspark.sql import functions as f
+
+    text = value.cast("string")
+    wrong = text.isNotNull() & ~f.is_valid_utf8(text)
+    return frame.withColumn(DECODED, f.when(~wrong, text)).withColumn(
+        PROBLEM, f.when(wrong, f.lit("the value is not UTF-8"))
+    )
+
+
+def _decode_json(frame: Any, value: Any, schema: Any) -> Any:
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    nullable = StructType([StructField(x.name, x.dataType, True) for x in schema.fields])
+    wider = StructType([*nullable.fields, StructField(CORRUPT, StringType())])
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    text = value.cast("string")
+    read = frame.withColumn(DECODED, f.from_json(text, wider, options))
+    inside = f.col(DECODED)
+    problem = (
+        f.when(value.isNull(), f.lit(None).cast("string"))
+        .when(~f.is_valid_utf8(text), "the value is not UTF-8")
+        .when(inside.isNull() | inside[CORRUPT].isNotNull(), _json_problem(schema))
+    )
+    for item in schema.fields:
+        if not item.nullable:
+            message = f"the field {item.name} is null or missing, and the schema says NOT NULL"
+            problem = problem.when(inside[item.name].isNull(), message)
+    return read.withColumn(PROBLEM, problem).withColumn(
+        DECODED, f.when(f.col(PROBLEM).isNull() & value.isNotNull(), inside.dropFields(CORRUPT))
+    )
+
+
+def _json_problem(schema: Any) -> str:
+    return f"the value is not a JSON object of {schema.simpleString()}"[:300]
+
+
+def _decode_avro(frame: Any, value: Any, given: Format) -> Any:
+    """Permissive from_avro reports nothing: a null struct for bytes that are there is the error."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.avro.functions import from_avro
+
+    options = {"mode": "PERMISSIVE"}
+    if given.known is None:
+        struct = from_avro(value, given.text, options)
+        bad = f.lit("the value is not Avro of the schema")
+        problem = f.when(value.isNotNull() & struct.isNull(), bad)
+        return _with_avro(frame, struct, problem)
+    known = given.known
+    reader = given.text if given.schema is not None else known.texts[known.newest]
+    options["avroSchema"] = reader
+    payload = f.expr(f"substring({value_name(value)}, {CONFLUENT_PREFIX + 1})")
+    identity = schema_id(value_name(value))
+    struct = None
+    for number, text in sorted(known.texts.items()):
+        one = from_avro(payload, text, options)
+        struct = (
+            f.when(identity == number, one)
+            if struct is None
+            else struct.when(identity == number, one)
+        )
+    problem = f.coalesce(
+        wire_problem(value_name(value), known),
+        f.when(
+            value.isNotNull() & f.col(DECODED).isNull(),
+            f.concat(f.lit("the value is not Avro of schema "), identity.cast("string")),
+        ),
+    )
+    return _with_avro(frame, struct, problem)
+
+
+def _with_avro(frame: Any, struct: Any, problem: Any) -> Any:
+    """A permissive from_avro gives a struct of nulls in place of null: tell by a whole of nulls."""
+    from pyspark.sql import functions as f
+
+    read = frame.withColumn(DECODED, struct)
+    fields = read.schema[DECODED].dataType.fields
+    empty = f.lit(True)
+    for item in fields:
+        empty = empty & f.col(DECODED)[item.name].isNull()
+    return read.withColumn(DECODED, f.when(~empty, f.col(DECODED))).withColumn(PROBLEM, problem)
+
+
+def value_name(value: Any) -> str:
+    """The name of a plain column, for expressions in SQL."""
+    return str(value._jc.toString())
+
+
+def schema_id(column: str) -> Any:
+    """The schema id of a value in Confluent's wire format, a bigint."""
+    from pyspark.sql import functions as f
+
+    return f.expr(f"cast(conv(hex(substring({column}, 2, 4)), 16, 10) as bigint)")
+
+
+def wire_problem(column: str, known: schema_store.Schemas) -> Any:
+    """What is wrong with the prefix of a value in Confluent's wire format, null if nothing is."""
+    from pyspark.sql import functions as f
+
+    ids = ", ".join(map(str, known.texts))
+    return f.expr(
+        f"""CASE WHEN {column} IS NULL THEN NULL
+        WHEN length({column}) < {CONFLUENT_PREFIX} OR hex(substring({column}, 1, 1)) != '00'
+        THEN 'the value is not in Confluent''s wire format: it does not begin with byte 0 and an id'
+        WHEN cast(conv(hex(substring({column}, 2, 4)), 16, 10) as bigint) NOT IN ({ids})
+        THEN concat('schema id ', conv(hex(substring({column}, 2, 4)), 16, 10),
+        ' is unknown (known: {known.ids}); a query that starts again takes new schemas') END"""
+    )
+
+
+def encode(frame: Any, given: Format, columns: list[str], output: str) -> Any:
+    """The frame with a column of bytes: `columns` as one value in the format.
+
+    raw and text take exactly one column. Avro and protobuf with `schemas` write Confluent's wire
+    format with the newest schema.
+    """
+    from pyspark.sql import functions as f
+
+    if given.name in ("raw", "text"):
+        if len(columns) != 1:
+            raise PipelineError(
+                f"the format {given.name} writes one column, and there are {', '.join(columns)}"
+            )
+        kind = "binary" if given.name == "raw" else "string"
+        return frame.withColumn(output, f.col(columns[0]).cast(kind).cast("binary"))
+    fields = f.struct(*[f.col(name) for name in columns])
+    if given.name == "json":
+        options = {"ignoreNullFields": "false"}
+        return frame.withColumn(output, f.to_json(fields, options).cast("binary"))
+    if given.name == "protobuf":
+        from ottla.spark_interop import protobuf
+
+        return protobuf.encode(frame, given, columns, output)
+    from pyspark.sql.avro.functions import to_avro
+
+    if given.known is None:
+        return frame.withColumn(output, to_avro(fields, given.text))
+    number = given.known.newest
+    prefix = f.lit(bytearray(struct.pack(">bI", CONFLUENT_MAGIC, number)))
+    payload = to_avro(fields, given.known.texts[number])
+    return frame.withColumn(output, f.concat(prefix, payload))
+
+
+def from_options(options: Mapping[str, Any]) -> Format:
+    """A Format from the keys format, schema, schemas, subject, message of a file or command."""
+    return Format(
+        options.get("format") or "raw",
+        options.get("schema"),
+        options.get("schemas"),
+        options.get("subject"),
+        options.get("message"),
+    )

@@ -1,0 +1,174 @@
+"""The events of a history: a record of sends, polls and transactions, without Spark.
+
+A history is one JSON object an event. An operation is two: `invoke` and, unless its process died,
+`ok`, `fail` (certainly not done) or `info` (unknown: timeout, disconnect).
+
+    {"process": 3, "idx": 17, "type": "ok", "f": "txn", "t_ns": 812…, "txn_id": "a", "epoch": 4,
+     "isolation": "read_committed", "final": false, "rebalance": [],
+     "mops": [["send", key, value, offset], ["poll", key, [[offset, value], …]]]}
+
+process   runs one operation at a time; after an `info` it goes on under a new number
+idx       counts the operations of a process
+f         send, poll, txn (`ok` is committed, `fail` aborted), assign, subscribe, seek, init
+          (InitProducerId), commit_offsets, fetch_offsets, end_offset, leader
+mops      by f: ["send", key, value, offset or null], ["poll", key, [[offset, value], …]] (a third
+          element false says that the value's checksum is wrong), ["assigned", group, generation,
+          member, key], ["commit", group, key, offset], ["committed", group, key, offset],
+          ["end", key, epoch, offset], ["leader", key, epoch, broker]
+key       one topic-partition, any text or number; values are unique within a key
+final     a read of the whole key, from the beginning to its end, after everything was healed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+READS_COMMITTED = "read_committed"
+
+
+class HistoryError(ValueError):
+    """The history itself cannot be judged: the text names the event and what is wrong with it."""
+
+
+@dataclass
+class Operation:
+    """Invocation and completion of one operation."""
+
+    process: Hashable
+    idx: int
+    kind: str  # ok, fail or info
+    f: str
+    began: int
+    ended: int
+    event: dict[str, Any]
+
+    @property
+    def id(self) -> tuple[Hashable, int]:
+        """What no other operation of a history has."""
+        return self.process, self.idx
+
+
+@dataclass
+class Anomaly:
+    """One break of a rule."""
+
+    rule: str
+    where: str
+    what: str
+
+
+@dataclass
+class Send:
+    """A value on its way to a key."""
+
+    op: tuple[Hashable, int]
+    place: int  # of the micro-operation
+    value: Any
+    offset: int | None
+    kind: str
+    in_txn: bool
+
+
+@dataclass
+class Read:
+    """A value that a poll gave."""
+
+    op: tuple[Hashable, int]
+    place: int
+    offset: int
+    value: Any
+    kind: str
+    in_txn: bool
+    committed_only: bool
+    final: bool
+    session: int  # changes wherever a reader may jump
+    sound: bool
+
+
+def operations(events: Iterable[dict[str, Any]]) -> list[Operation]:
+    """Pair the events of whole processes; one that never completed is `info`.
+
+    Raises HistoryError for an event without its fields, two completions, or one without a start.
+    """
+    open_: dict[tuple[Hashable, int], dict[str, Any]] = {}
+    done: list[Operation] = []
+    last = 0
+    for event in events:
+        try:
+            id_, kind, t = (event["process"], event["idx"]), event["type"], event["t_ns"]
+            name = event["f"]
+        except KeyError as error:
+            raise HistoryError(f"the event {str(event)[:200]} has no field {error}") from None
+        last = max(last, t)
+        if kind == "invoke":
+            if id_ in open_:
+                raise HistoryError(f"operation {id_[1]} of process {id_[0]} is invoked twice")
+            open_[id_] = event
+        elif kind in ("ok", "fail", "info"):
+            began = open_.pop(id_, None)
+            if began is None:
+                raise HistoryError(f"operation {id_[1]} of process {id_[0]} ends, never invoked")
+            done.append(Operation(*id_, kind, name, began["t_ns"], t, began | event))
+        else:
+            raise HistoryError(f"the type {kind!r} is none of invoke, ok, fail, info")
+    for id_, event in open_.items():
+        done.append(Operation(*id_, "info", event["f"], event["t_ns"], last, event))
+    return sorted(done, key=lambda op: (str(op.process), op.idx))
+
+
+def spread(ops: Iterable[Operation]) -> Iterator[tuple[str, Hashable, Any]]:
+    """The rows of one process's operations, in their order: (table, group, row).
+
+    Tables: send and read by key, own (anomalies of an operation alone), and the lists end, offset,
+    owner, epoch, leader; txn rows carry the times of transactions.
+    """
+    session = 0
+    for op in ops:
+        event, txn = op.event, op.f == "txn"
+        if op.f in ("assign", "subscribe", "seek"):
+            session += 1
+        if txn:
+            yield "txn", op.id, (op.kind, op.began, op.ended)
+        if event.get("txn_id") is not None and op.kind == "ok" and op.f in ("init", "send", "txn"):
+            yield "epoch", event["txn_id"], (op.f, event["epoch"], op.began, op.ended, op.id)
+        moved = set(map(str, event.get("rebalance") or ()))
+        sent: set[tuple[str, Any]] = set()
+        for place, mop in enumerate(event.get("mops") or ()):
+            if mop[0] == "send":
+                _, key, value, offset = mop
+                sent.add((str(key), value))
+                yield "send", key, Send(op.id, place, value, offset, op.kind, txn)
+            elif (mop[0] == "poll" and op.kind != "fail") or (mop[0] == "poll" and txn):
+                _, key, found = mop
+                if str(key) in moved:
+                    session += 1
+                for one in found:
+                    yield "read", key, Read(
+                        op.id, place, one[0], one[1], op.kind, txn,
+                        event.get("isolation", READS_COMMITTED) == READS_COMMITTED,
+                        bool(event.get("final")), session, len(one) < 3 or bool(one[2]),
+                    )  # fmt: skip
+                    if txn and (str(key), one[1]) in sent:
+                        what = f"value {one[1]} at offset {one[0]}"
+                        yield "own", key, Anomaly("precommitted_read", where(op.id, key), what)
+            else:
+                yield from _listed(op, mop)
+
+
+def _listed(op: Operation, mop: list[Any]) -> Iterator[tuple[str, Hashable, Any]]:
+    if mop[0] == "assigned":
+        yield "owner", (mop[1], mop[2], mop[4]), mop[3]
+    elif mop[0] in ("commit", "committed"):
+        yield "offset", (mop[1], mop[2]), (mop[0], mop[3], op.kind, op.began, op.ended, op.id)
+    elif mop[0] == "end" and op.kind == "ok":
+        yield "end", (mop[1], mop[2]), (mop[3], op.began, op.ended, op.id)
+    elif mop[0] == "leader" and op.kind == "ok":
+        yield "leader", (mop[1], mop[2]), mop[3]
+
+
+def where(op: tuple[Hashable, int], key: Any = None) -> str:
+    """An operation, for messages."""
+    of_key = "" if key is None else f", key {key}"
+    return f"process {op[0]} operation {op[1]}{of_key}"

@@ -1,0 +1,1 @@
+"""Pipelines: functions and the command `ottla pipeline`; each goes on where it was stopped."""

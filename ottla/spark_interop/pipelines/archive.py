@@ -1,0 +1,317 @@
+"""Archive: a topic into Parquet files by date and hour, each record exactly once.
+
+Every record is kept as it is, with its partition, offset and timestamp; from the kept offsets and
+the ranges that each batch read, gaps and duplicates can be proved: `verify` does. Layout and
+commits are `table`'s.
+
+Columns: key binary, value binary, headers array<struct<key string, value binary>>, topic string,
+partition int, offset bigint, timestamp timestamp (UTC, ms), timestampType int (0 create, 1 append
+time), and from the directories date (yyyy-MM-dd) and hour (0 to 23), of the timestamp in UTC.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ottla.spark_interop.cluster import Cluster, offsets_json
+from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.pipelines import running, table
+from ottla.spark_interop.pipelines.files import Files
+from ottla.spark_interop.pipelines.table import CHECKPOINT, Entry, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+COLUMNS = ("key", "value", "headers", "topic", "partition", "offset", "timestamp", "timestampType")
+GRAINS = {"hour": ["date", "hour"], "date": ["date"], "none": []}
+EXAMPLES_MAX = 32
+COMPRESSION = "zstd"
+
+
+def archive(
+    spark: SparkSession,
+    bootstrap: str | Cluster,
+    topic: str,
+    path: str | Path,
+    *,
+    by: str = "hour",
+    every: str | None = None,
+    starting: str = "earliest",
+    records_per_batch: int = 2_000_000,
+    isolation: str = "read_committed",
+    allow_gaps: bool = False,
+    options: Mapping[str, str] | None = None,
+    progress: bool | None = None,
+) -> dict[str, Any]:
+    """Append what is new in a topic to the archive at `path`; run again, it goes on.
+
+    `by` is hour, date or none: the directories that records are spread over. `every` None reads
+    what there is and ends; an interval like `1 minute` goes on until it is stopped. `starting` is
+    earliest, latest or Spark's offsets JSON, for the first run. `records_per_batch` bounds memory
+    and what a crash repeats. `allow_gaps` goes on where retention was faster, and `verify` shows
+    the gap. `options` are any of Spark's source.
+
+    Returns {"records", "batches", "files", "bytes", "seconds", "partitions": {p: [first, last,
+    records]}} of this run (partitions: of the whole archive). Raises PipelineError for a missing
+    topic, a path of another topic, or a full disk; DataLost for records that retention took.
+    """
+    if by not in GRAINS:
+        raise PipelineError(f"{by!r} is no grain: hour, date or none")
+    cluster = Cluster.of(bootstrap)
+    cluster.partitions(topic)
+    files = Files(spark, path)
+    about = {"topic": topic, "cluster": cluster.id(), "by": by}
+    target = Table.create_or_open(files, "archive", about)
+    begin, before = time.monotonic(), (set(target.live), set(target.batches))
+    source = cluster.spark_options() | {
+        "subscribe": topic,
+        "startingOffsets": starting,
+        "includeHeaders": "true",
+        "kafka.isolation.level": isolation,
+        "maxOffsetsPerTrigger": str(records_per_batch),
+        "failOnDataLoss": str(not allow_gaps).lower(),
+    }
+    stream = spark.readStream.format("kafka").options(**(source | dict(options or {}))).load()
+
+    def write(batch: DataFrame, number: int) -> None:
+        if number not in target.batches:  # else a crash came between our commit and Spark's
+            _write_batch(target, batch, number, by)
+
+    writer = stream.writeStream.foreachBatch(write).trigger(**running.trigger_of(every))
+    try:
+        query = writer.option("checkpointLocation", files.at(CHECKPOINT)).start()
+    except Exception as error:
+        raise running.explained(error) from error
+    running.run(query, running.Progress(f"archive {topic}", progress))
+    new = [target.live[name] for name in target.live.keys() - before[0]]
+    return {
+        "records": sum(entry.records for entry in new),
+        "batches": len(target.batches.keys() - before[1]),
+        "files": len(new),
+        "bytes": sum(entry.bytes for entry in new),
+        "seconds": round(time.monotonic() - begin, 3),
+        "partitions": table.totals(target.live),
+    }
+
+
+def _write_batch(target: Table, batch: DataFrame, number: int, by: str) -> None:
+    from pyspark.sql import functions as f
+
+    grains = {"date": f.to_date("timestamp"), "hour": f.hour("timestamp")}
+    rows = batch.select(*COLUMNS, *[grains[name].alias(name) for name in GRAINS[by]])
+    stage = f"batch-{number}"
+    # The batch number is in every name, so that names of two batches cannot meet.
+    writer = rows.write.option("compression", COMPRESSION).partitionBy(*GRAINS[by])
+    writer.parquet(target.stage(stage))
+    moved = target.adopt(stage, f"b{number:08}")
+    sizes = target.files.list("data")
+    added = {name: Entry(sizes[name], ranges(target.files, name)) for name in moved}
+    added = {name: entry for name, entry in added.items() if entry.records}
+    started, ended = batch_offsets(target.files, number)
+    target.commit(added, [], {number: {"from": started, "to": ended}})
+
+
+def ranges(files: Files, name: str) -> table.Ranges:
+    """What a file of one task holds, from its footer: a task reads one partition, in order."""
+    footer = files.footer(name)
+    count = 0
+    least: dict[str, int] = {}
+    most: dict[str, int] = {}
+    for block in footer.getBlocks():
+        count += block.getRowCount()
+        for column in block.getColumns():
+            field = column.getPath().toDotString()
+            if field in ("partition", "offset"):
+                statistics = column.getStatistics()
+                low, high = int(statistics.genericGetMin()), int(statistics.genericGetMax())
+                least[field] = min(low, least.get(field, low))
+                most[field] = max(high, most.get(field, high))
+    if not count:
+        return {}
+    if least["partition"] != most["partition"]:
+        raise PipelineError(f"{files.at(name)} mixes partitions: a source option split tasks so")
+    return {str(least["partition"]): [least["offset"], most["offset"], count]}
+
+
+def batch_offsets(files: Files, number: int) -> tuple[dict[str, int], dict[str, int]]:
+    """Where a batch begins (included) and ends (excluded), by partition, as its checkpoint says."""
+    ended = _logged(files.read(f"{CHECKPOINT}/offsets/{number}"))
+    if number:
+        return _logged(files.read(f"{CHECKPOINT}/offsets/{number - 1}")), ended
+    return _logged(files.read(f"{CHECKPOINT}/sources/0/0")), ended
+
+
+def _logged(text: str) -> dict[str, int]:
+    last = text.strip().splitlines()[-1]
+    [offsets] = json.loads(last[last.index("{") :]).values()
+    return {str(p): int(o) for p, o in offsets.items()}
+
+
+def read_archive(spark: SparkSession, path: str | Path) -> DataFrame:
+    """The records of an archive, with the columns at the head of this module.
+
+    `topics.typed` makes typed columns of them. Raises PipelineError where there is no archive,
+    DataLost where a file is gone or has another size.
+    """
+    return Table.open(Files(spark, path), "archive").read(spark)
+
+
+def compact(
+    spark: SparkSession,
+    path: str | Path,
+    *,
+    small_bytes: int = 64 * 1024 * 1024,
+    files_min: int = 2,
+) -> dict[str, Any]:
+    """Make one file of the small ones of each directory, sorted by partition and offset.
+
+    Files below `small_bytes` count as small; directories with fewer than `files_min` of them stay.
+    Returns {"directories", "removed", "added"}. Not while `archive` runs on the same path.
+    """
+    target = Table.create_or_open(files := Files(spark, path), "archive", {})
+    folders: dict[str, list[str]] = {}
+    for name, entry in sorted(target.live.items()):
+        if entry.bytes < small_bytes:
+            folders.setdefault(name.rpartition("/")[0], []).append(name)
+    chosen = {folder: names for folder, names in folders.items() if len(names) >= files_min}
+    small = [name for names in chosen.values() for name in names]
+    if not small:
+        return {"directories": 0, "removed": 0, "added": 0}
+    grains = GRAINS[target.about["by"]]
+    stage = f"compact-{target.next_commit}"
+    reader = spark.read.option("basePath", files.at("data"))
+    frame = reader.parquet(*[files.at(name) for name in small])
+    # Few tasks: each directory is one task's, so that it becomes one file.
+    frame = frame.repartition(*grains) if grains else frame.coalesce(1)
+    frame = frame.sortWithinPartitions(*grains, "partition", "offset")
+    frame.write.option("compression", COMPRESSION).partitionBy(*grains).parquet(target.stage(stage))
+    moved = target.adopt(stage, f"c{target.next_commit:08}")
+    sizes = files.list("data")
+    added = {}
+    for name in moved:
+        inputs = {old: target.live[old] for old in chosen[name.rpartition("/")[0]]}
+        added[name] = Entry(sizes[name], table.totals(inputs))
+        rows = sum(block.getRowCount() for block in files.footer(name).getBlocks())
+        if rows != added[name].records:
+            raise PipelineError(f"{files.at(name)} has {rows} records of {added[name].records}")
+    target.commit(added, small)
+    return {"directories": len(chosen), "removed": len(small), "added": len(added)}
+
+
+def verify(
+    spark: SparkSession, path: str | Path, bootstrap: str | Cluster | None = None
+) -> dict[str, Any]:
+    """Prove what an archive holds; with `bootstrap`, against what the topic still has.
+
+    Reads every file. Returns {"ok", "problems": [text], "partitions": {p: {"from", "to" (offsets
+    read), "records", "distinct", "in_topic" (null without a cluster), "missing": [offsets],
+    "unreadable_or_gone" (offsets without a record: transaction markers, compaction, retention)}}}.
+    """
+    from pyspark.sql import functions as f
+
+    target = Table.open(Files(spark, path), "archive")
+    problems = target.check_files() + _broken_ranges(target)
+    report: dict[str, Any] = {"ok": False, "problems": problems, "partitions": {}}
+    if problems or not target.live:
+        report["ok"] = not problems
+        return report
+    try:
+        counted = (
+            target.read(spark)
+            .groupBy("partition")
+            .agg(f.count("*").alias("n"), f.countDistinct("offset").alias("d"))
+            .collect()
+        )
+    except Exception as error:
+        report["problems"] = [str(running.explained(error))]
+        return report
+    in_files = {row.partition: (row.n, row.d) for row in counted}
+    first, last = _extent(target)
+    for partition in sorted(last, key=int):
+        records, distinct = in_files.get(int(partition), (0, 0))
+        if records != distinct:
+            problems.append(f"partition {partition} has {records - distinct} records twice")
+        said = table.totals(target.live).get(partition, [0, 0, 0])[2]
+        if said != records:
+            problems.append(
+                f"partition {partition}: the commits say {said} records, {records} read"
+            )
+        report["partitions"][partition] = {
+            "from": first[partition],
+            "to": last[partition],
+            "records": records,
+            "distinct": distinct,
+            "in_topic": None,
+            "missing": [],
+            "unreadable_or_gone": last[partition] - first[partition] - distinct,
+        }
+    if bootstrap is not None:
+        _compare(spark, target, Cluster.of(bootstrap), report)
+    report["ok"] = not problems
+    return report
+
+
+def _extent(target: Table) -> tuple[dict[str, int], dict[str, int]]:
+    """Where the archive begins and ends, by partition, as its batches say."""
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for number in sorted(target.batches):
+        batch = target.batches[number]
+        for partition, end in batch["to"].items():
+            first.setdefault(partition, batch["from"].get(partition, 0))
+            last[partition] = end
+    return first, last
+
+
+def _broken_ranges(target: Table) -> list[str]:
+    """Batches that do not begin where the one before ended."""
+    problems = []
+    numbers = sorted(target.batches)
+    for before, after in pairwise(numbers):
+        if after != before + 1:
+            problems.append(f"batches {before + 1} to {after - 1} were never written")
+            continue
+        ended, started = target.batches[before]["to"], target.batches[after]["from"]
+        problems += [
+            f"batch {after} begins at {started[p]} of partition {p}, batch {before} ended at {o}"
+            for p, o in ended.items()
+            if started.get(p, o) != o
+        ]
+    return problems
+
+
+def _compare(spark: SparkSession, target: Table, cluster: Cluster, report: dict[str, Any]) -> None:
+    """Which offsets the topic has and the archive has not, in what the archive has read."""
+    topic = target.about["topic"]
+    starts, ends = cluster.starts(topic), cluster.ends(topic)
+    parts = report["partitions"]
+    begin = {p: max(starts[p], parts[str(p)]["from"]) if str(p) in parts else ends[p] for p in ends}
+    end = {
+        p: max(begin[p], min(ends[p], parts[str(p)]["to"])) if str(p) in parts else ends[p]
+        for p in ends
+    }
+    reader = spark.read.format("kafka").options(**cluster.spark_options())
+    reader = reader.option("subscribe", topic).option("kafka.isolation.level", "read_committed")
+    reader = reader.option("startingOffsets", offsets_json(topic, begin))
+    reader = reader.option("endingOffsets", offsets_json(topic, end))
+    theirs = reader.load().select("partition", "offset")
+    ours = target.read(spark).select("partition", "offset")
+    counts = {row.partition: row["count"] for row in theirs.groupBy("partition").count().collect()}
+    missing = theirs.join(ours, ["partition", "offset"], "left_anti")
+    lost: dict[int, int] = {
+        row.partition: row["count"] for row in missing.groupBy("partition").count().collect()
+    }
+    for name, part in parts.items():
+        part["in_topic"] = counts.get(int(name), 0)
+    for partition, count in sorted(lost.items()):
+        some = missing.where(f"partition = {partition}").orderBy("offset").limit(EXAMPLES_MAX)
+        offsets = [row.offset for row in some.collect()]
+        parts[str(partition)]["missing"] = offsets
+        report["problems"].append(
+            f"partition {partition} lacks {count} records that the topic has, first at {offsets[0]}"
+        )

@@ -1,0 +1,123 @@
+"""Latest: a topic as a table of the newest value of each key; a tombstone deletes its key.
+
+Columns of the table: key binary, value binary, headers array<struct<key string, value binary>>,
+partition int, offset bigint, timestamp timestamp. What is newest goes by offset, so a key has to
+stay in its partition, as every client's partitioner keeps it until partitions are added; the
+report counts keys that did not. Layout and commits are `table`'s; each batch writes the table anew.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ottla.spark_interop.cluster import Cluster
+from ottla.spark_interop.pipelines import running
+from ottla.spark_interop.pipelines.files import Files
+from ottla.spark_interop.pipelines.table import CHECKPOINT, Entry, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+COLUMNS = ("key", "value", "headers", "partition", "offset", "timestamp")
+
+
+def latest(
+    spark: SparkSession,
+    bootstrap: str | Cluster,
+    topic: str,
+    path: str | Path,
+    *,
+    every: str | None = None,
+    records_per_batch: int = 5_000_000,
+    allow_gaps: bool = False,
+    progress: bool | None = None,
+) -> dict[str, Any]:
+    """Bring the table at `path` up to what `topic` holds now; run again, it goes on.
+
+    `every`, `records_per_batch` and `allow_gaps` as in `archive`. Records without a key cannot be
+    in the table: they are counted.
+
+    Returns {"records" (read), "keys" (in the table), "without_key", "moved_keys" (seen in two
+    partitions of one batch), "seconds"}. Raises as `archive` does.
+    """
+    cluster = Cluster.of(bootstrap)
+    cluster.partitions(topic)
+    files = Files(spark, path)
+    about = {"topic": topic, "cluster": cluster.id()}
+    target = Table.create_or_open(files, "latest", about)
+    begin = time.monotonic()
+    source = cluster.spark_options() | {
+        "subscribe": topic,
+        "startingOffsets": "earliest",
+        "includeHeaders": "true",
+        "kafka.isolation.level": "read_committed",
+        "maxOffsetsPerTrigger": str(records_per_batch),
+        "failOnDataLoss": str(not allow_gaps).lower(),
+    }
+    stream = spark.readStream.format("kafka").options(**source).load()
+    counts = {"records": 0, "without_key": 0, "moved_keys": 0}
+
+    def write(batch: DataFrame, number: int) -> None:
+        if number not in target.batches:
+            for name, count in _write_batch(spark, target, batch, number).items():
+                counts[name] += count
+
+    writer = stream.writeStream.foreachBatch(write).trigger(**running.trigger_of(every))
+    query = writer.option("checkpointLocation", files.at(CHECKPOINT)).start()
+    running.run(query, running.Progress(f"latest {topic}", progress))
+    keys = sum(entry.records for entry in target.live.values())
+    seconds = round(time.monotonic() - begin, 3)
+    return {**counts, "keys": keys, "seconds": seconds}
+
+
+def read_latest(spark: SparkSession, path: str | Path) -> DataFrame:
+    """The table, with the columns at the head of this module; errors as `read_archive`."""
+    return Table.open(Files(spark, path), "latest").read(spark).select(*COLUMNS)
+
+
+def _write_batch(
+    spark: SparkSession, target: Table, batch: DataFrame, number: int
+) -> dict[str, int]:
+    from pyspark.sql import functions as f
+
+    # Rows become one a key before they meet the table: keys are shuffled, not records.
+    newest = batch.groupBy("key")
+    row = f.struct(*[name for name in COLUMNS if name != "key"])
+    news = newest.agg(
+        f.max_by(row, "offset").alias("row"),
+        (f.min("partition") != f.max("partition")).alias("moved"),
+        f.count("*").alias("records"),
+    )
+    news = news.persist()
+    try:
+        total = f.coalesce(f.sum("records"), f.lit(0))
+        counted = news.agg(
+            total.alias("records"),
+            f.coalesce(f.sum(f.when(f.col("key").isNull(), f.col("records"))), f.lit(0)),
+            f.count_if(f.col("moved") & f.col("key").isNotNull()),
+        ).first()
+        stage = f"batch-{number}"
+        keyed = news.where("key IS NOT NULL").select("key", "row.*")
+        _merged(spark, target, keyed).write.parquet(target.stage(stage))
+    finally:
+        news.unpersist()
+    moved = target.adopt(stage, f"b{number:08}")
+    sizes = target.files.list("data")
+    added = {name: Entry(sizes[name], _count(target.files, name)) for name in moved}
+    target.commit(added, list(target.live), {number: {}})
+    return dict(zip(("records", "without_key", "moved_keys"), counted or (0, 0, 0), strict=True))
+
+
+def _merged(spark: SparkSession, target: Table, news: DataFrame) -> DataFrame:
+    """The table with what is new: other keys stay, tombstones take theirs away."""
+    if target.live:
+        old = target.read(spark).select(*COLUMNS)
+        news = old.join(news.select("key"), "key", "left_anti").unionByName(news)
+    return news.where("value IS NOT NULL").select(*COLUMNS)
+
+
+def _count(files: Files, name: str) -> dict[str, list[int]]:
+    rows = sum(block.getRowCount() for block in files.footer(name).getBlocks())
+    return {"0": [0, 0, int(rows)]}

@@ -1,0 +1,151 @@
+"""Mirror: a topic into a topic of another cluster, each record exactly once.
+
+Partition, key, value, timestamp and headers are kept. Offsets cannot be: the destination has its
+own, transaction markers among them. An offset map says which is which: in the topic
+`DESTINATION.offsets` each transaction leaves a record, key `CLUSTER/TOPIC/PARTITION`, value
+`{"source_offset": …, "offset": …}`, both of its last record.
+
+Loops: every record gets the header `ottla.mirror.path`, the names of the clusters it came through.
+A record whose path has the destination's name came from there and is left out, so two clusters
+may mirror each other's topics.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ottla.spark_interop.cluster import Cluster, offsets_json
+from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.pipelines import running, transactional
+from ottla.spark_interop.pipelines.files import Files
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PATH_HEADER = "ottla.mirror.path"
+
+
+def mirror(
+    spark: SparkSession,
+    source: str | Cluster,
+    topic: str,
+    destination: str | Cluster,
+    checkpoint: str | Path,
+    *,
+    to: str | None = None,
+    name: str | None = None,
+    names: tuple[str, str] | None = None,
+    every: str | None = None,
+    records_per_batch: int = 500_000,
+    allow_gaps: bool = False,
+    progress: bool | None = None,
+) -> dict[str, Any]:
+    """Copy what is new in `topic` of one cluster to `to` (by default the same name) of another.
+
+    The destination topic is made if it is not there, and must have as many partitions. `name` is
+    that of the mirror, by default `mirror-TOPIC`: its progress is the offsets of a group of that
+    name in the destination, so it is exact even without the checkpoint. `names` are those of the
+    two clusters in the path header, by default their cluster ids. `every` as in `archive`.
+
+    Returns {"written", "already_there", "left_out" (came from there), "seconds", "lag": {p: offsets
+    of the source not mirrored yet}}. Raises as `archive` does.
+    """
+    there, here = Cluster.of(destination), Cluster.of(source)
+    target, writer = to or topic, name or f"mirror-{topic}"
+    ours, theirs = names or (here.id(), there.id())
+    if ours == theirs and target == topic:
+        raise PipelineError(f"{topic} would be mirrored into itself: name another with to=")
+    partitions = here.partitions(topic)
+    there.create(target, len(partitions))
+    there.create(f"{target}.offsets", 1)
+    if len(there.partitions(target)) < len(partitions):
+        raise PipelineError(
+            f"{target} has {len(there.partitions(target))} partitions, {topic} has "
+            f"{len(partitions)}: partitions are kept, so it needs as many"
+        )
+    into = transactional.Destination(
+        there, target, writer, map_topic=f"{target}.offsets", map_key=f"{ours}/{topic}"
+    )
+    report: dict[str, Any] = {"written": 0, "already_there": 0, "left_out": 0}
+    begin = time.monotonic()
+    stream = _stream(
+        spark, here, topic, _starting(here, topic, into), records_per_batch, allow_gaps
+    )
+
+    def write(batch: DataFrame, number: int) -> None:
+        rows = _rows(batch, ours, theirs)
+        done = transactional.write(rows.where("NOT looped").drop("looped"), into, in_order=True)
+        report["written"] += transactional.total_written(done)
+        report["already_there"] += sum(one["skipped"] for one in done.values())
+
+    place = Files(spark, checkpoint).root
+    query = stream.writeStream.foreachBatch(write).trigger(**running.trigger_of(every))
+    query = query.option("checkpointLocation", place).start()
+    rows = running.run(query, running.Progress(f"mirror {topic}", progress))
+    report["left_out"] = max(rows - report["written"] - report["already_there"], 0)
+    report["seconds"] = round(time.monotonic() - begin, 3)
+    report["lag"] = mirror_lag(here, topic, there, to=target, name=writer)
+    return report
+
+
+def mirror_lag(
+    source: str | Cluster,
+    topic: str,
+    destination: str | Cluster,
+    *,
+    to: str | None = None,
+    name: str | None = None,
+) -> dict[int, int]:
+    """By partition, how many offsets of the source topic the mirror has not copied yet."""
+    here, there = Cluster.of(source), Cluster.of(destination)
+    done = transactional.positions(there, to or topic, name or f"mirror-{topic}")
+    starts = here.starts(topic)
+    return {p: end - max(done.get(p, 0), starts[p]) for p, end in sorted(here.ends(topic).items())}
+
+
+def _starting(here: Cluster, topic: str, into: transactional.Destination) -> str:
+    """Where a mirror without a checkpoint begins: at its positions, else at what the log has."""
+    done = transactional.positions(into.cluster, into.topic, into.writer)
+    starts = here.starts(topic)
+    return offsets_json(topic, {p: max(done.get(p, 0), start) for p, start in starts.items()})
+
+
+def _stream(
+    spark: SparkSession, here: Cluster, topic: str, starting: str, count: int, allow_gaps: bool
+) -> DataFrame:
+    source = here.spark_options() | {
+        "subscribe": topic,
+        "startingOffsets": starting,
+        "includeHeaders": "true",
+        "kafka.isolation.level": "read_committed",
+        "maxOffsetsPerTrigger": str(count),
+        "failOnDataLoss": str(not allow_gaps).lower(),
+    }
+    return spark.readStream.format("kafka").options(**source).load()
+
+
+def _rows(batch: DataFrame, ours: str, theirs: str) -> DataFrame:
+    """With the path header, and whether a record came from the destination."""
+    from pyspark.sql import functions as f
+
+    mark = f"'{PATH_HEADER}'"
+    old = f.expr(f"decode(try_element_at(filter(headers, h -> h.key = {mark}), -1).value, 'UTF-8')")
+    path = f.when(old.isNull(), f.lit(ours)).otherwise(f.concat(old, f.lit(f",{ours}")))
+    header = f.struct(f.lit(PATH_HEADER).alias("key"), path.cast("binary").alias("value"))
+    kept = f.expr(
+        f"coalesce(filter(headers, h -> h.key != {mark}), "
+        "cast(array() AS array<struct<key:string,value:binary>>))"
+    )
+    looped = f.coalesce(f.array_contains(f.split(old, ","), theirs), f.lit(False))
+    return batch.withColumn("headers", f.concat(kept, f.array(header))).select(
+        f.col("partition").alias("lane"),
+        (f.col("offset") + 1).alias("position"),
+        "key",
+        "value",
+        "headers",
+        "partition",
+        f.unix_millis("timestamp").alias("timestamp_ms"),
+        looped.alias("looped"),
+    )

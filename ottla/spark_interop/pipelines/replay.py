@@ -1,0 +1,131 @@
+"""Replay: an archive back into a topic, each record exactly once, as it was.
+
+Key, value, headers and timestamp are the archive's; the partition is the one it had. Progress is
+kept by `transactional` under the replay's name: run again under the same name it goes on where it
+was stopped, and when it is done nothing happens.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ottla.spark_interop.cluster import Cluster
+from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.pipelines import running, transactional
+from ottla.spark_interop.pipelines.archive import read_archive
+from ottla.spark_interop.times import milliseconds
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+NEEDED = {"key", "value", "partition", "offset", "timestamp"}
+
+
+def replay(
+    spark: SparkSession,
+    path: str | Path,
+    bootstrap: str | Cluster,
+    topic: str,
+    *,
+    name: str | None = None,
+    since: str | datetime | int | None = None,
+    until: str | datetime | int | None = None,
+    time_zone: str = "UTC",
+    rate: float | None = None,
+    timestamps: str = "original",
+    create: bool = False,
+    dry_run: bool = False,
+) -> dict[str, Any]:
+    """Write the records of an archive to `topic`; run again, it goes on.
+
+    `name` tells replays apart, by default `replay-TOPIC`: a second replay of the same records into
+    the same topic needs a name of its own. `since` (included) and `until` (excluded) bound the
+    records by timestamp, see `times.milliseconds`. `rate` is a limit in records a second for the
+    whole replay. `timestamps` is `original`, or `now`: then the original is in the header
+    `ottla.timestamp`, in ms. `create` makes the topic with as many partitions as needed. `dry_run`
+    counts and writes nothing.
+
+    Returns {"records", "written", "already_there", "seconds", "partitions": {p: records}}. Order is
+    that of offsets within a partition, none between partitions. Raises PipelineError for a missing
+    topic or one with too few partitions, DataLost for files that are gone or damaged; what was
+    written before stays, and a run after the repair goes on.
+    """
+    if timestamps not in ("original", "now"):
+        raise PipelineError(f"timestamps is original or now, not {timestamps!r}")
+    if rate is not None and rate <= 0:
+        raise PipelineError("the rate is records a second, more than 0")
+    cluster, begin = Cluster.of(bootstrap), time.monotonic()
+    try:
+        records = _between(read_archive(spark, path), since, until, time_zone)
+        counts = {r.partition: r["count"] for r in records.groupBy("partition").count().collect()}
+    except Exception as error:
+        raise running.explained(error) from error
+    report: dict[str, Any] = {
+        "records": sum(counts.values()),
+        "written": 0,
+        "already_there": 0,
+        "partitions": dict(sorted(counts.items())),
+    }
+    if create and not dry_run:
+        cluster.create(topic, max(counts, default=0) + 1)
+    if not dry_run or not create:
+        needed, there = max(counts, default=0) + 1, len(cluster.partitions(topic))
+        if there < needed:
+            raise PipelineError(
+                f"{topic} has {there} partitions and the archive has records of partition "
+                f"{needed - 1}: a topic of at least {needed} keeps each record's partition"
+            )
+    if not dry_run and counts:
+        tasks = min(len(counts), spark.sparkContext.defaultParallelism)
+        to = transactional.Destination(
+            cluster, topic, name or f"replay-{topic}", rate / tasks if rate else None
+        )
+        try:
+            done = transactional.write(_rows(records, timestamps), to)
+        except Exception as error:
+            raise running.explained(error) from error
+        report["written"] = transactional.total_written(done)
+        report["already_there"] = sum(one["skipped"] for one in done.values())
+    report["seconds"] = round(time.monotonic() - begin, 3)
+    return report
+
+
+def _between(
+    records: DataFrame,
+    since: str | datetime | int | None,
+    until: str | datetime | int | None,
+    time_zone: str,
+) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    missing = NEEDED - set(records.columns)
+    if missing:
+        raise PipelineError(f"the files have no column {', '.join(sorted(missing))}")
+    for bound, is_lower in ((since, True), (until, False)):
+        if bound is not None:
+            at = f.timestamp_millis(f.lit(milliseconds(bound, time_zone)))
+            # date= directories that cannot hold the range are not even listed.
+            records = records.where(
+                f.col("timestamp") >= at if is_lower else f.col("timestamp") < at
+            )
+            if "date" in records.columns:
+                day = f.to_date(at)
+                records = records.where(f.col("date") >= day if is_lower else f.col("date") <= day)
+    return records
+
+
+def _rows(records: DataFrame, timestamps: str) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    columns = ["partition AS lane", "offset + 1 AS position", "key", "value", "partition"]
+    if timestamps == "original":
+        return records.selectExpr(*columns, "headers", "unix_millis(timestamp) AS timestamp_ms")
+    at = f.struct(
+        f.lit("ottla.timestamp").alias("key"),
+        f.expr("cast(cast(unix_millis(timestamp) AS STRING) AS BINARY)").alias("value"),
+    )
+    old = f.coalesce("headers", f.array().cast("array<struct<key:string,value:binary>>"))
+    return records.withColumn("headers", f.concat(old, f.array(at))).selectExpr(*columns, "headers")

@@ -1,0 +1,104 @@
+"""Running a streaming query to its end: progress on a terminal, and errors that say what to do."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ottla.spark_interop.errors import DataLost, PipelineError
+
+POLL_SECONDS = 0.1
+# What a query dies of, by a text in the chain of its causes, and what a user can do about it.
+CAUSES = {
+    "Some data may have been lost": (
+        DataLost,
+        "records were deleted from the topic (retention, DeleteRecords, or the topic was made "
+        "anew) before this pipeline read them. To go on with what is left and have the gap on "
+        "record, run it again with allow_gaps (--allow-gaps)",
+    ),
+    "No space left on device": (
+        PipelineError,
+        "the file system of the sink is full. Nothing was committed of the last batch: make room "
+        "and run the same command again",
+    ),
+    "Timeout of": (PipelineError, "the brokers did not answer in time; run the same command again"),
+    "is not a Parquet file": (DataLost, "a file is damaged"),
+    "Checksum error": (DataLost, "a file is damaged"),
+    "could not verify page checksum": (DataLost, "a file is damaged"),
+    "bad record at": (PipelineError, "mode failfast ends at the first bad record"),
+}
+
+
+class Progress:
+    """One line on a terminal that is written anew; silent where standard error is none."""
+
+    def __init__(self, what: str, show: bool | None = None) -> None:
+        self.what = what
+        self.show = sys.stderr.isatty() if show is None else show
+        self._begin = time.monotonic()
+
+    def update(self, records: int, note: str = "") -> None:
+        """So many records are done."""
+        if self.show:
+            seconds = max(time.monotonic() - self._begin, 0.001)
+            rate = records / seconds
+            text = f"{self.what}: {records:,} records, {rate:,.0f}/s {note}"
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+    def done(self) -> None:
+        """Leave the line as it is."""
+        if self.show:
+            print(file=sys.stderr)
+
+
+def trigger_of(every: str | None) -> dict[str, Any]:
+    """The trigger of a stream: None reads what there is and ends, `10 seconds` goes on for ever."""
+    return {"availableNow": True} if every is None else {"processingTime": every}
+
+
+def run(query: Any, progress: Progress, on_progress: Callable[[Any], None] | None = None) -> int:
+    """Wait until a query ends; the number of rows it read.
+
+    Raises what `explained` makes of its error. On KeyboardInterrupt the query stops after what it
+    is doing, and the call returns as if it had ended.
+    """
+    rows, seen = 0, -1
+    try:
+        while True:
+            active = query.isActive
+            for report in query.recentProgress:
+                if report["batchId"] > seen and report["numInputRows"] >= 0:
+                    seen = report["batchId"]
+                    rows += report["numInputRows"]
+                    progress.update(rows, f"(batch {seen})")
+                    if on_progress is not None:
+                        on_progress(report)
+            if not active:
+                break
+            query.awaitTermination(POLL_SECONDS)
+    except KeyboardInterrupt:
+        query.stop()
+    except Exception as error:
+        raise explained(error) from error
+    finally:
+        progress.done()
+    failed = query.exception()
+    if failed is not None:
+        raise explained(failed)
+    return rows
+
+
+def explained(error: BaseException) -> PipelineError:
+    """An error of Spark as one of ours: the first that fits of CAUSES, else its own first lines."""
+    if isinstance(error, PipelineError):
+        return error
+    text = str(error)
+    for sign, (kind, advice) in CAUSES.items():
+        if sign in text:
+            line = next((x.strip() for x in text.splitlines() if sign in x), sign)
+            return kind(f"{advice}. Spark says: {line[:600]}")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    ours = [x for x in lines if "ottla.spark_interop.errors" in x or "PipelineError" in x]
+    return PipelineError((ours or lines or [type(error).__name__])[0][:1200])

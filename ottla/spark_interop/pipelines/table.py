@@ -1,0 +1,191 @@
+"""A table of Parquet files whose content is what its commits say: the ground of archive and latest.
+
+    ROOT/data/…                       Parquet files, in directories or not
+    ROOT/_ottla/table.json            what the table is of: topic, cluster, version of this layout
+    ROOT/_ottla/commits/NNNNNNNN.json what one batch or compaction added and removed
+    ROOT/_ottla/staging/              what is being written
+    ROOT/_ottla/checkpoint/           Spark's
+
+A batch is written to staging, its files are moved to data/ under names that hold the batch, then
+its commit is renamed into place: that is the moment it counts. Whatever a killed driver left behind
+is in no commit, and `open` deletes it. One writer at a time.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from ottla.spark_interop.errors import DataLost, PipelineError
+from ottla.spark_interop.pipelines.files import Files
+
+LAYOUT = 1
+META, COMMITS, STAGING = "_ottla/table.json", "_ottla/commits", "_ottla/staging"
+CHECKPOINT = "_ottla/checkpoint"
+FOLD_AFTER = 200  # commits; more are folded into one, so that opening stays quick
+Ranges = dict[str, list[int]]
+"""Partition (as text, for JSON) to [first offset, last offset, records]."""
+
+
+@dataclass
+class Entry:
+    """One data file: its size in bytes and what is in it."""
+
+    bytes: int
+    ranges: Ranges
+
+    @property
+    def records(self) -> int:
+        """How many records the file has."""
+        return sum(r[2] for r in self.ranges.values())
+
+
+@dataclass
+class Table:
+    """The table at `files.root`, as its commits say it is."""
+
+    files: Files
+    about: dict[str, Any]
+    live: dict[str, Entry] = field(default_factory=dict)
+    batches: dict[int, dict[str, Any]] = field(default_factory=dict)
+    next_commit: int = 0
+    commits: list[str] = field(default_factory=list)
+
+    @classmethod
+    def open(cls, files: Files, kind: str) -> Table:
+        """The table at a path, read-only; PipelineError where there is none of that kind."""
+        if not files.exists(META):
+            raise PipelineError(f"{files.root} is no {kind}: it has no {META}")
+        about = json.loads(files.read(META))
+        if about["kind"] != kind:
+            raise PipelineError(f"{files.root} is a table of `{about['kind']}`, not of `{kind}`")
+        if about["layout"] > LAYOUT:
+            raise PipelineError(
+                f"{files.root} has layout {about['layout']}, this version knows {LAYOUT}: "
+                "install a newer ottla"
+            )
+        table = cls(files, about)
+        for name in sorted(n for n in files.list(COMMITS) if n.endswith(".json")):
+            if "/." not in name:
+                table._apply(name, json.loads(files.read(name)))
+        return table
+
+    @classmethod
+    def create_or_open(cls, files: Files, kind: str, about: dict[str, Any]) -> Table:
+        """The table, made if need be, without what a killed writer left; `about` must agree.
+
+        PipelineError where it was made for another topic or cluster, or the directory has other
+        data in it.
+        """
+        if not files.exists(META):
+            if files.list():
+                raise PipelineError(f"{files.root} is not empty and no {kind}: name another path")
+            files.write(META, json.dumps({"kind": kind, "layout": LAYOUT, **about}, indent=1))
+        table = cls.open(files, kind)
+        for key, wanted in about.items():
+            if table.about.get(key) != wanted:
+                raise PipelineError(
+                    f"{files.root} is of {key} {table.about.get(key)}, and this run has {wanted}: "
+                    "its checkpoint does not fit; name another path"
+                )
+        table._clean()
+        return table
+
+    def _apply(self, name: str, commit: dict[str, Any]) -> None:
+        for gone in commit["remove"]:
+            self.live.pop(gone, None)
+        for path, entry in commit["add"].items():
+            self.live[path] = Entry(entry["bytes"], entry["ranges"])
+        for number, batch in commit["batches"].items():
+            self.batches[int(number)] = batch
+        self.commits.append(name)
+        self.next_commit = int(name.rpartition("/")[2].removesuffix(".json")) + 1
+
+    def _clean(self) -> None:
+        """Delete what no commit has: a killed writer's files, and files that a commit replaced."""
+        self.files.delete(STAGING)
+        for name in self.files.list("data"):
+            if name not in self.live and name.endswith(".parquet"):
+                self.files.delete(name)
+
+    def stage(self, name: str) -> str:
+        """An empty place for Spark to write to."""
+        self.files.delete(f"{STAGING}/{name}")
+        return self.files.at(f"{STAGING}/{name}")
+
+    def adopt(self, name: str, prefix: str) -> list[str]:
+        """Move what was staged to data/, in the same directories, under names with the prefix."""
+        moved = []
+        place = f"{STAGING}/{name}/"
+        staged = sorted(n for n in self.files.list(place) if n.endswith(".parquet"))
+        for number, old in enumerate(staged):
+            folder = old.removeprefix(place).rpartition("/")[0]
+            new = f"data/{folder + '/' if folder else ''}{prefix}-{number:05}.parquet"
+            self.files.rename(old, new)
+            moved.append(new)
+        self.files.delete(f"{STAGING}/{name}")
+        return moved
+
+    def commit(
+        self,
+        add: dict[str, Entry],
+        remove: list[str],
+        batches: dict[int, dict[str, Any]] | None = None,
+    ) -> None:
+        """Make files part of the table and others not, in one step; then delete those."""
+        name = f"{COMMITS}/{self.next_commit:08}.json"
+        if self.files.exists(name):
+            raise PipelineError(f"another process writes to {self.files.root}: stop one of the two")
+        commit = {
+            "add": {k: {"bytes": e.bytes, "ranges": e.ranges} for k, e in add.items()},
+            "remove": remove,
+            "batches": {str(k): v for k, v in (batches or {}).items()},
+        }
+        self.files.write(name, json.dumps(commit))
+        self._apply(name, commit)
+        for gone in remove:
+            self.files.delete(gone)
+        if len(self.commits) > FOLD_AFTER:
+            self._fold()
+
+    def _fold(self) -> None:
+        """One commit in place of many, with everything that is live."""
+        older, self.commits = self.commits, []
+        whole, batches = dict(self.live), dict(self.batches)
+        self.commit(whole, [], batches)
+        for name in older:
+            self.files.delete(name)
+
+    def check_files(self) -> list[str]:
+        """What is wrong with the files themselves: gone, or of another size."""
+        there = self.files.list("data")
+        return [
+            f"{self.files.at(name)} "
+            + ("is gone" if name not in there else f"has {there[name]} bytes, wrote {entry.bytes}")
+            for name, entry in self.live.items()
+            if there.get(name) != entry.bytes
+        ]
+
+    def read(self, spark: Any) -> Any:
+        """The live files as a frame; DataLost where one is gone or has another size."""
+        problems = self.check_files()
+        if problems:
+            raise DataLost(
+                f"{len(problems)} of {len(self.live)} files are not what was written: "
+                + "; ".join(problems[:8])
+            )
+        if not self.live:
+            raise PipelineError(f"{self.files.root} holds no records yet")
+        reader = spark.read.option("basePath", self.files.at("data"))
+        return reader.parquet(*[self.files.at(name) for name in sorted(self.live)])
+
+
+def totals(entries: dict[str, Entry]) -> Ranges:
+    """By partition: the first and last offset, and how many records."""
+    result: Ranges = {}
+    for entry in entries.values():
+        for partition, (first, last, count) in entry.ranges.items():
+            known = result.setdefault(partition, [first, last, 0])
+            known[:] = [min(known[0], first), max(known[1], last), known[2] + count]
+    return dict(sorted(result.items(), key=lambda item: int(item[0])))

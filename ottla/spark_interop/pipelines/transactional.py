@@ -1,0 +1,293 @@
+"""Rows into a topic exactly once, from Spark tasks: each transaction carries its own progress.
+
+Spark's sink is at least once. Here every lane (a partition of the destination) has a transactional
+producer; the position up to which rows are written is committed as the offset of a consumer group,
+in the same transaction as the rows (KIP-98). A task that runs again, in this driver or the next,
+fences its predecessor, asks for that position and leaves out what is written. Readers with
+isolation.level=read_committed see every row once; others see aborted rows too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ottla.spark_interop.cluster import Cluster
+from ottla.spark_interop.errors import PipelineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PATIENCE_SECONDS = 120  # a broker may restart meanwhile
+RECORDS_MAX = 50_000  # of a transaction
+SECONDS_MAX = 10.0
+TRANSACTION_TIMEOUT_MS = 180_000
+QUEUED_RECORDS_MAX = 100_000
+QUEUED_KBYTES_MAX = 65_536
+RESULT = "lane INT, written LONG, skipped LONG, transactions LONG, position LONG"
+TIMESTAMP_NONE = -1
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where rows go, and under which name their progress is kept.
+
+    `writer` names the pipeline: it is the group whose offsets are the positions, and the beginning
+    of the transactional ids. `rate` is records a second of one task, None without a limit.
+    `map_topic` gets a record a transaction: which position is at which offset.
+    """
+
+    cluster: Cluster
+    topic: str
+    writer: str
+    rate: float | None = None
+    map_topic: str | None = None
+    map_key: str = ""
+    compression: str = "lz4"
+
+
+def positions(cluster: Cluster, topic: str, writer: str) -> dict[int, int]:
+    """The committed position of each lane, for those that have one."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    lanes = [TopicPartition(topic, p) for p in cluster.partitions(topic)]
+    consumer = Consumer(cluster.client(**_group(writer)))
+    try:
+        found = consumer.committed(lanes, timeout=PATIENCE_SECONDS)
+    finally:
+        consumer.close()
+    return {at.partition: at.offset for at in found if at.offset >= 0}
+
+
+def write(rows: DataFrame, to: Destination, *, in_order: bool = False) -> dict[int, dict[str, int]]:
+    """Write rows that have not been written before.
+
+    Columns: lane int (a partition of the destination), position bigint (grows within a lane; rows
+    of one position are written in one transaction), key binary, value binary, and where there are
+    headers array<struct<key, value>>, partition int (else the key decides, as Java's partitioner
+    does), timestamp_ms bigint. With `in_order` the caller's tasks already have the rows of a lane
+    together and by position; else rows are shuffled and sorted so.
+
+    Returns {lane: {"written", "skipped", "transactions", "position"}}. Raises PipelineError where a
+    lane is no partition of the destination, or the brokers refuse.
+    """
+    lanes = to.cluster.partitions(to.topic)
+    if not in_order:
+        rows = rows.repartition(min(len(lanes), 32), "lane").sortWithinPartitions(
+            "lane", "position"
+        )
+    names = [name for name in ("lane", "position", "key", "value", "headers", "partition",
+                               "timestamp_ms") if name in rows.columns]  # fmt: skip
+    done = rows.select(*names).mapInArrow(_task(to, len(lanes)), RESULT).collect()
+    report: dict[int, dict[str, int]] = {}
+    for row in done:
+        one = report.setdefault(row.lane, {"written": 0, "skipped": 0, "transactions": 0})
+        for name in one.keys() - {"position"}:
+            one[name] += row[name]
+        one["position"] = max(row.position, one.get("position", 0))
+    return report
+
+
+def total_written(report: dict[int, dict[str, int]]) -> int:
+    """All records of a report of `write`."""
+    return sum(one["written"] for one in report.values())
+
+
+def empty(spark: SparkSession) -> DataFrame:
+    """No rows, with the columns of `write`."""
+    return spark.createDataFrame([], "lane INT, position LONG, key BINARY, value BINARY")
+
+
+def _group(writer: str) -> dict[str, Any]:
+    return {
+        "group.id": writer,
+        "isolation.level": "read_committed",  # an offset of an open transaction is waited for
+        "enable.auto.commit": False,
+    }
+
+
+def _task(to: Destination, lanes: int) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """What a Spark task runs on its Arrow batches."""
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow
+
+        lane: Lane | None = None
+        finished = []
+        try:
+            for batch in batches:
+                columns = {n: batch.column(i).to_pylist() for i, n in enumerate(batch.schema.names)}
+                for number, wanted in enumerate(columns["lane"]):
+                    if lane is None or lane.number != wanted:
+                        if lane is not None:
+                            finished.append(lane.finish())
+                        lane = Lane(to, wanted, lanes)
+                    lane.add({name: column[number] for name, column in columns.items()})
+            if lane is not None:
+                finished.append(lane.finish())
+        except BaseException:
+            if lane is not None:
+                lane.abandon()
+            raise
+        names = [part.split()[0] for part in RESULT.split(", ")]
+        types = [pyarrow.int32()] + [pyarrow.int64()] * 4
+        arrays = [
+            pyarrow.array([done[i] for done in finished], kind) for i, kind in enumerate(types)
+        ]
+        yield pyarrow.RecordBatch.from_arrays(arrays, names=names)
+
+    return run
+
+
+class Lane:
+    """One transactional producer, from a task's first row of a lane to its last."""
+
+    def __init__(self, to: Destination, number: int, lanes: int) -> None:
+        from confluent_kafka import Consumer, Producer, TopicPartition
+
+        if not 0 <= number < lanes:
+            raise PipelineError(
+                f"partition {number} does not exist in {to.topic}, which has {lanes} partitions: "
+                "make it with as many as the source has"
+            )
+        self.number, self._to = number, to
+        self._at = TopicPartition(to.topic, number)
+        self._producer = Producer(
+            to.cluster.client(
+                **{
+                    "transactional.id": f"{to.writer}-{number}",
+                    "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+                    "compression.type": to.compression,
+                    "partitioner": "murmur2_random",
+                    "linger.ms": 20,
+                    "queue.buffering.max.messages": QUEUED_RECORDS_MAX,
+                    "queue.buffering.max.kbytes": QUEUED_KBYTES_MAX,
+                }
+            )
+        )
+        _patiently(lambda: self._producer.init_transactions(PATIENCE_SECONDS))
+        # Only now: whoever had this id before can commit nothing any more.
+        self._consumer = Consumer(to.cluster.client(**_group(to.writer)))
+        [committed] = _patiently(lambda: self._consumer.committed([self._at], PATIENCE_SECONDS))
+        self._done = committed.offset if committed.offset >= 0 else -1
+        self._position = self._done
+        self._open_since: float | None = None
+        self._in_transaction = 0
+        self._failed: list[str] = []
+        self._last: tuple[int, int] | None = None
+        self._begin = time.monotonic()
+        self.written = self.skipped = self.transactions = 0
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Write a row unless it is written; commits when a transaction is large or old enough."""
+        position = row["position"]
+        if position <= self._done:
+            self.skipped += 1
+            return
+        if position < self._position:
+            raise PipelineError(
+                f"lane {self.number} has position {position} after {self._position}: not in order"
+            )
+        if position > self._position and self._is_due():
+            self._commit()
+        if self._open_since is None:
+            self._producer.begin_transaction()
+            self._open_since = time.monotonic()
+        self._position = position
+        self._produce(row)
+
+    def _is_due(self) -> bool:
+        return self._open_since is not None and (
+            self._in_transaction >= RECORDS_MAX
+            or time.monotonic() - self._open_since >= SECONDS_MAX
+        )
+
+    def _produce(self, row: dict[str, Any]) -> None:
+        headers = row.get("headers")
+        more: dict[str, Any] = {}
+        if row.get("partition") is not None:
+            more["partition"] = row["partition"]
+        if (row.get("timestamp_ms") or TIMESTAMP_NONE) > 0:
+            more["timestamp"] = row["timestamp_ms"]
+        if headers:
+            more["headers"] = [(h["key"], h["value"]) for h in headers]
+        while True:
+            try:
+                self._producer.produce(
+                    self._to.topic, row["value"], row["key"], on_delivery=self._delivered, **more
+                )
+                break
+            except BufferError:
+                self._producer.poll(0.1)
+        self._in_transaction += 1
+        self.written += 1
+        if self._in_transaction % 1000 == 0:
+            self._producer.poll(0)
+        if self._to.rate:
+            ahead = self.written / self._to.rate - (time.monotonic() - self._begin)
+            if ahead > 0.05:
+                self._producer.poll(min(ahead, 5.0))
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is not None:
+            self._failed.append(error.str())
+        else:
+            self._last = (message.partition(), message.offset())
+
+    def _commit(self) -> None:
+        """Rows, map record and position become visible together, or not at all."""
+        producer = self._producer
+        if self._to.map_topic is not None:
+            producer.flush(PATIENCE_SECONDS)
+            if self._last is not None and not self._failed:
+                text = f'{{"source_offset": {self._position - 1}, "offset": {self._last[1]}}}'
+                key = f"{self._to.map_key}/{self.number}"
+                producer.produce(self._to.map_topic, text, key, on_delivery=self._mapped)
+        self._at.offset = self._position
+        group = self._consumer.consumer_group_metadata()
+        _patiently(lambda: producer.send_offsets_to_transaction([self._at], group, 30))
+        if producer.flush(PATIENCE_SECONDS) or self._failed:
+            raise PipelineError(
+                f"{self._to.topic} did not take {len(self._failed) or 'all'} records: "
+                f"{self._failed[0] if self._failed else 'no answer in time'}"
+            )
+        _patiently(lambda: producer.commit_transaction(30))
+        self._done = self._position
+        self._open_since, self._in_transaction = None, 0
+        self.transactions += 1
+
+    def _mapped(self, error: Any, message: Any) -> None:
+        if error is not None:
+            self._failed.append(error.str())
+
+    def finish(self) -> tuple[int, int, int, int, int]:
+        """Commit what is open; a row of the report."""
+        if self._open_since is not None:
+            self._commit()
+        self._consumer.close()
+        return self.number, self.written, self.skipped, self.transactions, self._done
+
+    def abandon(self) -> None:
+        """Give back what is open, so that readers do not wait for its timeout."""
+        if self._open_since is not None:
+            try:
+                self._producer.abort_transaction(5)
+            except Exception:  # the error that led here is the one to report
+                return
+
+
+def _patiently(call: Callable[[], Any]) -> Any:
+    """Retry while the broker or its coordinator is away; other errors become a PipelineError."""
+    from confluent_kafka import KafkaException
+
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            return call()
+        except KafkaException as error:
+            code = error.args[0]
+            if not code.retriable() or time.monotonic() > deadline:
+                raise PipelineError(f"{code.name()}: {code.str()}") from error
+            time.sleep(0.2)

@@ -1,0 +1,114 @@
+"""Schemas by their ids: a directory of files, or a schema registry, for Confluent's wire format.
+
+    | 0 (1 byte) | schema id (4 bytes, big-endian) | payload ... |
+
+For protobuf the payload begins with the path of the message inside its file: a count and indexes,
+zigzag varints; a single 0 stands for the first message.
+
+A directory holds one file a schema, named by its id: `7.avsc`, `7.proto`; if it has a folder for
+the subject (`flights-value/`), the files are there. The highest id is the newest.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ottla.spark_interop.errors import PipelineError
+
+ENDINGS = {"avro": ".avsc", "protobuf": ".proto", "json": ".json"}
+REGISTRY_TYPES = {"avro": "AVRO", "protobuf": "PROTOBUF", "json": "JSON"}
+ANSWER_SECONDS = 20
+ANSWER_BYTES_MAX = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Schemas:
+    """The schemas of one subject: text by id, and which id is the newest."""
+
+    texts: Mapping[int, str]
+    newest: int
+    source: str
+
+    @property
+    def ids(self) -> str:
+        """The ids, for messages."""
+        return ", ".join(map(str, sorted(self.texts)))
+
+
+def load(source: str | Path, subject: str, kind: str) -> Schemas:
+    """The schemas of a subject (`TOPIC-value`) from a directory or from a registry's address.
+
+    `kind` is avro, protobuf or json. Raises PipelineError where there are none, or the registry
+    does not answer.
+    """
+    if str(source).startswith(("http://", "https://")):
+        return _from_registry(str(source).rstrip("/"), subject, kind)
+    return _from_directory(Path(source), subject, kind)
+
+
+def _from_directory(directory: Path, subject: str, kind: str) -> Schemas:
+    if not directory.is_dir():
+        raise PipelineError(f"the schema directory {directory} does not exist")
+    place = directory / subject if (directory / subject).is_dir() else directory
+    texts = {}
+    for file in sorted(place.glob(f"*{ENDINGS[kind]}")):
+        number = re.match(r"\d+", file.name)
+        if number is None:
+            raise PipelineError(
+                f"{file} is not named by its schema id: call it {file.parent}/1{ENDINGS[kind]}"
+            )
+        texts[int(number[0])] = file.read_text()
+    if not texts:
+        raise PipelineError(f"{place} has no schema: expected files like 1{ENDINGS[kind]}")
+    return Schemas(texts, max(texts), str(place))
+
+
+def _from_registry(address: str, subject: str, kind: str) -> Schemas:
+    quoted = urllib.parse.quote(subject, safe="")
+    texts, newest = {}, 0
+    for version in sorted(_get(address, f"/subjects/{quoted}/versions")):
+        found = _get(address, f"/subjects/{quoted}/versions/{version}")
+        told = found.get("schemaType", "AVRO")
+        if told != REGISTRY_TYPES[kind]:
+            raise PipelineError(
+                f"version {version} of {subject} at {address} is {told}, the format is {kind}"
+            )
+        if found.get("references"):
+            raise PipelineError(
+                f"version {version} of {subject} refers to other schemas; put the whole schema "
+                f"into a directory as {found['id']}{ENDINGS[kind]} and give that instead"
+            )
+        newest = int(found["id"])
+        texts[newest] = str(found["schema"])
+    return Schemas(texts, newest, f"{address} ({subject})")
+
+
+def _get(address: str, path: str) -> Any:
+    parts = urllib.parse.urlsplit(address)
+    host = parts.netloc.rpartition("@")[2]
+    request = urllib.request.Request(f"{parts.scheme}://{host}{parts.path}{path}")
+    if parts.username is not None:
+        login = (
+            f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
+        )
+        request.add_header("Authorization", "Basic " + base64.b64encode(login.encode()).decode())
+    where = f"{parts.scheme}://{host}{path}"
+    try:
+        with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
+            body = answer.read(ANSWER_BYTES_MAX + 1)
+    except urllib.error.HTTPError as error:
+        raise PipelineError(f"the schema registry answers {error.code} for {where}") from error
+    except OSError as error:
+        raise PipelineError(f"the schema registry does not answer: {where}: {error}") from error
+    if len(body) > ANSWER_BYTES_MAX:
+        raise PipelineError(f"the answer of {where} exceeds {ANSWER_BYTES_MAX} bytes")
+    return json.loads(body)

@@ -1,0 +1,249 @@
+"""Topics as typed frames: `read_topic`, `stream_topic`, `write_topic`.
+
+A frame of a topic has the format's columns, and beside them:
+
+    _key        binary      null where the record has none
+    _partition  int
+    _offset     bigint
+    _timestamp  timestamp   milliseconds; create or append time, as the topic is set
+    _headers    array<struct<key string, value binary>>, null without any
+    _value      binary      the value as it is in the log
+    _error      string      what is wrong with the value; null for good records (mode permissive)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ottla.spark_interop import formats
+from ottla.spark_interop.cluster import Cluster
+from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.formats import DECODED, PROBLEM, Format
+from ottla.spark_interop.times import milliseconds
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
+OWN = ("_key", "_partition", "_offset", "_timestamp", "_headers", "_value", "_error")
+
+
+def read_topic(
+    spark: SparkSession,
+    bootstrap: str | Cluster,
+    topic: str,
+    *,
+    format: str | Format = "raw",
+    schema: Any = None,
+    schemas: str | Path | None = None,
+    message: str | None = None,
+    mode: str = "permissive",
+    since: str | datetime | int | None = None,
+    until: str | datetime | int | None = None,
+    time_zone: str = "UTC",
+    isolation: str = "read_committed",
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """What a topic holds now, as a frame; the columns are at the head of this module.
+
+    `format`, `schema`, `schemas` and `message` are those of `formats.Format`. `mode` says what
+    becomes of a value that is not of the format: `permissive` keeps the record with nulls, its
+    `_value` and an `_error`; `failfast` ends the query with BadRecord's text. `since` (included)
+    and `until` (excluded) bound the records by timestamp: epoch milliseconds, a datetime, or ISO
+    8601 text, in `time_zone` unless it names one. `isolation` is Kafka's isolation.level.
+    `options` are any of Spark's source and win.
+
+    Raises PipelineError for a topic that does not exist, a schema that cannot be read, an unknown
+    format or mode.
+    """
+    source = _source(bootstrap, topic, isolation)
+    if since is not None:
+        source["startingTimestamp"] = str(milliseconds(since, time_zone))
+        source["startingOffsetsByTimestampStrategy"] = "latest"
+    if until is not None:
+        source["endingTimestamp"] = str(milliseconds(until, time_zone))
+    reader = spark.read.format("kafka").options(**(source | dict(options or {})))
+    return typed(reader.load(), _format(format, schema, schemas, message).at(topic), mode)
+
+
+def stream_topic(
+    spark: SparkSession,
+    bootstrap: str | Cluster,
+    topic: str,
+    *,
+    format: str | Format = "raw",
+    schema: Any = None,
+    schemas: str | Path | None = None,
+    message: str | None = None,
+    mode: str = "permissive",
+    starting: str = "earliest",
+    records_per_batch: int | None = 1_000_000,
+    isolation: str = "read_committed",
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """A topic as a stream, with the columns and formats of `read_topic`.
+
+    `starting` is earliest, latest, or offsets in Spark's JSON (see `offsets`); it counts for the
+    first run of a query, later ones go on from their checkpoint. `records_per_batch` bounds a
+    micro-batch (Spark's maxOffsetsPerTrigger); None reads all there is at once, which is how a
+    first run on a large topic runs out of memory.
+    """
+    source = _source(bootstrap, topic, isolation) | {"startingOffsets": starting}
+    if records_per_batch is not None:
+        source["maxOffsetsPerTrigger"] = str(records_per_batch)
+    reader = spark.readStream.format("kafka").options(**(source | dict(options or {})))
+    return typed(reader.load(), _format(format, schema, schemas, message).at(topic), mode)
+
+
+def write_topic(
+    frame: DataFrame,
+    bootstrap: str | Cluster,
+    topic: str,
+    *,
+    format: str | Format = "json",
+    schema: Any = None,
+    schemas: str | Path | None = None,
+    message: str | None = None,
+    key: str | None = None,
+    headers: str | None = None,
+    partition: str | None = None,
+    checkpoint: str | Path | None = None,
+    compression: str = "lz4",
+    options: Mapping[str, str] | None = None,
+) -> Any:
+    """Write rows as records through Spark's sink: at least once, in batches with acks=all.
+
+    `key` is the column of record keys (binary or text), `headers` that of headers (as `_headers`),
+    `partition` an int column; all other columns but those that begin with `_` are the value. For
+    exactly once see `pipelines.transactional`. A batch frame is written at once, and the result is
+    None. A streaming frame needs `checkpoint`; the result is the StreamingQuery, started with
+    Spark's default trigger. json needs no schema here.
+
+    Raises PipelineError for a missing topic or column, or nothing to write.
+    """
+    cluster = Cluster.of(bootstrap)
+    cluster.partitions(topic)
+    if format == "json" and schema is None:
+        schema = "ignored STRING"
+    given = _format(format, schema, schemas, message).at(topic)
+    rows = records_of(frame, given, key=key, headers=headers, partition=partition)
+    sink = cluster.spark_options() | {
+        "topic": topic,
+        "kafka.acks": "all",
+        "kafka.compression.type": compression,
+        "includeHeaders": "true",
+    }
+    sink |= dict(options or {})
+    if frame.isStreaming:
+        if checkpoint is None:
+            raise PipelineError("a streaming frame needs checkpoint=, a directory of this query's")
+        writer = rows.writeStream.format("kafka").options(**sink)
+        return writer.option("checkpointLocation", str(checkpoint)).start()
+    rows.write.format("kafka").options(**sink).save()
+    return None
+
+
+def records_of(
+    frame: DataFrame,
+    given: Format,
+    *,
+    key: str | None = None,
+    headers: str | None = None,
+    partition: str | None = None,
+) -> DataFrame:
+    """The columns key, value, and headers and partition where named, as Spark's sink takes them."""
+    from pyspark.sql import functions as f
+
+    named = {name: column for name, column in
+             (("key", key), ("headers", headers), ("partition", partition)) if column}  # fmt: skip
+    missing = [column for column in named.values() if column not in frame.columns]
+    if missing:
+        raise PipelineError(
+            f"there is no column {', '.join(missing)}; there are {', '.join(frame.columns)}"
+        )
+    apart = {column for column in (headers, partition) if column}
+    values = [name for name in frame.columns if not name.startswith("_") and name not in apart]
+    if given.name in ("raw", "text") and len(values) > 1 and key in values:
+        values.remove(str(key))
+    if not values:
+        raise PipelineError(
+            f"no column is left for the value; there are {', '.join(frame.columns)}"
+        )
+    encoded = formats.encode(frame, given, values, "__value")
+    columns = [f.col("__value").alias("value")]
+    if "key" in named:
+        columns.append(f.col(named["key"]).cast(_key_type(frame, named["key"])).alias("key"))
+    if "headers" in named:
+        columns.append(f.col(named["headers"]).alias("headers"))
+    if "partition" in named:
+        columns.append(f.col(named["partition"]).cast("int").alias("partition"))
+    return encoded.select(*columns)
+
+
+def _key_type(frame: DataFrame, column: str) -> str:
+    return "binary" if frame.schema[column].dataType.typeName() == "binary" else "string"
+
+
+def typed(records: DataFrame, given: Format, mode: str = "permissive") -> DataFrame:
+    """The records of Spark's kafka source (or of an archive) with the columns of `read_topic`."""
+    from pyspark.sql import functions as f
+
+    if mode not in formats.MODES:
+        raise PipelineError(f"{mode!r} is no mode; there are {', '.join(formats.MODES)}")
+    clash = [name for name in _names(given) if name in OWN]
+    if clash:
+        raise PipelineError(f"the schema has a column {clash[0]}, which is one of the topic's own")
+    read = formats.decode(records, "value", given)
+    decoded: Any = f.col(DECODED)
+    if mode == "failfast":
+        where = f.concat_ws("-", "topic", "partition")
+        text = f.concat(
+            f.lit("bad record at "), where, f.lit(" offset "), "offset", f.lit(": "), PROBLEM
+        )
+        # raise_error in a condition of every column: no projection can leave it out.
+        failed = f.raise_error(text).cast(read.schema[DECODED].dataType)
+        read = read.withColumn(
+            DECODED, f.when(f.col(PROBLEM).isNotNull(), failed).otherwise(decoded)
+        )
+    values = [decoded.alias("value")]
+    if given.name not in ("raw", "text"):
+        values = [
+            decoded[item.name].alias(item.name) for item in read.schema[DECODED].dataType.fields
+        ]
+    own = [
+        f.col("key").alias("_key"),
+        f.col("partition").alias("_partition"),
+        f.col("offset").alias("_offset"),
+        f.col("timestamp").alias("_timestamp"),
+        f.col("headers").alias("_headers"),
+        f.col("value").alias("_value"),
+        f.col(PROBLEM),
+    ]
+    return read.select(*values, *(own if mode == "permissive" else own[:-1]))
+
+
+def _names(given: Format) -> list[str]:
+    return list(formats.struct_of(given).names) if given.name == "json" else []
+
+
+def _source(bootstrap: str | Cluster, topic: str, isolation: str) -> dict[str, str]:
+    if isolation not in ISOLATION_LEVELS:
+        raise PipelineError(f"{isolation!r} is no isolation level: {' or '.join(ISOLATION_LEVELS)}")
+    cluster = Cluster.of(bootstrap)
+    cluster.partitions(topic)  # the source waits long for a topic that is not there
+    return cluster.spark_options() | {
+        "subscribe": topic,
+        "includeHeaders": "true",
+        "kafka.isolation.level": isolation,
+    }
+
+
+def _format(
+    given: str | Format, schema: Any, schemas: str | Path | None, message: str | None
+) -> Format:
+    if isinstance(given, Format):
+        return given
+    return Format(given, schema, schemas, None, message)

@@ -103,11 +103,13 @@ class Moving:
                 break
         try:
             move.swap()
-        finally:
-            self.refused = UNFINISHED if move.committed else None
-        log.info("%s was moved from %s to %s", move.name, move.source.path, move.target.path)
-        await self._in_thread(move.finish())
-        self.refused = None
+            log.info("%s was moved from %s to %s", move.name, move.source.path, move.target.path)
+            await self._in_thread(move.finish())
+        except BaseException:
+            # Where it could not be finished no other may begin. Until then others wait their turn.
+            if move.committed:
+                self.refused = UNFINISHED
+            raise
 
     async def _copy(self, move: Move) -> None:
         """Copy until next to nothing is left. What is appended meanwhile has to be less than what

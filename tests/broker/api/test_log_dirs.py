@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -208,3 +209,45 @@ def test_a_partition_is_put_where_it_is_told_to(tmp_path: Path, version: int) ->
             for path in ("/nowhere", "a", "", f"{home}/"):
                 assert put(path) == ErrorCode.LOG_DIR_NOT_FOUND
             assert put("/nowhere", topic="nobody") == ErrorCode.LOG_DIR_NOT_FOUND
+
+
+def test_a_move_may_be_asked_for_while_another_one_is_finished(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The renames of the first are made durable: another partition, and the same one back."""
+    disk = FaultyDisk()
+    storage = Storage.open(disk, FakeClock(), ["/a", "/b"])
+    for index in (0, 1):
+        log = storage.get_or_create("t", index, None, LogConfig())
+        log.append_bytes(stored_batch(b"%d" % index), 0)
+    source = storage.homes["t", 0]
+    (target,) = {*storage.directories} - {source}
+    other = target if storage.homes["t", 1] is source else source
+    answers: list[ErrorCode] = []
+    finish = log_moving.Move.finish
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        checkpoints = Checkpoints(storage, loop)
+        config = BrokerConfig({})
+        moving = Moving(storage, checkpoints, config, loop)
+
+        def asked(move: log_moving.Move) -> Callable[[], None]:
+            if not answers:
+                answers.append(moving.put(("t", 1), other))
+                answers.append(moving.put(("t", 0), target))
+                answers.append(moving.put(("t", 0), source))
+            return finish(move)
+
+        monkeypatch.setattr(log_moving.Move, "finish", asked)
+        moving.put(("t", 0), target)
+        assert moving.task is not None
+        await moving.task
+        assert not storage.moves and moving.refused is None
+        moving.close()
+        checkpoints.close()
+
+    asyncio.run(run())
+    assert answers == [ErrorCode.NONE] * 3
+    assert storage.homes["t", 0] is source and storage.homes["t", 1] is other
+    assert not any(".ottla-move" in disk.listdir(path) for path in ("/a", "/b"))

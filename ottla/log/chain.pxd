@@ -14,6 +14,7 @@ cdef class LogSlice:
     cdef readonly File file             # held open by the slice, even when the segment is deleted
     cdef readonly int64_t position      # of the first byte in the file
     cdef readonly Py_ssize_t size       # in bytes, 0 when there is nothing to read
+    cdef readonly Segment segment       # None where there is nothing to read
     cdef readonly int64_t first_offset  # the one that was asked for
     cdef readonly bint ends_segment     # it stops where the segment does, not the log
 
@@ -44,6 +45,8 @@ cdef class SegmentChain:
                   int64_t upto_offset) except -1
     cdef int note_aborted(self, tuple aborted) except -1
     cdef int write_aborted(self) except -1
+    cdef list waiting(self, Segment segment)
+    cdef int forget_waiting(self, Segment segment) except -1
     cdef list cut_to(self, int64_t offset)
     cdef int sync_cut(self) except -1
     cdef int clear(self) except -1

@@ -188,7 +188,7 @@ cdef class SegmentChain:
             size_max = batch_size
         slice.size = min(room, <int64_t>size_max)
         slice.ends_segment = slice.size == room and number + 1 < len(self.segments)
-        slice.position = start
+        slice.position, slice.segment = start, segment
         slice.file = segment.opened()
         return 0
 
@@ -201,9 +201,20 @@ cdef class SegmentChain:
         for which there is no room is kept in memory, and no flush ends before it is written.
         Raises OSError.
         """
-        self.active.nothing_aborted = False
-        self.unwritten.append((self.active, AbortedTransaction(*aborted)))
+        entry = AbortedTransaction(*aborted)
+        if self.active.aborted is not None:
+            self.active.aborted.add(entry)
+        self.unwritten.append((self.active, entry))
         return self.write_aborted()
+
+    cdef list waiting(self, Segment segment):
+        """The aborted transactions of a segment that wait for room in its index."""
+        return [entry for where, entry in self.unwritten if where is segment]
+
+    cdef int forget_waiting(self, Segment segment) except -1:
+        """A segment's transaction index was made anew."""
+        self.unwritten = [each for each in self.unwritten if each[0] is not segment]
+        return 0
 
     cdef int write_aborted(self) except -1:
         """Write what waits for room in the transaction indexes. Raises OSError."""
@@ -240,6 +251,7 @@ cdef class SegmentChain:
         self.active.data_file().sync()
         index = TransactionIndex(self.disk, self.active.path(".txnindex"))
         index.truncate_to(self.active.end_offset)
+        self.active.aborted = None
         return 0
 
     cdef int clear(self) except -1:

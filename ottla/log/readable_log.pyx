@@ -6,16 +6,17 @@ something needs them. That is what makes a start with 100,000 partitions a matte
 
 from libc.stdint cimport int32_t, int64_t
 
+from ottla.log.aborted import aborted_in
 from ottla.log.chain cimport LogSlice, SegmentChain
 from ottla.log.health cimport LogHealth
 from ottla.log.index import time_search
-from ottla.log.index.transaction_index import aborted_in
 from ottla.log.open_files cimport OpenFiles
 from ottla.log.recovery import rebuild
 from ottla.log.rest cimport RestState
+from ottla.log.segment cimport Segment
 from ottla.log.snapshots import SnapshotFiles
 from ottla.log.unflushed cimport Unflushed
-from ottla.wire.errors import FencedLeaderEpoch, OffsetOutOfRange, StorageFailed
+from ottla.wire.errors import CorruptMessage, FencedLeaderEpoch, OffsetOutOfRange, StorageFailed
 
 cdef int64_t OFFSET_MAX = 0x7fffffffffffffff
 
@@ -237,5 +238,28 @@ cdef class ReadableLog:
         """The aborted transactions which have records in this range of offsets."""
         self.awake()
         first = max(self.chain.number_of(from_offset), 0)
-        return aborted_in(
-            self.chain.segments[first:], from_offset, to_offset, self.chain.unwritten)
+        return aborted_in(self, self.chain.segments[first:], from_offset, to_offset)
+
+    def waiting_aborted(self, Segment segment not None):
+        """The aborted transactions of a segment that wait for room in its index."""
+        return self.chain.waiting(segment)
+
+    def remake_aborted(self, Segment segment not None):
+        """Make a segment's transaction index anew from the batches, and return its entries.
+
+        Raises CorruptMessage where the batches are damaged, OSError.
+        """
+        cdef list entries = []
+        before = self.chain.segments[:self.chain.segments.index(segment)]
+        producers = rebuild.load_producers(
+            self.disk, self.directory,
+            [at for at in self.snapshots.offsets if at <= segment.base_offset], before)
+        fault = segment.rebuild(producers, None, segment.size, entries.append)
+        if fault is not None:
+            raise CorruptMessage(f"{segment.path('.log')} at {fault[0]}: {fault[1]}")
+        self.chain.forget_waiting(segment)
+        rebuild.write_transactions(self.disk, segment, entries)
+        if segment is not self.chain.active:
+            segment.seal()
+            self.unflushed.note_sealed(segment)
+        return entries

@@ -33,7 +33,7 @@ cdef class Segment(Openable):
     cdef public int64_t index_interval
     cdef readonly bint reserved             # the disk holds room behind the last batch
     cdef bint unindexed                     # it is closed, without index entries and index files
-    cdef public bint nothing_aborted               # its .txnindex was looked for, and is not there
+    cdef public object aborted              # AbortedTransactions, None until asked for
     cdef File file
     cdef OffsetIndex index
     cdef TimeIndex times
@@ -50,6 +50,7 @@ cdef class Segment(Openable):
     cdef int64_t position_for(
         self, int64_t offset, Py_ssize_t *batch_size, int64_t enough=*) except -1
     cdef int64_t bound_for(self, int64_t offset) except -1
+    cdef int64_t offset_after(self, int64_t position) except -1
     cdef int64_t find_indexed(
         self, int64_t offset, Py_ssize_t *batch_size, int64_t enough) except -1
     cdef int64_t scan_for(self, int64_t offset, int64_t position, int64_t expected,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from ottla.log.aborted import AbortedTransactions
 from ottla.log.disk import Disk, File
 from ottla.log.epochs import LeaderEpochs
 from ottla.log.open_files import Openable, OpenFiles
@@ -30,7 +31,7 @@ class Segment(Openable):
     index_interval: int
     reserved: bool
     transactions_changed: bool
-    nothing_aborted: bool
+    aborted: AbortedTransactions | None
     def __init__(
         self,
         disk: Disk,

@@ -89,14 +89,15 @@ cdef class Segment(Openable):
         return 0
 
     cdef int close_files(self) except -1:
-        """Let go of the descriptors. Nobody else may hold half a page of index entries."""
-        if self.index is not None:
+        if self.index is not None:              # nobody else may hold half a page of entries
             self.index.write()
             self.times.write()
             # Small as it is, nothing has to be learnt when it is opened again.
             self.unindexed = self.size <= self.index_interval and self.is_unindexed()
         self.file = self.index = self.times = None
         self.appendable = False
+        if self.aborted:                        # an empty one costs nothing and may stay
+            self.aborted = None
         return 0
 
     cdef int share(self, OpenFiles open_files) except -1:
@@ -119,8 +120,7 @@ cdef class Segment(Openable):
         self.appendable = False
 
     def seal(self):
-        """Write the last index entries: the segment gets no more batches for now. Raises OSError.
-        """
+        """Write the last index entries: the segment gets no more batches for now."""
         if self.size == self.sealed_size or (
                 self.size <= self.index_interval and self.is_unindexed()):
             return
@@ -200,7 +200,7 @@ cdef class Segment(Openable):
         return 0
 
     def undo(self):
-        """Remove what a failed write left behind the last whole batch. Raises OSError."""
+        """Remove what a failed write left after the last whole batch. Raises OSError."""
         if self.file is not None:
             self.file.truncate(self.size)
 
@@ -234,6 +234,22 @@ cdef class Segment(Openable):
             self.bound_position = self.position_for(offset, &size)
             self.bound_offset = offset
         return self.bound_position
+
+    cdef int64_t offset_after(self, int64_t position) except -1:
+        """An offset that no batch before `position` reaches, by the index alone: Kafka's bound."""
+        cdef Py_ssize_t found, size
+        if position >= self.size or self.size <= self.index_interval:
+            return self.end_offset
+        self.open_indexes()
+        found = self.index.first_at(position)
+        if found == self.index.count:
+            return self.end_offset
+        try:
+            self.scan_for(0, self.index.position_of(found), self.index.key_of(found), &size)
+        except IndexDamaged:
+            self.rebuild_indexes()
+            return self.offset_after(position)
+        return self.index.key_of(found)
 
     cdef int64_t find_indexed(
         self, int64_t offset, Py_ssize_t *batch_size, int64_t enough
@@ -366,9 +382,8 @@ cdef class Segment(Openable):
 
     def position_of_timestamp(self, timestamp):
         """A position at or before the first batch with a record as new as `timestamp`."""
-        cdef Py_ssize_t found
         self.open_indexes()
-        found = self.times.find(timestamp)
+        cdef Py_ssize_t found = self.times.find(timestamp)
         if found < 0:
             return 0
         try:
@@ -385,17 +400,16 @@ cdef class Segment(Openable):
         cdef uint8_t[fields.HEADER_SIZE] header
         cdef Py_ssize_t size
         cdef int64_t position = self.position_for(offset, &size)
-        if not size or self.opened().read_at(header, fields.HEADER_SIZE, position) < (
-                fields.HEADER_SIZE):
-            raise IndexDamaged(f"{self.times.path} has an entry for offset {offset}, no batch has")
-        if fields.max_timestamp(header) != timestamp or fields.last_offset(header) != offset:
+        if (not size
+                or self.opened().read_at(header, fields.HEADER_SIZE, position) < fields.HEADER_SIZE
+                or fields.max_timestamp(header) != timestamp
+                or fields.last_offset(header) != offset):
             raise IndexDamaged(
                 f"{self.times.path}: no batch ends with offset {offset} and has {timestamp} ms")
         return position
 
     def newest_before(self, offset):
-        """The highest timestamp of batches that end before `offset`, and the last offset of its
-        batch, as far as the time index has it; None without."""
+        """The last entry of the time index for a batch that ends before `offset`, or None."""
         self.open_indexes()
         entry = self.times.before(offset)
         if entry is None:
@@ -554,7 +568,6 @@ cdef class Segment(Openable):
                     aborted(ended)
         self.size = scan.position
         return None if problem is None else (scan.position, problem)
-
 
     cdef str contradiction(self, BatchScan scan, const uint8_t *batch, int32_t epoch):
         """What the next batch says against one whose offset or epoch jumps; `epoch` is that before.

@@ -13,4 +13,5 @@ from ottla.log.index.index_file cimport IndexFile
 
 cdef class OffsetIndex(IndexFile):
     cdef int64_t position_of(self, Py_ssize_t index) except? -1
+    cdef Py_ssize_t first_at(self, int64_t position) except -1
     cdef int add(self, int64_t last_offset, int64_t position) except -1

@@ -19,6 +19,17 @@ cdef class OffsetIndex(IndexFile):
     cdef int64_t position_of(self, Py_ssize_t index) except? -1:
         return load_int32(self.entry(index) + 4)
 
+    cdef Py_ssize_t first_at(self, int64_t position) except -1:
+        """The number of the first entry of a batch that begins at `position` or later."""
+        cdef Py_ssize_t low = -1, high = self.count, middle
+        while high - low > 1:
+            middle = (low + high) >> 1
+            if self.position_of(middle) < position:
+                low = middle
+            else:
+                high = middle
+        return high
+
     cdef int add(self, int64_t last_offset, int64_t position) except -1:
         cdef uint8_t *at = self.add_entry()
         store_int32(at, <int32_t>(last_offset - self.base_offset))

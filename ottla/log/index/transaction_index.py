@@ -8,11 +8,9 @@ Entries of the `.txnindex` file, big-endian, in the order of their last offsets:
 """
 
 import struct
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from ottla.log.disk import Disk
-from ottla.log.segment import Segment
 
 ENTRY = struct.Struct(">hqqqq")
 
@@ -62,28 +60,3 @@ class TransactionIndex:
             file = self.disk.open(self.path)
             file.truncate(kept * ENTRY.size)
             file.close()
-
-
-def aborted_in(
-    segments: Sequence[Segment],
-    from_offset: int,
-    to_offset: int,
-    unwritten: Sequence[tuple[Segment, AbortedTransaction]] = (),
-) -> list[AbortedTransaction]:
-    """The aborted transactions of these segments with records in a range of offsets.
-
-    `unwritten` are those whose entries are not in the files yet.
-    """
-    found = []
-    for segment in segments:
-        if segment.nothing_aborted:
-            continue
-        entries = TransactionIndex(segment.disk, segment.path(".txnindex")).entries()
-        entries += [aborted for where, aborted in unwritten if where is segment]
-        segment.nothing_aborted = not entries
-        for entry in entries:
-            if entry.last_offset >= from_offset and entry.first_offset < to_offset:
-                found.append(entry)
-            if entry.last_stable_offset >= to_offset:
-                return found
-    return found

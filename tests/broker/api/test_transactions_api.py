@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ottla.groups.records import Producer
+from ottla.wire.batch import BatchView
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (
     AddPartitionsToTxnRequest,
@@ -34,6 +35,7 @@ from tests.broker.transactions import (
     init,
     write,
 )
+from tests.log.batches import split
 
 
 @pytest.fixture
@@ -378,3 +380,28 @@ def test_a_transaction_that_times_out_is_aborted(data: Path) -> None:
         assert [a.producer_id for a in answer.aborted_transactions] == [producer.producer_id]
         for version in (5, 4):
             assert end(client, "x", producer, True, version=version) is ErrorCode.PRODUCER_FENCED
+
+
+def test_only_aborted_transactions_within_what_is_returned_are_listed(
+    client: WireClient, topic: str, key: str
+) -> None:
+    """A list of all up to the stable end made a reader's way through them quadratic."""
+    producer = init(client, key)
+    for number in range(40):
+        add(client, key, producer, topic, 0)
+        assert write(client, key, producer, topic, bytes(500), sequence=number) == OK
+        assert end(client, key, producer, commit=False) == producer
+    offset = listed = 0
+    while offset < 80:
+        answer = fetch(client, topic, offset, isolation_level=1, partition_max_bytes=1500)
+        got = [BatchView(each) for each in split(answer.records)]
+        found = [each.first_offset for each in answer.aborted_transactions]
+        whole = [each.base_offset for each in got if each.base_offset % 2 == 0]
+        assert set(whole) <= {*found, *range(offset)}
+        # The bound is that of the offset index, whose entries are 4 KB apart.
+        assert all(offset - 1 <= first < got[-1].next_offset + 20 for first in found)
+        listed += len(found)
+        offset = got[-1].next_offset
+    assert listed < 400
+    answer = fetch(client, topic, 80, isolation_level=1)
+    assert answer.aborted_transactions == []

@@ -47,6 +47,7 @@ cdef enum:
     DEBUG_REPLICA = -2                  # a tool that reads past the high watermark
     LOOKS_UNTIMED_MAX = 32              # partitions with records between two looks at the clock
     ABSENT_MAX = 1000                   # partitions of a session that are not here
+    LISTED_SIZE = 17                    # bytes that an aborted transaction takes of a reply
     UNFIT_MAX = 32                      # partitions that are tried for the last bytes of a reply
 
 cdef double LOOK_SECONDS_MAX = 0.005    # records of so many partitions as can be found in that time
@@ -225,7 +226,7 @@ cdef class Fetching:
     cdef bint look(self, Fetch fetch, bint final) except -1:
         """Find what there is to send; True if the reply is due, False if it should wait."""
         cdef FetchItem item
-        cdef int64_t total = 0, got, room = fetch.size_max
+        cdef int64_t total = 0, listed = 0, got, room = fetch.size_max
         cdef Py_ssize_t served = 0
         cdef double began
         cdef int unfit = 0
@@ -247,7 +248,9 @@ cdef class Fetching:
             unfit += got == 0 and total > 0 and item.fetch_offset < self.readable(fetch, item)
             if got > 0:
                 served += 1
-                room = max(fetch.size_max - total, 0)
+                if item.aborted is not None:
+                    listed += LISTED_SIZE * len(item.aborted)
+                room = max(fetch.size_max - total - listed, 0)
                 if served % LOOKS_UNTIMED_MAX == 0 and room > 0 and (
                         self.broker.clock.monotonic() - began > LOOK_SECONDS_MAX):
                     # The others come with the next fetch; meanwhile other clients are served.
@@ -315,7 +318,9 @@ cdef class Fetching:
             item.log_start = partition.log.log_start_offset
             if fetch.committed_only:
                 item.aborted = [] if item.slice is None or item.slice.size == 0 else (
-                    partition.log.aborted_transactions(item.fetch_offset, item.last_stable_offset))
+                    partition.log.aborted_transactions(
+                        item.fetch_offset,
+                        item.slice.segment.offset_after(item.slice.position + item.slice.size)))
         except ProtocolError as error:
             self.refuse(fetch, item, int(error.code))
         except OSError as error:

@@ -1,0 +1,180 @@
+"""Which aborted transactions a reader of committed records has to know of.
+
+A segment's entries are read once and kept with it. An entry counts only if the marker and the first
+batch that it names are there: else the index is made anew from the batches, for without an entry
+aborted records would look committed.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ottla.log.index.transaction_index import ENTRY, AbortedTransaction
+
+if TYPE_CHECKING:
+    from ottla.log.readable_log import ReadableLog
+    from ottla.log.segment import Segment
+
+HEADER_BYTES = 61
+TRANSACTIONAL, CONTROL = 1 << 4, 1 << 5
+CHECKED_AT_ONCE_MAX = 256
+"""A longer index is checked entry by entry, as they are looked at: each costs two small reads."""
+FAR = (1 << 63) - 1
+
+
+class AbortedTransactions:
+    """The aborted transactions of one segment, in the order of their markers.
+
+    `earliest` is the lowest first offset of them all: no reader below it need look.
+    """
+
+    __slots__ = ("checked", "data", "earliest", "lowest")
+
+    def __init__(self, data: bytes) -> None:
+        self.earliest = FAR
+        self.data = bytearray()
+        self.checked = bytearray()
+        self.lowest = array("q")
+        for at in range(0, len(data), ENTRY.size):
+            self.add(AbortedTransaction(*ENTRY.unpack_from(data, at)[1:]))
+
+    def __len__(self) -> int:
+        return len(self.lowest)
+
+    def add(self, transaction: AbortedTransaction) -> None:
+        """Note the newest one."""
+        self.data += ENTRY.pack(0, *transaction)
+        self.checked.append(0)
+        self.lowest.append(transaction.first_offset)
+        self.earliest = min(self.earliest, transaction.first_offset)
+        at = len(self.lowest) - 2
+        # Each element is the lowest first offset from its entry on.
+        while at >= 0 and self.lowest[at] > transaction.first_offset:
+            self.lowest[at] = transaction.first_offset
+            at -= 1
+
+    def entry(self, at: int) -> AbortedTransaction:
+        """One of them, by its number."""
+        return AbortedTransaction(*ENTRY.unpack_from(self.data, at * ENTRY.size)[1:])
+
+    def first_from(self, offset: int) -> int:
+        """The number of the first whose marker is at `offset` or later."""
+        low, high = 0, len(self)
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry(middle).last_offset < offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+
+class DoesNotFit(Exception):
+    """An entry or a file is not what was written for this segment."""
+
+
+def aborted_in(
+    log: ReadableLog, segments: Sequence[Segment], from_offset: int, to_offset: int
+) -> list[AbortedTransaction]:
+    """The aborted transactions of these segments with records in a range of offsets.
+
+    Raises CorruptMessage where the batches do not tell either, OSError.
+    """
+    found: list[AbortedTransaction] = []
+    for segment in segments:
+        known: AbortedTransactions | None = segment.aborted
+        if known is not None and known.earliest >= to_offset:
+            continue
+        try:
+            found += within(log, segment, from_offset, to_offset)
+        except DoesNotFit:
+            entries = log.remake_aborted(segment)
+            made = AbortedTransactions(b"".join(ENTRY.pack(0, *entry) for entry in entries))
+            made.checked = bytearray(b"\1" * len(made))
+            segment.aborted = made
+            found += within(log, segment, from_offset, to_offset)
+    return found
+
+
+def within(
+    log: ReadableLog, segment: Segment, from_offset: int, to_offset: int
+) -> list[AbortedTransaction]:
+    """Those of one segment. Raises DoesNotFit."""
+    known: AbortedTransactions | None = segment.aborted
+    if known is None:
+        known = segment.aborted = load(log, segment)
+    found = []
+    at = known.first_from(from_offset)
+    while at < len(known) and known.lowest[at] < to_offset:
+        entry = known.entry(at)
+        check(log, segment, known, at)
+        if entry.first_offset < to_offset:
+            found.append(entry)
+        at += 1
+    return found
+
+
+def load(log: ReadableLog, segment: Segment) -> AbortedTransactions:
+    """Read a segment's entries, and those that wait for room in its file. Raises DoesNotFit."""
+    waiting = log.waiting_aborted(segment)
+    try:
+        data = log.disk.read_bytes(segment.path(".txnindex"))
+    except FileNotFoundError:
+        data = None
+    if data is not None and (len(data) % ENTRY.size or not (data or waiting)):
+        raise DoesNotFit        # it is made for its first entry
+    before = segment.base_offset - 1
+    for version, producer_id, first, last, stable in ENTRY.iter_unpack(data or b""):
+        if version or producer_id < 0 or not (
+            0 <= first <= last and before < last < segment.end_offset and stable <= last + 1
+        ):
+            raise DoesNotFit
+        before = last
+    known = AbortedTransactions(data or b"")
+    for transaction in waiting:
+        known.add(transaction)
+    if len(known) <= CHECKED_AT_ONCE_MAX:
+        for at in range(len(known)):
+            check(log, segment, known, at)
+    return known
+
+
+def check(
+    log: ReadableLog, segment: Segment, known: AbortedTransactions, at: int
+) -> None:
+    """See that an entry's marker and first batch are there. Raises DoesNotFit."""
+    if known.checked[at]:
+        return
+    entry = known.entry(at)
+    _, last, producer_id, attributes = header_at(segment, entry.last_offset)
+    if (last, producer_id) != (entry.last_offset, entry.producer_id) or not attributes & CONTROL:
+        raise DoesNotFit
+    segments = log.segments
+    number = bisect_right(segments, entry.first_offset, key=base_of) - 1
+    if number >= 0:
+        first, _, producer_id, attributes = header_at(segments[number], entry.first_offset)
+        # Where the next one begins later, compaction took it.
+        if first < entry.first_offset or (first == entry.first_offset and (
+            producer_id != entry.producer_id
+            or attributes & (TRANSACTIONAL | CONTROL) != TRANSACTIONAL
+        )):
+            raise DoesNotFit
+    known.checked[at] = 1
+
+
+def base_of(segment: Segment) -> int:
+    """A segment's first offset."""
+    return segment.base_offset
+
+
+def header_at(segment: Segment, offset: int) -> tuple[int, int, int, int]:
+    """First and last offset, producer id and attributes of the batch with an offset or after it."""
+    header = segment.data_file().pread(HEADER_BYTES, segment.position_of(offset))
+    if len(header) < HEADER_BYTES:
+        return FAR, FAR, -1, 0
+    first = int.from_bytes(header[:8], "big")
+    last = first + int.from_bytes(header[23:27], "big")
+    return first, last, int.from_bytes(header[43:51], "big"), int.from_bytes(header[21:23], "big")

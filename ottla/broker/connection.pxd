@@ -9,6 +9,7 @@ from ottla.broker.network.poller cimport Pollable, Poller
 from ottla.broker.network.reply cimport Reply
 from ottla.broker.network.transport cimport Transport
 from ottla.broker.network.promises cimport LateReply, PendingReply, Wait
+from ottla.broker.security.client cimport Client
 from ottla.wire.codec cimport Cursor
 from ottla.wire.headers cimport RequestHeader
 
@@ -16,8 +17,7 @@ from ottla.wire.headers cimport RequestHeader
 cdef class Connection(Pollable):
     cdef object loop, listener, broker
     cdef Poller poller
-    cdef str listener_name
-    cdef readonly str host              # the peer's address
+    cdef readonly Client client         # under the client id of the newest request
     cdef readonly bint closed
     cdef readonly double active_at      # the loop's time since when the client has the next move
     cdef Transport transport

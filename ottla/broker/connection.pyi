@@ -4,6 +4,7 @@ from typing import Any
 from ottla.broker.listener import Listener
 from ottla.broker.network.poller import BrokerLoop, Pollable
 from ottla.broker.network.promises import LateReply
+from ottla.broker.security.client import Client
 
 class Connection(Pollable):
     def __init__(
@@ -11,10 +12,10 @@ class Connection(Pollable):
         loop: BrokerLoop,
         listener: Listener,
         sock: socket.socket,
-        host: str,
+        client: Client,
     ) -> None: ...
     @property
-    def host(self) -> str: ...
+    def client(self) -> Client: ...
     @property
     def closed(self) -> bool: ...
     @property

@@ -24,6 +24,7 @@ from ottla.broker.network.poller cimport EPOLLIN, EPOLLOUT, Pollable, Poller
 from ottla.broker.network.reply cimport COLD, FileRange, Reply
 from ottla.broker.network.transport cimport Transport
 from ottla.broker.network.promises cimport LateReply, PendingReply, Wait
+from ottla.broker.security.client cimport Client
 from ottla.wire.byteorder cimport store_int32
 from ottla.wire.codec cimport Cursor, Writer
 from ottla.wire.headers cimport RequestHeader, read_request_header, write_response_header
@@ -52,9 +53,9 @@ cdef int16_t IMPLICIT_TRANSACTION = 12      # Produce adds its partitions by its
 
 
 cdef class Connection:
-    def __init__(self, loop, listener, sock, str host):
-        self.loop, self.listener, self.host = loop, listener, host
-        self.broker, self.listener_name = listener.broker, listener.name
+    def __init__(self, loop, listener, sock, Client client not None):
+        self.loop, self.listener, self.client = loop, listener, client
+        self.broker = listener.broker
         self.producing, self.fetching = listener.producing, listener.fetching
         self.inbox = Inbox(listener.frame_size_max)
         self.transport = Transport(sock)
@@ -65,7 +66,7 @@ cdef class Connection:
         self.poller.watch(self.transport.fd, self, EPOLLIN)
 
     def __repr__(self):
-        return f"connection from {self.host}"
+        return f"connection from {self.client.host}"
 
     # -- the loop's calls ------------------------------------------------------------------------
 
@@ -178,6 +179,8 @@ cdef class Connection:
         request.at, request.end = frame, frame + size
         request.elements_max = self.broker.request_elements_max
         header = read_request_header(request)
+        if header.client_id != self.client.client_id:
+            self.client = self.client.named(header.client_id)
         if header.api_key == PRODUCE and 0 <= header.version <= 13:
             return self.handle_produce(request, header.version, header.correlation_id)
         if header.api_key == FETCH and 0 <= header.version <= 18:
@@ -189,7 +192,7 @@ cdef class Connection:
         cdef int acks = self.producing.check(request, version)
         request.at, request.elements_max = body, 0          # it is read again, from the beginning
         if self.producing.transactional and version >= IMPLICIT_TRANSACTION:
-            waiting = self.producing.gate.admission(request, version, self.host)
+            waiting = self.producing.gate.admission(request, version, self.client)
             request.at = body
             if waiting is not None:
                 return self.hold_produce(request, version, correlation_id, acks, waiting)
@@ -204,7 +207,7 @@ cdef class Connection:
         cdef Serving serving
         reply.write_int32(0)
         write_response_header(reply, PRODUCE, version, correlation_id)
-        serving = self.producing.begin(request, reply, version, self.host, self)
+        serving = self.producing.begin(request, reply, version, self.client, self)
         serving.refusal = refusal
         if self.producing.go_on(serving):
             return self.finish_produce(serving, start)
@@ -291,7 +294,7 @@ cdef class Connection:
 
     cdef int handle_fetch(self, Cursor request, int version, int32_t correlation_id) except -1:
         self.fetch = self.fetching.read(request, version)
-        self.fetch.host = self.host
+        self.fetch.client = self.client
         self.correlation_id = correlation_id
         self.fetching.begin(self.fetch, self.poller.clock.monotonic())
         if not self.try_fetch(False):
@@ -339,8 +342,7 @@ cdef class Connection:
     cdef int handle_other(self, Cursor request, RequestHeader head) except -1:
         cdef RequestContext context = RequestContext.__new__(RequestContext)
         context.broker, context.api_key, context.version = self.broker, head.api_key, head.version
-        context.client_id, context.client_host = head.client_id, self.host
-        context.listener = self.listener_name
+        context.client = self.client
         response = serve(context, request)
         if type(response) is LateReply:
             return self.wait_for(<LateReply>response, head)

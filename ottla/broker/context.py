@@ -9,7 +9,7 @@ from ottla.broker.cluster.producer_id_blocks import ProducerIds
 from ottla.broker.dispatch import RequestContext as RequestContext
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
 
     from ottla.broker.cluster.metadata_log import MetadataLog
     from ottla.broker.network.cold_reads import ColdReads
@@ -43,8 +43,6 @@ class BrokerContext:
     checkpoints: Checkpoints
     coordinators: Any = None
     authorizer: Authorizer | None = None
-    guard: Callable[[Any, RequestContext], Any] | None = None
-    """Asks the authorizer about a request before its handler gets it (guard/gate.py)."""
     request_elements_max: int = REQUEST_ELEMENTS_MIN
     producer_ids: ProducerIds = field(init=False)
 

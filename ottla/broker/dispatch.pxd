@@ -1,13 +1,13 @@
 # Which handler serves a request, and what a handler is told about it.
 
+from ottla.broker.security.client cimport Client
 from ottla.wire.codec cimport Cursor
 
 
 cdef class RequestContext:
     cdef readonly object broker         # BrokerContext
     cdef readonly int api_key, version
-    cdef readonly str client_id         # None where the client did not tell one
-    cdef readonly str client_host, listener
+    cdef readonly Client client
 
 
 cdef class Handler:
@@ -16,6 +16,7 @@ cdef class Handler:
     cdef readonly object versions       # range; first and last are its ends
     cdef int first, last
     cdef readonly object function       # None until the module is imported
+    cdef readonly object access         # security.decisions.Decision
     cdef bint waits                     # it is a coroutine
     cdef type request_class
 

@@ -2,6 +2,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ottla.broker.context import BrokerContext
+from ottla.broker.security.access import Access
+from ottla.broker.security.client import Client
+from ottla.broker.security.decisions import Decision
 from ottla.wire.apis import Api, ApiKey
 
 class RequestContext:
@@ -10,9 +13,7 @@ class RequestContext:
         broker: BrokerContext,
         api_key: int,
         version: int,
-        client_id: str | None,
-        client_host: str,
-        listener: str,
+        client: Client,
     ) -> None: ...
     @property
     def broker(self) -> BrokerContext: ...
@@ -21,11 +22,9 @@ class RequestContext:
     @property
     def version(self) -> int: ...
     @property
-    def client_id(self) -> str | None: ...
+    def client(self) -> Client: ...
     @property
-    def client_host(self) -> str: ...
-    @property
-    def listener(self) -> str: ...
+    def access(self) -> Access: ...
 
 class Handler:
     def __init__(self, api: Api, module: str) -> None: ...
@@ -36,11 +35,13 @@ class Handler:
     @property
     def versions(self) -> range: ...
     @property
+    def access(self) -> Decision | None: ...
+    @property
     def function(self) -> Callable[[Any, RequestContext], Any] | None: ...
 
 HANDLERS: dict[int, Handler]
 
 def expect(key: ApiKey, module: str) -> None: ...
 def handles(
-    key: ApiKey, versions: range
+    key: ApiKey, versions: range, *, access: Decision
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]: ...

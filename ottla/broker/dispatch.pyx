@@ -12,8 +12,11 @@ import logging
 from importlib import import_module
 
 from ottla.broker.network.promises cimport LateReply
+from ottla.broker.security.client cimport Client
 from ottla.wire.structs cimport Message, decode_from
 
+from ottla.broker.security.access import Access
+from ottla.broker.security.decisions import Answered
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import ErrorCode, MalformedMessage, ProtocolError
 from ottla.wire.messages import ApiVersionsResponse
@@ -22,13 +25,16 @@ log = logging.getLogger("ottla.dispatch")
 
 
 cdef class RequestContext:
-    """One request: who asks, in which version, over which listener."""
+    """One request: who asks, and in which version."""
 
-    def __init__(
-        self, broker, int api_key, int version, str client_id, str client_host, str listener
-    ):
-        self.broker, self.api_key, self.version = broker, api_key, version
-        self.client_id, self.client_host, self.listener = client_id, client_host, listener
+    def __init__(self, broker, int api_key, int version, Client client):
+        self.broker, self.api_key, self.version, self.client = broker, api_key, version, client
+
+    @property
+    def access(self):
+        """What the client may do."""
+        return Access(
+            self.broker.authorizer, self.client, self.broker.image, self.api_key, self.version)
 
 
 cdef class Handler:
@@ -55,8 +61,11 @@ def expect(key, str module):
     HANDLERS[key] = Handler(APIS[key], module)
 
 
-def handles(key, versions):
-    """Register a handler for all `versions` of an API."""
+def handles(key, versions, *, access):
+    """Register a handler for all `versions` of an API, with its decision about access.
+
+    The decision counts where there is an authorizer (`security.decisions`).
+    """
     def register(function):
         cdef Handler handler = HANDLERS.get(key)
         if handler is None or handler.module != function.__module__:
@@ -65,7 +74,10 @@ def handles(key, versions):
             raise AssertionError(f"{key.name} is handled twice")
         if versions != handler.versions:
             raise AssertionError(f"{key.name} is told as {handler.versions}, not as {versions}")
+        if not callable(access):
+            raise AssertionError(f"{key.name} says {access!r} about access: see security.decisions")
         handler.function, handler.waits = function, inspect.iscoroutinefunction(function)
+        handler.access = access
         return function
 
     return register
@@ -87,7 +99,7 @@ cdef object serve(RequestContext context, Cursor body):
     if handler.request_class is None:
         handler.load()
     request = decode_from(handler.request_class, body, context.version)
-    if context.broker.guard is not None:
+    if context.broker.authorizer is not None:
         return guarded(handler, request, context)
     return handle(handler, request, context)
 
@@ -116,15 +128,15 @@ cdef bytes version_of_versions(Handler handler):
 
 
 cdef object guarded(Handler handler, request, RequestContext context):
-    """Ask the authorizer first, which may answer itself or amend what the handler answers."""
+    """Decide about access first; the decision may answer itself or amend the handler's answer."""
     try:
-        amend = context.broker.guard(request, context)
+        amend = handler.access(request, context.access)
+    except Answered as answered:
+        return answered.response
     except ProtocolError as error:
         return error_response(context, error)
     except Exception:
         return unexpected(context)
-    if isinstance(amend, Message):
-        return amend
     response = handle(handler, request, context)
     if amend is None:
         return response

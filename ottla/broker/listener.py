@@ -6,9 +6,10 @@ from __future__ import annotations
 import errno
 import logging
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.connection import Connection
+from ottla.broker.security.client import Client
 
 if TYPE_CHECKING:
     from ottla.broker.api.records.fetch import Fetching
@@ -48,7 +49,7 @@ class Listener:
         self.frame_size_max = config.socket_request_max_bytes
         self.idle_seconds = config.connections_max_idle_ms / 1000
         self.connections: set[Connection] = set()
-        self.refusals = 0
+        self.refusals = self.accepted = 0
         self.send_buffer_size = config.socket_send_buffer_bytes
         self.sock = self._listen(
             host, port, config.socket_listen_backlog_size, config.socket_receive_buffer_bytes
@@ -104,17 +105,25 @@ class Listener:
                 return
             host = address[0]
             if self.limits.admits(host, self.loop.time()):
-                self._open(sock, host)
+                self._open(sock, address)
             else:
                 sock.close()
 
-    def _open(self, sock: socket.socket, host: str) -> None:
+    def _client(self, sock: socket.socket, address: tuple[Any, ...]) -> Client:
+        """Who has connected; the id of the connection is made as Kafka makes it."""
+        self.accepted += 1
+        local, peer = sock.getsockname(), address
+        return Client(
+            peer[0], self.name, f"{local[0]}:{local[1]}-{peer[0]}:{peer[1]}-{self.accepted}"
+        )
+
+    def _open(self, sock: socket.socket, address: tuple[Any, ...]) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self.send_buffer_size >= 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.send_buffer_size)
-        self.connections.add(Connection(self.loop, self, sock, host))
-        self.limits.opened(host)
+        self.connections.add(Connection(self.loop, self, sock, self._client(sock, address)))
+        self.limits.opened(address[0])
 
     def _turn_away(self) -> None:
         """No descriptor is left: free the spare one, close the newest client, take it back."""
@@ -155,7 +164,7 @@ class Listener:
         """A connection ended."""
         if connection in self.connections:
             self.connections.discard(connection)
-            self.limits.closed(connection.host)
+            self.limits.closed(connection.client.host)
 
     def stop_accepting(self) -> None:
         """Close the listening socket; the connections stay."""

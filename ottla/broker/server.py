@@ -85,7 +85,7 @@ class Server:
             config.node_id, config, self.clock, self.replicas, self.flusher, self.metadata_log,
             self.workers, self.cold_reads, self.moving, self.checkpoints,
         )
-        self._guard()
+        self._authorize()
         self.coordinators = self.broker.coordinators = Coordinators(self.broker, loop)
         image = self.metadata_log.image
         self.broker.follow(MetadataImage.empty(), image, image.topics)
@@ -130,20 +130,18 @@ class Server:
                 gc.freeze()
             yield step
 
-    def _guard(self) -> None:
+    def _authorize(self) -> None:
         """Have every request pass the authorizer, if there is one."""
         config = self.config
         if not config.authorizer_class_name:
             return
         from ottla.broker.security.authorizer import Authorizer
-        from ottla.broker.security.guard import gate
 
-        gate.require_guards()
         users = (user.strip() for user in config.super_users.split(";"))
         authorizer = Authorizer(filter(None, users), config.allow_everyone_if_no_acl_found)
         authorizer.follow(MetadataImage.empty(), self.metadata_log.image)
         self.metadata_log.subscribe(authorizer.follow)
-        self.broker.authorizer, self.broker.guard = authorizer, gate.check
+        self.broker.authorizer = authorizer
 
     async def _open_doors(self, loop: BrokerLoop) -> None:
         await self.metadata_log.decide(finalise_features, default_levels())
@@ -185,8 +183,7 @@ class Server:
 
         coordinators = self.coordinators
         gate = TransactionGate(
-            self.replicas, coordinators.check_batch, coordinators.add_batches,
-            self.broker.authorizer,
+            self.broker, coordinators.check_batch, coordinators.add_batches
         )
         producing = Producing(self.broker, gate)
         limits = ConnectionLimits(self.config, resource.getrlimit(resource.RLIMIT_NOFILE)[0])

@@ -9,6 +9,7 @@ import pytest
 
 from ottla.broker import api
 from ottla.broker.dispatch import HANDLERS, handles
+from ottla.broker.security.decisions import everybody
 from ottla.wire.apis import ApiKey
 
 IMPORTED_BY_A_START = """
@@ -37,7 +38,9 @@ def test_a_handler_that_the_table_does_not_know_is_refused(
     key: ApiKey, versions: range, problem: str
 ) -> None:
     with pytest.raises(AssertionError, match=problem):
-        handles(key, versions)(test_a_handler_that_the_table_does_not_know_is_refused)
+        handles(key, versions, access=everybody)(
+            test_a_handler_that_the_table_does_not_know_is_refused
+        )
 
 
 def test_a_handler_serves_what_is_told_of_it_once() -> None:
@@ -48,7 +51,14 @@ def test_a_handler_serves_what_is_told_of_it_once() -> None:
 
     again.__module__ = HANDLERS[ApiKey.HEARTBEAT].module
     with pytest.raises(AssertionError, match="handled twice"):
-        handles(ApiKey.HEARTBEAT, range(0, 5))(again)
+        handles(ApiKey.HEARTBEAT, range(0, 5), access=everybody)(again)
+
+
+def test_an_api_without_a_decision_about_access_is_refused() -> None:
+    api.load()
+    with pytest.raises(TypeError, match="access"):
+        handles(ApiKey.HEARTBEAT, range(0, 5))      # type: ignore[call-arg]
+    assert all(handler.access is not None for handler in HANDLERS.values())
 
 
 def test_a_start_imports_no_handlers_and_no_coordinators() -> None:

@@ -12,7 +12,10 @@ from typing import Any
 
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
+from ottla.broker.security.decisions import on_cluster
+from ottla.broker.security.guard.admin import guard_rules
 from ottla.replication.controller.access import (
+    Operation,
     Pattern,
     RuleFilter,
     create_rules,
@@ -37,7 +40,7 @@ REFUSAL: dict[str, Any] = {
 }
 
 
-@handles(ApiKey.DESCRIBE_ACLS, versions=range(0, 4))
+@handles(ApiKey.DESCRIBE_ACLS, versions=range(0, 4), access=on_cluster(Operation.DESCRIBE))
 def describe_acls(request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:
     """Tell the rules that a filter finds."""
     if context.broker.authorizer is None:
@@ -87,7 +90,7 @@ def _filter(request: Any, version: int) -> RuleFilter:
     )
 
 
-@handles(ApiKey.CREATE_ACLS, versions=range(0, 4))
+@handles(ApiKey.CREATE_ACLS, versions=range(0, 4), access=guard_rules)
 async def create_acls(request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
     """Add rules; they count for the next request of anybody."""
     made = CreateAclsResponse.Result
@@ -115,7 +118,7 @@ async def create_acls(request: CreateAclsRequest, context: RequestContext) -> Cr
     )
 
 
-@handles(ApiKey.DELETE_ACLS, versions=range(0, 4))
+@handles(ApiKey.DELETE_ACLS, versions=range(0, 4), access=guard_rules)
 async def delete_acls(request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
     """Take away the rules that filters find, and tell them."""
     made = DeleteAclsResponse.FilterResult

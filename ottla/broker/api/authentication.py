@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
+from ottla.broker.security.decisions import everybody
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (
@@ -23,12 +24,11 @@ from ottla.wire.messages import (
     SaslHandshakeResponse,
 )
 
-PRINCIPAL_TYPE, PRINCIPAL_NAME = "User", "ANONYMOUS"
 NOT_ALLOWED = int(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
 NEVER = -1
 
 
-@handles(ApiKey.SASL_HANDSHAKE, versions=range(0, 2))
+@handles(ApiKey.SASL_HANDSHAKE, versions=range(0, 2), access=everybody)
 def sasl_handshake(
     request: SaslHandshakeRequest, context: RequestContext
 ) -> SaslHandshakeResponse:
@@ -36,27 +36,30 @@ def sasl_handshake(
     return SaslHandshakeResponse(error_code=int(ErrorCode.ILLEGAL_SASL_STATE), mechanisms=[])
 
 
-@handles(ApiKey.SASL_AUTHENTICATE, versions=range(0, 3))
+@handles(ApiKey.SASL_AUTHENTICATE, versions=range(0, 3), access=everybody)
 def sasl_authenticate(
     request: SaslAuthenticateRequest, context: RequestContext
 ) -> SaslAuthenticateResponse:
     """There is nothing to authenticate for."""
     return SaslAuthenticateResponse(
         error_code=int(ErrorCode.ILLEGAL_SASL_STATE),
-        error_message=f"Listener {context.listener} does not authenticate: talk to it without SASL",
+        error_message=(
+            f"Listener {context.client.listener} does not authenticate: talk to it without SASL"
+        ),
         auth_bytes=b"",
     )
 
 
-@handles(ApiKey.CREATE_DELEGATION_TOKEN, versions=range(0, 4))
+@handles(ApiKey.CREATE_DELEGATION_TOKEN, versions=range(0, 4), access=everybody)
 def create_delegation_token(
     request: CreateDelegationTokenRequest, context: RequestContext
 ) -> CreateDelegationTokenResponse:
     """A token is for those who have authenticated (KIP-48)."""
+    kind, _, name = context.client.principal.partition(":")
     answer = CreateDelegationTokenResponse(
         error_code=NOT_ALLOWED,
-        principal_type=PRINCIPAL_TYPE,
-        principal_name=PRINCIPAL_NAME,
+        principal_type=kind,
+        principal_name=name,
         issue_timestamp_ms=NEVER,
         expiry_timestamp_ms=NEVER,
         max_timestamp_ms=NEVER,
@@ -64,12 +67,12 @@ def create_delegation_token(
         hmac=b"",
     )
     if context.version >= 3:
-        answer.token_requester_principal_type = PRINCIPAL_TYPE
-        answer.token_requester_principal_name = PRINCIPAL_NAME
+        answer.token_requester_principal_type = kind
+        answer.token_requester_principal_name = name
     return answer
 
 
-@handles(ApiKey.RENEW_DELEGATION_TOKEN, versions=range(0, 3))
+@handles(ApiKey.RENEW_DELEGATION_TOKEN, versions=range(0, 3), access=everybody)
 def renew_delegation_token(
     request: RenewDelegationTokenRequest, context: RequestContext
 ) -> RenewDelegationTokenResponse:
@@ -77,7 +80,7 @@ def renew_delegation_token(
     return RenewDelegationTokenResponse(error_code=NOT_ALLOWED, expiry_timestamp_ms=NEVER)
 
 
-@handles(ApiKey.EXPIRE_DELEGATION_TOKEN, versions=range(0, 3))
+@handles(ApiKey.EXPIRE_DELEGATION_TOKEN, versions=range(0, 3), access=everybody)
 def expire_delegation_token(
     request: ExpireDelegationTokenRequest, context: RequestContext
 ) -> ExpireDelegationTokenResponse:
@@ -85,7 +88,7 @@ def expire_delegation_token(
     return ExpireDelegationTokenResponse(error_code=NOT_ALLOWED, expiry_timestamp_ms=NEVER)
 
 
-@handles(ApiKey.DESCRIBE_DELEGATION_TOKEN, versions=range(0, 4))
+@handles(ApiKey.DESCRIBE_DELEGATION_TOKEN, versions=range(0, 4), access=everybody)
 def describe_delegation_token(
     request: DescribeDelegationTokenRequest, context: RequestContext
 ) -> DescribeDelegationTokenResponse:

@@ -9,6 +9,7 @@ from typing import Any
 from ottla.broker.context import RequestContext
 from ottla.broker.coordination.answers import answer_of, deliver_to
 from ottla.broker.dispatch import handles
+from ottla.broker.security.decisions import on_group
 from ottla.groups.classic.messages import Join, Joined, Leaving, NewMemberId, Sync, Synced
 from ottla.groups.errors import (
     CoordinatorLoadInProgress,
@@ -16,6 +17,7 @@ from ottla.groups.errors import (
     UnknownMember,
 )
 from ottla.groups.runtime import Runtime
+from ottla.replication.controller.access import Operation
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, ProtocolError
 from ottla.wire.messages import (
@@ -30,7 +32,7 @@ from ottla.wire.messages import (
 )
 
 
-@handles(ApiKey.JOIN_GROUP, versions=range(0, 10))
+@handles(ApiKey.JOIN_GROUP, versions=range(0, 10), access=on_group(Operation.READ))
 async def join_group(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
     """Join, and wait until the whole group has; only this client's connection waits."""
     coordinator = context.broker.coordinators.groups
@@ -39,8 +41,8 @@ async def join_group(request: JoinGroupRequest, context: RequestContext) -> Join
         request.group_id,
         request.member_id,
         request.group_instance_id,
-        context.client_id or "",
-        f"/{context.client_host}",
+        context.client.client_id or "",
+        f"/{context.client.host}",
         request.session_timeout_ms,
         request.session_timeout_ms if context.version == 0 else rebalance_timeout_ms,
         request.protocol_type,
@@ -85,7 +87,7 @@ def _joined(reply: Joined, version: int) -> JoinGroupResponse:
     )
 
 
-@handles(ApiKey.SYNC_GROUP, versions=range(0, 6))
+@handles(ApiKey.SYNC_GROUP, versions=range(0, 6), access=on_group(Operation.READ))
 async def sync_group(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
     """Hand in the leader's assignment, or wait for it."""
     coordinator = context.broker.coordinators.groups
@@ -113,7 +115,7 @@ async def sync_group(request: SyncGroupRequest, context: RequestContext) -> Sync
     )
 
 
-@handles(ApiKey.HEARTBEAT, versions=range(0, 5))
+@handles(ApiKey.HEARTBEAT, versions=range(0, 5), access=on_group(Operation.READ))
 def heartbeat(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
     """Keep a session alive."""
     runtime = context.broker.coordinators.groups.runtime
@@ -148,7 +150,7 @@ def _heartbeat_answer(code: ErrorCode) -> HeartbeatResponse:
     return HeartbeatResponse(error_code=int(code))
 
 
-@handles(ApiKey.LEAVE_GROUP, versions=range(0, 6))
+@handles(ApiKey.LEAVE_GROUP, versions=range(0, 6), access=on_group(Operation.READ))
 async def leave_group(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
     """Leave, or have an administrator take members out."""
     coordinator = context.broker.coordinators.groups

@@ -7,14 +7,16 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from enum import IntEnum
 
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
+from ottla.broker.security.decisions import on_cluster
+from ottla.broker.security.guard.admin import guard_alter_configs, guard_describe_configs
 from ottla.broker.settings.change_rules import rules_for, without_effect
 from ottla.broker.settings.entries import (
     TYPES,
     Entry,
+    ResourceType,
     Source,
     all_brokers_entries,
     broker_entries,
@@ -24,6 +26,7 @@ from ottla.broker.settings.entries import (
     topic_entries,
 )
 from ottla.broker.settings.loggers import alter_levels
+from ottla.replication.controller.access import Operation as AclOperation
 from ottla.replication.controller.configs import (
     Alteration,
     ConfigChange,
@@ -53,16 +56,6 @@ from ottla.wire.messages import (
 log = logging.getLogger("ottla.config")
 
 
-class ResourceType(IntEnum):
-    """Kafka's numbers of what has settings."""
-
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
-    GROUP = 32
-
-
 KINDS = {
     ResourceType.TOPIC: "topic",
     ResourceType.BROKER: "broker",
@@ -72,7 +65,7 @@ KINDS = {
 """How the metadata's records call the types; levels of loggers are not kept there."""
 
 
-@handles(ApiKey.DESCRIBE_CONFIGS, versions=range(0, 5))
+@handles(ApiKey.DESCRIBE_CONFIGS, versions=range(0, 5), access=guard_describe_configs)
 def describe_configs(
     request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse:
@@ -162,7 +155,7 @@ def _described(
     )
 
 
-@handles(ApiKey.ALTER_CONFIGS, versions=range(0, 3))
+@handles(ApiKey.ALTER_CONFIGS, versions=range(0, 3), access=guard_alter_configs)
 async def alter_configs_api(
     request: AlterConfigsRequest, context: RequestContext
 ) -> AlterConfigsResponse:
@@ -193,7 +186,7 @@ async def alter_configs_api(
     )
 
 
-@handles(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=range(0, 2))
+@handles(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=range(0, 2), access=guard_alter_configs)
 async def incremental_alter_configs_api(
     request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
@@ -287,7 +280,10 @@ def _alter_loggers(
     alter_levels(changes, validate_only)
 
 
-@handles(ApiKey.LIST_CONFIG_RESOURCES, versions=range(0, 2))
+@handles(
+    ApiKey.LIST_CONFIG_RESOURCES, versions=range(0, 2),
+    access=on_cluster(AclOperation.DESCRIBE_CONFIGS),
+)
 def list_config_resources(
     request: ListConfigResourcesRequest, context: RequestContext
 ) -> ListConfigResourcesResponse:

@@ -11,6 +11,7 @@ from ottla.broker.context import RequestContext
 from ottla.broker.coordination.answers import answer_later
 from ottla.broker.dispatch import handles
 from ottla.broker.network.promises import LateReply
+from ottla.broker.security.guard.groups import guard_consumer, guard_describe_consumers
 from ottla.groups.cluster_view import Cluster
 from ottla.groups.consumer.draft import preferred_assignor
 from ottla.groups.consumer.group import ConsumerGroup, ConsumerMember
@@ -30,14 +31,14 @@ from ottla.wire.messages import (
 CONSUMER_MEMBER, CLASSIC_MEMBER = 1, 0
 
 
-@handles(ApiKey.CONSUMER_GROUP_HEARTBEAT, versions=range(0, 2))
+@handles(ApiKey.CONSUMER_GROUP_HEARTBEAT, versions=range(0, 2), access=guard_consumer)
 def consumer_group_heartbeat(
     request: ConsumerGroupHeartbeatRequest, context: RequestContext
 ) -> ConsumerGroupHeartbeatResponse | LateReply:
     """Join, leave, or learn what to give up and what to take."""
     _require_protocol(context)
     runtime = context.broker.coordinators.groups.runtime
-    client = context.client_id or "", f"/{context.client_host}"
+    client = context.client.client_id or "", f"/{context.client.host}"
     if _tells_nothing(request):
         # As a heartbeat of the classic protocol it changes nothing, and waits for nothing.
         group_id = request.group_id
@@ -119,7 +120,7 @@ def _heartbeat_response(reply: Beaten | ProtocolError) -> ConsumerGroupHeartbeat
     )
 
 
-@handles(ApiKey.CONSUMER_GROUP_DESCRIBE, versions=range(0, 2))
+@handles(ApiKey.CONSUMER_GROUP_DESCRIBE, versions=range(0, 2), access=guard_describe_consumers)
 def consumer_group_describe(
     request: ConsumerGroupDescribeRequest, context: RequestContext
 ) -> ConsumerGroupDescribeResponse:

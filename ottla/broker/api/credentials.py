@@ -11,6 +11,9 @@ from collections import Counter, defaultdict
 
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
+from ottla.broker.security.decisions import on_cluster
+from ottla.broker.security.guard.admin import guard_credentials
+from ottla.replication.controller.access import Operation
 from ottla.replication.controller.scram import NewCredential, alter_credentials
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, as_message
@@ -24,7 +27,10 @@ from ottla.wire.messages import (
 Described = DescribeUserScramCredentialsResponse.Result
 
 
-@handles(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, versions=range(0, 1))
+@handles(
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, versions=range(0, 1),
+    access=on_cluster(Operation.DESCRIBE),
+)
 def describe_user_scram_credentials(
     request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> DescribeUserScramCredentialsResponse:
@@ -64,7 +70,7 @@ def _described(
     return answer
 
 
-@handles(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, versions=range(0, 1))
+@handles(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, versions=range(0, 1), access=guard_credentials)
 async def alter_user_scram_credentials(
     request: AlterUserScramCredentialsRequest, context: RequestContext
 ) -> AlterUserScramCredentialsResponse:

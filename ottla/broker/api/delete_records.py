@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
+from ottla.broker.security.guard.topics import guard_partitions
 from ottla.broker.topic_creation import is_internal
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import (
@@ -19,7 +20,7 @@ HIGH_WATERMARK = -1
 NO_LOW_WATERMARK = -1
 
 
-@handles(ApiKey.DELETE_RECORDS, versions=range(0, 3))
+@handles(ApiKey.DELETE_RECORDS, versions=range(0, 3), access=guard_partitions)
 async def delete_records(
     request: DeleteRecordsRequest, context: RequestContext
 ) -> DeleteRecordsResponse:

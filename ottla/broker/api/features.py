@@ -5,12 +5,14 @@ from __future__ import annotations
 from ottla.broker.cluster.feature_levels import SUPPORTED_FEATURES
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
+from ottla.broker.security.decisions import on_cluster
+from ottla.replication.controller.access import Operation
 from ottla.replication.controller.features import FeatureUpdate, UpgradeType, update_features
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import UpdateFeaturesRequest, UpdateFeaturesResponse
 
 
-@handles(ApiKey.UPDATE_FEATURES, versions=range(0, 3))
+@handles(ApiKey.UPDATE_FEATURES, versions=range(0, 3), access=on_cluster(Operation.ALTER))
 async def update_features_api(
     request: UpdateFeaturesRequest, context: RequestContext
 ) -> UpdateFeaturesResponse:

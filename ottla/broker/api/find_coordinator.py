@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ottla.broker.context import BrokerContext, RequestContext
 from ottla.broker.dispatch import handles
+from ottla.broker.security.guard.groups import guard_find_coordinator
 from ottla.broker.topic_creation import create_missing
 from ottla.groups.routing import OFFSETS_TOPIC, TRANSACTION_TOPIC, partition_for
 from ottla.replication.metadata import Endpoint
@@ -16,7 +17,7 @@ TOPIC_OF_TYPE = {GROUP: OFFSETS_TOPIC, TRANSACTION: TRANSACTION_TOPIC}
 """The internal topic whose partition leaders coordinate keys of this type."""
 
 
-@handles(ApiKey.FIND_COORDINATOR, versions=range(0, 7))
+@handles(ApiKey.FIND_COORDINATOR, versions=range(0, 7), access=guard_find_coordinator)
 async def find_coordinator(
     request: FindCoordinatorRequest, context: RequestContext
 ) -> FindCoordinatorResponse:
@@ -60,7 +61,7 @@ def _find(key_type: int, key: str, context: RequestContext) -> tuple[int, Endpoi
         raise CoordinatorNotAvailable(f"{topic.name}-{index} is in a log directory that has failed")
     leader = topic.partitions[index].leader
     node = broker.image.brokers.get(leader)
-    endpoint = None if node is None else node.endpoint(context.listener)
+    endpoint = None if node is None else node.endpoint(context.client.listener)
     if endpoint is None:
         raise CoordinatorNotAvailable(f"the coordinator of {key!r} is away; ask again")
     return leader, endpoint

@@ -7,6 +7,11 @@ import asyncio
 from ottla.broker.context import RequestContext
 from ottla.broker.coordination.answers import answer_of
 from ottla.broker.dispatch import handles
+from ottla.broker.security.guard.groups import (
+    guard_delete_groups,
+    guard_describe_groups,
+    guard_list_groups,
+)
 from ottla.groups.classic.group import ClassicGroup, ClassicState
 from ottla.groups.errors import GroupIdNotFound
 from ottla.wire.apis import ApiKey
@@ -30,7 +35,7 @@ def authorized_operations(asked: bool) -> int:
     return ALL_OPERATIONS if asked else NOT_ASKED
 
 
-@handles(ApiKey.DESCRIBE_GROUPS, versions=range(0, 7))
+@handles(ApiKey.DESCRIBE_GROUPS, versions=range(0, 7), access=guard_describe_groups)
 def describe_groups(
     request: DescribeGroupsRequest, context: RequestContext
 ) -> DescribeGroupsResponse:
@@ -79,7 +84,7 @@ def _describe(
     return answer
 
 
-@handles(ApiKey.LIST_GROUPS, versions=range(0, 6))
+@handles(ApiKey.LIST_GROUPS, versions=range(0, 6), access=guard_list_groups)
 def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
     """The groups that this broker coordinates, by state and type (KIP-518, KIP-848)."""
     runtime = context.broker.coordinators.groups.runtime
@@ -102,7 +107,7 @@ def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGrou
     return ListGroupsResponse(error_code=int(code), groups=groups)
 
 
-@handles(ApiKey.DELETE_GROUPS, versions=range(0, 4))
+@handles(ApiKey.DELETE_GROUPS, versions=range(0, 4), access=guard_delete_groups)
 async def delete_groups(
     request: DeleteGroupsRequest, context: RequestContext
 ) -> DeleteGroupsResponse:

@@ -10,6 +10,11 @@ from ottla.broker.context import RequestContext
 from ottla.broker.coordination.answers import answer_later, answer_of
 from ottla.broker.dispatch import handles
 from ottla.broker.network.promises import LateReply
+from ottla.broker.security.guard.groups import (
+    guard_commit,
+    guard_delete_offsets,
+    guard_fetch_offsets,
+)
 from ottla.groups.offset_requests import Commit, FetchedOffset, OffsetToCommit
 from ottla.replication.metadata import MetadataImage, TopicImage
 from ottla.wire.apis import ApiKey
@@ -26,7 +31,7 @@ from ottla.wire.messages import (
 NO_ID = bytes(16)
 
 
-@handles(ApiKey.OFFSET_COMMIT, versions=range(0, 11))
+@handles(ApiKey.OFFSET_COMMIT, versions=range(0, 11), access=guard_commit)
 def offset_commit(
     request: OffsetCommitRequest, context: RequestContext
 ) -> OffsetCommitResponse | LateReply:
@@ -116,7 +121,7 @@ def commit_code(code: ErrorCode) -> ErrorCode:
     return code
 
 
-@handles(ApiKey.OFFSET_FETCH, versions=range(0, 11))
+@handles(ApiKey.OFFSET_FETCH, versions=range(0, 11), access=guard_fetch_offsets)
 async def offset_fetch(
     request: OffsetFetchRequest, context: RequestContext
 ) -> OffsetFetchResponse:
@@ -261,7 +266,7 @@ def _partition(made: type[Any], found: FetchedOffset) -> Any:
     )
 
 
-@handles(ApiKey.OFFSET_DELETE, versions=range(0, 1))
+@handles(ApiKey.OFFSET_DELETE, versions=range(0, 1), access=guard_delete_offsets)
 async def offset_delete(
     request: OffsetDeleteRequest, context: RequestContext
 ) -> OffsetDeleteResponse:

@@ -10,6 +10,7 @@ import shutil
 
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
+from ottla.broker.security.guard.admin import guard_log_dirs, guard_moves
 from ottla.log.log_directory import LogDirectory
 from ottla.log.move.transfer import Move
 from ottla.replication.partition import Partition
@@ -25,7 +26,7 @@ from ottla.wire.messages import (
 UNKNOWN_BYTES = -1
 
 
-@handles(ApiKey.DESCRIBE_LOG_DIRS, versions=range(0, 6))
+@handles(ApiKey.DESCRIBE_LOG_DIRS, versions=range(0, 6), access=guard_log_dirs)
 def describe_log_dirs(
     request: DescribeLogDirsRequest, context: RequestContext
 ) -> DescribeLogDirsResponse:
@@ -107,7 +108,7 @@ def _space(path: str) -> tuple[int, int]:
     return usage.total, usage.free
 
 
-@handles(ApiKey.ALTER_REPLICA_LOG_DIRS, versions=range(0, 3))
+@handles(ApiKey.ALTER_REPLICA_LOG_DIRS, versions=range(0, 3), access=guard_moves)
 def alter_replica_log_dirs(
     request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> AlterReplicaLogDirsResponse:

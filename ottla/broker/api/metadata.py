@@ -9,8 +9,11 @@ from collections.abc import Container, Iterator
 
 from ottla.broker.context import BrokerContext, RequestContext
 from ottla.broker.dispatch import handles
+from ottla.broker.security.access import TOPIC_REFUSED, Access, split
+from ottla.broker.security.decisions import by_item
 from ottla.broker.threads.slices import Slices
 from ottla.broker.topic_creation import create_missing, is_internal
+from ottla.replication.controller.access import CLUSTER_NAME, Operation, Resource
 from ottla.replication.metadata import Endpoint, MetadataImage, PartitionState, TopicImage
 from ottla.replication.topic_names import require_legal_name
 from ottla.wire.apis import ApiKey
@@ -31,16 +34,23 @@ from ottla.wire.messages import (
 
 NO_ID = bytes(16)
 NOT_ASKED = -(2**31)
-TOPIC_OPERATIONS = sum(1 << n for n in (3, 4, 5, 6, 7, 8, 10, 11))
-CLUSTER_OPERATIONS = sum(1 << n for n in (5, 7, 8, 9, 10, 11, 12))
-"""Bits of what a client may do (KIP-430), by the numbers of Kafka's AclOperation."""
+TOPIC_OPERATIONS = (
+    Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE, Operation.ALTER,
+    Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS,
+)
+CLUSTER_OPERATIONS = (
+    Operation.CREATE, Operation.ALTER, Operation.DESCRIBE, Operation.CLUSTER_ACTION,
+    Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS, Operation.IDEMPOTENT_WRITE,
+)
+TOKEN_OPERATIONS = (Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS)
+"""These are reported only where an authorizer could allow them."""
 BROKER_ENDPOINTS = 1
 
 
-@handles(ApiKey.METADATA, versions=range(0, 14))
+@handles(ApiKey.METADATA, versions=range(0, 14), access=by_item)
 async def metadata(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
     """Tell brokers and topics; missing topics are created if client and broker allow it."""
-    topics = request.topics
+    topics, access = request.topics, context.access
     try:
         _require_sense(request, context.version)
     except ProtocolError as error:
@@ -49,26 +59,52 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
         view = _View(request, context)
         answers = await _all_topics(view)
         return _metadata_response(request, view, answers)
-    ids = {topic.topic_id for topic in topics if topic.topic_id != NO_ID}
-    if ids:
+    asked, refused = split(topics, lambda topic: _may_ask(access, request, topic))
+    refusals = [_refusal(each, context.version) for each in refused]
+    if any(topic.topic_id != NO_ID for topic in topics):
         # A request that gives ids is about these alone, as in Kafka.
         view = _View(request, context)
-        return _metadata_response(request, view, [view.topic_by_id(each) for each in ids])
-    names = dict.fromkeys(topic.name or "" for topic in topics)
+        ids = {topic.topic_id for topic in asked if topic.topic_id != NO_ID}
+        answers = [view.topic_by_id(each) for each in ids]
+        return _metadata_response(request, view, answers + refusals)
+    names = dict.fromkeys(topic.name or "" for topic in asked)
     broker = context.broker
     # As in Kafka, the request that creates a topic is told that there is none yet: the next one
     # finds it. kafka-go's ReadPartitions of a deleted topic lives by that, for one.
     view = _View(request, context)
     if request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
         await create_missing(broker, names)
-    return _metadata_response(request, view, [view.topic_by_name(name) for name in names])
+    answers = [view.topic_by_name(name) for name in names]
+    return _metadata_response(request, view, answers + refusals)
+
+
+def _may_ask(access: Access, request: MetadataRequest, topic: MetadataRequest.Topic) -> bool:
+    """DESCRIBE of a topic; CREATE, of the cluster or the topic, where asking would create it."""
+    if not access.topic_item(Operation.DESCRIBE, topic):
+        return False
+    name = topic.name
+    if not name or name in access.image.topics:
+        return True
+    if access.version >= 4 and not request.allow_auto_topic_creation:
+        return True
+    return access.cluster(Operation.CREATE) or access.topic(Operation.CREATE, name)
+
+
+def _refusal(topic: MetadataRequest.Topic, version: int) -> MetadataResponse.Topic:
+    """A refusal; the name of a topic that was given by its id is not revealed."""
+    answer = MetadataResponse.Topic(error_code=TOPIC_REFUSED, name=topic.name or "", partitions=[])
+    if version >= 10 and not topic.name:
+        answer.topic_id = topic.topic_id
+        answer.name = None if version >= 12 else ""
+    return answer
 
 
 async def _all_topics(view: _View) -> list[MetadataResponse.Topic]:
     """What is told of every topic; with many thousands others are served meanwhile."""
     answers, slices = [], Slices()
     for topic in view.image.topics.values():
-        answers.append(view.topic(topic))
+        if view.access.topic(Operation.DESCRIBE, topic.name):
+            answers.append(view.topic(topic))
         if slices.over:
             await slices.pause()
     return answers
@@ -108,10 +144,18 @@ def _metadata_response(
         cluster_id=view.image.cluster_id,
         controller_id=_controller_id(view.image),
         topics=topics,
-        cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        cluster_authorized_operations=_cluster_operations(
+            view.access, request.include_cluster_authorized_operations
         ),
     )
+
+
+def _cluster_operations(access: Access, asked: bool) -> int:
+    """Bits of what a client may do on the cluster (KIP-430)."""
+    if not asked:
+        return NOT_ASKED
+    of = CLUSTER_OPERATIONS if access.authorizer is None else CLUSTER_OPERATIONS + TOKEN_OPERATIONS
+    return access.operations(Resource.CLUSTER, CLUSTER_NAME, of)
 
 
 def _reachable(
@@ -138,16 +182,15 @@ class _View:
     """
 
     def __init__(self, request: MetadataRequest, context: RequestContext) -> None:
+        self.access = context.access
         self.image = context.broker.image
-        self.brokers = list(_reachable(self.image, context.listener))
+        self.brokers = list(_reachable(self.image, context.client.listener))
         self.reachable = frozenset(node_id for node_id, _, _ in self.brokers)
         self.broker = context.broker
         self.version = context.version
-        self.operations = (
-            TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
-        )
+        self.tells_operations = request.include_topic_authorized_operations
         self.circumstances = (
-            self.reachable, frozenset(self.image.brokers), self.version >= 6, self.operations,
+            self.reachable, frozenset(self.image.brokers), self.version >= 6,
             self.broker.replicas.offline,
         )
         if len(_told) > 2 * len(self.image.topics) + TOPICS_REMEMBERED_MIN:
@@ -156,11 +199,18 @@ class _View:
     def topic(self, topic: TopicImage) -> MetadataResponse.Topic:
         """What is told of a topic that there is."""
         known = _told.get(topic.name)
-        if known is not None and known[0] is topic and known[1] == self.circumstances:
+        circumstances = (*self.circumstances, self.operations(topic.name))
+        if known is not None and known[0] is topic and known[1] == circumstances:
             return known[2]
         answer = self._build(topic)
-        _told[topic.name] = (topic, self.circumstances, answer)
+        _told[topic.name] = (topic, circumstances, answer)
         return answer
+
+    def operations(self, name: str) -> int:
+        """Bits of what the client may do with a topic, if it has asked for them (KIP-430)."""
+        if not self.tells_operations:
+            return NOT_ASKED
+        return self.access.operations(Resource.TOPIC, name, TOPIC_OPERATIONS)
 
     def _build(self, topic: TopicImage) -> MetadataResponse.Topic:
         partition_class = MetadataResponse.Topic.Partition
@@ -185,7 +235,7 @@ class _View:
                     zip(topic.partitions, alive, strict=True)
                 )
             ],
-            topic_authorized_operations=self.operations,
+            topic_authorized_operations=self.operations(topic.name),
         )
 
     def topic_by_id(self, topic_id: bytes) -> MetadataResponse.Topic:
@@ -206,13 +256,14 @@ class _View:
             error_code=int(_why_unknown(name)),
             name=name,
             is_internal=is_internal(name),
-            topic_authorized_operations=self.operations,
+            topic_authorized_operations=self.operations(name),
         )
 
 
 TOPICS_REMEMBERED_MIN = 1000
 _told: dict[str, tuple[TopicImage, object, MetadataResponse.Topic]] = {}
-"""Answers by topic, each with the image and the circumstances that it is true in."""
+"""Answers by topic, each with the image and the circumstances that it is true in. They are shared
+by all who ask, and never written to."""
 
 
 def _why_unknown(name: str) -> ErrorCode:
@@ -250,7 +301,7 @@ def _leader_error(
     return int(ErrorCode.LEADER_NOT_AVAILABLE)
 
 
-@handles(ApiKey.DESCRIBE_CLUSTER, versions=range(0, 3))
+@handles(ApiKey.DESCRIBE_CLUSTER, versions=range(0, 3), access=by_item)
 def describe_cluster(
     request: DescribeClusterRequest, context: RequestContext
 ) -> DescribeClusterResponse:
@@ -269,25 +320,30 @@ def describe_cluster(
             DescribeClusterResponse.Broker(
                 broker_id=node_id, host=endpoint.host, port=endpoint.port, rack=rack
             )
-            for node_id, endpoint, rack in _reachable(image, context.listener)
+            for node_id, endpoint, rack in _reachable(image, context.client.listener)
         ],
-        cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        cluster_authorized_operations=_cluster_operations(
+            context.access, request.include_cluster_authorized_operations
         ),
     )
 
 
-@handles(ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions=range(0, 1))
+@handles(ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions=range(0, 1), access=by_item)
 def describe_topic_partitions(
     request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
     """Tell topics in the order of their names, page by page (KIP-966)."""
-    image, cursor = context.broker.image, request.cursor
-    asked = {topic.name for topic in request.topics}
-    names = asked or image.topics.keys()
-    if cursor is not None:
+    image, cursor, access = context.broker.image, request.cursor, context.access
+    asked, refused = split(
+        (topic.name for topic in request.topics),
+        lambda name: access.topic(Operation.DESCRIBE, name),
+    )
+    names = set(asked)
+    if not request.topics:
+        names = {name for name in image.topics if access.topic(Operation.DESCRIBE, name)}
+    if cursor is not None and (not refused or asked):
         if cursor.partition_index < 0 or (asked and cursor.topic_name not in asked):
-            return _misplaced_cursor(request)
+            return _told_of_all(asked, ErrorCode.INVALID_REQUEST, refused)
         names = {name for name in names if name >= cursor.topic_name}
     partitions_max = context.broker.config.max_request_partition_size_limit
     limit = min(max(request.response_partition_limit, 1), partitions_max)
@@ -303,7 +359,7 @@ def describe_topic_partitions(
                     error_code=int(_why_unknown(name)),
                     name=name,
                     is_internal=is_internal(name),
-                    topic_authorized_operations=TOPIC_OPERATIONS,
+                    topic_authorized_operations=_topic_operations(access, name),
                 )
             )
             continue
@@ -314,19 +370,22 @@ def describe_topic_partitions(
         if end < len(topic.partitions):
             response.next_cursor = _cursor(name, end)
             break
+    response.topics += _told_of_all([], ErrorCode.NONE, refused).topics
     return response
 
 
-def _misplaced_cursor(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
-    """A cursor before partition 0, or at a topic that is not asked for: told in each topic."""
-    return DescribeTopicPartitionsResponse(
-        topics=[
-            DescribeTopicPartitionsResponse.Topic(
-                error_code=int(ErrorCode.INVALID_REQUEST), name=topic.name
-            )
-            for topic in request.topics
-        ]
-    )
+def _told_of_all(
+    names: list[str], code: ErrorCode, refused: list[str]
+) -> DescribeTopicPartitionsResponse:
+    """An error for each of some topics, and a refusal for each of others."""
+    made = DescribeTopicPartitionsResponse.Topic
+    errors = [made(error_code=int(code), name=name) for name in names]
+    errors += [made(error_code=TOPIC_REFUSED, name=name, partitions=[]) for name in refused]
+    return DescribeTopicPartitionsResponse(topics=errors)
+
+
+def _topic_operations(access: Access, name: str) -> int:
+    return access.operations(Resource.TOPIC, name, TOPIC_OPERATIONS)
 
 
 def _cursor(name: str, index: int) -> DescribeTopicPartitionsResponse.NextCursor:
@@ -337,7 +396,7 @@ def _described(
     topic: TopicImage, indexes: range, context: RequestContext
 ) -> DescribeTopicPartitionsResponse.Topic:
     image = context.broker.image
-    reachable = frozenset(node_id for node_id, _, _ in _reachable(image, context.listener))
+    reachable = frozenset(node_id for node_id, _, _ in _reachable(image, context.client.listener))
     alive = _alive(topic, reachable, context.broker)
     return DescribeTopicPartitionsResponse.Topic(
         name=topic.name,
@@ -357,5 +416,5 @@ def _described(
             )
             for index, state, served in ((n, topic.partitions[n], alive[n]) for n in indexes)
         ],
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=_topic_operations(context.access, topic.name),
     )

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
+from ottla.broker.security.guard.topics import guard_epochs, guard_partitions
 from ottla.replication.partition import Partition
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import (
@@ -38,7 +39,7 @@ Found = tuple[int, int, int]
 """Offset, timestamp in ms, leader epoch; -1 each where there is none."""
 
 
-@handles(ApiKey.LIST_OFFSETS, versions=range(0, 12))
+@handles(ApiKey.LIST_OFFSETS, versions=range(0, 12), access=guard_partitions)
 def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
     """Look up an offset by time, or by one of the special times, in each partition."""
     named = Counter(
@@ -142,7 +143,7 @@ def _segment_starts(
     return list(starts)[: max(item.max_num_offsets, 0)]
 
 
-@handles(ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=range(0, 5))
+@handles(ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=range(0, 5), access=guard_epochs)
 def offset_for_leader_epoch(
     request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:

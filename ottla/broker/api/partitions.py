@@ -6,6 +6,9 @@ from itertools import groupby
 
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
+from ottla.broker.security.decisions import on_cluster
+from ottla.broker.security.guard.admin import guard_election
+from ottla.replication.controller.access import Operation
 from ottla.replication.controller.partitions import (
     ElectionType,
     Reassignment,
@@ -28,7 +31,7 @@ from ottla.wire.messages import (
 Answer = tuple[tuple[str, int], ProtocolError | None]
 
 
-@handles(ApiKey.ELECT_LEADERS, versions=range(0, 3))
+@handles(ApiKey.ELECT_LEADERS, versions=range(0, 3), access=guard_election)
 async def elect_leaders_api(
     request: ElectLeadersRequest, context: RequestContext
 ) -> ElectLeadersResponse:
@@ -68,7 +71,10 @@ def _elected(
     )
 
 
-@handles(ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=range(0, 2))
+@handles(
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=range(0, 2),
+    access=on_cluster(Operation.ALTER),
+)
 async def alter_partition_reassignments(
     request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
@@ -113,7 +119,10 @@ def _reassigned(
     )
 
 
-@handles(ApiKey.LIST_PARTITION_REASSIGNMENTS, versions=range(0, 1))
+@handles(
+    ApiKey.LIST_PARTITION_REASSIGNMENTS, versions=range(0, 1),
+    access=on_cluster(Operation.DESCRIBE),
+)
 def list_partition_reassignments(
     request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ottla.broker.api.transactions import as_client_error, with_new_producer_id
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
+from ottla.broker.security.guard.transactions import guard_init
 from ottla.groups.records import Producer
 from ottla.groups.transactions.records import TransactionValue
 from ottla.groups.transactions.shard import Initialise
@@ -16,7 +17,7 @@ FENCED_FROM = 4
 """First version whose clients know PRODUCER_FENCED."""
 
 
-@handles(ApiKey.INIT_PRODUCER_ID, versions=range(0, 6))
+@handles(ApiKey.INIT_PRODUCER_ID, versions=range(0, 6), access=guard_init)
 async def init_producer_id(
     request: InitProducerIdRequest, context: RequestContext
 ) -> InitProducerIdResponse:

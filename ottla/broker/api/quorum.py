@@ -12,6 +12,8 @@ import binascii
 
 from ottla.broker.context import BrokerContext, RequestContext
 from ottla.broker.dispatch import handles
+from ottla.broker.security.decisions import on_cluster
+from ottla.replication.controller.access import Operation
 from ottla.replication.controller.brokers import unregister_broker
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import (
@@ -39,7 +41,7 @@ LEADER_EPOCH = 0
 NO_DIRECTORY = bytes(16)
 
 
-@handles(ApiKey.DESCRIBE_QUORUM, versions=range(0, 3))
+@handles(ApiKey.DESCRIBE_QUORUM, versions=range(0, 3), access=on_cluster(Operation.DESCRIBE))
 def describe_quorum(
     request: DescribeQuorumRequest, context: RequestContext
 ) -> DescribeQuorumResponse:
@@ -122,7 +124,7 @@ def _unknown(index: int, version: int) -> DescribeQuorumResponse.Topic.Partition
     return answer
 
 
-@handles(ApiKey.ADD_RAFT_VOTER, versions=range(0, 2))
+@handles(ApiKey.ADD_RAFT_VOTER, versions=range(0, 2), access=on_cluster(Operation.ALTER))
 def add_raft_voter(request: AddRaftVoterRequest, context: RequestContext) -> AddRaftVoterResponse:
     """Refuse: as in a Kafka of kraft.version 0, who votes is settled when the cluster is made."""
     _check_cluster(request.cluster_id, context)
@@ -131,7 +133,7 @@ def add_raft_voter(request: AddRaftVoterRequest, context: RequestContext) -> Add
     raise _voters_are_settled("adding")
 
 
-@handles(ApiKey.REMOVE_RAFT_VOTER, versions=range(0, 1))
+@handles(ApiKey.REMOVE_RAFT_VOTER, versions=range(0, 1), access=on_cluster(Operation.ALTER))
 def remove_raft_voter(
     request: RemoveRaftVoterRequest, context: RequestContext
 ) -> RemoveRaftVoterResponse:
@@ -157,7 +159,7 @@ def _voters_are_settled(what: str) -> UnsupportedVersion:
     )
 
 
-@handles(ApiKey.UNREGISTER_BROKER, versions=range(0, 1))
+@handles(ApiKey.UNREGISTER_BROKER, versions=range(0, 1), access=on_cluster(Operation.ALTER))
 async def unregister_broker_api(
     request: UnregisterBrokerRequest, context: RequestContext
 ) -> UnregisterBrokerResponse:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
+from ottla.broker.security.decisions import on_cluster
+from ottla.broker.security.guard.admin import guard_quotas
+from ottla.replication.controller.access import Operation
 from ottla.replication.controller.quotas import (
     Component,
     LimitChange,
@@ -27,7 +30,10 @@ Altered = AlterClientQuotasResponse.Entry
 Described = DescribeClientQuotasResponse.Entry
 
 
-@handles(ApiKey.DESCRIBE_CLIENT_QUOTAS, versions=range(0, 2))
+@handles(
+    ApiKey.DESCRIBE_CLIENT_QUOTAS, versions=range(0, 2),
+    access=on_cluster(Operation.DESCRIBE_CONFIGS),
+)
 def describe_client_quotas(
     request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
@@ -51,7 +57,7 @@ def describe_client_quotas(
     )
 
 
-@handles(ApiKey.ALTER_CLIENT_QUOTAS, versions=range(0, 2))
+@handles(ApiKey.ALTER_CLIENT_QUOTAS, versions=range(0, 2), access=guard_quotas)
 async def alter_client_quotas(
     request: AlterClientQuotasRequest, context: RequestContext
 ) -> AlterClientQuotasResponse:

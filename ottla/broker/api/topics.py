@@ -6,6 +6,11 @@ import operator
 
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
+from ottla.broker.security.guard.topics import (
+    guard_create_partitions,
+    guard_create_topics,
+    guard_delete_topics,
+)
 from ottla.broker.settings.config import Layers
 from ottla.broker.settings.entries import topic_entries
 from ottla.broker.threads.slices import Slices
@@ -32,7 +37,7 @@ from ottla.wire.messages import (
 )
 
 
-@handles(ApiKey.CREATE_TOPICS, versions=range(0, 8))
+@handles(ApiKey.CREATE_TOPICS, versions=range(0, 8), access=guard_create_topics)
 async def create_topics_api(
     request: CreateTopicsRequest, context: RequestContext
 ) -> CreateTopicsResponse:
@@ -117,7 +122,7 @@ def _all_configs(
     ]
 
 
-@handles(ApiKey.DELETE_TOPICS, versions=range(0, 7))
+@handles(ApiKey.DELETE_TOPICS, versions=range(0, 7), access=guard_delete_topics)
 async def delete_topics_api(
     request: DeleteTopicsRequest, context: RequestContext
 ) -> DeleteTopicsResponse:
@@ -150,7 +155,7 @@ def _disabled(version: int) -> ProtocolError:
     return ProtocolError("Topic deletion is disabled.", ErrorCode.TOPIC_DELETION_DISABLED)
 
 
-@handles(ApiKey.CREATE_PARTITIONS, versions=range(0, 4))
+@handles(ApiKey.CREATE_PARTITIONS, versions=range(0, 4), access=guard_create_partitions)
 async def create_partitions_api(
     request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:

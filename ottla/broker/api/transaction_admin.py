@@ -8,6 +8,8 @@ import asyncio
 from ottla.broker.context import RequestContext
 from ottla.broker.coordination.answers import deliver_to
 from ottla.broker.dispatch import handles
+from ottla.broker.security.guard.topics import guard_partitions
+from ottla.broker.security.guard.transactions import guard_describe, guard_list, guard_markers
 from ottla.groups.consumer import patterns
 from ottla.groups.transactions.markers import TransactionMarker
 from ottla.groups.transactions.records import (
@@ -30,7 +32,7 @@ from ottla.wire.messages import (
 )
 
 
-@handles(ApiKey.WRITE_TXN_MARKERS, versions=range(0, 3))
+@handles(ApiKey.WRITE_TXN_MARKERS, versions=range(0, 3), access=guard_markers)
 async def write_txn_markers(
     request: WriteTxnMarkersRequest, context: RequestContext
 ) -> WriteTxnMarkersResponse:
@@ -75,7 +77,7 @@ async def _write(
     return ErrorCode.NONE
 
 
-@handles(ApiKey.DESCRIBE_TRANSACTIONS, versions=range(0, 1))
+@handles(ApiKey.DESCRIBE_TRANSACTIONS, versions=range(0, 1), access=guard_describe)
 def describe_transactions(
     request: DescribeTransactionsRequest, context: RequestContext
 ) -> DescribeTransactionsResponse:
@@ -113,7 +115,7 @@ def _described(
     )
 
 
-@handles(ApiKey.LIST_TRANSACTIONS, versions=range(0, 3))
+@handles(ApiKey.LIST_TRANSACTIONS, versions=range(0, 3), access=guard_list)
 def list_transactions(
     request: ListTransactionsRequest, context: RequestContext
 ) -> ListTransactionsResponse:
@@ -154,7 +156,7 @@ def _passes(value: TransactionValue, request: ListTransactionsRequest, now_ms: i
     return request.duration_filter < 0 or now_ms - value.started_ms > request.duration_filter
 
 
-@handles(ApiKey.DESCRIBE_PRODUCERS, versions=range(0, 1))
+@handles(ApiKey.DESCRIBE_PRODUCERS, versions=range(0, 1), access=guard_partitions)
 def describe_producers(
     request: DescribeProducersRequest, context: RequestContext
 ) -> DescribeProducersResponse:

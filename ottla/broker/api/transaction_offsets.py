@@ -7,6 +7,7 @@ from ottla.broker.context import RequestContext
 from ottla.broker.coordination.answers import answer_of
 from ottla.broker.coordination.transaction_coordinator import GENERIC_ERRORS_FROM, IMPLICIT_FROM
 from ottla.broker.dispatch import handles
+from ottla.broker.security.guard.transactions import guard_commit
 from ottla.groups.errors import InvalidGroupId
 from ottla.groups.offset_requests import Commit, OffsetToCommit
 from ottla.groups.records import Producer
@@ -23,7 +24,7 @@ _PRODUCE_VERSION = (0, 0, 0, 0, GENERIC_ERRORS_FROM, IMPLICIT_FROM)
 """The Produce whose clients know as much as those of this version."""
 
 
-@handles(ApiKey.TXN_OFFSET_COMMIT, versions=range(0, 7))
+@handles(ApiKey.TXN_OFFSET_COMMIT, versions=range(0, 7), access=guard_commit)
 async def txn_offset_commit(
     request: TxnOffsetCommitRequest, context: RequestContext
 ) -> TxnOffsetCommitResponse:

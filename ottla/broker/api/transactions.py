@@ -9,6 +9,8 @@ from typing import Any
 from ottla.broker.context import RequestContext
 from ottla.broker.coordination.answers import answer_of, deliver_to
 from ottla.broker.dispatch import handles
+from ottla.broker.security.decisions import on_transaction
+from ottla.broker.security.guard.transactions import guard_add_offsets, guard_add_partitions
 from ottla.broker.topic_creation import create_missing
 from ottla.groups.records import Producer
 from ottla.groups.result import Answer, Result
@@ -16,6 +18,7 @@ from ottla.groups.routing import OFFSETS_TOPIC
 from ottla.groups.transactions.errors import NeedsProducerId
 from ottla.groups.transactions.records import TopicIndex, TransactionValue
 from ottla.groups.transactions.shard import End, TransactionShard
+from ottla.replication.controller.access import Operation as AclOperation
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, ProtocolError
 from ottla.wire.messages import (
@@ -72,7 +75,7 @@ def as_client_error(error: ProtocolError, knows_fenced: bool) -> ErrorCode:
     return error.code
 
 
-@handles(ApiKey.ADD_PARTITIONS_TO_TXN, versions=range(0, 6))
+@handles(ApiKey.ADD_PARTITIONS_TO_TXN, versions=range(0, 6), access=guard_add_partitions)
 async def add_partitions_to_txn(
     request: AddPartitionsToTxnRequest, context: RequestContext
 ) -> AddPartitionsToTxnResponse:
@@ -166,7 +169,7 @@ def _verify(
     return ErrorCode.NONE
 
 
-@handles(ApiKey.ADD_OFFSETS_TO_TXN, versions=range(0, 5))
+@handles(ApiKey.ADD_OFFSETS_TO_TXN, versions=range(0, 5), access=guard_add_offsets)
 async def add_offsets_to_txn(
     request: AddOffsetsToTxnRequest, context: RequestContext
 ) -> AddOffsetsToTxnResponse:
@@ -190,7 +193,7 @@ async def add_offsets_to_txn(
     return AddOffsetsToTxnResponse(error_code=0)
 
 
-@handles(ApiKey.END_TXN, versions=range(0, 6))
+@handles(ApiKey.END_TXN, versions=range(0, 6), access=on_transaction(AclOperation.WRITE))
 async def end_txn(request: EndTxnRequest, context: RequestContext) -> EndTxnResponse:
     """Commit or abort; answered when readers of committed records can see it."""
     end = End(

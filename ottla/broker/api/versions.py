@@ -7,6 +7,7 @@ import re
 from ottla.broker.cluster.feature_levels import SUPPORTED_FEATURES, finalised
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import HANDLERS, handles
+from ottla.broker.security.decisions import everybody
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidRequest, ProtocolError
 from ottla.wire.messages import ApiVersionsRequest, ApiVersionsResponse
@@ -14,13 +15,14 @@ from ottla.wire.messages import ApiVersionsRequest, ApiVersionsResponse
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-@handles(ApiKey.API_VERSIONS, versions=range(0, 6))
+@handles(ApiKey.API_VERSIONS, versions=range(0, 6), access=everybody)
 def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
     """Tell versions and features; a client that names itself must do so legibly (KIP-511)."""
     if context.version >= 3:
         for name in (request.client_software_name, request.client_software_version):
             if not SOFTWARE_NAME.fullmatch(name):
                 raise InvalidRequest("the client's software name or version is not legible")
+        context.client.introduce(request.client_software_name, request.client_software_version)
     if context.version >= 5:
         _check_expected_node(request, context)
     image = context.broker.image

@@ -18,8 +18,6 @@ from ottla.replication.controller.access import (
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.principals import AccessRule
 
-ANONYMOUS = "User:ANONYMOUS"
-"""Who comes through a listener that does not authenticate."""
 EVERYBODY, EVERY_HOST = "User:*", "*"
 IMPLIED_BY = {
     Operation.DESCRIBE: (Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER),

@@ -19,6 +19,16 @@ from ottla.broker.settings.topic import TopicConfig, convert_unit, synonyms_of
 from ottla.replication.metadata import MetadataImage
 
 
+class ResourceType(IntEnum):
+    """Kafka's numbers of what has settings."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
 class Source(IntEnum):
     """Where a value comes from, by Kafka's numbers."""
 

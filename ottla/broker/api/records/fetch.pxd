@@ -5,6 +5,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 from ottla.broker.api.records.fetch_sessions cimport FetchItem, FetchSession, FetchSessionCache
 from ottla.broker.network.reply cimport Reply
 from ottla.broker.network.promises cimport Wait
+from ottla.broker.security.client cimport Client
 from ottla.wire.codec cimport Cursor
 
 
@@ -23,7 +24,7 @@ cdef class Fetch:
     cdef list told                      # the items that the reply holds
     cdef int64_t conversion_left        # bytes of zstd that may become gzip in this look
     cdef bint watching
-    cdef str host                       # the client's
+    cdef Client client
 
 
 cdef class Fetching:

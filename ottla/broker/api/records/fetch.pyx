@@ -23,7 +23,10 @@ from ottla.wire.codec cimport Cursor, Writer
 
 import logging
 
+from ottla.broker.security.decisions import by_item
 from ottla.broker.dispatch import handles
+from ottla.broker.security.access import access_of
+from ottla.replication.controller.access import Operation
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import (
     ErrorCode, MalformedMessage, NotLeaderOrFollower, ProtocolError, UnknownTopicId,
@@ -53,7 +56,7 @@ cdef enum:
 cdef double LOOK_SECONDS_MAX = 0.005    # records of so many partitions as can be found in that time
 
 
-@handles(ApiKey.FETCH, versions=range(0, 19))
+@handles(ApiKey.FETCH, versions=range(0, 19), access=by_item)
 def fetch(request, context):
     """Served by the connection, through Fetching; this registers the versions."""
     raise AssertionError("Fetch does not pass through dispatch")
@@ -336,14 +339,11 @@ cdef class Fetching:
 
     cdef int need_read(self, Fetch fetch, FetchItem item) except -1:
         """Raise TopicRefused where this client may not read the topic."""
-        from ottla.broker.security.guard.access import TopicRefused
-        from ottla.broker.security.guard.records import may_read
-
         name = item.topic
         if isinstance(name, bytes):
             name = self.broker.image.names.get(name)
-        if name is not None and not may_read(self.authorizer, fetch.host, name):
-            raise TopicRefused("Topic authorization failed.")
+        if name is not None:
+            access_of(self.broker, fetch.client).need_topic(Operation.READ, name)
         return 0
 
     cdef int refuse(self, Fetch fetch, FetchItem item, int16_t code) except -1:

@@ -5,6 +5,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from ottla.broker.api.records.preparation cimport Preparation, TopicLimits
 from ottla.broker.api.records.transaction_gate cimport TransactionGate
 from ottla.broker.network.promises cimport PendingReply
+from ottla.broker.security.client cimport Client
 from ottla.log.clock cimport Clock
 from ottla.log.partition_log cimport PartitionLog
 from ottla.replication.partition cimport Partition
@@ -16,7 +17,9 @@ cdef class Serving:
     cdef Cursor request
     cdef Writer reply
     cdef int version, acks
-    cdef str transactional_id, host
+    cdef str transactional_id
+    cdef Client client
+    cdef object access                  # None without an authorizer
     cdef object refusal                 # why its partitions are not in its transaction
     cdef PendingReply pending           # its open promises, if any, and what these need
     cdef object receiver                # who is told when these are kept
@@ -47,7 +50,7 @@ cdef class Producing:
 
     cdef int check(self, Cursor request, int version) except -40000
     cdef Serving begin(
-        self, Cursor request, Writer reply, int version, str host, object receiver)
+        self, Cursor request, Writer reply, int version, Client client, object receiver)
     cdef bint go_on(self, Serving serving) except -1
     cdef int suspend(self, Serving serving, Py_ssize_t start) except -1
     cdef int resume(self, Serving serving) except -1

@@ -18,6 +18,7 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 from ottla.broker.api.records.preparation cimport LATER, Preparation, TopicLimits, prepare_on_loop
 from ottla.broker.api.records.transaction_gate cimport TransactionGate
 from ottla.broker.network.promises cimport PendingReply
+from ottla.broker.security.client cimport Client
 from ottla.log.partition_log cimport PartitionLog
 from ottla.replication.partition cimport Partition
 from ottla.wire.batch cimport (
@@ -28,7 +29,10 @@ from ottla.wire.codec cimport Cursor, Writer
 
 import logging
 
+from ottla.broker.security.decisions import by_item
 from ottla.broker.dispatch import handles
+from ottla.broker.security.access import access_of
+from ottla.replication.controller.access import Operation
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import (
     ErrorCode, InvalidRecord, InvalidTopic, MalformedMessage, ProtocolError, StorageFailed,
@@ -52,7 +56,7 @@ cdef int16_t STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
 cdef int16_t NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-@handles(ApiKey.PRODUCE, versions=range(0, 14))
+@handles(ApiKey.PRODUCE, versions=range(0, 14), access=by_item)
 def produce(request, context):
     """Served by the connection, through Producing; this registers the versions."""
     raise AssertionError("Produce does not pass through dispatch")
@@ -112,14 +116,14 @@ cdef class Producing:
         return length
 
     cdef Serving begin(
-        self, Cursor request, Writer reply, int version, str host, object receiver
+        self, Cursor request, Writer reply, int version, Client client, object receiver
     ):
-        """What it takes to serve a checked request of a client at `host`, for `go_on`.
+        """What it takes to serve a checked request of a client, for `go_on`.
 
         `receiver` is told by its `promise_kept` when the last of the promises is kept.
         """
         cdef Serving serving = Serving.__new__(Serving)
-        serving.host, serving.receiver = host, receiver
+        serving.client, serving.receiver = client, receiver
         serving.request, serving.reply, serving.version = request, reply, version
         if version >= 3:
             serving.transactional_id = request.read_string(version >= 9)
@@ -194,14 +198,14 @@ cdef class Producing:
     cdef object refusal_of(self, Serving serving, str name):
         """Why this client may not write to the topic, or not in this transaction; None if it may.
         """
-        from ottla.broker.security.guard.records import may_use_transaction, may_write
-        from ottla.broker.security.guard.access import TopicRefused, TransactionRefused
-
-        if serving.transactional_id is not None and not may_use_transaction(
-                self.authorizer, serving.host, serving.transactional_id):
-            return TransactionRefused("Transactional Id authorization failed.")
-        if not may_write(self.authorizer, serving.host, name):
-            return TopicRefused("Topic authorization failed.")
+        if serving.access is None:
+            serving.access = access_of(self.broker, serving.client)
+        try:
+            if serving.transactional_id is not None:
+                serving.access.need_transaction(Operation.WRITE, serving.transactional_id)
+            serving.access.need_topic(Operation.WRITE, name)
+        except ProtocolError as refusal:
+            return refusal
         return None
 
     cdef bint serve_partition(self, Serving serving) except -1:

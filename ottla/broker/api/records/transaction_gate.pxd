@@ -2,17 +2,16 @@
 
 from libc.stdint cimport uint8_t
 
+from ottla.broker.security.client cimport Client
 from ottla.replication.partition cimport Partition
 from ottla.wire.codec cimport Cursor
 
 
 cdef class TransactionGate:
-    cdef object by_name, by_id, check_batch, add_batches
+    cdef object broker, by_name, by_id, check_batch, add_batches
     cdef object authorizer              # None: everybody may write everywhere
     cdef str transactional_id           # of the request that is being served
     cdef object refusal                 # why its partitions were not added, None if they were
 
-    cdef object admission(self, Cursor request, int version, str host)
-    cdef bint may_use(self, str host, str transactional_id) except -1
-    cdef bint may_write(self, str host, found) except -1
+    cdef object admission(self, Cursor request, int version, Client client)
     cdef int check(self, Partition partition, const uint8_t *batch, int version) except -1

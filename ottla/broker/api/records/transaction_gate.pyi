@@ -1,10 +1,9 @@
 import asyncio
 from collections.abc import Callable
 
-from ottla.broker.security.authorizer import Authorizer
+from ottla.broker.context import BrokerContext
 from ottla.groups.records import Producer
 from ottla.groups.transactions.records import TopicIndex
-from ottla.replication.replicas import Replicas
 from ottla.wire.errors import ProtocolError
 
 CheckBatch = Callable[[str, Producer, TopicIndex, int], None]
@@ -15,8 +14,7 @@ AddBatches = Callable[
 class TransactionGate:
     def __init__(
         self,
-        replicas: Replicas,
+        broker: BrokerContext,
         check_batch: CheckBatch,
         add_batches: AddBatches,
-        authorizer: Authorizer | None = None,
     ) -> None: ...

@@ -9,23 +9,27 @@ appended, or a crash would leave a transaction open of which no coordinator know
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
+from ottla.broker.security.client cimport Client
 from ottla.log.producers cimport Producers, ProducerState
 from ottla.replication.partition cimport Partition
 cimport ottla.wire.batch as fields
 from ottla.wire.codec cimport Cursor
 
+from ottla.broker.security.access import access_of
+from ottla.replication.controller.access import Operation
+
 
 cdef class TransactionGate:
     """`check_batch` and `add_batches` lead to the coordinator (`transaction_coordinator`)."""
 
-    def __init__(self, replicas, check_batch, add_batches, authorizer=None):
-        self.by_name, self.by_id = replicas.by_name, replicas.by_id
-        self.authorizer = authorizer
+    def __init__(self, broker, check_batch, add_batches):
+        self.broker, self.authorizer = broker, broker.authorizer
+        self.by_name, self.by_id = broker.replicas.by_name, broker.replicas.by_id
         self.check_batch, self.add_batches = check_batch, add_batches
 
-    cdef object admission(self, Cursor request, int version, str host):
+    cdef object admission(self, Cursor request, int version, Client client):
         """Add the partitions of a checked Produce from version 12 on that are not yet in its
-        transaction, as far as a client at `host` may write there.
+        transaction, as far as the client may write there.
 
         Returns a future of None or of what the batches are to be refused with; None if there is
         nothing to wait for.
@@ -38,7 +42,8 @@ cdef class TransactionGate:
         producer, missing = None, set()
         request.read_int16()
         request.read_int32()
-        if self.authorizer is not None and not self.may_use(host, transactional_id):
+        access = None if self.authorizer is None else access_of(self.broker, client)
+        if access is not None and not access.transaction(Operation.WRITE, transactional_id):
             return None                         # it is refused topic by topic, when it is served
         topics = request.read_count(True, 3)
         while topics > 0:
@@ -47,7 +52,7 @@ cdef class TransactionGate:
                 found = self.by_id.get(request.read_uuid())
             else:
                 found = self.by_name.get(request.read_string(True))
-            if self.authorizer is not None and not self.may_write(host, found):
+            if found is None or access is not None and not may_write(access, found):
                 found = None
             partitions = request.read_count(True, 5)
             while partitions > 0:
@@ -69,15 +74,6 @@ cdef class TransactionGate:
             return None
         return self.add_batches(transactional_id, producer, frozenset(missing))
 
-    cdef bint may_use(self, str host, str transactional_id) except -1:
-        from ottla.broker.security.guard.records import may_use_transaction
-        return may_use_transaction(self.authorizer, host, transactional_id)
-
-    cdef bint may_write(self, str host, found) except -1:
-        from ottla.broker.security.guard.records import may_write
-        return found is not None and found[0] is not None and may_write(
-            self.authorizer, host, found[0].topic)
-
     cdef int check(self, Partition partition, const uint8_t *batch, int version) except -1:
         """Raise ProtocolError unless the batch's transaction may write to the partition."""
         if is_open(partition, batch):
@@ -87,6 +83,10 @@ cdef class TransactionGate:
         self.check_batch(
             self.transactional_id, producer_of(batch), (partition.topic, partition.index), version)
         return 0
+
+
+cdef bint may_write(access, found) except -1:
+    return found[0] is not None and access.topic(Operation.WRITE, found[0].topic)
 
 
 cdef object producer_of(const uint8_t *batch):

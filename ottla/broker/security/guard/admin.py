@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla.broker.api.configs import ResourceType
-from ottla.broker.security.guard.access import (
+from ottla.broker.security.access import (
     CLUSTER_REFUSED,
     GROUP_REFUSED,
     TOPIC_REFUSED,
     Access,
-    Amend,
-    Answered,
-    guards,
     split,
 )
+from ottla.broker.security.decisions import Amend, Answered
+from ottla.broker.settings.entries import ResourceType
 from ottla.replication.controller.access import Operation
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.messages import (
@@ -25,31 +23,9 @@ from ottla.wire.messages import (
     ElectLeadersResponse,
 )
 
-NEEDED = {
-    ApiKey.DESCRIBE_ACLS: Operation.DESCRIBE,
-    ApiKey.CREATE_ACLS: Operation.ALTER,
-    ApiKey.DELETE_ACLS: Operation.ALTER,
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: Operation.ALTER,
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: Operation.DESCRIBE,
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: Operation.DESCRIBE_CONFIGS,
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Operation.DESCRIBE,
-    ApiKey.DESCRIBE_QUORUM: Operation.DESCRIBE,
-    ApiKey.UPDATE_FEATURES: Operation.ALTER,
-    ApiKey.UNREGISTER_BROKER: Operation.ALTER,
-    ApiKey.LIST_CONFIG_RESOURCES: Operation.DESCRIBE_CONFIGS,
-    ApiKey.ADD_RAFT_VOTER: Operation.ALTER,
-    ApiKey.REMOVE_RAFT_VOTER: Operation.ALTER,
-}
 MESSAGE = "Cluster authorization failed."
 
 
-@guards(*(NEEDED.keys() - {ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS}))
-def guard_whole(request: Any, access: Access) -> None:
-    """All of the request is refused, in the response's own error code."""
-    access.need_cluster(NEEDED[ApiKey(access.key)])
-
-
-@guards(ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS)
 def guard_rules(request: Any, access: Access) -> None:
     """ALTER of the cluster; each rule or filter is refused on its own."""
     if access.cluster(Operation.ALTER):
@@ -64,7 +40,6 @@ def guard_rules(request: Any, access: Access) -> None:
     )
 
 
-@guards(ApiKey.ELECT_LEADERS)
 def guard_election(request: Any, access: Access) -> None:
     """ALTER of the cluster; the refusal is told for each partition too."""
     if access.cluster(Operation.ALTER):
@@ -88,7 +63,6 @@ def guard_election(request: Any, access: Access) -> None:
     raise Answered(response)
 
 
-@guards(ApiKey.DESCRIBE_LOG_DIRS)
 def guard_log_dirs(request: Any, access: Access) -> None:
     """DESCRIBE of the cluster; before version 3 the refusal is an empty list."""
     if not access.cluster(Operation.DESCRIBE):
@@ -98,7 +72,6 @@ def guard_log_dirs(request: Any, access: Access) -> None:
         raise Answered(response)
 
 
-@guards(ApiKey.ALTER_REPLICA_LOG_DIRS)
 def guard_moves(request: Any, access: Access) -> None:
     """ALTER of the cluster."""
     if access.cluster(Operation.ALTER):
@@ -121,7 +94,6 @@ def guard_moves(request: Any, access: Access) -> None:
     )
 
 
-@guards(ApiKey.ALTER_CLIENT_QUOTAS)
 def guard_quotas(request: Any, access: Access) -> None:
     """ALTER_CONFIGS of the cluster."""
     if access.cluster(Operation.ALTER_CONFIGS):
@@ -144,7 +116,6 @@ def guard_quotas(request: Any, access: Access) -> None:
     )
 
 
-@guards(ApiKey.ALTER_USER_SCRAM_CREDENTIALS)
 def guard_credentials(request: Any, access: Access) -> None:
     """ALTER of the cluster."""
     if access.cluster(Operation.ALTER):
@@ -162,14 +133,6 @@ def guard_credentials(request: Any, access: Access) -> None:
     )
 
 
-@guards(
-    ApiKey.CREATE_DELEGATION_TOKEN, ApiKey.RENEW_DELEGATION_TOKEN,
-    ApiKey.EXPIRE_DELEGATION_TOKEN, ApiKey.DESCRIBE_DELEGATION_TOKEN,
-)
-def guard_tokens(request: Any, access: Access) -> None:
-    """One's own tokens are one's own; nobody has one here, and the handlers say so."""
-
-
 def _config_refusal(access: Access, operation: int, resource: Any) -> int:
     """The code of a refusal to describe or alter the settings of a resource; 0 where allowed."""
     kind, name = resource.resource_type, resource.resource_name
@@ -180,14 +143,12 @@ def _config_refusal(access: Access, operation: int, resource: Any) -> int:
     return 0 if access.cluster(operation) else CLUSTER_REFUSED
 
 
-@guards(ApiKey.DESCRIBE_CONFIGS)
 def guard_describe_configs(request: Any, access: Access) -> Amend | None:
     """DESCRIBE_CONFIGS of the topic, the group, or the cluster for all else."""
     codes = [_config_refusal(access, Operation.DESCRIBE_CONFIGS, r) for r in request.resources]
     return _refuse_resources(request, codes, DescribeConfigsResponse.Result, "results")
 
 
-@guards(ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS)
 def guard_alter_configs(request: Any, access: Access) -> Amend | None:
     """ALTER_CONFIGS, likewise."""
     codes = [_config_refusal(access, Operation.ALTER_CONFIGS, r) for r in request.resources]

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla.broker.security.guard.access import (
+from ottla.broker.security.access import (
     GROUP_REFUSED,
     TOPIC_REFUSED,
     TRANSACTION_REFUSED,
     Access,
-    Amend,
-    Answered,
-    guards,
     split,
 )
+from ottla.broker.security.decisions import Amend, Answered
 from ottla.broker.security.guard.topics import add_refused, refusal
 from ottla.replication.controller.access import Operation, Resource
-from ottla.wire.apis import APIS, ApiKey
+from ottla.wire.apis import APIS
 from ottla.wire.errors import ErrorCode, ProtocolError
 from ottla.wire.messages import (
     ConsumerGroupDescribeResponse,
@@ -34,13 +32,6 @@ MESSAGE = "Group authorization failed."
 OF_A_GROUP, OF_A_TRANSACTION = 0, 1
 
 
-@guards(ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP)
-def guard_member(request: Any, access: Access) -> None:
-    """READ of the group."""
-    access.need_group(Operation.READ, request.group_id)
-
-
-@guards(ApiKey.CONSUMER_GROUP_HEARTBEAT)
 def guard_consumer(request: Any, access: Access) -> None:
     """READ of the group, DESCRIBE of all topics that the member names."""
     access.need_group(Operation.READ, request.group_id)
@@ -51,7 +42,6 @@ def guard_consumer(request: Any, access: Access) -> None:
             )
 
 
-@guards(ApiKey.FIND_COORDINATOR)
 def guard_find_coordinator(request: Any, access: Access) -> Amend | None:
     """DESCRIBE of what is asked for."""
     kind = request.key_type if access.version >= 1 else OF_A_GROUP
@@ -84,7 +74,6 @@ def guard_find_coordinator(request: Any, access: Access) -> Amend | None:
     return amend if refused else None
 
 
-@guards(ApiKey.DESCRIBE_GROUPS)
 def guard_describe_groups(request: Any, access: Access) -> Amend:
     """DESCRIBE of each group."""
     request.groups, refused = split(
@@ -112,7 +101,6 @@ def _tell_operations(response: Any, access: Access, request: Any) -> None:
             )
 
 
-@guards(ApiKey.CONSUMER_GROUP_DESCRIBE)
 def guard_describe_consumers(request: Any, access: Access) -> Amend:
     """DESCRIBE of each group, and of every topic that would be told."""
     request.group_ids, refused = split(
@@ -150,7 +138,6 @@ def _without_secret_topics(
     )
 
 
-@guards(ApiKey.LIST_GROUPS)
 def guard_list_groups(request: Any, access: Access) -> Amend | None:
     """All of them for who may describe the cluster; else those that one may describe."""
     if access.cluster(Operation.DESCRIBE):
@@ -164,7 +151,6 @@ def guard_list_groups(request: Any, access: Access) -> Amend | None:
     return amend
 
 
-@guards(ApiKey.DELETE_GROUPS)
 def guard_delete_groups(request: Any, access: Access) -> Amend | None:
     """DELETE of each group."""
     request.groups_names, refused = split(
@@ -180,7 +166,6 @@ def guard_delete_groups(request: Any, access: Access) -> Amend | None:
     return amend if refused else None
 
 
-@guards(ApiKey.OFFSET_COMMIT)
 def guard_commit(request: Any, access: Access) -> Amend | None:
     """READ of the group and of each topic."""
     return guard_offsets(request, access)
@@ -202,7 +187,6 @@ def refuse_topics(key: int, topics: list[Any], code: int) -> Any:
     return made(topics=[refusal(made.Topic, topic, code) for topic in topics])
 
 
-@guards(ApiKey.OFFSET_DELETE)
 def guard_delete_offsets(request: Any, access: Access) -> Amend | None:
     """DELETE of the group, READ of each topic."""
     access.need_group(Operation.DELETE, request.group_id)
@@ -212,7 +196,6 @@ def guard_delete_offsets(request: Any, access: Access) -> Amend | None:
     return add_refused(access.key, refused)
 
 
-@guards(ApiKey.OFFSET_FETCH)
 def guard_fetch_offsets(request: Any, access: Access) -> Amend | None:
     """DESCRIBE of the group and of each topic; of all topics only those are told."""
     if access.version < 8:

@@ -4,28 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla.broker.security.guard.access import TOPIC_REFUSED, Access, Amend, Answered, guards, split
-from ottla.replication.controller.access import Operation, Resource
+from ottla.broker.security.access import TOPIC_REFUSED, Access, split
+from ottla.broker.security.decisions import Amend
+from ottla.replication.controller.access import Operation
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.messages import (
     CreatePartitionsResponse,
     CreateTopicsResponse,
     DeleteTopicsResponse,
-    DescribeTopicPartitionsResponse,
-    MetadataResponse,
     OffsetForLeaderEpochResponse,
 )
 
-TOPIC_OPERATIONS = (
-    Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE, Operation.ALTER,
-    Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS,
-)
-CLUSTER_OPERATIONS = (
-    Operation.CREATE, Operation.ALTER, Operation.DESCRIBE, Operation.CLUSTER_ACTION,
-    Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS, Operation.IDEMPOTENT_WRITE,
-    Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS,
-)
-NOT_ASKED = -(1 << 31)
 NEEDED = {
     ApiKey.LIST_OFFSETS: Operation.DESCRIBE,
     ApiKey.DELETE_RECORDS: Operation.DELETE,
@@ -34,7 +23,6 @@ NEEDED = {
 MESSAGE = "Topic authorization failed."
 
 
-@guards(ApiKey.LIST_OFFSETS, ApiKey.DELETE_RECORDS, ApiKey.DESCRIBE_PRODUCERS)
 def guard_partitions(request: Any, access: Access) -> Amend | None:
     """Each partition of a topic that is refused has the refusal as its error."""
     operation = NEEDED[ApiKey(access.key)]
@@ -70,7 +58,6 @@ def refusal(made: Any, topic: Any, code: int) -> Any:
     return answer
 
 
-@guards(ApiKey.OFFSET_FOR_LEADER_EPOCH)
 def guard_epochs(request: Any, access: Access) -> Amend | None:
     """As above, under other names."""
     request.topics, refused = split(
@@ -96,112 +83,6 @@ def guard_epochs(request: Any, access: Access) -> Amend | None:
     return amend if refused else None
 
 
-@guards(ApiKey.METADATA)
-def guard_metadata(request: Any, access: Access) -> Amend:
-    """What one may not describe is refused where it was named, and left out of all topics; to
-    create a topic by asking for it needs CREATE."""
-    refused: list[Any] = []
-    everything = not request.topics if access.version == 0 else request.topics is None
-    if not everything:
-        request.topics, refused = split(
-            request.topics, lambda topic: _may_ask(access, request, topic)
-        )
-    nothing = access.version == 0 and not everything and not request.topics
-    if nothing:
-        # An empty list would ask for all of them; no topic is called like this.
-        request.topics = [type(refused[0])(name=".")]
-    asked_operations = access.version >= 8 and request.include_topic_authorized_operations
-    asked_cluster = 8 <= access.version <= 10 and request.include_cluster_authorized_operations
-
-    def amend(response: MetadataResponse) -> None:
-        if everything:
-            response.topics = [
-                each
-                for each in response.topics
-                if access.topic(Operation.DESCRIBE, each.name or "")
-            ]
-        if nothing:
-            response.topics = []
-        for each in response.topics:
-            if asked_operations and each.name:
-                each.topic_authorized_operations = access.operations(
-                    Resource.TOPIC, each.name, TOPIC_OPERATIONS
-                )
-        response.topics = [*response.topics, *(_unnamed(each, access) for each in refused)]
-        if asked_cluster:
-            response.cluster_authorized_operations = _cluster_operations(access)
-
-    return amend
-
-
-def _may_ask(access: Access, request: Any, topic: Any) -> bool:
-    if not access.topic_item(Operation.DESCRIBE, topic):
-        return False
-    name = topic.name
-    if not name or name in access.image.topics:
-        return True
-    if access.version >= 4 and not request.allow_auto_topic_creation:
-        return True
-    return access.cluster(Operation.CREATE) or access.topic(Operation.CREATE, name)
-
-
-def _unnamed(topic: Any, access: Access) -> MetadataResponse.Topic:
-    """A refusal; of a topic that was given by its id it does not tell the name."""
-    answer = MetadataResponse.Topic(error_code=TOPIC_REFUSED, name=topic.name or "", partitions=[])
-    if access.version >= 10 and not topic.name:
-        answer.topic_id = topic.topic_id
-        answer.name = None if access.version >= 12 else ""
-    return answer
-
-
-def _cluster_operations(access: Access) -> int:
-    return access.operations(Resource.CLUSTER, "kafka-cluster", CLUSTER_OPERATIONS)
-
-
-@guards(ApiKey.DESCRIBE_CLUSTER)
-def guard_cluster(request: Any, access: Access) -> Amend:
-    """Anybody may know where the brokers are; the bits are those of who asks."""
-
-    def amend(response: Any) -> None:
-        if request.include_cluster_authorized_operations:
-            response.cluster_authorized_operations = _cluster_operations(access)
-
-    return amend
-
-
-@guards(ApiKey.DESCRIBE_TOPIC_PARTITIONS)
-def guard_topic_partitions(request: Any, access: Access) -> Amend:
-    """As Metadata, which has a cursor here."""
-    everything = not request.topics
-    request.topics, refused = split(
-        request.topics, lambda topic: access.topic(Operation.DESCRIBE, topic.name)
-    )
-    refusals = [
-        DescribeTopicPartitionsResponse.Topic(
-            error_code=TOPIC_REFUSED, name=each.name, partitions=[]
-        )
-        for each in refused
-    ]
-    if refused and not request.topics:
-        raise Answered(DescribeTopicPartitionsResponse(topics=refusals))
-
-    def amend(response: Any) -> None:
-        response.topics = [
-            each
-            for each in response.topics
-            if not everything or access.topic(Operation.DESCRIBE, each.name or "")
-        ]
-        for each in response.topics:
-            if each.name:
-                each.topic_authorized_operations = access.operations(
-                    Resource.TOPIC, each.name, TOPIC_OPERATIONS
-                )
-        response.topics = [*response.topics, *refusals]
-
-    return amend
-
-
-@guards(ApiKey.CREATE_TOPICS)
 def guard_create_topics(request: Any, access: Access) -> Amend | None:
     """CREATE on the cluster, or on the topic; settings are told to who may describe them."""
     everywhere = access.cluster(Operation.CREATE)
@@ -232,7 +113,6 @@ def _hide_configs(topic: CreateTopicsResponse.Topic, access: Access) -> None:
         topic.topic_config_error_code = TOPIC_REFUSED
 
 
-@guards(ApiKey.DELETE_TOPICS)
 def guard_delete_topics(request: Any, access: Access) -> Amend | None:
     """DELETE; who may not describe a topic is not told its name by its id."""
     made = DeleteTopicsResponse.Response
@@ -256,7 +136,6 @@ def guard_delete_topics(request: Any, access: Access) -> Amend | None:
     return amend if refusals else None
 
 
-@guards(ApiKey.CREATE_PARTITIONS)
 def guard_create_partitions(request: Any, access: Access) -> Amend | None:
     """ALTER of the topic."""
     request.topics, refused = split(

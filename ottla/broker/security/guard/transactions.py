@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla.broker.security.guard.access import (
+from ottla.broker.security.access import (
     CLUSTER_REFUSED,
     TOPIC_REFUSED,
     TRANSACTION_REFUSED,
     Access,
-    Amend,
-    Answered,
     ClusterRefused,
-    guards,
     split,
 )
+from ottla.broker.security.decisions import Amend, Answered
 from ottla.broker.security.guard.groups import guard_offsets, refuse_topics
 from ottla.replication.controller.access import Operation, Resource
-from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (
     AddPartitionsToTxnResponse,
@@ -28,31 +25,22 @@ from ottla.wire.messages import (
 NOT_ATTEMPTED = int(ErrorCode.OPERATION_NOT_ATTEMPTED)
 
 
-@guards(ApiKey.INIT_PRODUCER_ID)
 def guard_init(request: Any, access: Access) -> None:
     """WRITE of the transactional id; without one, WRITE of any topic or IDEMPOTENT_WRITE."""
     if request.transactional_id is not None:
         access.need_transaction(Operation.WRITE, request.transactional_id)
-    elif not access.cluster(Operation.IDEMPOTENT_WRITE) and not access.authorizer.allows_any(
-        access.principal, access.host, Operation.WRITE, Resource.TOPIC
+    elif not access.cluster(Operation.IDEMPOTENT_WRITE) and not access.may_with_any(
+        Operation.WRITE, Resource.TOPIC
     ):
         raise ClusterRefused("Cluster authorization failed.")
 
 
-@guards(ApiKey.END_TXN)
-def guard_end(request: Any, access: Access) -> None:
-    """WRITE of the transactional id."""
-    access.need_transaction(Operation.WRITE, request.transactional_id)
-
-
-@guards(ApiKey.ADD_OFFSETS_TO_TXN)
 def guard_add_offsets(request: Any, access: Access) -> None:
     """WRITE of the transactional id, READ of the group."""
     access.need_transaction(Operation.WRITE, request.transactional_id)
     access.need_group(Operation.READ, request.group_id)
 
 
-@guards(ApiKey.ADD_PARTITIONS_TO_TXN)
 def guard_add_partitions(request: Any, access: Access) -> None:
     """WRITE of the transactional id and of every topic, or none is added. From version 4 on it is
     a matter among brokers."""
@@ -81,7 +69,6 @@ def guard_add_partitions(request: Any, access: Access) -> None:
     raise Answered(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results))
 
 
-@guards(ApiKey.TXN_OFFSET_COMMIT)
 def guard_commit(request: Any, access: Access) -> Amend | None:
     """WRITE of the transactional id, READ of the group and of each topic."""
     if not access.transaction(Operation.WRITE, request.transactional_id):
@@ -89,7 +76,6 @@ def guard_commit(request: Any, access: Access) -> Amend | None:
     return guard_offsets(request, access)
 
 
-@guards(ApiKey.WRITE_TXN_MARKERS)
 def guard_markers(request: Any, access: Access) -> None:
     """A matter among brokers: CLUSTER_ACTION, or ALTER of the cluster (KIP-664)."""
     if access.cluster(Operation.CLUSTER_ACTION) or access.cluster(Operation.ALTER):
@@ -119,7 +105,6 @@ def guard_markers(request: Any, access: Access) -> None:
     )
 
 
-@guards(ApiKey.DESCRIBE_TRANSACTIONS)
 def guard_describe(request: Any, access: Access) -> Amend:
     """DESCRIBE of each transactional id; of its topics those are told that one may describe."""
     request.transactional_ids, refused = split(
@@ -140,7 +125,6 @@ def guard_describe(request: Any, access: Access) -> Amend:
     return amend
 
 
-@guards(ApiKey.LIST_TRANSACTIONS)
 def guard_list(request: Any, access: Access) -> Amend:
     """Those that one may describe."""
 

@@ -1,26 +1,24 @@
-"""What a guard sees of the one who asks, and how it says no.
+"""What a request's sender may do: `context.access`, with or without an authorizer.
 
-A guard gets the decoded request before the handler does. It raises where all of it is refused; else
-it takes out what is refused, and returns how to add the refusals to the handler's response.
+Handlers ask it for each item, and decisions (`decisions`) for a whole request. Without an
+authorizer everything is allowed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ottla.broker.context import RequestContext
-from ottla.broker.security.authorizer import ANONYMOUS
 from ottla.replication.controller.access import CLUSTER_NAME, Operation, Resource
-from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, ProtocolError
 
-Amend = Callable[[Any], None]
-"""Changes a handler's response in place."""
-Guard = Callable[[Any, "Access"], Amend | None]
-Item = TypeVar("Item")
+if TYPE_CHECKING:
+    from ottla.broker.context import BrokerContext
+    from ottla.broker.security.authorizer import Authorizer
+    from ottla.broker.security.client import Client
+    from ottla.replication.metadata import MetadataImage
 
-GUARDS: dict[int, Guard] = {}
+Item = TypeVar("Item")
 
 TOPIC_REFUSED = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 GROUP_REFUSED = int(ErrorCode.GROUP_AUTHORIZATION_FAILED)
@@ -52,41 +50,31 @@ class TransactionRefused(ProtocolError):
     code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
-class Answered(Exception):
-    """The guard answers in the handler's place."""
-
-    def __init__(self, response: Any) -> None:
-        super().__init__()
-        self.response = response
-
-
-def guards(*keys: ApiKey) -> Callable[[Guard], Guard]:
-    """Register the guard of these APIs."""
-
-    def register(guard: Guard) -> Guard:
-        for key in keys:
-            assert key not in GUARDS, f"{key.name} is guarded twice"
-            GUARDS[key] = guard
-        return guard
-
-    return register
-
-
 class Access:
-    """The questions of one request, with the answers for who sent it."""
+    """What one client may do, by the authorizer and the metadata of this moment."""
 
-    def __init__(self, context: RequestContext) -> None:
-        self.key, self.version = context.api_key, context.version
-        self.image = context.broker.image
-        self.host = context.client_host
-        authorizer = context.broker.authorizer
-        assert authorizer is not None, "guards are asked where there is one"
-        self.authorizer = authorizer
-        self.principal = ANONYMOUS
+    def __init__(
+        self,
+        authorizer: Authorizer | None,
+        client: Client,
+        image: MetadataImage,
+        api_key: int = -1,
+        version: int = -1,
+    ) -> None:
+        self.authorizer, self.client, self.image = authorizer, client, image
+        self.key, self.version = api_key, version
 
     def may(self, operation: int, resource_type: int, name: str) -> bool:
         """Whether this is allowed."""
-        return self.authorizer.allows(self.principal, self.host, operation, resource_type, name)
+        return self.authorizer is None or self.authorizer.allows(
+            self.client.principal, self.client.host, operation, resource_type, name
+        )
+
+    def may_with_any(self, operation: int, resource_type: int) -> bool:
+        """Whether there may be a resource of this type with which this is allowed."""
+        return self.authorizer is None or self.authorizer.allows_any(
+            self.client.principal, self.client.host, operation, resource_type
+        )
 
     def cluster(self, operation: int) -> bool:
         """Whether this is allowed on the cluster."""
@@ -113,6 +101,11 @@ class Access:
         """Raise GroupRefused where this is not allowed on a group."""
         if not self.group(operation, name):
             raise GroupRefused("Group authorization failed.")
+
+    def need_topic(self, operation: int, name: str) -> None:
+        """Raise TopicRefused where this is not allowed on a topic."""
+        if not self.topic(operation, name):
+            raise TopicRefused("Topic authorization failed.")
 
     def need_transaction(self, operation: int, name: str) -> None:
         """Raise TransactionRefused where this is not allowed on a transactional id."""
@@ -142,3 +135,8 @@ def split(
     for item in items:
         (kept if allowed(item) else refused).append(item)
     return kept, refused
+
+
+def access_of(broker: BrokerContext, client: Client) -> Access:
+    """What a client may do now, for requests that do not pass through `dispatch`."""
+    return Access(broker.authorizer, client, broker.image)

@@ -1,0 +1,18 @@
+"""Who asks: one value for each connection, which every request carries."""
+
+ANONYMOUS: str
+
+class Client:
+    """One client, made by the listener that accepted it."""
+
+    connection_id: str
+    host: str
+    listener: str
+    principal: str
+    client_id: str | None
+    software_name: str | None
+    software_version: str | None
+    def __init__(
+        self, host: str, listener: str, connection_id: str = "", principal: str = ...
+    ) -> None: ...
+    def introduce(self, software_name: str, software_version: str) -> None: ...

@@ -1,0 +1,23 @@
+"""Who asks: one value for each connection, which every request carries."""
+
+ANONYMOUS = "User:ANONYMOUS"
+"""The principal of clients that come through a listener which does not authenticate."""
+
+
+cdef class Client:
+    """One client, made by the listener that accepted it."""
+
+    def __init__(self, str host, str listener, str connection_id="", str principal=ANONYMOUS):
+        self.host, self.listener, self.connection_id = host, listener, connection_id
+        self.principal = principal
+
+    cdef Client named(self, str client_id):
+        """The same client under the client id of a later request."""
+        cdef Client client = Client(self.host, self.listener, self.connection_id, self.principal)
+        client.client_id = client_id
+        client.software_name, client.software_version = self.software_name, self.software_version
+        return client
+
+    def introduce(self, str software_name, str software_version):
+        """Note the software that the client has named in ApiVersions."""
+        self.software_name, self.software_version = software_name, software_version

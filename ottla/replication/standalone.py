@@ -76,14 +76,19 @@ class StandaloneStore:
 
     def load(self) -> MetadataImage:
         """Fold the log, from its last snapshot on."""
-        image = MetadataImage.empty(self.cluster_id)
-        self.behind_snapshot = 0
+        # What precedes the snapshot is not looked at: where its segments were being removed it
+        # begins anywhere, and a record may be about what no other record made.
+        last: list[list[bytes]] = []
         for batch in self._batches():
             if batch[0].startswith(SNAPSHOT):
-                image = MetadataImage.empty(self.cluster_id)
+                last.clear()
+            last.append(batch)
+        image = MetadataImage.empty(self.cluster_id)
+        self.behind_snapshot = 0
+        for batch in last:
+            if batch[0].startswith(SNAPSHOT):
                 image = image.apply([decode_record(value) for value in batch[1:]])
                 image = replace(image, offset=int(batch[0].removeprefix(SNAPSHOT)[:-1]))
-                self.behind_snapshot = 0
             else:
                 image = image.apply([decode_record(value) for value in batch])
                 self.behind_snapshot += len(batch)

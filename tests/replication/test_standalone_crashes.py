@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ottla.log.storage import Storage
@@ -14,7 +16,7 @@ from ottla.replication.metadata import (
     TopicCreated,
     TopicDeleted,
 )
-from ottla.replication.standalone import StandaloneStore
+from ottla.replication.standalone import KEPT_FOR_EVER, StandaloneStore
 from ottla.wire.errors import StorageFailed
 from tests.fakes import FakeClock
 from tests.log.faulty_disk import FaultyDisk, PowerCut
@@ -104,3 +106,34 @@ def test_the_metadata_log_is_never_retained_away() -> None:
     metadata.clock.advance(365 * 86_400_000)
     log = metadata.store.log
     assert log.apply_retention(log.log_end_offset) == []
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_a_crash_between_removals_of_old_segments_leaves_the_metadata_whole(
+    power: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What precedes a snapshot may begin anywhere, so that its records have no sense any more."""
+    monkeypatch.setattr(standalone, "SNAPSHOT_AFTER_RECORDS", 12)
+    monkeypatch.setattr(standalone, "KEPT_FOR_EVER", replace(KEPT_FOR_EVER, segment_bytes=400))
+    operation, ended = 0, False
+    while not ended:
+        operation += 1
+        disk = FaultyDisk(operation)
+        metadata = Metadata(disk)
+        for number in range(3):
+            metadata.decide(topic(number))
+        kept = before = metadata.image
+        disk.operations = 0
+        with disk.stops_at(operation):
+            for number in range(3, 22):
+                for record in (topic(number), TopicDeleted(f"t{number - 3}")):
+                    before, kept = metadata.image, metadata.image.apply([record])
+                    metadata.decide(record)
+            ended = True
+        if power:
+            disk.cut_power()
+        else:
+            disk.kill()
+        metadata.open()
+        assert metadata.image in (before, kept)
+    assert operation > 50

@@ -8,6 +8,7 @@ import base64
 import errno as errors
 import fcntl
 import os
+import threading
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.errno cimport EINTR, errno
@@ -348,6 +349,10 @@ class Disk:
         file = self.open(path, create=True)
         fcntl.flock(file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return file
+
+    def new_lock(self):
+        """A lock for a file that several threads may write."""
+        return threading.Lock()
 
     def new_id(self):
         """A random id of 22 characters, as Kafka writes its uuids."""

@@ -4,7 +4,6 @@
 any thread, `PartitionLog.end_flush` moves the recovery point, on the loop again.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from ottla.log.disk import Disk, File, is_passing
@@ -16,6 +15,45 @@ LOGS_ONE_BY_ONE_MAX = 20
 """
 
 
+class EpochsFile:
+    """A log's `leader-epoch-checkpoint`, which several flushes in several threads may write.
+
+    The newest epochs win, whichever flush comes last. After `close` nobody writes to the path: it
+    may be another topic's by then.
+    """
+
+    __slots__ = ("data", "disk", "durable", "lock", "newest", "path", "versions")
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self.disk, self.lock = disk, disk.new_lock()
+        self.path: str | None = f"{directory}/leader-epoch-checkpoint"
+        self.versions = self.newest = self.durable = 0
+        self.data = b""
+
+    def next_version(self) -> int:
+        """The number of what is to be written next."""
+        self.versions += 1
+        return self.versions
+
+    def write(self, version: int, data: bytes, durable: bool) -> None:
+        """Write `data`, or what is newer, unless it is on the medium. Raises OSError."""
+        with self.lock:
+            if self.path is None or version <= self.durable:
+                return
+            if version > self.newest:
+                self.newest, self.data = version, data
+            if durable:
+                self.disk.write_atomically(self.path, self.data)
+                self.durable = self.newest
+            else:
+                self.disk.write_and_rename(self.path, self.data)
+
+    def close(self) -> None:
+        """The log's directory is about to lose its name. Waits for a write that is under way."""
+        with self.lock:
+            self.path = None
+
+
 @dataclass(slots=True)
 class FlushTask:
     """What one flush of one log syncs, and up to which offset the log is durable then."""
@@ -24,9 +62,11 @@ class FlushTask:
     offset: int
     files: list[File]
     directories: list[str]
-    epochs_path: str
+    epochs_file: EpochsFile
+    epochs_version: int
     epochs: bytes | None
     by_file_system: bool = False
+    ended: bool = False
     error: OSError | None = None
     refused: OSError | None = None
 
@@ -44,18 +84,18 @@ class FlushTask:
         try:
             for file in self.files:
                 file.sync()
-            self.write_epochs(self.disk.write_atomically)
+            self.write_epochs(durable=True)
             for directory in self.directories:
                 self.disk.sync_directory(directory)
         except OSError as error:
             self.error = error
 
-    def write_epochs(self, write: Callable[[str, bytes], None]) -> None:
-        """Write the leader epochs, if they have changed, by one of the disk's ways to do so."""
+    def write_epochs(self, durable: bool) -> None:
+        """Write the leader epochs, if they have changed; on the medium at once where `durable`."""
         if self.epochs is None:
             return
         try:
-            write(self.epochs_path, self.epochs)
+            self.epochs_file.write(self.epochs_version, self.epochs, durable)
         except OSError as error:
             if not is_passing(error):
                 raise
@@ -72,7 +112,7 @@ def run_all(disk: Disk, directory: str, tasks: list[FlushTask]) -> None:
     error = None
     try:
         for task in tasks:
-            task.write_epochs(disk.write_and_rename)
+            task.write_epochs(durable=False)
         disk.sync_file_system(directory)
     except OSError as failure:
         error = failure

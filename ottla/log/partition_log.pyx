@@ -16,6 +16,7 @@ from ottla.log.chain cimport SegmentChain
 from ottla.log.closed_logs import ClosedLog
 from ottla.log.config import LogConfig
 from ottla.log.disk import is_passing
+from ottla.log.flush import run_all
 from ottla.log.open_files cimport OpenFiles
 from ottla.log.readable_log cimport ReadableLog
 from ottla.log.recovery import rebuild
@@ -375,12 +376,19 @@ cdef class PartitionLog(ReadableLog):
 
     def end_flush(self, task):
         """Move the recovery point after `task.run()`. Raises StorageFailed if that failed."""
-        if self.unflushed is None or not self.unflushed.take(task):
+        if self.unflushed is None or not self.unflushed.knows(task):
             return                      # it was moved, and all of it made durable in its new place
         if task.error is not None:
             self.fail(f"a flush failed: {task.error}")
+        if self.health.offline is not None:
+            self.unflushed.give_up(task)
         self.health.check()
         self.unflushed.end(task, self._epochs, self.clock.now_ms())
+
+    @property
+    def flushing(self):
+        """Whether a flush is under way, which has to end before a later one counts."""
+        return self.unflushed is not None and bool(self.unflushed.tasks)
 
     def flush_due(self, now_ms):
         """Whether flush.ms has passed since the last flush, and something is not on the medium."""
@@ -389,9 +397,9 @@ cdef class PartitionLog(ReadableLog):
 
     def flush(self):
         """Return once all that is appended by now is durable. Blocks. Raises StorageFailed."""
-        task = self.begin_flush()
+        task = self.begin_flush(self.flushing)
         if task is not None:
-            task.run()
+            run_all(self.disk, self.directory, [task])
             self.end_flush(task)
 
     # End
@@ -457,6 +465,8 @@ cdef class PartitionLog(ReadableLog):
         """
         if self.chain is not None:
             self.chain.forget()
+        if self.unflushed is not None:
+            self.unflushed.lose_name()
         if self.segment_count or self.disk.exists(self.directory):
             self.disk.rename(self.directory, directory)
         self.directory = self.health.directory = directory

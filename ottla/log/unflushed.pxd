@@ -15,7 +15,8 @@ cdef class Unflushed:
     cdef list sealed                            # Segments that have ended since the last flush
     cdef list paths                             # of other files that the next flush syncs
     cdef list directories                       # with names that the next flush syncs
-    cdef list tasks                             # flushes that are under way
+    cdef list tasks                             # flushes under way, in the order they began in
+    cdef object epochs_file                     # an EpochsFile, None before the first flush
     cdef bint has_epochs_file                   # there is a leader-epoch-checkpoint
 
     cdef int note_names(self, str directory) except -1
@@ -25,6 +26,7 @@ cdef class Unflushed:
     cdef int forget_all(self) except -1
     cdef int lower(self, int64_t offset) except -1
     cdef int restart(self, int64_t offset) except -1
+    cdef int reached(self, task, epochs, int64_t now_ms) except -1
     cdef list touched(self, SegmentChain chain)
     cdef list files_to_sync(self, SegmentChain chain)
     cdef bint epochs_are_due(self, SegmentChain chain, epochs) except -1

@@ -3,8 +3,8 @@
 from libc.stdint cimport int64_t
 
 from ottla.log.chain cimport SegmentChain
-from ottla.log.flush import FlushTask
-from ottla.log.recovery.rebuild import EPOCHS, REREAD_MAX
+from ottla.log.flush import EpochsFile, FlushTask
+from ottla.log.recovery.rebuild import REREAD_MAX
 from ottla.log.segment cimport Segment
 
 
@@ -77,9 +77,15 @@ cdef class Unflushed:
         for segment in self.sealed:
             segment.seal()
         files = [] if by_file_system else self.files_to_sync(chain)
+        if self.epochs_file is None:
+            self.epochs_file = EpochsFile(disk, chain.directory)
+        # One that overtakes those under way takes their epochs along.
+        epochs_taken = epochs_due or by_file_system and any(
+            [each.epochs is not None for each in self.tasks])
         task = FlushTask(
-            disk, end, files, sorted(self.directories), f"{chain.directory}/{EPOCHS}",
-            epochs.encode() if epochs_due else None, by_file_system)
+            disk, end, files, sorted(self.directories), self.epochs_file,
+            self.epochs_file.next_version(), epochs.encode() if epochs_taken else None,
+            by_file_system)
         if not by_file_system:
             for segment in self.touched(chain) + self.sealed:
                 segment.transactions_changed = False
@@ -92,21 +98,46 @@ cdef class Unflushed:
         return task
 
     def end(self, task, epochs, int64_t now_ms):
-        """Move the recovery point after a task that has succeeded."""
+        """Note that a task has succeeded, in the order in which the flushes began.
+
+        A later one may end first, in another thread. It synced nothing that the earlier had taken
+        on, like a new file's directory, so it has to wait for that one; a sync of the whole file
+        system need not.
+        """
+        task.ended = True
+        if task.by_file_system:
+            self.tasks.remove(task)
+            self.reached(task, epochs, now_ms)
+        while self.tasks and self.tasks[0].ended:
+            self.reached(self.tasks.pop(0), epochs, now_ms)
+
+    cdef int reached(self, task, epochs, int64_t now_ms) except -1:
+        """A flush is over, and so are those before it."""
         self.recovery_point = max(self.recovery_point, <int64_t>task.offset)
         if task.refused is None:
             self.checkpoint_offset = self.recovery_point
         else:
             # The batches are safe. That their epochs had no room only makes a recovery longer.
             epochs.changed = True
+            for later in self.tasks:
+                if later.epochs is None:
+                    later.refused = task.refused
         self.flushed_ms = now_ms
+        return 0
 
-    def take(self, task):
-        """Whether a task is still of use; it is taken off the list of those under way."""
-        if task not in self.tasks:
-            return False
+    def knows(self, task):
+        """Whether a task is still of use."""
+        return task in self.tasks
+
+    def give_up(self, task):
+        """A task has failed, or its log is offline: nobody waits for it."""
         self.tasks.remove(task)
-        return True
+
+    def lose_name(self):
+        """The log's directory is about to lose its name: no task writes into it any more."""
+        if self.epochs_file is not None:
+            self.epochs_file.close()
+            self.epochs_file = None
 
     def moved(self, int64_t end, Segment active, int64_t now_ms):
         """The log continues in another directory, where everything below `end` is on the medium
@@ -114,6 +145,7 @@ cdef class Unflushed:
         self.recovery_point = self.checkpoint_offset = end
         self.sealed = [active] if active is not None and active.size else []
         self.paths, self.directories, self.tasks = [], [], []
+        self.lose_name()
         self.has_epochs_file, self.flushed_ms = True, now_ms
 
     cdef bint epochs_are_due(self, SegmentChain chain, epochs) except -1:

@@ -109,7 +109,11 @@ class Flusher:
         try:
             task = partition.log.begin_flush()
             if task is not None:
-                await in_thread(task.run)
+                try:
+                    await in_thread(task.run)
+                except Exception as error:
+                    # Later flushes wait for this one's end, whatever it is.
+                    task.error = OSError(f"the flush ended with {error!r}")
                 partition.log.end_flush(task)
         except StorageFailed as error:
             log.error("%r could not be flushed: %s", partition, error)
@@ -126,7 +130,8 @@ class Flusher:
             self.loop.call_later(AGAIN_SECONDS, self.want, partition)
 
     def _done(self, partition: Partition, offset: int) -> None:
-        if partition.flushed(offset):
+        # Behind a flush that began earlier, in another thread, its end asks for what is left.
+        if partition.flushed(offset) and not partition.log.flushing:
             self.waiting.add(partition)
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ import pytest
 from ottla.broker.threads.flusher import plain_files
 from ottla.broker.threads.sync_thread import FILES_MAX, SyncThread
 from ottla.log.disk import DelegatingFile, Disk, File
-from ottla.log.flush import FlushTask
+from ottla.log.flush import EpochsFile, FlushTask
 
 
 def opened(path: Path, number: int = 0) -> File:
@@ -22,7 +22,7 @@ def opened(path: Path, number: int = 0) -> File:
 
 
 def task(files: list[File], directories: list[str] | None = None) -> FlushTask:
-    return FlushTask(Disk(), 1, files, directories or [], "leader-epoch-checkpoint", None)
+    return FlushTask(Disk(), 1, files, directories or [], EpochsFile(Disk(), "t-0"), 1, None)
 
 
 def wait(thread: SyncThread) -> dict[File, OSError]:

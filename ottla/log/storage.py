@@ -350,6 +350,9 @@ class Storage:
             self.forget(key)
             return
         name = f"{topic}-{partition}"
+        # What was to be removed of it goes with it; soon these may be another topic's files.
+        inside = home.file(name) + "/"
+        self.file_deletions = [due for due in self.file_deletions if not due[1].startswith(inside)]
         target = home.file(self.unique_name(name, "delete"))
         delay_ms = LogConfig().file_delete_delay_ms
         try:
@@ -576,7 +579,7 @@ class Storage:
             for log in logs:
                 try:
                     log.seal()
-                    task = log.begin_flush(changed > LOGS_ONE_BY_ONE_MAX)
+                    task = log.begin_flush(changed > LOGS_ONE_BY_ONE_MAX or log.flushing)
                 except StorageFailed:
                     continue
                 if task is not None:

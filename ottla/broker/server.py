@@ -31,6 +31,7 @@ from ottla.log.disk import Disk
 from ottla.log.log_directory import StorageRefused
 from ottla.log.storage import Storage
 from ottla.replication.controller.features import finalise_features
+from ottla.replication.controller.partitions import raise_leader_epochs
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.replicas import Replicas
 from ottla.replication.standalone import TOPIC as METADATA
@@ -73,6 +74,7 @@ class Server:
         store = StandaloneStore.open(self.storage, self.clock)
         self.metadata_log = MetadataLog(store, loop)
         self._check_unknown_partitions()
+        await self._begin_epochs()
         config.follow(MetadataImage.empty(), self.metadata_log.image, ())
         self.replicas = Replicas(
             config.node_id, self.storage, config.topic_log_config, config.ottla_acks_all_flush
@@ -117,6 +119,20 @@ class Server:
         self.metadata_log.subscribe(self.coordinators.follow)
         self.coordinators.follow(MetadataImage.empty(), image, image.topics.keys())
         self.housekeeping = Housekeeping(self.broker, self.storage, loop)
+
+    async def _begin_epochs(self) -> None:
+        """Every start is a new leader epoch of all partitions, as in Kafka, after a clean stop too.
+
+        Consumers that have read what a power cut took find out by it (KIP-320).
+        """
+        try:
+            await self.metadata_log.decide(raise_leader_epochs)
+        except StorageFailed as error:
+            home = self.storage.homes[METADATA, 0]
+            if home.offline is not None:
+                raise
+            # A full disk has to be served from, for the room to be made.
+            log.error("the leader epochs stay those of the last run: %s", error)
 
     def _follow_with_replicas(
         self, old: MetadataImage, new: MetadataImage, topics: Collection[str]

@@ -39,11 +39,15 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class TopicImage:
-    """A topic as of one image; `partitions[n]` is partition n."""
+    """A topic as of one image; `partitions[n]` is partition n.
+
+    `raised_at` is the image's `raised` when it was created: `MetadataImage.leader_epoch`.
+    """
 
     name: str
     topic_id: bytes
     partitions: tuple[PartitionState, ...]
+    raised_at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +149,13 @@ class FeatureSet:
     level: int
 
 
+@dataclass(frozen=True, slots=True)
+class EpochsRaised:
+    """Every partition that there is has a new leader epoch: its leader has come back."""
+
+    by: int = 1
+
+
 MetadataRecord = (
     TopicCreated
     | PartitionsAdded
@@ -155,6 +166,7 @@ MetadataRecord = (
     | BrokerGone
     | ProducerIdsTaken
     | FeatureSet
+    | EpochsRaised
     | ScramSet
     | QuotaSet
     | RuleSet
@@ -189,6 +201,7 @@ class MetadataImage:
     configs: Mapping[Resource, Mapping[str, str]] = field(default_factory=dict)
     features: Mapping[str, int] = field(default_factory=dict)
     next_producer_id: int = 0
+    raised: int = 0
     credentials: Mapping[Identity, ScramCredential] = field(default_factory=dict)
     quotas: Mapping[Entity, Mapping[str, float]] = field(default_factory=dict)
     rules: Mapping[AccessRule, None] = field(default_factory=dict)
@@ -202,6 +215,10 @@ class MetadataImage:
         """The topic of this id, whatever it is called."""
         name = self.names.get(topic_id)
         return None if name is None else self.topics[name]
+
+    def leader_epoch(self, topic: TopicImage, state: PartitionState) -> int:
+        """The leader epoch of a topic's partition; states have it without what raised them all."""
+        return state.leader_epoch + self.raised - topic.raised_at
 
     def config_of(self, resource_type: str, resource_name: str) -> Mapping[str, str]:
         """The settings that were set for a resource; empty if none were."""
@@ -236,7 +253,7 @@ class _Draft:
         self.names: dict[bytes, str] | None = None
         self.configs: dict[Resource, Mapping[str, str]] | None = None
         self.features: dict[str, int] | None = None
-        self.next_producer_id = base.next_producer_id
+        self.next_producer_id, self.raised = base.next_producer_id, base.raised
         self.credentials: dict[Identity, ScramCredential] | None = None
         self.quotas: dict[Entity, Mapping[str, float]] | None = None
         self.rules: dict[AccessRule, None] | None = None
@@ -245,7 +262,9 @@ class _Draft:
         self.count += 1
         match record:
             case TopicCreated():
-                self._put_topic(TopicImage(record.name, record.topic_id, record.partitions))
+                self._put_topic(
+                    TopicImage(record.name, record.topic_id, record.partitions, self.raised)
+                )
             case PartitionsAdded():
                 topic = self._topic(record.topic)
                 self._put_topic(replace(topic, partitions=topic.partitions + record.partitions))
@@ -270,6 +289,8 @@ class _Draft:
             case FeatureSet():
                 self.features = dict(self.base.features if self.features is None else self.features)
                 self.features[record.name] = record.level
+            case EpochsRaised():
+                self.raised += record.by
             case ScramSet():
                 self._set_credential(record)
             case QuotaSet():
@@ -341,6 +362,7 @@ class _Draft:
             configs=base.configs if self.configs is None else self.configs,
             features=base.features if self.features is None else self.features,
             next_producer_id=self.next_producer_id,
+            raised=self.raised,
             credentials=base.credentials if self.credentials is None else self.credentials,
             quotas=base.quotas if self.quotas is None else self.quotas,
             rules=base.rules if self.rules is None else self.rules,

@@ -92,11 +92,9 @@ class Replicas:
             partition = partitions[index]
             if partition is None:
                 partition = partitions[index] = self._open(topic, index, image)
-            leader_changed = (partition.leader_id, partition.leader_epoch) != (
-                state.leader, state.leader_epoch,
-            )
-            if leader_changed:
-                partition.lead(state.leader, state.leader_epoch, state.leader == self.node_id)
+            epoch = image.leader_epoch(topic, state)
+            if (partition.leader_id, partition.leader_epoch) != (state.leader, epoch):
+                partition.lead(state.leader, epoch, state.leader == self.node_id)
             yield
 
     def _open(self, topic: TopicImage, index: int, image: MetadataImage) -> Partition:
@@ -126,7 +124,8 @@ class Replicas:
             self.offline -= {(name, index)}
             partition = self.by_name[name][index] = self._open(topic, index, image)
             state = topic.partitions[index]
-            partition.lead(state.leader, state.leader_epoch, state.leader == self.node_id)
+            epoch = image.leader_epoch(topic, state)
+            partition.lead(state.leader, epoch, state.leader == self.node_id)
             before.close()
             opened += (name, index) not in self.put_off
         return opened

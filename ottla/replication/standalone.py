@@ -19,6 +19,7 @@ from ottla.log.storage import Storage
 from ottla.replication.metadata import (
     BrokerRegistered,
     ConfigSet,
+    EpochsRaised,
     FeatureSet,
     MetadataImage,
     MetadataRecord,
@@ -145,8 +146,15 @@ def snapshot_records(image: MetadataImage) -> Iterator[MetadataRecord]:
     """Records whose fold is `image`."""
     for broker in image.brokers.values():
         yield BrokerRegistered(broker)
+    raised = 0
     for topic in image.topics.values():
+        # They are in the order of their creation, so that this never goes back.
+        if topic.raised_at > raised:
+            yield EpochsRaised(topic.raised_at - raised)
+            raised = topic.raised_at
         yield TopicCreated(topic.name, topic.topic_id, topic.partitions)
+    if image.raised > raised:
+        yield EpochsRaised(image.raised - raised)
     for (resource_type, resource_name), settings in image.configs.items():
         for name, value in settings.items():
             yield ConfigSet(resource_type, resource_name, name, value)

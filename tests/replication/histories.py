@@ -10,6 +10,7 @@ from ottla.replication.metadata import (
     BrokerRegistered,
     ConfigSet,
     Endpoint,
+    EpochsRaised,
     FeatureSet,
     MetadataImage,
     MetadataRecord,
@@ -70,6 +71,7 @@ ANYWHERE: st.SearchStrategy[MetadataRecord] = st.one_of(
     st.builds(BrokerRegistered, BROKERS),
     st.builds(BrokerGone, NODES),
     st.builds(FeatureSet, st.sampled_from(["group.version", "kraft.version"]), st.integers(0, 2)),
+    st.builds(EpochsRaised, st.integers(1, 3)),
     PRINCIPALS,
 )
 

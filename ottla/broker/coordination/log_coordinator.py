@@ -64,9 +64,10 @@ class LogCoordinator(Generic[S]):
         if topic is not None:
             self.runtime.partitions = len(topic.partitions)
         led = {
-            index: state.leader_epoch
+            index: new.leader_epoch(topic, state)
             for index, state in enumerate(topic.partitions if topic else ())
-            if state.leader == self.broker.node_id
+            if topic is not None
+            and state.leader == self.broker.node_id
             and (self.topic, index) not in self.broker.replicas.offline
         }
         for index in [index for index in self._loads if index not in led]:

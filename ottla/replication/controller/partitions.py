@@ -13,6 +13,7 @@ from enum import IntEnum
 from ottla.replication.metadata import (
     NO_LEADER,
     Decision,
+    EpochsRaised,
     MetadataImage,
     MetadataRecord,
     PartitionChanged,
@@ -204,3 +205,9 @@ def _partition(
     if not 0 <= index < len(found.partitions):
         raise UnknownTopicOrPartition(no_partition)
     return found.partitions[index]
+
+
+def raise_leader_epochs(image: MetadataImage) -> Decision[None]:
+    """Begin a new leader epoch of every partition, as Kafka's controller does for a broker that
+    comes back: what was not flushed may be lost, and by the epoch a client notices (KIP-320)."""
+    return Decision([EpochsRaised()] if image.topics else (), None)

@@ -30,6 +30,7 @@ from ottla.log.clock import Clock
 from ottla.log.disk import Disk
 from ottla.log.log_directory import StorageRefused
 from ottla.log.storage import Storage
+from ottla.log.strays import expire_strays, put_strays_aside
 from ottla.replication.controller.features import finalise_features
 from ottla.replication.controller.partitions import raise_leader_epochs
 from ottla.replication.metadata import MetadataImage
@@ -103,6 +104,7 @@ class Server:
             log.info("recovery: the last stop was clean, nothing had to be checked")
         for _ in self.replicas.follow(MetadataImage.empty(), image, image.topics):
             pass                        # nobody else is served yet
+        self._put_strays_aside(image)
         self.storage.started = True
         # Settings first: partitions and coordinators go by them.
         self.metadata_log.subscribe(config.follow)
@@ -190,6 +192,25 @@ class Server:
                 f"log.dirs holds {len(unknown)} partitions ({topic}-{index} among them) but no"
                 " metadata of them. Is a log directory missing or not mounted? To begin anew,"
                 " move them away."
+            )
+
+    def _put_strays_aside(self, image: MetadataImage) -> None:
+        """What the metadata do not know was being deleted when a crash came."""
+        retention_ms = self.config.ottla_stray_retention_ms
+        expire_strays(self.storage, retention_ms)
+        try:
+            unclaimed = self.storage.unclaimed()
+            wanted = {key for key, _, _ in self.replicas.wanted(image)} if unclaimed else set()
+            strays = put_strays_aside(self.storage, wanted)
+        except OSError as error:
+            log.error("a partition that belongs to no topic could not be put aside: %s", error)
+            return
+        if strays:
+            kept = "for ever" if retention_ms < 0 else f"for {retention_ms} ms"
+            log.warning(
+                "%d directories of partitions belong to no topic, and are kept %s"
+                " (ottla.stray.retention.ms): %s%s", len(strays), kept, ", ".join(strays[:10]),
+                ", ..." * (len(strays) > 10),
             )
 
     def _listen(self, loop: BrokerLoop) -> None:

@@ -8,18 +8,18 @@ own files are looked at before something needs them.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from errno import ENOSPC
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.log import checkpoints, closed_logs, topic_ids
+from ottla.log import closed_logs
 from ottla.log.checkpoints import Partition
 from ottla.log.clock import Clock
 from ottla.log.closed_logs import ClosedLog
 from ottla.log.config import LogConfig
 from ottla.log.disk import Disk, is_passing
 from ottla.log.flush import LOGS_ONE_BY_ONE_MAX, run_all
+from ottla.log.gathering import CheckpointTask, checkpoint_steps, log_start_steps
 from ottla.log.log_directory import CLEAN_MARKER, LogDirectory, StorageRefused
 from ottla.log.move.record import finish_moves
 from ottla.log.open_files import OpenFiles
@@ -30,32 +30,6 @@ from ottla.wire.errors import StorageFailed
 
 if TYPE_CHECKING:
     from ottla.log.move.transfer import Move
-
-ENTRIES_PER_STEP = 200
-"""Partitions that a checkpoint takes on between two breaths of the loop: a fraction of a ms."""
-
-
-@dataclass(slots=True)
-class CheckpointTask:
-    """Checkpoint files to be written, which any thread may do."""
-
-    disk: Disk
-    files: list[tuple[LogDirectory, str, bytes]] = field(default_factory=list)
-    topic_ids: list[tuple[LogDirectory, dict[str, bytes | None]]] = field(default_factory=list)
-    failures: list[tuple[LogDirectory, OSError]] = field(default_factory=list)
-
-    def run(self) -> None:
-        """Write them; what fails in one directory is kept in `failures` for `end_checkpoint`."""
-        failed = None
-        for directory, name, data in self.files:
-            if directory is failed:
-                continue
-            try:
-                self.disk.write_atomically(directory.file(name), data)
-            except OSError as error:
-                self.failures.append((directory, error))
-                failed = directory
-
 
 class Storage:
     """The logs by partition, and the directories that they are in."""
@@ -83,6 +57,8 @@ class Storage:
         self.recovered: dict[Partition, LogRecovery] = {}
         self.moves: dict[Partition, Move] = {}
         """Partitions that are on their way, or wait for their turn (`moving`)."""
+        self.stray_retention_ms = -1
+        """How long what belongs to no topic is kept (`strays`); -1 is for ever."""
         self.renamed = 0
         self.unsynced: set[str] = set()
         self.failures = {each.path: partial(self.fail, each) for each in directories}
@@ -306,10 +282,13 @@ class Storage:
         return min(online, key=lambda directory: len(directory.partitions))
 
     def put_aside(self, key: Partition, home: LogDirectory) -> None:
-        """Rename a directory that belongs to an older topic of this name; nothing is deleted."""
+        """Rename a directory that belongs to an older topic of this name."""
         name = f"{key[0]}-{key[1]}"
-        self.disk.rename(home.file(name), home.file(self.unique_name(name, "stray")))
+        stray = home.file(self.unique_name(name, "stray"))
+        self.disk.rename(home.file(name), stray)
         self.disk.sync_directory(home.path)
+        if self.stray_retention_ms >= 0:
+            self.delete_later(stray, self.stray_retention_ms)
         if self.homes.get(key) is home:
             self.forget(key)
         else:
@@ -371,8 +350,12 @@ class Storage:
             # A full disk may have no room for another name. That of the files has to come back.
             self.deleted_in_place[key] = home.file(name)
         else:
-            self.deletions.append((self.clock.now_ms() + delay_ms, target))
+            self.delete_later(target, delay_ms)
         self.forget(key)
+
+    def delete_later(self, path: str, delay_ms: int) -> None:
+        """Have a directory removed in `delay_ms`."""
+        self.deletions.append((self.clock.now_ms() + delay_ms, path))
 
     def take_unsynced(self) -> list[str]:
         """Directories to sync now, in any thread, for what was renamed in them; told once."""
@@ -437,74 +420,11 @@ class Storage:
 
         What moves between them may be told as before or after: each entry is true by itself.
         """
-        for count, (key, offset) in enumerate(high_watermarks):
-            if key in self.homes:
-                self.homes[key].high_watermarks[key] = offset
-            if count % ENTRIES_PER_STEP == 0:
-                yield
-        for directory in self.directories:
-            if directory.offline is not None:
-                continue
-            yield from self.directory_steps(task, directory)
-
-    def directory_steps(self, task: CheckpointTask, directory: LogDirectory) -> Iterator[None]:
-        """All checkpoints of one directory."""
-        ids = dict(directory.topic_ids)
-        recovery_points, starts = dict(directory.recovery_points), dict(directory.log_starts)
-        cleaned, marks = dict(directory.cleaned), dict(directory.high_watermarks)
-        for count, (key, log) in enumerate(list(self.logs.items())):
-            # A topic that was made anew between two steps is the next checkpoint's.
-            known = key[0] in ids and ids[key[0]] == log.topic_id
-            if known and self.homes.get(key) is directory and log.segment_count:
-                recovery_points[key] = log.checkpoint_offset
-                starts[key] = log.log_start_offset
-                if log.first_dirty_offset or key in cleaned:
-                    cleaned[key] = log.first_dirty_offset
-            if count % ENTRIES_PER_STEP == 0:
-                yield
-        files = [
-            (checkpoints.RECOVERY_POINTS, recovery_points),
-            (checkpoints.LOG_STARTS, starts),
-        ]
-        for name, offsets in ((checkpoints.CLEANED, cleaned), (checkpoints.HIGH_WATERMARKS, marks)):
-            if offsets or self.disk.exists(directory.file(name)):
-                files.append((name, offsets))
-        whose = (directory, topic_ids.TOPIC_IDS, topic_ids.encode(ids))
-        if directory.written_ids is None:
-            task.files.append(whose)
-        for name, offsets in files:
-            yield from self.file_steps(task, directory, name, offsets)
-        if ids != directory.written_ids:
-            task.files.append(whose)    # last: until then the new entries count for nobody
-            task.topic_ids.append((directory, ids))
+        return checkpoint_steps(self, task, high_watermarks)
 
     def log_start_steps(self, task: CheckpointTask, paths: Collection[str]) -> Iterator[None]:
         """The log starts of some directories alone, in steps."""
-        for directory in self.directories:
-            if directory.offline is not None or directory.path not in paths:
-                continue
-            if directory.topic_ids != directory.written_ids:
-                yield from self.directory_steps(task, directory)
-                continue
-            ids, starts = dict(directory.topic_ids), dict(directory.log_starts)
-            for count, (key, log) in enumerate(list(self.logs.items())):
-                known = key[0] in ids and ids[key[0]] == log.topic_id
-                if known and self.homes.get(key) is directory and log.segment_count:
-                    starts[key] = log.log_start_offset
-                if count % ENTRIES_PER_STEP == 0:
-                    yield
-            yield from self.file_steps(task, directory, checkpoints.LOG_STARTS, starts)
-
-    def file_steps(
-        self, task: CheckpointTask, directory: LogDirectory, name: str, offsets: checkpoints.Offsets
-    ) -> Iterator[None]:
-        """One file of a checkpoint."""
-        lines: list[str] = []
-        for line in checkpoints.offset_lines(offsets):
-            lines.append(line)
-            if len(lines) % ENTRIES_PER_STEP == 0:
-                yield
-        task.files.append((directory, name, checkpoints.join_lines(lines)))
+        return log_start_steps(self, task, paths)
 
     def end_checkpoint(self, task: CheckpointTask) -> None:
         """What a checkpoint met: a full disk is told and tried again, any other failure takes its

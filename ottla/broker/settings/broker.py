@@ -218,6 +218,10 @@ class BrokerSettings(Settings):
         "ottla.log.scrub.interval.ms", days(1), at_least=1000,
         help="Ottla's own. A segment is looked at again after so long, or later where there is more"
         " than the rate gets through.")
+    ottla_stray_retention_ms: Long = setting(
+        "ottla.stray.retention.ms", days(7), at_least=-1,
+        help="Ottla's own. How long the directory of a partition that belongs to no topic is kept"
+        " under a name that ends in -stray before its room is given back; -1 is for ever.")
     authorizer_class_name: str = setting(
         "authorizer.class.name", "",
         help="Kafka's StandardAuthorizer has access rules (ACLs) kept and gone by; empty: everybody"

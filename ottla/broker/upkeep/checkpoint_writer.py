@@ -13,7 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from ottla.broker.threads.slices import in_slices
 from ottla.log.checkpoints import Partition as PartitionKey
-from ottla.log.storage import CheckpointTask, Storage
+from ottla.log.gathering import CheckpointTask
+from ottla.log.storage import Storage
 from ottla.wire.errors import StorageFailed
 
 log = logging.getLogger("ottla.checkpoints")

@@ -363,11 +363,14 @@ def partition_metadata(topic_id: bytes) -> bytes:
 
 
 def remove_directory(disk: Disk, directory: str) -> None:
-    """Delete a partition's directory with all files in it; one that is gone already is fine."""
+    """Delete a partition's directory with all files in it; one that is gone already is fine.
+
+    What says whose it is goes last: where a crash comes between, nobody takes it for a new topic's.
+    """
     try:
         names = disk.listdir(directory)
     except FileNotFoundError:
         return
-    for name in names:
+    for name in sorted(names, key="partition.metadata".__eq__):
         disk.unlink(f"{directory}/{name}")
     disk.remove_directory(directory)

@@ -1,0 +1,125 @@
+"""Checkpoints of a serving broker: gathered in steps on the loop, written by any thread.
+
+Whose the entries are (`topic_ids`) is written after them: a topic that is made anew between two
+steps is the next checkpoint's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ottla.log import checkpoints, topic_ids
+from ottla.log.checkpoints import Partition
+from ottla.log.disk import Disk
+from ottla.log.log_directory import LogDirectory
+
+if TYPE_CHECKING:
+    from ottla.log.storage import Storage
+
+ENTRIES_PER_STEP = 200
+"""Partitions that a checkpoint takes on between two breaths of the loop: a fraction of a ms."""
+
+
+@dataclass(slots=True)
+class CheckpointTask:
+    """Checkpoint files to be written, which any thread may do."""
+
+    disk: Disk
+    files: list[tuple[LogDirectory, str, bytes]] = field(default_factory=list)
+    topic_ids: list[tuple[LogDirectory, dict[str, bytes | None]]] = field(default_factory=list)
+    failures: list[tuple[LogDirectory, OSError]] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Write them; what fails in one directory is kept in `failures` for `end_checkpoint`."""
+        failed = None
+        for directory, name, data in self.files:
+            if directory is failed:
+                continue
+            try:
+                self.disk.write_atomically(directory.file(name), data)
+            except OSError as error:
+                self.failures.append((directory, error))
+                failed = directory
+
+
+def checkpoint_steps(
+    storage: Storage, task: CheckpointTask, high_watermarks: Iterable[tuple[Partition, int]]
+) -> Iterator[None]:
+    """Gather every directory's files: `task` is whole after the last step."""
+    for count, (key, offset) in enumerate(high_watermarks):
+        if key in storage.homes:
+            storage.homes[key].high_watermarks[key] = offset
+        if count % ENTRIES_PER_STEP == 0:
+            yield
+    for directory in storage.directories:
+        if directory.offline is not None:
+            continue
+        yield from directory_steps(storage, task, directory)
+
+
+def directory_steps(
+    storage: Storage, task: CheckpointTask, directory: LogDirectory
+) -> Iterator[None]:
+    """All checkpoints of one directory."""
+    ids = dict(directory.topic_ids)
+    recovery_points, starts = dict(directory.recovery_points), dict(directory.log_starts)
+    cleaned, marks = dict(directory.cleaned), dict(directory.high_watermarks)
+    for count, (key, log) in enumerate(list(storage.logs.items())):
+        # A topic that was made anew between two steps is the next checkpoint's.
+        known = key[0] in ids and ids[key[0]] == log.topic_id
+        if known and storage.homes.get(key) is directory and log.segment_count:
+            recovery_points[key] = log.checkpoint_offset
+            starts[key] = log.log_start_offset
+            if log.first_dirty_offset or key in cleaned:
+                cleaned[key] = log.first_dirty_offset
+        if count % ENTRIES_PER_STEP == 0:
+            yield
+    files = [
+        (checkpoints.RECOVERY_POINTS, recovery_points),
+        (checkpoints.LOG_STARTS, starts),
+    ]
+    for name, offsets in ((checkpoints.CLEANED, cleaned), (checkpoints.HIGH_WATERMARKS, marks)):
+        if offsets or storage.disk.exists(directory.file(name)):
+            files.append((name, offsets))
+    whose = (directory, topic_ids.TOPIC_IDS, topic_ids.encode(ids))
+    if directory.written_ids is None:
+        task.files.append(whose)
+    for name, offsets in files:
+        yield from file_steps(task, directory, name, offsets)
+    if ids != directory.written_ids:
+        task.files.append(whose)    # last: until then the new entries count for nobody
+        task.topic_ids.append((directory, ids))
+
+
+def log_start_steps(
+    storage: Storage, task: CheckpointTask, paths: Collection[str]
+) -> Iterator[None]:
+    """The log starts of some directories alone, in steps."""
+    for directory in storage.directories:
+        if directory.offline is not None or directory.path not in paths:
+            continue
+        if directory.topic_ids != directory.written_ids:
+            yield from directory_steps(storage, task, directory)
+            continue
+        ids, starts = dict(directory.topic_ids), dict(directory.log_starts)
+        for count, (key, log) in enumerate(list(storage.logs.items())):
+            known = key[0] in ids and ids[key[0]] == log.topic_id
+            if known and storage.homes.get(key) is directory and log.segment_count:
+                starts[key] = log.log_start_offset
+            if count % ENTRIES_PER_STEP == 0:
+                yield
+        yield from file_steps(task, directory, checkpoints.LOG_STARTS, starts)
+
+
+def file_steps(
+    task: CheckpointTask, directory: LogDirectory, name: str, offsets: checkpoints.Offsets
+) -> Iterator[None]:
+    """One file of a checkpoint."""
+    lines: list[str] = []
+    for line in checkpoints.offset_lines(offsets):
+        lines.append(line)
+        if len(lines) % ENTRIES_PER_STEP == 0:
+            yield
+    task.files.append((directory, name, checkpoints.join_lines(lines)))

@@ -1,0 +1,72 @@
+"""Directories of partitions that belong to no topic, as a kill in a deletion leaves them.
+
+The start puts them aside under a name that ends in `-stray`, as Kafka does, and so does a topic
+that finds another one's directory under its name. Housekeeping removes them after a while: until
+then an operator may find that they were needed.
+
+    events-0.0000018bcfe568000000000000000001-stray
+             when, ms since 1970, hex  number
+"""
+
+import re
+from collections.abc import Container
+
+from ottla.log.checkpoints import Partition
+from ottla.log.disk import Disk
+from ottla.log.storage import Storage
+
+STRAY = "-stray"
+FILES = re.compile(r"\d{20}\..+|(partition\.metadata|leader-epoch-checkpoint)(\.tmp)?")
+
+
+def put_strays_aside(storage: Storage, wanted: Container[Partition]) -> list[str]:
+    """Put aside the directory of every partition that is not `wanted`; their paths now.
+
+    A directory with other files than a partition's is somebody else's and stays. Raises OSError.
+    """
+    aside, gone, changed = list[str](), list[Partition](), set[str]()
+    for key in storage.unclaimed():
+        for home in (storage.homes[key], *storage.rivals.get(key, ())):
+            path = home.file(f"{key[0]}-{key[1]}")
+            if key in wanted or home.offline is not None or not is_partition(storage.disk, path):
+                continue
+            target = home.file(storage.unique_name(f"{key[0]}-{key[1]}", "stray"))
+            storage.disk.rename(path, target)
+            aside.append(target)
+            changed.add(home.path)
+            if storage.stray_retention_ms >= 0:
+                storage.delete_later(target, storage.stray_retention_ms)
+            if storage.homes[key] is home:
+                gone.append(key)
+    for key in gone:
+        storage.forget(key)
+    for path in changed:
+        storage.disk.sync_directory(path)
+    return aside
+
+
+def is_partition(disk: Disk, path: str) -> bool:
+    """Whether a directory holds a partition's files, and nothing else."""
+    return all(FILES.fullmatch(name) for name in disk.listdir(path))
+
+
+def expire_strays(storage: Storage, retention_ms: int) -> None:
+    """Let housekeeping remove each directory that was put aside so long ago; -1: none."""
+    storage.stray_retention_ms = retention_ms
+    if retention_ms < 0:
+        return
+    for directory in storage.directories:
+        if directory.offline is None:
+            for name in storage.disk.subdirectories(directory.path):
+                if name.endswith(STRAY):
+                    path = directory.file(name)
+                    at = put_aside_ms(name) or storage.disk.modified_ms(path)
+                    storage.delete_later(path, at + retention_ms - storage.clock.now_ms())
+
+
+def put_aside_ms(name: str) -> int | None:
+    """When a directory got its name; None where Kafka gave it, with a random id."""
+    unique = name.removesuffix(STRAY).rpartition(".")[2]
+    # Another 64 bits would be a time long after this program: Kafka's ids begin so.
+    ours = re.fullmatch(r"0{5}[0-9a-f]{11}[0-9a-f]{16}", unique)
+    return int(unique[:16], 16) if ours else None

@@ -1,0 +1,156 @@
+"""What belongs to no topic is put aside at the start, said once, and its room given back."""
+
+from __future__ import annotations
+
+import copy
+import errno
+import logging
+from pathlib import Path
+
+import pytest
+
+from ottla.log.clock import Clock
+from ottla.log.config import LogConfig
+from ottla.log.storage import Storage
+from ottla.log.strays import expire_strays, put_strays_aside
+from ottla.wire.messages import DeleteTopicsRequest
+from tests.broker.produce_fetch import batch, fetch, produce, values
+from tests.broker.running import RunningBroker, WireClient
+from tests.broker.upkeep.test_log_directories import create
+from tests.fakes import FakeClock
+from tests.log.batches import batch as stored_batch
+from tests.log.faulty_disk import FaultyDisk, PowerCut
+
+WEEK_MS = 7 * 24 * 3600 * 1000
+
+
+class LateClock(Clock):
+    """Eight days from now."""
+
+    def now_ms(self) -> int:
+        return super().now_ms() + 8 * 24 * 3600 * 1000
+
+
+def killed_in_a_deletion() -> FaultyDisk:
+    """A broker that was killed when the deletion was in the metadata, and nothing was renamed."""
+    disk = FaultyDisk()
+    with RunningBroker(Path("/a"), disk) as broker, WireClient(broker.address) as client:
+        for name in ("t", "kept"):
+            create(client, name, partitions=2)
+            for index in range(2):
+                assert produce(client, name, batch(b"old"), partition=index).error_code == 0
+        before = {name: inode for name, inode in disk.names.items() if name.startswith("/a/t-")}
+        gone = client.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=10_000), 4)
+        assert gone.responses[0].error_code == 0
+        after = broker.call(copy.deepcopy, disk)
+    for name in [name for name in after.names if "-delete" in name]:
+        del after.names[name]
+    after.names |= copy.deepcopy(before)
+    return after
+
+
+def strays(disk: FaultyDisk) -> list[str]:
+    return sorted(name for name in disk.listdir("/a") if name.endswith("-stray"))
+
+
+def test_a_kill_in_a_deletion_leaves_nothing_for_ever(caplog: pytest.LogCaptureFixture) -> None:
+    disk = killed_in_a_deletion()
+    with (
+        caplog.at_level(logging.WARNING, "ottla.server"),
+        RunningBroker(Path("/a"), disk) as broker,
+        WireClient(broker.address) as client,
+    ):
+        assert len(strays(disk)) == 2
+        told = [one.getMessage() for one in caplog.records if "belong to no topic" in one.msg]
+        assert len(told) == 1 and strays(disk)[0] in told[0] and "2 directories" in told[0]
+        create(client, "t", partitions=2)
+        assert produce(client, "t", batch(b"new")).error_code == 0
+        assert values(fetch(client, "t")) == [b"new"]
+        assert values(fetch(client, "kept", partition=1)) == [b"old"]
+        killed = broker.call(copy.deepcopy, disk)
+    caplog.clear()
+    with RunningBroker(Path("/a"), killed) as broker:
+        assert not [one for one in caplog.records if "belong to no topic" in one.msg], "said once"
+        assert broker.server.housekeeping is not None
+        broker.run(broker.server.housekeeping._delete())
+        assert len(strays(killed)) == 2
+        broker.server.storage.clock = LateClock()
+        broker.run(broker.server.housekeeping._delete())
+        assert strays(killed) == []
+        assert {"kept-0", "kept-1", "t-0"} <= set(killed.listdir("/a"))
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_a_crash_anywhere_while_strays_are_put_aside_or_removed_leaves_no_half(
+    power: bool,
+) -> None:
+    operation, ended = 0, False
+    while not ended:
+        operation += 1
+        disk, clock = FaultyDisk(operation), FakeClock()
+        storage = Storage.open(disk, clock, ["/a"])
+        for topic in ("gone", "kept"):
+            log = storage.get_or_create(topic, 0, topic.encode() * 4, LogConfig(segment_bytes=400))
+            for number in range(20):
+                log.append_bytes(stored_batch(b"%d" % number), 0)
+            log.flush()
+        disk.kill()
+        disk.operations = 0
+        for second in (False, True):
+            with disk.stops_at(-1 if second else operation):
+                storage = Storage.open(disk, clock, ["/a"])
+                storage.get_or_create("kept", 0, b"kept" * 4, LogConfig())
+                expire_strays(storage, WEEK_MS)
+                put_strays_aside(storage, set())
+                clock.advance(WEEK_MS)
+                storage.remove_deleted()
+                ended = ended if second else not disk.stopped
+            if not second and power:
+                disk.cut_power()
+            else:
+                disk.kill()
+            clock.advance(1)
+        left = [name for name in disk.names if name.startswith("/a/gone-0")]
+        assert left == []
+        log = Storage.open(disk, clock, ["/a"]).get_or_create("kept", 0, b"kept" * 4, LogConfig())
+        assert log.log_end_offset == 20
+    assert operation > 10
+
+
+def test_a_directory_that_is_no_partition_is_left_alone(tmp_path: Path) -> None:
+    with RunningBroker(tmp_path) as broker, WireClient(broker.address) as client:
+        create(client, "t")
+    (tmp_path / "backup-2024").mkdir()
+    (tmp_path / "backup-2024" / "report.txt").write_text("mine")
+    (tmp_path / "empty-7").mkdir()
+    with RunningBroker(tmp_path):
+        assert (tmp_path / "backup-2024" / "report.txt").read_text() == "mine"
+        assert not (tmp_path / "empty-7").exists()
+
+
+def test_strays_of_kafka_are_removed_by_their_age_and_minus_one_keeps_all() -> None:
+    disk, clock = FaultyDisk(), FakeClock()
+    disk.makedirs("/a/t-0.6d54f0a1b2c34d5e8f90a1b2c3d4e5f6-stray")   # Kafka's: a random id
+    storage = Storage.open(disk, clock, ["/a"])
+    expire_strays(storage, -1)
+    assert storage.deletions == []
+    expire_strays(storage, WEEK_MS)
+    assert storage.deletions == [(WEEK_MS, "/a/t-0.6d54f0a1b2c34d5e8f90a1b2c3d4e5f6-stray")]
+
+
+def test_a_removal_that_was_cut_short_is_not_taken_for_a_new_topics_log() -> None:
+    disk = FaultyDisk()
+    storage = Storage.open(disk, FakeClock(), ["/a"])
+    log = storage.get_or_create("t", 0, bytes(range(16)), LogConfig(segment_bytes=400))
+    for number in range(20):
+        log.append_bytes(stored_batch(b"%d" % number), 0)
+    disk.failing, disk.errors = "/a/t-0", {"name": errno.ENOSPC}
+    storage.delete("t", 0)
+    disk.errors = {}
+    with disk.stops_at(disk.operations + 6), pytest.raises(PowerCut):
+        storage.remove_deleted()
+    disk.kill()
+    left = disk.listdir("/a/t-0")
+    assert "partition.metadata" in left and len(left) > 1
+    log = Storage.open(disk, FakeClock(), ["/a"]).get_or_create("t", 0, bytes(16), LogConfig())
+    assert log.log_end_offset == 0

@@ -37,6 +37,7 @@ from ottla.replication.metadata import MetadataImage
 from ottla.replication.replicas import Replicas
 from ottla.replication.standalone import TOPIC as METADATA
 from ottla.replication.standalone import StandaloneStore
+from ottla.wire.errors import StorageFailed
 
 log = logging.getLogger("ottla.server")
 

@@ -178,13 +178,21 @@ cdef class ReadableLog:
 
     def offset_for_timestamp(self, timestamp_ms):
         """The first record not older than this: (offset, timestamp, leader epoch), None without."""
-        return time_search.first_at(
-            self.segments, self.log_start_offset, self.log_end_offset, timestamp_ms)
+        return time_search.at_once(self.timestamp_steps(timestamp_ms))
 
     def offset_of_max_timestamp(self, upto=None):
         """The newest record below `upto`: (offset, timestamp, leader epoch), None without."""
-        return time_search.newest(
-            self.segments, self.log_start_offset, self.log_end_offset if upto is None else upto)
+        return time_search.at_once(
+            self.newest_steps(self.log_end_offset if upto is None else upto))
+
+    def timestamp_steps(self, timestamp_ms):
+        """What `offset_for_timestamp` finds, as a search in steps (`time_search`)."""
+        return time_search.first_at(
+            self.segments, self.log_start_offset, self.log_end_offset, timestamp_ms)
+
+    def newest_steps(self, upto):
+        """What `offset_of_max_timestamp` finds, as a search in steps."""
+        return time_search.newest(self.segments, self.log_start_offset, upto)
 
     def leader_epoch_for_offset(self, offset):
         """The leader epoch in which the record of an offset was written, -1 if that is unknown."""

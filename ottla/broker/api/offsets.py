@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
@@ -26,6 +27,9 @@ from ottla.wire.messages import (
     OffsetForLeaderEpochResponse,
 )
 
+if TYPE_CHECKING:
+    from ottla.log.index.time_search import Steps
+
 log = logging.getLogger("ottla.offsets")
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
@@ -40,7 +44,9 @@ Found = tuple[int, int, int]
 
 
 @handles(ApiKey.LIST_OFFSETS, versions=range(0, 12), access=guard_partitions)
-def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+async def list_offsets(
+    request: ListOffsetsRequest, context: RequestContext
+) -> ListOffsetsResponse:
     """Look up an offset by time, or by one of the special times, in each partition."""
     named = Counter(
         (topic.name, partition.partition_index)
@@ -52,7 +58,7 @@ def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> ListOf
             ListOffsetsResponse.Topic(
                 name=topic.name,
                 partitions=[
-                    _list_partition(
+                    await _list_partition(
                         request, topic.name, item, named[topic.name, item.partition_index] > 1,
                         context
                     )
@@ -64,7 +70,7 @@ def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> ListOf
     )
 
 
-def _list_partition(
+async def _list_partition(
     request: ListOffsetsRequest,
     topic: str,
     item: ListOffsetsRequest.Topic.Partition,
@@ -87,7 +93,9 @@ def _list_partition(
         if context.version == 0:
             answer.old_style_offsets = _segment_starts(partition, item, end)
         else:
-            answer.offset, answer.timestamp, epoch = _look_up(partition, item.timestamp, end)
+            answer.offset, answer.timestamp, epoch = await _look_up(
+                partition, item.timestamp, end, context
+            )
             if context.version >= 4:
                 answer.leader_epoch = epoch
     except ProtocolError as error:
@@ -105,7 +113,9 @@ def _end(partition: Partition, request: ListOffsetsRequest) -> int:
     return partition.last_stable_offset() if request.isolation_level else partition.high_watermark
 
 
-def _look_up(partition: Partition, timestamp: int, end: int) -> Found:
+async def _look_up(
+    partition: Partition, timestamp: int, end: int, context: RequestContext
+) -> Found:
     log = partition.log
     if timestamp == LATEST:
         return end, -1, partition.leader_epoch
@@ -114,14 +124,27 @@ def _look_up(partition: Partition, timestamp: int, end: int) -> Found:
         return start, -1, log.leader_epoch_for_offset(start)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOTHING                      # nothing is tiered here
-    found = (
-        log.offset_of_max_timestamp(end)
-        if timestamp == MAX_TIMESTAMP
-        else log.offset_for_timestamp(timestamp)
+    found = await _searched(
+        log.newest_steps(end) if timestamp == MAX_TIMESTAMP else log.timestamp_steps(timestamp),
+        context,
     )
     if found is None or found[0] >= end:
         return NOTHING
     return found
+
+
+async def _searched(steps: Steps, context: RequestContext) -> Found | None:
+    """What a search comes to. A batch that may take long is a thread's: others are served."""
+    try:
+        while True:
+            search = next(steps)
+            if search.takes_long:
+                await context.broker.workers.run(search.run)
+            else:
+                search.run()
+    except StopIteration as end:
+        found: Found | None = end.value
+        return found
 
 
 def _segment_starts(

@@ -14,38 +14,85 @@ DECOMPRESSED_MAX = 128 * 1024 * 1024
 cdef int64_t HIGHEST = INT64_MAX        # instead of a timestamp
 
 
+cdef enum:
+    SHORT_SIZE = 1024                   # compressed bytes that decompress within a millisecond
+    SHORT_PLAIN_SIZE = 1 << 20          # plain ones that are walked through in that time
+
+
+cdef class RecordSearch:
+    """One batch to be looked through: `run` does it, in any thread, and leaves `found`."""
+
+    cdef bytes batch
+    cdef int64_t timestamp, offset_min
+    cdef readonly tuple found
+
+    @property
+    def takes_long(self):
+        """Whether it may take more than a millisecond, so that it is no work for the loop."""
+        cdef const uint8_t *batch = self.batch
+        compressed = fields.attributes(batch) & fields.CODEC_MASK
+        if not fields.record_count(batch) or fields.attributes(batch) & fields.LOG_APPEND_TIME:
+            return False
+        return len(self.batch) > (SHORT_SIZE if compressed else SHORT_PLAIN_SIZE)
+
+    def run(self):
+        """Look through the batch. Raises CorruptMessage."""
+        self.found = record_in(self.batch, len(self.batch), self.timestamp, self.offset_min)
+
+
+cdef RecordSearch search_of(
+        const uint8_t *batch, Py_ssize_t size, int64_t timestamp, int64_t offset_min):
+    cdef RecordSearch search = RecordSearch.__new__(RecordSearch)
+    search.batch = (<const char *>batch)[:size]
+    search.timestamp, search.offset_min = timestamp, offset_min
+    return search
+
+
+def at_once(steps):
+    """What a search comes to, with every step done here and now."""
+    try:
+        while True:
+            next(steps).run()
+    except StopIteration as end:
+        return end.value
+
+
 def first_at(list segments, int64_t start, int64_t end, int64_t timestamp):
-    """The first record from `start` to `end` that is not older than `timestamp`: (offset,
-    timestamp, leader epoch), None without."""
+    """The first record from `start` to `end` not older than this, as a search in steps.
+
+    Yields each RecordSearch that has to be run before the next step; returns (offset, timestamp,
+    leader epoch), None without. Raises OSError.
+    """
     cdef Segment segment
     for segment in segments:
         if segment.end_offset <= start:
             continue
         segment.load_times()
         if segment.max_timestamp >= timestamp:
-            found = first_in(segment, timestamp, start, end)
+            found = yield from first_in(segment, timestamp, start, end)
             if found is not None:
                 return found
     return None
 
 
 def newest(list segments, int64_t start, int64_t end):
-    """The first of the records from `start` to `end` with the highest timestamp, as `first_at`
-    returns it."""
+    """The first of the records from `start` to `end` with the highest timestamp, as `first_at`."""
     cdef Segment segment
-    best, within = None, []
+    best, known = None, []
     for segment in segments:
         if segment.end_offset > start and segment.base_offset < end:
             segment.load_times()
-            within.append(segment)
-    for segment in sorted(within, key=highest_of, reverse=True):
+            known.append(segment)
+    for segment in sorted(known, key=highest_of, reverse=True):
         if segment.max_timestamp < 0 or best is not None and segment.max_timestamp < best[1]:
             break
-        best = better(best, newest_in(segment, start, end))
+        found = yield from newest_in(segment, start, end)
+        best = better(best, found)
     return best
 
 
 def highest_of(Segment segment not None):
+    """A segment's highest timestamp."""
     return segment.max_timestamp
 
 
@@ -56,58 +103,71 @@ cdef object better(one, other):
     return other if (other[1], -other[0]) > (one[1], -one[0]) else one
 
 
-cdef object newest_in(Segment segment, int64_t start, int64_t end):
+def newest_in(Segment segment not None, int64_t start, int64_t end):
     """The first record from `start` to `end` with the highest timestamp that is there."""
-    cdef BatchScan scan
-    cdef const uint8_t *batch
-    cdef Py_ssize_t size
-    cdef int64_t position = 0
-    found = first_in(segment, segment.max_timestamp, start, end)
+    position = 0
+    found = yield from first_in(segment, segment.max_timestamp, start, end)
     if found is not None:
         return found
     # It was deleted, cannot be read yet, or was compacted away. What the index had before `end`
     # is the highest up to there; the batches behind that have to be looked at.
     entry = segment.newest_before(end)
     if entry is not None:
-        found = first_in(segment, entry[0], start, end)
+        found = yield from first_in(segment, entry[0], start, end)
         if found is not None:
-            position = segment.position_for(entry[1] + 1, &size)
+            position = segment.position_of(entry[1] + 1)
     scan = BatchScan(segment.data_file(), position, segment.size, 4096, True)
+    while True:
+        search = next_newer(segment, scan, start, end, found)
+        if search is None:
+            return found
+        yield search
+        found = better(found, search.found)
+
+
+cdef RecordSearch next_newer(Segment segment, BatchScan scan, int64_t start, int64_t end, found):
+    """The next batch of a scan of headers that may have a newer record than `found`."""
+    cdef const uint8_t *batch
+    cdef BatchScan whole
     while True:
         batch = scan.next()
         if batch is NULL or fields.base_offset(batch) >= end:
-            return found
-        if (fields.last_offset(batch) < start or not fields.record_count(batch)
-                or found is not None and fields.max_timestamp(batch) <= found[1]):
-            continue
-        found = better(found, newest_of_batch(segment, scan.position, start))
+            return None
+        if (fields.last_offset(batch) >= start and fields.record_count(batch)
+                and (found is None or fields.max_timestamp(batch) > found[1])):
+            whole = BatchScan(segment.data_file(), scan.position, segment.size, 16384)
+            batch = whole.next()
+            return search_of(batch, whole.size, HIGHEST, start)
 
 
-cdef object newest_of_batch(Segment segment, int64_t position, int64_t start):
-    cdef BatchScan scan = BatchScan(segment.data_file(), position, segment.size, 16384)
-    cdef const uint8_t *batch = scan.next()
-    return record_in(batch, scan.size, HIGHEST, start)
-
-
-cdef object first_in(Segment segment, int64_t timestamp, int64_t start, int64_t end):
+def first_in(Segment segment not None, int64_t timestamp, int64_t start, int64_t end):
     """The first record of a segment from `start` to `end` that is not older than this."""
-    cdef BatchScan scan = BatchScan(
+    scan = BatchScan(
         segment.data_file(), segment.position_of_timestamp(timestamp), segment.size, 16384)
+    while True:
+        search = next_due(scan, timestamp, start, end)
+        if search is None:
+            return None
+        yield search
+        if search.found is not None:
+            return search.found
+
+
+cdef RecordSearch next_due(BatchScan scan, int64_t timestamp, int64_t start, int64_t end):
+    """The next batch of a scan that may have such a record."""
     cdef const uint8_t *batch
     while True:
         batch = scan.next()
         if batch is NULL or fields.base_offset(batch) >= end:
             return None
         if fields.max_timestamp(batch) >= timestamp and fields.last_offset(batch) >= start:
-            found = record_in(batch, scan.size, timestamp, start)
-            if found is not None:
-                return found
+            return search_of(batch, scan.size, timestamp, start)
 
 
 cdef tuple record_in(const uint8_t *batch, Py_ssize_t size, int64_t timestamp, int64_t offset_min):
     """The first record of a batch from an offset on that is not older; with HIGHEST the newest."""
-    cdef tuple found = None
-    cdef int64_t newest = -1
+    cdef int64_t newest = -1, newest_offset = -1, offset
+    cdef bint cut_off = False
     cdef int64_t base = fields.base_timestamp(batch), delta = 0
     cdef int32_t length = 0, offset_delta = 0, left = fields.record_count(batch)
     cdef const uint8_t *at = batch + fields.RECORDS_AT
@@ -124,22 +184,28 @@ cdef tuple record_in(const uint8_t *batch, Py_ssize_t size, int64_t timestamp, i
         records = decompress(codec, (<const char *>at)[:end - at], DECOMPRESSED_MAX)
         at = <const uint8_t *>records
         end = at + len(records)
-    while left:
-        left -= 1
-        at = read_varint(at, end, &length)
-        if at is NULL or length < 1 or length > end - at:
-            raise CorruptMessage(f"a record of the batch at {fields.base_offset(batch)} is cut off")
-        inside = read_varlong(at + 1, at + length, &delta)
-        if inside is not NULL:
-            inside = read_varint(inside, at + length, &offset_delta)
-        if inside is NULL:
-            raise CorruptMessage(f"a record of the batch at {fields.base_offset(batch)} is cut off")
-        at += length
-        if fields.base_offset(batch) + offset_delta < offset_min:
-            continue
-        if timestamp == HIGHEST and base + delta > newest or base + delta >= timestamp:
-            newest = base + delta
-            found = (fields.base_offset(batch) + offset_delta, newest, fields.leader_epoch(batch))
-            if timestamp != HIGHEST:
+    with nogil:
+        while left:
+            left -= 1
+            inside = NULL
+            at = read_varint(at, end, &length)
+            if at is not NULL and 1 <= length <= end - at:
+                inside = read_varlong(at + 1, at + length, &delta)
+                if inside is not NULL:
+                    inside = read_varint(inside, at + length, &offset_delta)
+            if inside is NULL:
+                cut_off = True
                 break
-    return found
+            at += length
+            offset = fields.base_offset(batch) + offset_delta
+            if offset < offset_min:
+                continue
+            if timestamp == HIGHEST and base + delta > newest or base + delta >= timestamp:
+                newest, newest_offset = base + delta, offset
+                if timestamp != HIGHEST:
+                    break
+    if cut_off:
+        raise CorruptMessage(f"a record of the batch at {fields.base_offset(batch)} is cut off")
+    if newest_offset < 0:
+        return None
+    return newest_offset, newest, fields.leader_epoch(batch)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import random
+import threading
+from pathlib import Path
+
 import pytest
 
+from ottla.log.index import time_search
 from ottla.wire.messages import ListOffsetsRequest, ListOffsetsResponse
 from ottla.wire.records import Record, build_batch
+from tests.broker.api.test_compression_type import create
 from tests.broker.produce_fetch import batch, produce, produce_request
 from tests.broker.running import RunningBroker, WireClient
 from tests.broker.threads.test_held_promises import slow_flush
@@ -58,3 +64,35 @@ def test_the_newest_record_is_the_newest_that_may_be_read(
     while (found := ask(client, topic, MAX_TIMESTAMP, 7)).timestamp == 1:
         pass
     assert (found.offset, found.timestamp) == (2, 9)
+
+
+@pytest.mark.parametrize("timestamp", [50_000, -3], ids=["by time", "newest"])
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_a_look_up_by_time_decompresses_large_batches_beside_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: int, timestamp: int
+) -> None:
+    """124 KB of gzip held every other client for seconds."""
+    threads: list[str] = []
+    decompress = time_search.decompress         # type: ignore[attr-defined]
+
+    def noted(*arguments: object) -> bytes:
+        threads.append(threading.current_thread().name)
+        plain: bytes = decompress(*arguments)
+        return plain
+
+    monkeypatch.setattr(time_search, "decompress", noted)
+    with RunningBroker(tmp_path) as running, WireClient(running.address) as client:
+        create(client, "t")
+        chance = random.Random(1)
+        values = [chance.randbytes(2) for _ in range(60_000)]
+        records = [Record(offset=at, timestamp=at, value=v) for at, v in enumerate(values)]
+        stored = build_batch(records, codec=codec)
+        assert produce(client, "t", stored).error_code == 0
+        made = ListOffsetsRequest.Topic
+        wanted = made.Partition(partition_index=0, timestamp=timestamp)
+        request = ListOffsetsRequest(
+            replica_id=-1, isolation_level=0, topics=[made(name="t", partitions=[wanted])]
+        )
+        found = client.call(request, 7).topics[0].partitions[0]
+        assert (found.error_code, found.offset) == (0, 50_000 if timestamp > 0 else 59_999)
+    assert threads and all(name.startswith("ottla-worker") for name in threads)

@@ -71,6 +71,7 @@ class Server:
             [str(path) for path in config.log_directories()],
             node_id=config.node_id,
             open_segments_max=_open_segments_max(config.ottla_open_segments_max),
+            forgotten=[each for each in config.ottla_forget_directories.split(",") if each],
             on_failure=lambda path, reason: log.error("log directory %s failed: %s", path, reason),
         )
         store = StandaloneStore.open(self.storage, self.clock)

@@ -12,7 +12,7 @@ from errno import ENOSPC
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.log import closed_logs
+from ottla.log import closed_logs, known_directories
 from ottla.log.checkpoints import Partition
 from ottla.log.clock import Clock
 from ottla.log.closed_logs import ClosedLog
@@ -63,6 +63,7 @@ class Storage:
         self.unsynced: set[str] = set()
         self.failures = {each.path: partial(self.fail, each) for each in directories}
         self.started = False
+        self.complete = all(each.known for each in directories)
         for directory in directories:
             for partition in directory.partitions:
                 if partition in self.homes:
@@ -81,11 +82,13 @@ class Storage:
         node_id: int = 0,
         cluster_id: str | None = None,
         open_segments_max: int = 300,
+        forgotten: Collection[str] = (),
         on_failure: Callable[[str, str], None] = lambda path, reason: None,
     ) -> Storage:
         """Lock and check every directory; those that have no ids yet get them.
 
         One that cannot be read or written is offline until the next start, the others serve.
+        So is one that these remember and that is missing, unless its id is in `forgotten`.
         `on_failure(directory, reason)` is told when a directory goes offline.
         Raises StorageRefused.
         """
@@ -94,12 +97,26 @@ class Storage:
         opened: list[LogDirectory] = []
         for path in directories:
             try:
-                directory = LogDirectory(disk, path)
-                directory.identify(node_id, cluster_id)
-                cluster_id = directory.cluster_id
+                opened.append(LogDirectory(disk, path))
             except OSError as error:
-                directory = LogDirectory.unusable(disk, path, error)
-            opened.append(directory)
+                opened.append(LogDirectory.unusable(disk, path, error))
+        known = known_directories.remembered(disk, opened)
+        for at, directory in enumerate(opened):
+            try:
+                was = known_directories.away(directory, known, forgotten)
+                if was:
+                    raise FileNotFoundError(
+                        f"it is empty, and was the directory {was}. Is it mounted? If it will never"
+                        f" be back, set ottla.forget.directories={was}: what was in it is lost, and"
+                        " begins empty"
+                    )
+                if directory.offline is None:
+                    directory.identify(node_id, cluster_id)
+                    cluster_id = directory.cluster_id
+            except OSError as error:
+                directory.close()
+                opened[at] = LogDirectory.unusable(disk, directory.path, error)
+        opened += known_directories.missing(disk, opened, known, forgotten)
         # Only when all of them are ours may anything in them change.
         for at, directory in enumerate(opened):
             try:
@@ -108,6 +125,10 @@ class Storage:
             except OSError as error:
                 directory.close()
                 opened[at] = LogDirectory.unusable(disk, directory.path, error)
+        try:
+            known_directories.remember(disk, opened, known, forgotten)
+        except OSError as error:
+            on_failure(known_directories.DIRECTORIES, f"it could not be written: {error}")
         failed = [directory for directory in opened if directory.offline is not None]
         try:
             finish_moves(disk, opened)
@@ -231,6 +252,14 @@ class Storage:
             recovery = LogRecovery(self.disk, self.clock, home, key, topic_id, config)
             log = recovery.open(self.open_files)
         log.health.on_failure = self.failures[home.path]
+        if self.started and key not in home.partitions and not self.complete:
+            # A partition that is nowhere is taken to be in the missing directory by the next start.
+            path = home.file(f"{key[0]}-{key[1]}")
+            self.disk.makedirs(path)
+            if topic_id is not None:
+                metadata = rebuild.partition_metadata(topic_id)
+                self.disk.write_atomically(f"{path}/partition.metadata", metadata)
+            self.disk.sync_directory(home.path)
         home.partitions.add(key)
         return log
 

@@ -77,6 +77,7 @@ def test_the_files_of_a_directory_are_kafkas(tmp_path: Path) -> None:
         ".kafka_cleanshutdown",
         ".lock",
         ".ottla-closed-logs",
+        ".ottla-directories",
         ".ottla-topic-ids",
         "events-0",
         "log-start-offset-checkpoint",

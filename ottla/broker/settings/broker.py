@@ -218,6 +218,11 @@ class BrokerSettings(Settings):
         "ottla.log.scrub.interval.ms", days(1), at_least=1000,
         help="Ottla's own. A segment is looked at again after so long, or later where there is more"
         " than the rate gets through.")
+    ottla_forget_directories: str = setting(
+        "ottla.forget.directories", "",
+        help="Ottla's own. Ids (directory.id in meta.properties), with commas, of log directories"
+        " that are missing and will never be back: what was in them is lost and begins empty."
+        " Without it, what was in a missing directory is offline until it is back.")
     ottla_stray_retention_ms: Long = setting(
         "ottla.stray.retention.ms", days(7), at_least=-1,
         help="Ottla's own. How long the directory of a partition that belongs to no topic is kept"

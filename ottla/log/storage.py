@@ -268,8 +268,10 @@ class Storage:
 
         One made anew instead would hide its records. Raises StorageFailed.
         """
+        if self.started or self.complete:
+            return
         hidden = [each for each in self.directories if not each.known]
-        if hidden and not self.started:
+        if hidden:
             raise StorageFailed(
                 f"{key[0]}-{key[1]} is in no other log directory, and {hidden[0].offline}"
             )

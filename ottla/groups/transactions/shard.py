@@ -217,7 +217,14 @@ class TransactionShard:
             return
         value = self.transactions[ending.transactional_id]
         after = transitions.completed(value, result.wall_ms)
+
+        def recorded(reply: Any) -> None:
+            if isinstance(reply, ProtocolError):
+                # Such as on a full disk: the id must not stay between two transactions for ever.
+                self._not_all_written(ending)
+
         result.records.append(TransactionRecord(ending.transactional_id, after))
+        result.reply(recorded, None)
         # The decision is on the disk; that its markers are, too, need not be before anybody
         # may build on it, so the client does not wait for this record.
         ending.release()

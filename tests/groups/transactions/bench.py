@@ -39,7 +39,7 @@ class TransactionBench:
         """Records of the log that a power cut leaves."""
         self.uncommitted: list[Committed] = []
         self.hold_commits = self.committing = False
-        self.refusal: ProtocolError | None = None
+        self.refusal: Exception | None = None
         self.markers: list[tuple[TopicIndex, TransactionMarker]] = []
         self.held_markers: list[tuple[TopicIndex, MarkerWritten]] = []
         self.hold_markers = False

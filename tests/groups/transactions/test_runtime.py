@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 
 from ottla.groups.records import NO_PRODUCER, Producer
@@ -13,7 +15,7 @@ from ottla.groups.transactions.records import (
     decode_record,
     encode_record,
 )
-from ottla.wire.errors import ErrorCode, MalformedMessage, StorageFailed
+from ottla.wire.errors import ErrorCode, MalformedMessage, ProtocolError, StorageFailed
 from tests.groups.transactions.bench import COORDINATOR_EPOCH, TransactionBench
 
 A, B, C = ("a", 0), ("b", 1), ("__consumer_offsets", 7)
@@ -276,6 +278,25 @@ def test_a_marker_that_fails_is_written_again_and_the_client_does_not_wait(
     bench.wait(100)
     assert bench.state() is S.COMPLETE_COMMIT
     assert [p for p, _ in bench.markers] == [B, A]
+
+
+@pytest.mark.parametrize("refusal", [StorageFailed("disk full"), OSError(5, "no luck")])
+def test_an_end_whose_completion_the_log_refuses_is_completed_once_it_does_not(
+    bench: TransactionBench, refusal: Exception
+) -> None:
+    producer = bench.init()
+    bench.add(producer, A)
+    bench.hold_markers = True
+    answers = bench.end_later(producer)
+    bench.refusal = refusal
+    with nullcontext() if isinstance(refusal, ProtocolError) else pytest.raises(OSError):
+        bench.write_held_markers()
+    assert len(answers) == 1, "the markers are there: the client need not wait"
+    assert bench.state() is S.PREPARE_COMMIT
+    bench.refusal = None
+    bench.wait(100)
+    assert bench.state() is S.COMPLETE_COMMIT
+    assert bench.add(producer, A) is OK
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ottla.groups.consumer.heartbeat import Beat
 from ottla.groups.errors import NotCoordinator
 from ottla.groups.offset_requests import Commit, OffsetToCommit
 from ottla.groups.record_codec import decode_record
@@ -68,6 +69,27 @@ def test_a_refused_append_changes_nothing(refusal: ProtocolError, code: ErrorCod
     bench.refusal = None
     fetch(bench, answers)
     assert answers[1] == []
+
+
+@pytest.mark.parametrize("pattern", [None, "t.*"])
+def test_new_partitions_are_assigned_though_the_log_refused_to_record_it_at_first(
+    pattern: str | None,
+) -> None:
+    bench = Workbench()
+    bench.cluster.make("t", 1)
+    topics = None if pattern else frozenset({"t"})
+    joins = Beat("g", "m", 0, None, None, 60_000, topics, pattern, owned=frozenset())
+    joined = bench.ask(lambda s, r: s.beat(joins, r))
+    assert len(joined.assignment) == 1
+    bench.cluster.make("t", 2)
+    if pattern:
+        bench.cluster.make("tt", 1)
+    beat = Beat("g", "m", joined.member_epoch, owned=joined.assignment)
+    bench.refusal = StorageFailed("full")
+    assert isinstance(bench.ask(lambda s, r: s.beat(beat, r)), StorageFailed)
+    bench.refusal = None
+    told = bench.ask(lambda s, r: s.beat(beat, r))
+    assert len(told.assignment) == (3 if pattern else 2)
 
 
 def test_a_failure_of_ours_is_told_and_does_not_break_what_comes_after() -> None:

@@ -86,9 +86,12 @@ class Draft:
     def update(self, changed: bool) -> None:
         """Resolve patterns, count the epoch up and assign anew, as far as there is a reason to."""
         if changed or self._group.seen_version != self._cluster.version:
+            recorded = len(self._result.records)
             self._resolve_patterns()
             self._bump_epoch(changed)
-            self._group.seen_version = self._cluster.version
+            if len(self._result.records) == recorded:
+                # Else the next heartbeat looks again: the log may refuse what is recorded now.
+                self._group.seen_version = self._cluster.version
         if self.epoch > self.target_epoch:
             self._assign()
 

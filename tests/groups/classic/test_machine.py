@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from ottla.groups.classic.group import ClassicGroup
 from ottla.groups.classic.messages import Join, Joined, Leaving, NewMemberId, Sync, Synced
 from ottla.groups.offset_requests import Commit, OffsetToCommit
-from ottla.wire.errors import ErrorCode, ProtocolError
+from ottla.wire.errors import ErrorCode, ProtocolError, StorageFailed
 from tests.groups.bench import Workbench
 
 PARTITIONS = 5
@@ -163,6 +163,10 @@ class ClassicMachine(RuleBasedStateMachine):
     @rule(ms=st.sampled_from([50, 100, 3_000, 9_000, 21_000]))
     def wait(self, ms: int) -> None:
         self.bench.wait(ms)
+
+    @rule(is_full=st.booleans())
+    def fill_disk(self, is_full: bool) -> None:
+        self.bench.refusal = StorageFailed("disk full") if is_full else None
 
     @rule(seed=st.none() | st.integers(0, 2**32))
     def crash(self, seed: int | None) -> None:

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from ottla.groups.consumer.group import ConsumerGroup
 from ottla.groups.consumer.heartbeat import Beat, Beaten
 from ottla.groups.records import TopicPartition
+from ottla.wire.errors import StorageFailed
 from tests.groups.bench import Workbench
 from tests.groups.compacting import durable
 
@@ -86,6 +87,8 @@ class ConsumerMachine(RuleBasedStateMachine):
             client.epoch = reply.member_epoch
             if reply.assignment is not None:
                 client.owned = reply.assignment
+        elif isinstance(reply, StorageFailed):
+            client.told_topics = None  # it asks again, and tells everything
         else:
             client.lost()
 
@@ -120,6 +123,10 @@ class ConsumerMachine(RuleBasedStateMachine):
                 client.lost()  # a client gives up by itself when its session must be over
         self.bench.wait(ms)
 
+    @rule(is_full=st.booleans())
+    def fill_disk(self, is_full: bool) -> None:
+        self.bench.refusal = StorageFailed("disk full") if is_full else None
+
     @rule()
     def crash(self) -> None:
         self.bench.crash()
@@ -151,6 +158,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         """Quiet: everybody who is there sends heartbeats until nothing changes any more."""
         if not self.bench.cluster.topics:
             return
+        self.bench.refusal = None
         for client in self.clients:
             client.told_topics = None
         for _ in range(12):

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from ottla.groups.records import NO_PRODUCER, Producer
 from ottla.groups.transactions.markers import MarkerWritten, TransactionMarker
 from ottla.groups.transactions.records import TopicIndex, TransactionValue
-from ottla.wire.errors import ErrorCode, ProtocolError
+from ottla.wire.errors import ErrorCode, ProtocolError, StorageFailed
 from tests.groups.transactions.bench import TransactionBench
 
 PARTITIONS = [("money", n) for n in range(4)]
@@ -196,6 +196,10 @@ class MoneyMachine(RuleBasedStateMachine):
         if not held:
             self.bench.commit_all()
 
+    @rule(is_full=st.booleans())
+    def fill_disk(self, is_full: bool) -> None:
+        self.bench.refusal = StorageFailed("disk full") if is_full else None
+
     @rule(at=st.integers(0, 3))
     def lose_leader(self, at: int) -> None:
         self.bench.marker_errors[PARTITIONS[at]] = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -222,6 +226,7 @@ class MoneyMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         bench = self.bench
         bench.marker_errors.clear()
+        bench.refusal = None
         bench.hold_markers = bench.hold_commits = False
         bench.commit_all()
         bench.write_held_markers()

@@ -1,0 +1,236 @@
+"""Holds what is read against what was promised. Every breach is a Violation that says which."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.simulation.model import (
+    ACKED,
+    COMMITTED,
+    UNKNOWN,
+    Batch,
+    PartitionModel,
+)
+from tests.simulation.reading import (
+    LARGEST,
+    Content,
+    Read,
+    ask_epoch_end,
+    ask_offset,
+    content,
+)
+from tests.simulation.session import Session
+from tests.simulation.world import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.story import Story
+
+
+async def check_partition(story: Story, session: Session, partition: PartitionModel) -> None:
+    """Everything about one partition, while nobody writes."""
+    everything = await content(session, partition, 0, story.random)
+    committed = await content(session, partition, 1, story.random)
+    check_soundness(partition, everything)
+    check_nothing_is_lost(story, partition, everything)
+    check_isolation(partition, everything, committed)
+    await check_times(story, session, partition, everything)
+    await check_epochs(session, partition, everything)
+    again = await content(session, partition, 0, story.random)
+    if again.start == everything.start and again.records != everything.records:
+        raise Violation(f"{partition!r} reads differently the second time")
+
+
+def check_soundness(partition: PartitionModel, read: Content) -> None:
+    """Nothing that nobody sent, nothing twice, nothing out of order, every answer kept."""
+    last = -1
+    places: dict[Batch, int] = {}
+    newest: dict[str, tuple[int, int]] = {}
+    seen: set[bytes | None] = set()
+    for record in read.records:
+        if record.offset <= last:
+            raise Violation(f"{partition!r}: offset {record.offset} comes after {last}")
+        last = record.offset
+        if record.control:
+            continue
+        known = partition.by_value.get(record.value or b"")
+        if known is None:
+            raise Violation(f"{partition!r} has at {record.offset} what nobody sent: {record}")
+        batch, at = known
+        if record.value in seen:
+            raise Violation(f"{partition!r} has {record.value!r} twice, again at {record.offset}")
+        seen.add(record.value)
+        base = places.setdefault(batch, record.offset - at)
+        if base != record.offset - at:
+            raise Violation(f"{partition!r}: a batch is torn at {record.offset}")
+        if batch.fate == ACKED and batch.base_offset not in (-1, base):
+            raise Violation(
+                f"{partition!r}: {record.value!r} was acknowledged at {batch.base_offset + at}, is"
+                f" at {record.offset}"
+            )
+        if (record.key, record.timestamp) != (batch.keys[at], batch.timestamps[at]):
+            raise Violation(f"{partition!r}: the record at {record.offset} is not as it was sent")
+        if batch.idempotent:
+            before = newest.get(batch.producer, (-1, -1))
+            if (batch.number, at) <= before:
+                raise Violation(f"{partition!r}: {batch.producer} is out of order at {last}")
+            newest[batch.producer] = batch.number, at
+
+
+def check_nothing_is_lost(story: Story, partition: PartitionModel, read: Content) -> None:
+    """What was acknowledged is there, unless something that a client asked for took it."""
+    topic, now_ms = partition.topic, story.model.wall_ms_most
+    if read.start < partition.delete_acked:
+        raise Violation(
+            f"{partition!r} begins at {read.start}, DeleteRecords was answered with"
+            f" {partition.delete_acked}"
+        )
+    there = {record.offset: record for record in read.records}
+    newest_by_key = {record.key: record.offset for record in read.data}
+    for batch in partition.batches:
+        if batch.fate != ACKED or batch.base_offset < 0 or batch.lost_ok:
+            continue
+        for at, value in enumerate(batch.values):
+            offset = batch.base_offset + at
+            found = there.get(offset)
+            if found is not None and found.value == value:
+                continue
+            if found is not None:
+                raise Violation(f"{partition!r} has another record at {offset}: lost {value!r}")
+            if offset < max(partition.delete_asked, partition.delete_acked):
+                continue
+            if offset < read.start:
+                aged = batch.timestamps[at] + topic.retention_ms_least <= now_ms
+                if aged or topic.retention_by_size:
+                    continue
+            elif topic.compacted:
+                if newest_by_key.get(batch.keys[at], -1) > offset or hidden(batch):
+                    continue
+                if newer_was_dropped(partition, batch.keys[at], offset):
+                    continue
+            raise Violation(
+                f"{partition!r}: acknowledged record {value[:12]!r} at {offset} is not there; acks"
+                f" {batch.acks}, the log is {read.start}-{read.end}"
+            )
+
+
+def hidden(batch: Batch) -> bool:
+    """Whether no reader of committed records may see it: compaction drops it."""
+    return batch.transaction is not None and batch.transaction.fate != COMMITTED
+
+
+def newer_was_dropped(partition: PartitionModel, key: bytes | None, offset: int) -> bool:
+    """Whether a newer record of the key was there once, and a power cut or a deletion took it."""
+    return any(
+        key in batch.keys and batch.base_offset > offset
+        and (batch.lost_ok or batch.base_offset < partition.delete_asked or hidden(batch))
+        for batch in partition.batches
+    ) or any(key in batch.keys and batch.fate == UNKNOWN for batch in partition.batches)
+
+
+def check_isolation(partition: PartitionModel, every: Content, committed: Content) -> None:
+    """Aborted records are invisible, committed ones are not, nothing in between for ever."""
+    if committed.end != every.end:
+        raise Violation(
+            f"{partition!r}: a transaction is open at {committed.end}, the log ends at {every.end}"
+        )
+    visible = {record.value for record in committed.data}
+    for record in every.data:
+        batch, _ = partition.by_value[record.value or b""]
+        transaction = batch.transaction
+        shown = record.value in visible
+        if record.offset < committed.start:
+            continue
+        if transaction is None or transaction.fate == COMMITTED:
+            if not shown:
+                raise Violation(f"{partition!r}: {record.value!r} at {record.offset} is hidden")
+        elif transaction.fate != UNKNOWN and shown:
+            raise Violation(f"{partition!r}: {record.value!r} of an aborted transaction is shown")
+        elif transaction.fate == UNKNOWN:
+            transaction.__dict__.setdefault("shown", set()).add(shown)
+            if len(transaction.__dict__["shown"]) > 1:
+                raise Violation(f"transaction {transaction.name} is shown in part")
+    extra = visible - {record.value for record in every.data}
+    if extra and committed.start >= every.start:
+        raise Violation(f"{partition!r}: only readers of committed records see {extra}")
+
+
+async def check_times(
+    story: Story, session: Session, partition: PartitionModel, read: Content
+) -> None:
+    """Look-ups by time find the first record that is not older."""
+    if not read.records:
+        return
+    times = [record.timestamp for record in read.records]
+    chosen = {max(times), max(times) + 1, min(times)}
+    chosen |= {story.random.choice(times) + story.random.choice((0, 1)) for _ in range(3)}
+    for time in sorted(chosen):
+        wanted = next((record for record in read.records if record.timestamp >= time), None)
+        part = await ask_offset(session, partition, time, 0)
+        if part.offset != (wanted.offset if wanted else -1):
+            raise Violation(
+                f"{partition!r}: the first record of time {time} is {wanted}, the broker says"
+                f" {part.offset}; the log is {read.start}-{read.end}"
+            )
+    part = await ask_offset(session, partition, LARGEST, 0)
+    if part.timestamp != max(times):
+        raise Violation(f"{partition!r}: largest time is {max(times)}, told {part.timestamp}")
+
+
+async def check_epochs(session: Session, partition: PartitionModel, read: Content) -> None:
+    """Each epoch ends where the records of the next one begin, or before."""
+    epochs = sorted({record.epoch for record in read.records})
+    firsts = [first_of(read.records, epoch) for epoch in epochs]
+    if firsts != sorted(firsts):
+        raise Violation(f"{partition!r}: leader epochs go back: {list(zip(epochs, firsts))}")
+    for at, epoch in enumerate(epochs):
+        part = await ask_epoch_end(session, partition, epoch)
+        last = [record.offset for record in read.records if record.epoch == epoch][-1]
+        most = firsts[at + 1] if at + 1 < len(epochs) else read.end
+        if part.leader_epoch != epoch or not last < part.end_offset <= most:
+            raise Violation(
+                f"{partition!r}: epoch {epoch} has {firsts[at]}-{last}, the broker says that"
+                f" epoch {part.leader_epoch} ends at {part.end_offset}, at most {most}"
+            )
+
+
+def first_of(records: list[Read], epoch: int) -> int:
+    return next(record.offset for record in records if record.epoch == epoch)
+
+
+def check_live(story: Story) -> None:
+    """Invariants of the broker's own objects."""
+    server = story.world.server
+    if server is None or not story.world.up:
+        return
+    for partition in server.replicas:
+        log = partition.log
+        if log.offline is not None:
+            continue
+        start, end, water = log.log_start_offset, log.log_end_offset, partition.high_watermark
+        stable = partition.last_stable_offset()
+        if not (start <= stable <= water <= end or start > water):
+            raise Violation(f"{partition!r}: start {start}, stable {stable}, HW {water}, end {end}")
+        key = partition.topic_id, partition.index
+        before = story.waters.get(key, (0, -1))
+        if before[0] == story.model.incarnation and water < before[1]:
+            raise Violation(f"{partition!r}: the high watermark went from {before[1]} to {water}")
+        story.waters[key] = story.model.incarnation, water
+
+
+def check_disk(story: Story) -> None:
+    """Deleted things are gone from the disk."""
+    live = {
+        f"{partition.topic.name}-{partition.index}"
+        for topic in story.model.live() for partition in topic.partitions
+    }
+    disk = story.world.disk
+    for directory in story.world.options.directories:
+        for name in disk.subdirectories(directory):
+            if name.startswith("__") or name.endswith("-stray") or name in live:
+                continue
+            raise Violation(f"{directory}/{name} belongs to nothing that is there")
+    for name in disk.names:
+        if name.endswith((".deleted", ".cleaned", ".swap")) and "-stray/" not in name:
+            raise Violation(f"{name} was left for ever")
+
+

@@ -1,0 +1,108 @@
+"""The simulated machine's disk: tests/log/faulty_disk.py, with processes that come and go on it.
+
+Each process of the broker has a view of its own (`reopened`): what a killed one still does reaches
+nothing. Room is counted, a directory may be absent for a while, and one may fail for good.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+
+from tests.log.faulty_disk import FaultyDisk, FaultyFile, Inode, PowerCut
+
+
+class ProcessEnds(PowerCut, KeyboardInterrupt):
+    """The process ends inside a call of the disk; asyncio hands a KeyboardInterrupt through."""
+
+
+class SimFile(FaultyFile):
+    """An open file of a SimDisk."""
+
+    disk: SimDisk
+
+    def put(self, position: int, data: bytes | None) -> None:
+        super().put(position, data)
+        self.inode.modified_ms = self.disk.now_ms()
+
+    def resident(self, position: int, size: int) -> bool:
+        """Whether a read of this range waits for no medium: chance says."""
+        return self.disk.resident()
+
+
+class SimDisk(FaultyDisk):
+    """What one process sees of the medium."""
+
+    def __init__(self, seed: int, now_ms: Callable[[], int]) -> None:
+        super().__init__(seed)
+        self.now_ms = now_ms
+        self.capacity: int | None = None
+        self.absent: dict[str, tuple[dict[str, Inode | None], dict[str, Inode | None]]] = {}
+        self.on_end: Callable[[], None] = lambda: None
+        self.cold_share = 0.0
+        self.locks: set[str] = set()
+
+    def reopened(self) -> SimDisk:
+        """The view of the next process; this one's sees nothing any more."""
+        new = SimDisk.__new__(SimDisk)
+        new.__dict__.update(self.__dict__)
+        new.stop_at, new.stopped, new.errors, new.locks = None, False, {}, set()
+        self.stopped = True
+        return new
+
+    def resident(self) -> bool:
+        return not self.cold_share or self.random.random() >= self.cold_share
+
+    def stop(self) -> None:
+        self.stopped = True
+        self.on_end()
+        raise ProcessEnds
+
+    def before(self, kind: str, path: str, size: int = 0) -> int:
+        if self.stopped:
+            raise ProcessEnds
+        if kind == "write":
+            self.free = 1 << 40 if self.capacity is None else self.capacity - self.used()
+        return super().before(kind, path, size)
+
+    def used(self) -> int:
+        """Bytes in files that have a name."""
+        return sum(len(inode.content) for inode in self.names.values() if inode is not None)
+
+    def free_bytes(self, path: str) -> tuple[int, int]:
+        if self.capacity is None:
+            return super().free_bytes(path)
+        return max(0, self.capacity - self.used()), self.capacity
+
+    def open(self, path: str, create: bool = False) -> SimFile:
+        if not create and path not in self.names:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        opened = super().open(path, create)
+        return SimFile(self, opened.inode, path)
+
+    def modified_ms(self, path: str) -> int:
+        return getattr(self.inode(path), "modified_ms", 0)
+
+    def new_id(self) -> str:
+        return f"{self.random.getrandbits(120):020x}"[:22].rjust(22, "A")
+
+    # A directory that is not mounted
+
+    def take_away(self, directory: str) -> None:
+        """Have a directory be empty at the next start, as a mount that is missing leaves it."""
+        taken = []
+        for names in (self.names, self.durable_names):
+            inside = [name for name in names if name.startswith(directory + "/")]
+            taken.append({name: names.pop(name) for name in inside})
+        self.pending_names = [e for e in self.pending_names if not e[1].startswith(directory)]
+        self.absent[directory] = (taken[0], taken[0] if not taken[1] else taken[1])
+
+    def give_back(self, directory: str) -> None:
+        """Mount it again: what was put in its place meanwhile is not seen any more."""
+        for names, kept in zip(
+            (self.names, self.durable_names), self.absent.pop(directory), strict=True
+        ):
+            for name in [name for name in names if name.startswith(directory + "/")]:
+                del names[name]
+            names.update(kept)
+        self.pending_names = [e for e in self.pending_names if not e[1].startswith(directory)]

@@ -1,0 +1,323 @@
+"""Clients of groups: offsets committed and deleted, members of both protocols."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import (
+    ConsumerGroupHeartbeatRequest,
+    DeleteGroupsRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+    SyncGroupRequest,
+)
+from tests.simulation.model import COMMITTED, UNKNOWN, GroupOffset, OffsetKey, TopicModel
+from tests.simulation.network import Broken
+from tests.simulation.producers import AGAIN, GONE
+from tests.simulation.session import Session
+from tests.simulation.world import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.model import Transaction
+    from tests.simulation.story import Story
+
+NONE = -1
+
+
+@dataclass
+class Pending:
+    """An offset in an open transaction; `cleared` where a deletion overtook it."""
+
+    cleared: bool = False
+
+
+class Offsets:
+    """What every group's offsets may be. One writer at a time for each of them."""
+
+    def __init__(self, story: Story) -> None:
+        self.story = story
+        self.known = story.model.offsets
+        self.held: set[OffsetKey] = set()
+        self.pending: dict[OffsetKey, Pending] = {}
+        self.haunted: set[OffsetKey] = set()
+        """Those with a deletion under way, or one of which nobody knows whether it happened."""
+
+    def of(self, key: OffsetKey) -> GroupOffset:
+        return self.known.setdefault(key, GroupOffset())
+
+    def reserve(self, key: OffsetKey) -> bool:
+        """Hold an offset for a transaction, until it is decided."""
+        if key in self.held:
+            return False
+        self.held.add(key)
+        self.pending[key] = Pending()
+        return True
+
+    def decided(self, transaction: Transaction) -> None:
+        for key, offset in transaction.offsets:
+            self.held.discard(key)
+            pending = self.pending.pop(key, Pending())
+            known = self.of(key)
+            if transaction.fate == COMMITTED and not pending.cleared:
+                known.possible = {offset}
+            elif transaction.fate in (COMMITTED, UNKNOWN):
+                # A deletion was asked for while the transaction was open: what came first?
+                known.possible = known.possible | {offset}
+                if pending.cleared:
+                    known.possible.add(NONE)
+
+    def clearing(self, group: str, topic: TopicModel | None, index: int | None) -> list[OffsetKey]:
+        """A deletion is asked for: the offsets that it is about may be none from now on."""
+        keys = [
+            key for key in {**self.known, **self.pending}
+            if key[0] == group and topic in (None, key[1]) and index in (None, key[2])
+        ]
+        for key in keys:
+            self.of(key).possible.add(NONE)
+            self.haunted.add(key)
+            if key in self.pending:
+                self.pending[key].cleared = True
+        return keys
+
+    def cleared(self, keys: list[OffsetKey]) -> None:
+        """It has happened."""
+        for key in keys:
+            self.haunted.discard(key)
+            if key not in self.held:
+                self.of(key).possible = {NONE}
+
+
+async def commit_simply(story: Story, name: str) -> None:
+    """Commits, fetches and deletes offsets of groups without members."""
+    session, random, offsets = Session(story.world, name), story.random, story.offsets
+    while not story.over:
+        await asyncio.sleep(random.expovariate(0.5 / story.pace))
+        topics = story.model.live()
+        if not topics:
+            continue
+        topic, group = random.choice(topics), f"s{random.randrange(2)}"
+        index = random.randrange(len(topic.partitions))
+        key = group, topic, index
+        chosen = random.random()
+        try:
+            if chosen < 0.6:
+                await commit(story, session, key, random.randrange(1000, 2000))
+            elif chosen < 0.8:
+                await check_offset(story, session, key)
+            elif chosen < 0.9:
+                keys = offsets.clearing(group, topic, index)
+                made = OffsetDeleteRequest
+                answer = await session.call(made(group_id=group, topics=[
+                    made.Topic(name=topic.name, partitions=[
+                        made.Topic.Partition(partition_index=index)
+                    ])
+                ]), 0)
+                if answer.error_code == 0 and answer.topics[0].partitions[0].error_code == 0:
+                    offsets.cleared(keys)
+            else:
+                keys = offsets.clearing(group, None, None)
+                answer = await session.call(DeleteGroupsRequest(groups_names=[group]), 2)
+                if answer.results[0].error_code == 0:
+                    offsets.cleared(keys)
+        except Broken:
+            pass
+
+
+async def commit(
+    story: Story, session: Session, key: OffsetKey, offset: int,
+    generation: int = -1, member: str = "",
+) -> ErrorCode:
+    """One commit, and what it means for the model."""
+    offsets = story.offsets
+    group, topic, index = key
+    if key in offsets.held:
+        return ErrorCode.NONE
+    offsets.held.add(key)
+    known, haunted = offsets.of(key), key in offsets.haunted
+    known.possible.add(offset)
+    made = OffsetCommitRequest
+    try:
+        answer = await session.call(
+            made(
+                group_id=group, generation_id_or_member_epoch=generation, member_id=member,
+                topics=[made.Topic(name=topic.name, partitions=[
+                    made.Topic.Partition(
+                        partition_index=index, committed_offset=offset, committed_metadata="m"
+                    )
+                ])],
+            ),
+            story.random.choice((7, 8, 9)),
+        )
+        code = ErrorCode(answer.topics[0].partitions[0].error_code)
+        if code == ErrorCode.NONE:
+            # Beside a deletion that was asked for meanwhile, either may have come last.
+            known.possible = {offset, NONE} if haunted or key in offsets.haunted else {offset}
+        return code
+    finally:
+        offsets.held.discard(key)
+
+
+async def fetch_offset(
+    story: Story, session: Session, group: str, topic: TopicModel, index: int
+) -> tuple[ErrorCode, int]:
+    """OffsetFetch of one partition, by name."""
+    made = OffsetFetchRequest
+    while True:
+        answer = await session.call(
+            made(
+                groups=[made.Group(group_id=group, topics=[
+                    made.Group.Topic(name=topic.name, partition_indexes=[index])
+                ])],
+                require_stable=False,
+            ),
+            8,
+        )
+        found = answer.groups[0]
+        code = ErrorCode(found.error_code)
+        if code in AGAIN:
+            await asyncio.sleep(0.1)
+            continue
+        if code != ErrorCode.NONE:
+            return code, NONE
+        part = found.topics[0].partitions[0]
+        return ErrorCode(part.error_code), part.committed_offset
+
+
+async def check_offset(story: Story, session: Session, key: OffsetKey) -> None:
+    """What is committed has to be one of what it may be."""
+    group, topic, index = key
+    if key in story.offsets.held:
+        return
+    story.offsets.held.add(key)
+    try:
+        code, offset = await fetch_offset(story, session, group, topic, index)
+        possible = story.offsets.of(key).possible
+        if code == ErrorCode.NONE and topic.state == "live" and offset not in possible:
+            raise Violation(
+                f"group {group} has offset {offset} of {topic.partitions[index]!r}, may have"
+                f" {sorted(possible)}"
+            )
+    finally:
+        story.offsets.held.discard(key)
+
+
+async def be_classic(story: Story, name: str) -> None:
+    """A member of the classic protocol, alone in its group."""
+    session, random, group = Session(story.world, name), story.random, f"c-{name}"
+    member, generation, heard_at = "", -1, 0.0
+    made = JoinGroupRequest
+    while not story.over:
+        await asyncio.sleep(random.expovariate(0.3 / story.pace))
+        try:
+            if generation < 0:
+                answer = await session.call(made(
+                    group_id=group, session_timeout_ms=30_000, rebalance_timeout_ms=5000,
+                    member_id=member, protocol_type="consumer",
+                    protocols=[made.Protocol(name="range", metadata=b"\0\1\0\0\0\0\0\0\0\0")],
+                ), 5)
+                code = ErrorCode(answer.error_code)
+                if code == ErrorCode.MEMBER_ID_REQUIRED:
+                    member = answer.member_id
+                elif code == ErrorCode.UNKNOWN_MEMBER_ID:
+                    member = ""
+                elif code == ErrorCode.NONE:
+                    member, wanted = answer.member_id, answer.generation_id
+                    answer = await session.call(SyncGroupRequest(
+                        group_id=group, generation_id=wanted, member_id=member,
+                        assignments=[SyncGroupRequest.Assignment(
+                            member_id=member, assignment=b"mine"
+                        )],
+                    ), 3)
+                    if answer.error_code == 0:
+                        if answer.assignment != b"mine":
+                            raise Violation(f"{name} was assigned {answer.assignment!r}")
+                        generation, heard_at = wanted, story.world.now
+                continue
+            chosen = random.random()
+            if chosen < 0.1:
+                await session.call(LeaveGroupRequest(group_id=group, member_id=member), 2)
+                member, generation = "", -1
+            elif chosen < 0.6:
+                answer = await session.call(HeartbeatRequest(
+                    group_id=group, generation_id=generation, member_id=member
+                ), 3)
+                code = ErrorCode(answer.error_code)
+                if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+                    story.member_lost(name, code, heard_at)
+                    member, generation = "", -1
+                elif code == ErrorCode.REBALANCE_IN_PROGRESS:
+                    generation = -1
+                elif code == ErrorCode.NONE:
+                    heard_at = story.world.now
+            elif story.model.live():
+                topic = random.choice(story.model.live())
+                key = group, topic, random.randrange(len(topic.partitions))
+                code = await commit(
+                    story, session, key, random.randrange(2000, 3000), generation, member
+                )
+                if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+                    story.member_lost(name, code, heard_at)
+                    member, generation = "", -1
+                elif code == ErrorCode.NONE:
+                    heard_at = story.world.now
+        except Broken:
+            pass
+
+
+async def be_new(story: Story, name: str) -> None:
+    """A member of KIP-848's protocol, alone in its group: it owns what it subscribes to."""
+    session, random, group = Session(story.world, name), story.random, f"n-{name}"
+    member, epoch, lost, heard_at = f"{name}-member", 0, 0, 0.0
+    owned: list[tuple[bytes, tuple[int, ...]]] = []
+    made = ConsumerGroupHeartbeatRequest
+    while not story.over:
+        await asyncio.sleep(random.expovariate(0.3 / story.pace))
+        joining = epoch == 0
+        try:
+            answer = await session.call(made(
+                group_id=group, member_id=member, member_epoch=epoch,
+                rebalance_timeout_ms=30_000 if joining else -1,
+                subscribed_topic_names=["a", "b"] if joining else None,
+                topic_partitions=[] if joining else [
+                    made.TopicPartition(topic_id=topic_id, partitions=list(indexes))
+                    for topic_id, indexes in owned
+                ],
+            ), 1)
+        except Broken:
+            lost += 1
+            continue
+        code = ErrorCode(answer.error_code)
+        if code == ErrorCode.NONE:
+            if not joining and answer.member_epoch < epoch:
+                raise Violation(f"{name} went from epoch {epoch} back to {answer.member_epoch}")
+            epoch, heard_at, lost = answer.member_epoch, story.world.now, 0
+            if answer.assignment is not None:
+                owned = [
+                    (part.topic_id, tuple(part.partitions))
+                    for part in answer.assignment.topic_partitions
+                ]
+        elif code in (
+            ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH,
+            ErrorCode.GROUP_ID_NOT_FOUND,
+        ):
+            if not joining and not lost:
+                # After a lost answer the epoch may be one further than this member knows.
+                story.member_lost(name, code, heard_at)
+            epoch, owned, lost = 0, [], 0
+            await asyncio.sleep(0.5)
+        elif code not in AGAIN and code not in GONE:
+            raise Violation(f"heartbeat of {name}: {code.name} {answer.error_message}")
+        if random.random() < 0.03 and epoch > 0:
+            try:
+                await session.call(made(group_id=group, member_id=member, member_epoch=-1), 1)
+            except Broken:
+                pass
+            epoch, owned, lost = 0, [], 0
+            await asyncio.sleep(0.5)

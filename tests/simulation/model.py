@@ -1,0 +1,128 @@
+"""What was promised to the clients of a run: the ground truth that everything read is held against.
+
+A record is known by its value, which is sent once in a run. `Batch.fate` says what is known of it,
+`Batch.durable` whether a power cut is no excuse for its loss.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+OPEN, ACKED, REFUSED, UNKNOWN = "open", "acked", "refused", "unknown"
+COMMITTED, ABORTED = "committed", "aborted"
+
+
+@dataclass(eq=False)
+class Transaction:
+    """One transaction; its fate is COMMITTED or ABORTED once that is certain."""
+
+    name: str
+    fate: str = OPEN
+    batches: list[Batch] = field(default_factory=list)
+    offsets: list[tuple[OffsetKey, int]] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Batch:
+    """What one produce has in one partition."""
+
+    partition: PartitionModel
+    producer: str
+    number: int                     # ascends by producer and partition
+    values: list[bytes]
+    keys: list[bytes | None]
+    timestamps: list[int]
+    acks: int
+    idempotent: bool = False
+    transaction: Transaction | None = None
+    fate: str = OPEN
+    base_offset: int = -1
+    durable: bool = False
+    lost_ok: bool = False
+    incarnation: int = 0            # of the broker, when it was sent first
+
+
+@dataclass(eq=False)
+class PartitionModel:
+    """One partition of one incarnation of a topic."""
+
+    topic: TopicModel
+    index: int
+    batches: list[Batch] = field(default_factory=list)
+    by_value: dict[bytes, tuple[Batch, int]] = field(default_factory=dict)
+    delete_asked: int = 0           # DeleteRecords that may have happened
+    delete_acked: int = 0           # and that has happened for certain
+
+    def __repr__(self) -> str:
+        return f"{self.topic.name}({self.topic.number})-{self.index}"
+
+    def add(self, batch: Batch) -> None:
+        self.batches.append(batch)
+        for at, value in enumerate(batch.values):
+            self.by_value[value] = batch, at
+
+
+LIVE, GOING, GONE = "live", "going", "gone"
+
+
+@dataclass(eq=False)
+class TopicModel:
+    """One incarnation of a topic. GOING: a deletion was asked for."""
+
+    name: str
+    number: int
+    topic_id: bytes
+    partitions: list[PartitionModel] = field(default_factory=list)
+    state: str = LIVE
+    retention_ms_least: int = 7 * 86_400_000     # of all that was ever asked for
+    retention_by_size: bool = False
+    compacted: bool = False
+
+
+OffsetKey = tuple[str, TopicModel, int]
+"""Group, topic and partition index of a committed offset."""
+
+
+@dataclass
+class GroupOffset:
+    """What OffsetFetch may answer: -1 is none."""
+
+    possible: set[int] = field(default_factory=lambda: {-1})
+
+
+class Model:
+    """All promises of a run."""
+
+    def __init__(self) -> None:
+        self.topics: list[TopicModel] = []
+        self.by_id: dict[bytes, TopicModel] = {}
+        self.transactions: list[Transaction] = []
+        self.offsets: dict[OffsetKey, GroupOffset] = {}
+        self.incarnation = 0
+        self.wall_ms_most = 0
+        self.records_sent = 0
+
+    def new_topic(self, name: str, topic_id: bytes, partitions: int) -> TopicModel:
+        topic = TopicModel(name, len(self.topics), topic_id)
+        topic.partitions = [PartitionModel(topic, index) for index in range(partitions)]
+        self.topics.append(topic)
+        self.by_id[topic_id] = topic
+        return topic
+
+    def live(self) -> list[TopicModel]:
+        return [topic for topic in self.topics if topic.state == LIVE]
+
+    def batches(self) -> list[Batch]:
+        return [b for topic in self.topics for p in topic.partitions for b in p.batches]
+
+    def power_was_cut(self) -> None:
+        """Only what was flushed is promised to be there still."""
+        for batch in self.batches():
+            if not batch.durable and not (batch.fate == ACKED and batch.acks == -1):
+                batch.lost_ok = True
+
+    def stopped_cleanly(self) -> None:
+        """Everything acknowledged until now is on the medium."""
+        for batch in self.batches():
+            if batch.fate == ACKED:
+                batch.durable = True

@@ -1,0 +1,149 @@
+"""Connections between clients and the simulated broker: real socket pairs, with delays in between.
+
+What a client sends reaches the broker's socket later, whole or in pieces; what the broker has sent
+reaches the client later. A link breaks when its process dies, or when the world says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from ottla.broker.connection import Connection
+from ottla.wire.apis import APIS
+from ottla.wire.headers import RequestHeader, response_header_size
+
+if TYPE_CHECKING:
+    from ottla.broker.listener import Listener
+    from tests.simulation.world import World
+
+
+class Broken(ConnectionError):
+    """The link ended before the answer: whether the request was served is not known."""
+
+
+class Link:
+    """One connection of a client."""
+
+    def __init__(self, world: World, listener: Listener, client_id: str, host: str) -> None:
+        self.world, self.client_id = world, client_id
+        self.near, far = socket.socketpair()
+        self.near.setblocking(False)
+        far.setblocking(False)
+        self.far = far
+        listener.connections.add(Connection(listener.loop, listener, far, host))
+        listener.limits.opened(host)
+        self.fd = self.near.fileno()
+        self.unsent = bytearray()           # has arrived; the broker's socket took no more
+        self.on_way = 0.0                   # when the last piece arrives, either way
+        self.on_way_back = 0.0
+        self.received = bytearray()
+        self.waiting: deque[tuple[int, int, int, asyncio.Future[Any]]] = deque()
+        self.correlation_id = 0
+        self.broken = False
+        self.deaf_until = 0.0               # a client that does not read
+
+    # The client's side
+
+    def ask(self, request: Any, version: int) -> asyncio.Future[Any]:
+        """Send a request; the future is the client loop's."""
+        future: asyncio.Future[Any] = self.world.clients.create_future()
+        if self.broken:
+            future.set_exception(Broken())
+            return future
+        self.correlation_id += 1
+        header = RequestHeader(request.API_KEY, version, self.correlation_id, self.client_id)
+        body = header.encode() + request.encode(version)
+        self.waiting.append((request.API_KEY, version, self.correlation_id, future))
+        self.send(struct.pack(">i", len(body)) + body)
+        return future
+
+    def send_only(self, request: Any, version: int) -> None:
+        """Send a request that has no answer: a produce with acks=0."""
+        if self.broken:
+            raise Broken
+        self.correlation_id += 1
+        header = RequestHeader(request.API_KEY, version, self.correlation_id, self.client_id)
+        body = header.encode() + request.encode(version)
+        self.send(struct.pack(">i", len(body)) + body)
+
+    def send(self, data: bytes) -> None:
+        """Have these bytes arrive at the broker, perhaps in two pieces."""
+        random = self.world.random
+        cut = random.randrange(1, len(data)) if random.random() < 0.05 else len(data)
+        for piece in (data[:cut], data[cut:]):
+            if piece:
+                self.on_way = max(self.on_way + 1e-7, self.world.now + self.world.latency())
+                self.world.at(self.on_way, lambda piece=piece: self.arrive(piece))
+
+    # On the way
+
+    def arrive(self, piece: bytes) -> None:
+        if not self.broken:
+            self.unsent += piece
+            self.push()
+
+    def push(self) -> None:
+        """Put what has arrived into the broker's socket."""
+        while self.unsent and not self.broken:
+            try:
+                sent = self.near.send(self.unsent)
+            except BlockingIOError:
+                break
+            except OSError:
+                self.end()
+                return
+            del self.unsent[:sent]
+        self.world.poke()
+
+    def pull(self) -> None:
+        """Take what the broker has sent; the client has it later."""
+        if self.broken or self.deaf_until > self.world.now:
+            return
+        while True:
+            try:
+                data = self.near.recv(1 << 18)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            self.on_way_back = max(self.on_way_back + 1e-7, self.world.now + self.world.latency())
+            if not data:
+                self.world.at(self.on_way_back, self.end)
+                self.world.unwatch(self)
+                return
+            self.world.poke()
+            self.world.at(self.on_way_back, lambda data=data: self.deliver(data))
+
+    def deliver(self, data: bytes) -> None:
+        if self.broken:
+            return
+        self.received += data
+        while len(self.received) >= 4:
+            size = int.from_bytes(self.received[:4], "big")
+            if len(self.received) < 4 + size:
+                return
+            frame = bytes(self.received[4 : 4 + size])
+            del self.received[: 4 + size]
+            key, version, correlation_id, future = self.waiting.popleft()
+            assert int.from_bytes(frame[:4], "big") == correlation_id, "replies out of order"
+            body = frame[response_header_size(key, version, frame) :]
+            response = APIS[key].response.decode(body, version)
+            if not future.done():
+                future.set_result(response)
+
+    def end(self) -> None:
+        """The link is gone for the client: whoever waits learns it."""
+        if self.broken:
+            return
+        self.broken = True
+        self.world.unwatch(self)
+        self.near.close()
+        waiting, self.waiting = self.waiting, deque()
+        for _, _, _, future in waiting:
+            if not future.done():
+                future.set_exception(Broken())
+        self.world.poke()

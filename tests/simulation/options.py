@@ -1,0 +1,74 @@
+"""What a seed decides: the broker's settings, the faults, and how often each thing happens."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+FAULTS = (
+    "kill", "kill in a call", "power cut", "clean stop", "disk full", "directory missing",
+    "clock jump", "break links", "deaf client", "idle",
+)
+
+
+@dataclass
+class Options:
+    """Drawn from a seed by `draw`; printed with a failing seed."""
+
+    directories: list[str] = field(default_factory=lambda: ["/d0"])
+    settings: dict[str, str] = field(default_factory=dict)
+    slow_share: float = 0.0                 # of looks at the clock that take longer than a slice
+    slow_network: float = 0.0
+    slow_threads: float = 0.0
+    cold_share: float = 0.0
+    faults: list[str] = field(default_factory=list)     # in order
+    rounds_seconds: float = 1.0
+    producers: int = 2
+    transactions: int = 1
+    readers: int = 1
+    admins: int = 1
+    groups: int = 1
+
+    @classmethod
+    def draw(cls, seed: int) -> Options:
+        chance = random.Random(f"options {seed}")
+        options = cls()
+        if chance.random() < 0.5:
+            options.directories = ["/d0", "/d1"]
+        options.settings = {
+            "num.partitions": "1",
+            "log.segment.bytes": str(chance.choice([1 << 14, 4096, 1024])),
+            "log.index.interval.bytes": str(chance.choice([4096, 256, 0])),
+            "log.segment.delete.delay.ms": str(chance.choice([0, 1000, 60_000])),
+            "log.retention.check.interval.ms": str(chance.choice([1000, 5000, 300_000])),
+            "log.flush.offset.checkpoint.interval.ms": str(chance.choice([500, 5000, 60_000])),
+            "log.cleaner.backoff.ms": str(chance.choice([200, 15_000])),
+            "log.cleaner.min.cleanable.ratio": "0.01",
+            "offsets.topic.num.partitions": "2",
+            "transaction.state.log.num.partitions": "2",
+            "offsets.topic.segment.bytes": str(chance.choice([2048, 1 << 20])),
+            "transaction.state.log.segment.bytes": str(chance.choice([2048, 1 << 20])),
+            "group.initial.rebalance.delay.ms": "0",
+            "group.min.session.timeout.ms": "1000",
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+            "num.recovery.threads.per.data.dir": str(chance.choice([1, 2])),
+            "ottla.log.scrub.bytes.per.second": str(chance.choice([0, 1 << 20])),
+            "log.message.timestamp.after.max.ms": str(1 << 60),
+            "compression.type": chance.choice(["producer", "producer", "lz4", "gzip"]),
+        }
+        options.slow_share = chance.choice([0.0, 0.01, 0.2])
+        options.slow_network = chance.choice([0.0, 0.0, 0.02])
+        options.slow_threads = chance.choice([0.0, 0.05, 0.3])
+        options.cold_share = chance.choice([0.0, 0.0, 0.3])
+        count = chance.choice([1, 2, 3, 4])
+        wanted = FAULTS if len(options.directories) > 1 else tuple(
+            fault for fault in FAULTS if fault != "directory missing"
+        )
+        options.faults = [chance.choice(wanted) for _ in range(count)]
+        options.rounds_seconds = chance.choice([0.3, 1.0, 3.0])
+        options.producers = chance.choice([1, 2, 3])
+        options.transactions = chance.choice([0, 1, 2])
+        options.readers = chance.choice([0, 1])
+        options.admins = chance.choice([0, 1, 1, 2])
+        options.groups = chance.choice([0, 1, 2])
+        return options

@@ -1,0 +1,364 @@
+"""Clients that produce: with every acks and codec, plain or idempotent, and in transactions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    ProduceRequest,
+    TxnOffsetCommitRequest,
+)
+from ottla.wire.records import Record, build_batch
+from tests.simulation.model import (
+    ABORTED,
+    ACKED,
+    COMMITTED,
+    LIVE,
+    OPEN,
+    REFUSED,
+    UNKNOWN,
+    Batch,
+    PartitionModel,
+    Transaction,
+)
+from tests.simulation.network import Broken
+from tests.simulation.session import Session
+from tests.simulation.world import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.story import Story
+
+GONE = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
+AGAIN = {
+    ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+CODECS = (0, 0, 0, 1, 2, 3, 4)
+
+
+class Producer:
+    """Makes batches of records that nobody sent before."""
+
+    def __init__(self, story: Story, name: str) -> None:
+        self.story, self.name = story, name
+        self.world, self.model = story.world, story.model
+        self.random = story.random
+        self.session = Session(story.world, name)
+        self.numbers: dict[PartitionModel, int] = {}
+        self.sequences: dict[PartitionModel, int] = {}
+        self.id, self.epoch = -1, -1
+
+    def choose(self) -> PartitionModel | None:
+        topics = self.model.live()
+        if not topics:
+            return None
+        return self.random.choice(self.random.choice(topics).partitions)
+
+    def batch(self, partition: PartitionModel, acks: int, idempotent: bool) -> tuple[Batch, bytes]:
+        """A new batch, known to the model, and its bytes."""
+        random, count = self.random, self.random.choice((1, 1, 2, 5))
+        number = self.numbers[partition] = self.numbers.get(partition, -1) + 1
+        now_ms = self.world.wall_ms()
+        skew = random.choice((0, 0, 0, -5000, -86_400_000, 1000))
+        values, keys, times = [], [], []
+        for _ in range(count):
+            self.model.records_sent += 1
+            size = random.choice((0, 10, 100, 700))
+            values.append(b"%d." % self.model.records_sent + b"x" * size)
+            keys.append(b"k%d" % random.randrange(4))
+            times.append(now_ms + skew + random.randrange(3))
+        made = Batch(
+            partition, self.name, number, values, keys, times, acks, idempotent,
+            incarnation=self.model.incarnation,
+        )
+        partition.add(made)
+        sequence = -1
+        if idempotent:
+            sequence = self.sequences.get(partition, 0)
+            self.sequences[partition] = sequence + count
+        data = build_batch(
+            [
+                Record(timestamp=time, key=key, value=value)
+                for time, key, value in zip(times, keys, values, strict=True)
+            ],
+            codec=random.choice(CODECS),
+            producer_id=self.id if idempotent else -1,
+            producer_epoch=self.epoch if idempotent else -1,
+            base_sequence=sequence,
+            transactional=self.transactional is not None,
+        )
+        return made, data
+
+    transactional: str | None = None
+
+    def request(self, batch: Batch, data: bytes, version: int) -> ProduceRequest:
+        made, topic = ProduceRequest.TopicData, batch.partition.topic
+        part = [made.PartitionData(index=batch.partition.index, records=data)]
+        named = {"topic_id": topic.topic_id} if version >= 13 else {"name": topic.name}
+        return ProduceRequest(
+            transactional_id=self.transactional, acks=batch.acks, timeout_ms=30_000,
+            topic_data=[made(**named, partition_data=part)],
+        )
+
+    async def send(self, batch: Batch, data: bytes, version: int) -> ErrorCode:
+        """One attempt; what the answer says of the batch is noted."""
+        answer = await self.session.call(self.request(batch, data, version), version)
+        part = answer.responses[0].partition_responses[0]
+        code = ErrorCode(part.error_code)
+        topic = batch.partition.topic
+        if code == ErrorCode.NONE:
+            self.acked(batch, part.base_offset)
+        elif code in GONE:
+            if topic.state == LIVE:
+                raise Violation(f"{batch.partition!r} is there, a produce is answered {code.name}")
+        return code
+
+    def acked(self, batch: Batch, base_offset: int) -> None:
+        if batch.fate == ACKED and base_offset not in (-1, batch.base_offset):
+            raise Violation(f"{batch.values} acked at {batch.base_offset} and {base_offset}")
+        batch.fate, batch.base_offset = ACKED, base_offset
+
+    async def begin(self, timeout_ms: int = 5000) -> bool:
+        """Get a producer id; True once there is one."""
+        request = InitProducerIdRequest(
+            transactional_id=self.transactional, transaction_timeout_ms=timeout_ms
+        )
+        while not self.story.over:
+            with contextlib.suppress(Broken):
+                answer = await self.session.call(request, self.random.choice((3, 4, 5)))
+                code = ErrorCode(answer.error_code)
+                if code == ErrorCode.NONE:
+                    self.id, self.epoch = answer.producer_id, answer.producer_epoch
+                    self.sequences.clear()
+                    return True
+                if code not in AGAIN:
+                    raise Violation(f"InitProducerId of {self.name}: {code.name}")
+            await asyncio.sleep(0.1)
+        return False
+
+
+async def produce_plainly(story: Story, name: str) -> None:
+    """Batches without an id: each is sent once, and its fate may stay unknown."""
+    producer = Producer(story, name)
+    while not story.over:
+        await asyncio.sleep(story.random.expovariate(1 / story.pace))
+        partition = producer.choose()
+        if partition is None:
+            continue
+        acks = story.random.choice((0, 1, 1, -1))
+        batch, data = producer.batch(partition, acks, False)
+        version = story.random.choice((7, 7, 9, 11, 13))
+        try:
+            if acks == 0:
+                batch.fate = UNKNOWN
+                link = await producer.session.connected()
+                link.send_only(producer.request(batch, data, version), version)
+                continue
+            code = await producer.send(batch, data, version)
+            if code != ErrorCode.NONE:
+                # What was refused is not in the log: a failed write is rolled back. After a
+                # timeout, or a failure of the disk that came later, it may be.
+                batch.fate = REFUSED if code in GONE else UNKNOWN
+        except Broken:
+            batch.fate = UNKNOWN
+
+
+async def produce_idempotently(story: Story, name: str) -> None:
+    """One batch at a time, again until it is acknowledged."""
+    producer = Producer(story, name)
+    if not await producer.begin():
+        return
+    while not story.over:
+        await asyncio.sleep(story.random.expovariate(1 / story.pace))
+        partition = producer.choose()
+        if partition is None:
+            continue
+        batch, data = producer.batch(partition, -1, True)
+        while batch.fate == OPEN:
+            version = story.random.choice((7, 7, 9, 11, 13))
+            try:
+                code = await producer.send(batch, data, version)
+            except Broken:
+                code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+                batch.fate = ACKED
+            elif code in GONE or partition.topic.state != LIVE:
+                if batch.fate == OPEN:
+                    batch.fate = UNKNOWN
+            elif code != ErrorCode.NONE:
+                if code not in AGAIN:
+                    raise Violation(f"{name} at {partition!r}: {code.name}")
+                if story.over:
+                    batch.fate = UNKNOWN
+                await asyncio.sleep(0.2)
+
+
+class Transactional(Producer):
+    """A producer of transactions, by the first protocol or by that of KIP-890."""
+
+    def __init__(self, story: Story, name: str) -> None:
+        super().__init__(story, name)
+        self.transactional = name
+        self.second = self.random.random() < 0.5
+        self.added: set[PartitionModel] = set()
+
+    async def ask(self, request: Any, version: int, codes: Any) -> ErrorCode:
+        """Ask until the answer is final; raises Broken."""
+        while True:
+            answer = await self.session.call(request, version)
+            code = ErrorCode(codes(answer))
+            if code not in AGAIN or self.story.over:
+                return code
+            await asyncio.sleep(0.05)
+
+    async def add(self, partition: PartitionModel) -> ErrorCode:
+        made = AddPartitionsToTxnRequest
+        request = made(
+            v3_and_below_transactional_id=self.transactional,
+            v3_and_below_producer_id=self.id,
+            v3_and_below_producer_epoch=self.epoch,
+            v3_and_below_topics=[
+                made.Topic(name=partition.topic.name, partitions=[partition.index])
+            ],
+        )
+        return await self.ask(
+            request, 3,
+            lambda a: a.results_by_topic_v3_and_below[0].results_by_partition[0]
+            .partition_error_code,
+        )
+
+    async def write(self, transaction: Transaction) -> bool:
+        """One batch; False where the transaction has to be given up."""
+        partition = self.choose()
+        if partition is None:
+            return False
+        if not self.second and partition not in self.added:
+            if await self.add(partition) != ErrorCode.NONE:
+                return False
+            self.added.add(partition)
+        batch, data = self.batch(partition, -1, True)
+        batch.transaction = transaction
+        transaction.batches.append(batch)
+        version = 12 if self.second else self.random.choice((7, 11))
+        for _ in range(20):
+            code = await self.send(batch, data, version)
+            if code not in AGAIN:
+                break
+            await asyncio.sleep(0.05)
+        return batch.fate == ACKED
+
+    async def commit_offset(self, transaction: Transaction) -> bool:
+        """An offset of a group, as a part of the transaction."""
+        partition, group = self.choose(), f"s{self.random.randrange(2)}"
+        if partition is None:
+            return False
+        if not self.second:
+            request = AddOffsetsToTxnRequest(
+                transactional_id=self.transactional, producer_id=self.id,
+                producer_epoch=self.epoch, group_id=group,
+            )
+            if await self.ask(request, 3, lambda a: a.error_code) != ErrorCode.NONE:
+                return False
+        topic, offset = partition.topic, self.random.randrange(1, 1000)
+        key = group, topic, partition.index
+        if not self.story.offsets.reserve(key):
+            return True
+        transaction.offsets.append((key, offset))
+        made = TxnOffsetCommitRequest.Topic
+        request = TxnOffsetCommitRequest(
+            transactional_id=self.transactional, group_id=group, producer_id=self.id,
+            producer_epoch=self.epoch,
+            topics=[made(name=topic.name, partitions=[
+                made.Partition(
+                    partition_index=partition.index, committed_offset=offset,
+                    committed_metadata="",
+                )
+            ])],
+        )
+        version = 5 if self.second else 3
+        code = await self.ask(request, version, lambda a: a.topics[0].partitions[0].error_code)
+        return code == ErrorCode.NONE
+
+    async def end(self, commit: bool) -> ErrorCode:
+        request = EndTxnRequest(
+            transactional_id=self.transactional, producer_id=self.id,
+            producer_epoch=self.epoch, committed=commit,
+        )
+        version = 5 if self.second else 3
+        epoch, self.answer = self.epoch, None
+
+        def code(answer: Any) -> int:
+            if version >= 5 and answer.error_code == 0:
+                self.id, self.epoch = answer.producer_id, answer.producer_epoch
+                if self.epoch != epoch:
+                    self.sequences.clear()
+            return int(answer.error_code)
+
+        return await self.ask(request, version, code)
+
+    async def run_one(self) -> bool:
+        """One transaction; False where the producer has to begin anew."""
+        random = self.random
+        transaction = Transaction(f"{self.name}/{len(self.model.transactions)}")
+        self.model.transactions.append(transaction)
+        self.added.clear()
+        asked = False
+        try:
+            for _ in range(random.choice((1, 2, 4))):
+                good = await (
+                    self.commit_offset(transaction) if random.random() < 0.25
+                    else self.write(transaction)
+                )
+                if not good:
+                    return False
+                await asyncio.sleep(random.expovariate(1 / self.story.pace))
+            if random.random() < 0.1:
+                return False                    # a producer that goes, and comes back
+            if not transaction.batches and not transaction.offsets:
+                transaction.fate = ABORTED
+                return True
+            commit = random.random() < 0.7
+            asked = commit
+            code = await self.end(commit)
+            if code == ErrorCode.NONE:
+                self.decided(transaction, COMMITTED if commit else ABORTED)
+                asked = False
+                return True
+            return False
+        except Broken:
+            return False
+        finally:
+            if transaction.fate == OPEN:
+                # Once the next InitProducerId is answered it has ended, one way or the other.
+                transaction.fate = UNKNOWN if asked else "to abort"
+
+    def decided(self, transaction: Transaction, fate: str) -> None:
+        transaction.fate = fate
+        self.story.offsets.decided(transaction)
+
+
+async def produce_transactions(story: Story, name: str) -> None:
+    producer = Transactional(story, name)
+    ready = False
+    while not story.over:
+        if not ready:
+            ready = await producer.begin(story.random.choice((2000, 60_000)))
+            if ready:
+                for transaction in story.model.transactions:
+                    if transaction.name.startswith(name + "/"):
+                        if transaction.fate == "to abort":
+                            producer.decided(transaction, ABORTED)
+                        elif transaction.fate == UNKNOWN:
+                            producer.decided(transaction, UNKNOWN)
+            continue
+        ready = await producer.run_one()
+        await asyncio.sleep(story.random.expovariate(1 / story.pace))

@@ -1,0 +1,168 @@
+"""What a consumer makes of a partition: all of it, as one of either isolation level reads it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ottla.wire.batch import batches
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
+from tests.simulation.producers import AGAIN
+from tests.simulation.session import Session
+from tests.simulation.world import Violation
+
+if TYPE_CHECKING:
+    import random
+
+    from tests.simulation.model import PartitionModel
+
+EARLIEST, LATEST, LARGEST = -2, -1, -3
+
+
+@dataclass(slots=True)
+class Read:
+    """One record as it was read; `control` for the markers that a consumer does not show."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    control: bool
+    epoch: int
+
+
+@dataclass
+class Content:
+    """A partition as one reader sees it."""
+
+    start: int
+    end: int
+    records: list[Read] = field(default_factory=list)
+
+    @property
+    def data(self) -> list[Read]:
+        return [read for read in self.records if not read.control]
+
+
+class Missing(Exception):
+    """The broker answers that the partition is not there."""
+
+
+async def ask_offset(
+    session: Session, partition: PartitionModel, timestamp: int, isolation: int
+) -> Any:
+    """ListOffsets of one partition: its part of the answer."""
+    made = ListOffsetsRequest.Topic
+    while True:
+        answer = await session.call(ListOffsetsRequest(
+            replica_id=-1, isolation_level=isolation,
+            topics=[made(name=partition.topic.name, partitions=[
+                made.Partition(partition_index=partition.index, timestamp=timestamp)
+            ])],
+        ), 8)
+        part = answer.topics[0].partitions[0]
+        code = ErrorCode(part.error_code)
+        if code in AGAIN:
+            await asyncio.sleep(0.1)
+            continue
+        if code != ErrorCode.NONE:
+            raise Missing(code.name)
+        return part
+
+
+async def ask_epoch_end(session: Session, partition: PartitionModel, epoch: int) -> Any:
+    """OffsetForLeaderEpoch of one partition: its part of the answer."""
+    made = OffsetForLeaderEpochRequest.Topic
+    answer = await session.call(OffsetForLeaderEpochRequest(topics=[
+        made(topic=partition.topic.name, partitions=[
+            made.Partition(partition=partition.index, leader_epoch=epoch)
+        ])
+    ]), 4)
+    return answer.topics[0].partitions[0]
+
+
+async def fetch(
+    session: Session, partition: PartitionModel, offset: int, isolation: int,
+    chance: random.Random,
+) -> Any:
+    """One fetch: the partition's part of the answer."""
+    version = chance.choice((4, 11, 12, 13, 16))
+    topic, made = partition.topic, FetchRequest.Topic
+    named = {"topic_id": topic.topic_id} if version >= 13 else {"topic": topic.name}
+    answer = await session.call(FetchRequest(
+        replica_id=-1, max_wait_ms=chance.choice((0, 10)), min_bytes=1, max_bytes=1 << 20,
+        isolation_level=isolation,
+        topics=[made(**named, partitions=[made.Partition(
+            partition=partition.index, fetch_offset=offset,
+            partition_max_bytes=chance.choice((1, 500, 5000, 1 << 20)),
+        )])],
+    ), version)
+    if not answer.responses:
+        raise Missing(ErrorCode(answer.error_code).name)
+    return answer.responses[0].partitions[0]
+
+
+async def content(
+    session: Session, partition: PartitionModel, isolation: int, chance: random.Random
+) -> Content:
+    """Everything from the log start to what was the end when this began."""
+    start = (await ask_offset(session, partition, EARLIEST, isolation)).offset
+    end = (await ask_offset(session, partition, LATEST, isolation)).offset
+    found, offset, stalled = Content(start, end), start, 0
+    while offset < end:
+        part = await fetch(session, partition, offset, isolation, chance)
+        code = ErrorCode(part.error_code)
+        if code in AGAIN:
+            await asyncio.sleep(0.1)
+            continue
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            # Retention has overtaken this reader.
+            start = (await ask_offset(session, partition, EARLIEST, isolation)).offset
+            if start <= offset:
+                raise Violation(f"{partition!r}: {offset} is out of range, the log is {start}-{end}")
+            found.start = offset = start
+            found.records.clear()
+            continue
+        if code != ErrorCode.NONE:
+            raise Missing(code.name)
+        before = offset
+        offset = take(found, part, offset, isolation, partition)
+        stalled = stalled + 1 if offset == before else 0
+        if stalled > 20:
+            raise Violation(
+                f"{partition!r}: nothing comes at {offset}, isolation {isolation}, log {start}-{end}"
+            )
+    return found
+
+
+def take(found: Content, part: Any, offset: int, isolation: int, partition: Any) -> int:
+    """Add what a fetch answered, as stock consumers filter it; the offset to go on from."""
+    aborted: set[int] = set()
+    waiting = sorted(
+        ((entry.first_offset, entry.producer_id) for entry in part.aborted_transactions or ()),
+        reverse=True,
+    )
+    for view in batches(part.records or b""):
+        if not view.crc_holds():
+            raise Violation(f"{partition!r}: the batch at {view.base_offset} is damaged")
+        while waiting and waiting[-1][0] <= view.last_offset:
+            aborted.add(waiting.pop()[1])
+        read = view.records()
+        if view.control:
+            if int.from_bytes((read[0].key or b"")[2:4], "big") == 0:
+                aborted.discard(view.producer_id)
+        elif isolation and view.transactional and view.producer_id in aborted:
+            offset = max(offset, view.next_offset)
+            continue
+        for record in read:
+            if record.offset >= offset:
+                found.records.append(Read(
+                    record.offset, record.timestamp, record.key, record.value, view.control,
+                    view.leader_epoch,
+                ))
+        if view.next_offset <= offset and view.last_offset < offset - 1 and not found.records:
+            continue
+        offset = max(offset, view.next_offset)
+    return offset

@@ -1,0 +1,364 @@
+"""One run: clients that do everything at once, faults between them, and the reckoning."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import FindCoordinatorRequest
+from tests.simulation.admin import Admin
+from tests.simulation.checker import check_disk, check_live, check_partition, check_soundness
+from tests.simulation.groups import (
+
+    Offsets,
+    be_classic,
+    be_new,
+    check_offset,
+    commit_simply,
+)
+from tests.simulation.model import ABORTED, LIVE, Model, OffsetKey
+from tests.simulation.network import Broken
+from tests.simulation.producers import (
+    produce_idempotently,
+    produce_plainly,
+    produce_transactions,
+)
+from tests.simulation.reading import Content, Missing, fetch, take
+from tests.simulation.session import Session
+from tests.simulation.world import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+SESSION_SECONDS = 25.0
+DELETED_SECONDS = 400.0
+
+
+class Story:
+    """The clients of one run, and what they share."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.options = world, world.options
+        self.random = random.Random(f"story {world.seed}")
+        self.model = Model()
+        self.offsets = Offsets(self)
+        self.busy: set[str] = set()
+        self.over = False
+        self.pace = 0.02
+        self.waters: dict[tuple[bytes, int], tuple[int, int]] = {}
+
+    # What clients ask
+
+    def member_lost(self, name: str, code: ErrorCode, heard_at: float) -> None:
+        """A member was thrown out: only silence excuses that."""
+        if self.world.now - heard_at < SESSION_SECONDS:
+            raise Violation(f"member {name} was heard just now, and is answered {code.name}")
+
+    # The run
+
+    async def run(self) -> None:
+        world, options = self.world, self.options
+        await self.start()
+        admin = Admin(self, "first")
+        for name in ("a", "b"):
+            await admin.create(name)
+        await self.find_coordinators()
+        tasks = self.begin_clients()
+        watcher = asyncio.ensure_future(self.watch())
+        for fault in options.faults:
+            await self.pass_time(options.rounds_seconds, tasks)
+            world.note(f"fault: {fault}")
+            await FAULTS[fault](self, tasks)
+        await self.pass_time(options.rounds_seconds, tasks)
+        self.over = True
+        await self.ended(tasks)
+        await self.settle()
+        await self.reckon("at the end")
+        world.kill()
+        await self.start()
+        await self.reckon("after a kill")
+        world.cut_power()
+        self.model.power_was_cut()
+        await self.start()
+        await self.reckon("after a power cut")
+        await self.stop()
+        await self.start()
+        await self.reckon("after a clean stop")
+        watcher.cancel()
+
+    async def find_coordinators(self) -> None:
+        """What every client begins with: it makes the internal topics."""
+        session = Session(self.world, "first")
+        for kind, keys in ((0, ["s0", "s1"]), (1, ["t0", "t1"])):
+            while True:
+                answer = await session.call(
+                    FindCoordinatorRequest(key_type=kind, coordinator_keys=keys), 4
+                )
+                if all(each.error_code == 0 for each in answer.coordinators):
+                    break
+                await asyncio.sleep(0.1)
+
+    def begin_clients(self) -> list[asyncio.Task[None]]:
+        options, made = self.options, []
+        for at in range(options.producers):
+            kind = produce_plainly if at % 2 else produce_idempotently
+            made.append(kind(self, f"p{at}"))
+        made += [produce_transactions(self, f"t{at}") for at in range(options.transactions)]
+        made += [Admin(self, f"admin{at}").work() for at in range(options.admins)]
+        made += [read_along(self, f"r{at}") for at in range(options.readers)]
+        if options.groups:
+            made.append(commit_simply(self, "offsets"))
+            made.append(be_new(self, "new"))
+        if options.groups > 1:
+            made.append(be_classic(self, "classic"))
+        return [asyncio.ensure_future(each) for each in made]
+
+    async def pass_time(self, seconds: float, tasks: list[asyncio.Task[None]]) -> None:
+        """Let the clients work; what one of them finds ends the run."""
+        end = self.world.now + seconds
+        while self.world.now < end:
+            await asyncio.sleep(min(0.1, seconds))
+            self.look_at(tasks)
+
+    def look_at(self, tasks: list[asyncio.Task[None]]) -> None:
+        for task in tasks:
+            if task.done() and task.exception() is not None:
+                task.result()
+
+    async def ended(self, tasks: list[asyncio.Task[None]]) -> None:
+        def done() -> bool:
+            self.look_at(tasks)
+            return all(task.done() for task in tasks)
+
+        try:
+            await self.world.until(done, "every client comes to its end", 400.0)
+        except Violation as violation:
+            left = [f"{t.get_coro().cr_code.co_name} at {_places(t)}" for t in tasks if not t.done()]
+            raise Violation(f"{violation}: {'; '.join(left)}") from None
+
+    async def watch(self) -> None:
+        """Look at the broker's own objects now and then."""
+        while True:
+            await asyncio.sleep(0.05 if self.pace < 1 else 2.0)
+            self.model.wall_ms_most = max(self.model.wall_ms_most, self.world.wall_ms())
+            check_live(self)
+
+    # The broker
+
+    async def start(self) -> None:
+        """Have the broker serve. It may be killed while it recovers, now and then."""
+        for attempt in range(4):
+            self.model.incarnation += 1
+            self.world.begin_broker()
+            if attempt < 3 and self.random.random() < 0.15:
+                self.world.disk.stop_at = self.world.disk.operations + self.random.randrange(1, 40)
+            await self.world.until(
+                lambda: self.world.up or self.world.loop is None, "the broker starts", 300.0
+            )
+            self.world.disk.stop_at = None
+            if self.world.up or self.world.excused_end is not None:
+                return
+
+    async def stop(self) -> None:
+        acked = [batch for batch in self.model.batches() if batch.fate == "acked"]
+        await self.world.stop_cleanly()
+        for batch in acked:
+            batch.durable = True
+
+    async def settle(self) -> None:
+        """Transactions that nobody ends are aborted after their time; deleted files go."""
+        self.pace = 1.0
+        for transaction in self.model.transactions:
+            if transaction.offsets and transaction.fate not in ("committed", ABORTED):
+                self.offsets.decided(transaction)
+            if transaction.fate == "to abort":
+                transaction.fate = ABORTED
+        await asyncio.sleep(DELETED_SECONDS)
+
+    # The reckoning
+
+    async def reckon(self, when: str) -> None:
+        """Check every promise, while nobody writes."""
+        try:
+            for link in list(self.world.links.values()):
+                link.deaf_until = 0.0
+            session = Session(self.world, "checker")
+            for topic in self.model.live():
+                for partition in topic.partitions:
+                    await self.check(session, partition)
+            for topic in self.model.live():
+                for group in ("s0", "s1"):
+                    for index in range(len(topic.partitions)):
+                        await self.check_offset(session, (group, topic, index))
+            check_live(self)
+            if when == "at the end":
+                check_disk(self)
+        except Violation as violation:
+            raise Violation(f"{when}: {violation}") from violation
+
+    async def check_offset(self, session: Session, key: OffsetKey) -> None:
+        for _ in range(5):
+            try:
+                await check_offset(self, session, key)
+                return
+            except Broken:
+                continue
+
+    async def check(self, session: Session, partition: Any) -> None:
+        for _ in range(5):
+            try:
+                await check_partition(self, session, partition)
+                return
+            except Missing as answer:
+                raise Violation(f"{partition!r} cannot be read: {answer}") from answer
+            except Broken:
+                continue
+
+
+def _places(task: asyncio.Task[None]) -> str:
+    """Where a client waits, innermost last."""
+    places, awaited = [], task.get_coro()
+    while awaited is not None and hasattr(awaited, "cr_frame") and awaited.cr_frame is not None:
+        places.append(f"{awaited.cr_code.co_name}:{awaited.cr_frame.f_lineno}")
+        awaited = awaited.cr_await
+    return " > ".join(places)
+
+
+async def read_along(story: Story, name: str) -> None:
+    """A consumer among the others: whatever it sees has to be true."""
+    session, chance = Session(story.world, name), story.random
+    while not story.over:
+        await asyncio.sleep(chance.expovariate(0.5 / story.pace))
+        topics = story.model.live()
+        if not topics:
+            continue
+        partition = chance.choice(chance.choice(topics).partitions)
+        known = [batch.base_offset for batch in partition.batches if batch.base_offset >= 0]
+        offset = chance.choice([0, *known])
+        isolation = chance.choice((0, 1))
+        try:
+            part = await fetch(session, partition, offset, isolation, chance)
+        except (Broken, Missing):
+            continue
+        if part.error_code == 0 and partition.topic.state == LIVE:
+            seen = Content(offset, offset)
+            take(seen, part, offset, isolation, partition)
+            check_soundness(partition, seen)
+            for record in seen.data:
+                batch, _ = partition.by_value[record.value or b""]
+                if batch.acks == -1 and batch.incarnation == story.model.incarnation:
+                    batch.durable = True
+                if isolation and batch.transaction and batch.transaction.fate == ABORTED:
+                    raise Violation(f"{partition!r}: {record} was aborted, and is read")
+
+
+# Faults: each leaves a broker that serves.
+
+Tasks = list["asyncio.Task[None]"]
+Fault = Callable[[Story, Tasks], Coroutine[Any, Any, None]]
+
+
+async def kill(story: Story, tasks: Tasks) -> None:
+    story.world.kill()
+    await story.start()
+
+
+async def die_in_a_call(story: Story, tasks: Tasks) -> None:
+    disk = story.world.disk
+    disk.stop_at = disk.operations + story.random.randrange(1, 80)
+    end = story.world.now + 5
+    while story.world.loop is not None and story.world.now < end:
+        await asyncio.sleep(0.01)
+        story.look_at(tasks)
+    disk.stop_at = None
+    story.world.kill()
+
+
+async def kill_in_a_call(story: Story, tasks: Tasks) -> None:
+    await die_in_a_call(story, tasks)
+    await story.start()
+
+
+async def power_cut(story: Story, tasks: Tasks) -> None:
+    if story.random.random() < 0.5:
+        await die_in_a_call(story, tasks)
+    story.world.cut_power()
+    story.model.power_was_cut()
+    await story.start()
+
+
+async def clean_stop(story: Story, tasks: Tasks) -> None:
+    await story.stop()
+    if story.world.loop is None:
+        await story.start()
+
+
+async def disk_full(story: Story, tasks: Tasks) -> None:
+    disk = story.world.disk
+    disk.capacity = disk.used() + story.random.choice((0, 100, 3000))
+    await story.pass_time(story.options.rounds_seconds, tasks)
+    if story.random.random() < 0.3:
+        story.world.kill()
+        story.world.excused_end = "the disk is full"
+        await story.start()
+        await story.pass_time(0.5, tasks)
+    story.world.disk.capacity = None
+    story.world.excused_end = None
+    if story.world.loop is None:
+        await story.start()
+    await story.world.until(lambda: story.world.up, "the broker serves again", 60.0)
+    await story.pass_time(5.0, tasks)
+
+
+async def directory_missing(story: Story, tasks: Tasks) -> None:
+    world = story.world
+    if story.random.random() < 0.5:
+        await story.stop()
+    else:
+        world.kill()
+    missing = story.random.choice(story.options.directories)
+    world.disk.take_away(missing)
+    world.excused_end = f"{missing} is missing"
+    await story.start()
+    await story.pass_time(story.options.rounds_seconds, tasks)
+    if world.up and story.random.random() < 0.5:
+        await story.stop()
+    world.kill()
+    world.disk.give_back(missing)
+    world.excused_end = None
+    await story.start()
+
+
+async def clock_jump(story: Story, tasks: Tasks) -> None:
+    hours = story.random.choice((-3, -1, 1, 3))
+    story.world.jumped_ms += hours * 3_600_000
+
+
+async def break_links(story: Story, tasks: Tasks) -> None:
+    for link in list(story.world.links.values()):
+        if story.random.random() < 0.7:
+            link.end()
+
+
+async def deaf_client(story: Story, tasks: Tasks) -> None:
+    for link in list(story.world.links.values()):
+        if story.random.random() < 0.3:
+            link.deaf_until = story.world.now + story.random.choice((1.0, 20.0))
+
+
+async def idle(story: Story, tasks: Tasks) -> None:
+    pace, story.pace = story.pace, 5.0
+    await story.pass_time(story.random.choice((10.0, 60.0, 320.0)), tasks)
+    story.pace = pace
+
+
+FAULTS: dict[str, Fault] = {
+    "kill": kill, "kill in a call": kill_in_a_call, "power cut": power_cut,
+    "clean stop": clean_stop, "disk full": disk_full, "directory missing": directory_missing,
+    "clock jump": clock_jump, "break links": break_links, "deaf client": deaf_client,
+    "idle": idle,
+}
+

@@ -37,7 +37,7 @@ class SimDisk(FaultyDisk):
         super().__init__(seed)
         self.now_ms = now_ms
         self.capacity: int | None = None
-        self.absent: dict[str, tuple[dict[str, Inode | None], dict[str, Inode | None]]] = {}
+        self.absent: dict[str, dict[str, Inode | None]] = {}
         self.on_end: Callable[[], None] = lambda: None
         self.cold_share = 0.0
         self.locks: set[str] = set()
@@ -89,20 +89,27 @@ class SimDisk(FaultyDisk):
     # A directory that is not mounted
 
     def take_away(self, directory: str) -> None:
-        """Have a directory be empty at the next start, as a mount that is missing leaves it."""
-        taken = []
-        for names in (self.names, self.durable_names):
-            inside = [name for name in names if name.startswith(directory + "/")]
-            taken.append({name: names.pop(name) for name in inside})
-        self.pending_names = [e for e in self.pending_names if not e[1].startswith(directory)]
-        self.absent[directory] = (taken[0], taken[0] if not taken[1] else taken[1])
+        """Unmount a directory: the next start finds an empty one in its place."""
+        inside = {name: inode for name, inode in self.names.items()
+                  if name.startswith(directory + "/")}
+        for inode in inside.values():
+            if inode is not None:
+                inode.durable = bytearray(inode.content)
+                inode.pending.clear()
+        self._forget(directory)
+        self.absent[directory] = inside
 
     def give_back(self, directory: str) -> None:
         """Mount it again: what was put in its place meanwhile is not seen any more."""
-        for names, kept in zip(
-            (self.names, self.durable_names), self.absent.pop(directory), strict=True
-        ):
+        self._forget(directory)
+        kept = self.absent.pop(directory)
+        self.names.update(kept)
+        self.durable_names.update(kept)
+
+    def _forget(self, directory: str) -> None:
+        for names in (self.names, self.durable_names):
             for name in [name for name in names if name.startswith(directory + "/")]:
                 del names[name]
-            names.update(kept)
-        self.pending_names = [e for e in self.pending_names if not e[1].startswith(directory)]
+        self.pending_names = [
+            entry for entry in self.pending_names if not entry[1].startswith(directory + "/")
+        ]

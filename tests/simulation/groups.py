@@ -242,8 +242,8 @@ async def be_classic(story: Story, name: str) -> None:
                 continue
             chosen = random.random()
             if chosen < 0.1:
-                await session.call(LeaveGroupRequest(group_id=group, member_id=member), 2)
-                member, generation = "", -1
+                leaving, member, generation = member, "", -1
+                await session.call(LeaveGroupRequest(group_id=group, member_id=leaving), 2)
             elif chosen < 0.6:
                 answer = await session.call(HeartbeatRequest(
                     group_id=group, generation_id=generation, member_id=member

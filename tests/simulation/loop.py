@@ -102,19 +102,18 @@ class Work:
 class SimLoop(BrokerLoop):
     """One process: killed, it never runs again."""
 
-    def __init__(self, world: World, slow: bool = False) -> None:
+    def __init__(self, world: World, sockets: bool = True) -> None:
         super().__init__(SimClock(world))
-        self.world, self.dead, self.slow = world, False, slow
+        self.world, self.dead = world, False
         self.poked = True
         self.errors: list[dict[str, Any]] = []
         self.set_exception_handler(lambda _, context: self.errors.append(context))
         select = self._selector.select
-        self._selector.select = lambda timeout=None: select(0)
+        # The clients' loop has nothing but timers and events: no system call a turn.
+        self._selector.select = (lambda _=None: select(0)) if sockets else (lambda _=None: [])
 
     def due(self) -> float:
         """When this loop has something to do next."""
-        if self.dead:
-            return float("inf")
         if self._ready or self.poked:
             return 0.0
         return self._scheduled[0]._when if self._scheduled else float("inf")
@@ -122,8 +121,11 @@ class SimLoop(BrokerLoop):
     def turn(self) -> None:
         """One turn of asyncio's loop."""
         self.poked = False
-        with running(self):
+        asyncio._set_running_loop(self)
+        try:
             self._run_once()
+        finally:
+            asyncio._set_running_loop(None)
 
     def run_in_executor(self, executor: Any, function: Any, *arguments: Any) -> Any:
         """Do it at some later moment; one thread's calls keep their order."""

@@ -351,7 +351,7 @@ async def produce_transactions(story: Story, name: str) -> None:
     ready = False
     while not story.over:
         if not ready:
-            ready = await producer.begin(story.random.choice((2000, 60_000)))
+            ready = await producer.begin(story.random.choice((2000, 20_000)))
             if ready:
                 for transaction in story.model.transactions:
                     if transaction.name.startswith(name + "/"):

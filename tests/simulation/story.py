@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 SESSION_SECONDS = 25.0
-DELETED_SECONDS = 400.0
+SETTLED_SECONDS = 70.0
+"""Longer than any transaction, any delay of a deletion, any round of retention."""
 
 
 class Story:
@@ -176,7 +177,7 @@ class Story:
                 self.offsets.decided(transaction)
             if transaction.fate == "to abort":
                 transaction.fate = ABORTED
-        await asyncio.sleep(DELETED_SECONDS)
+        await asyncio.sleep(SETTLED_SECONDS)
 
     # The reckoning
 
@@ -351,7 +352,7 @@ async def deaf_client(story: Story, tasks: Tasks) -> None:
 
 async def idle(story: Story, tasks: Tasks) -> None:
     pace, story.pace = story.pace, 5.0
-    await story.pass_time(story.random.choice((10.0, 60.0, 320.0)), tasks)
+    await story.pass_time(story.random.choice((10.0, 60.0, 120.0)), tasks)
     story.pace = pace
 
 

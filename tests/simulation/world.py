@@ -60,7 +60,7 @@ class World:
         self.count = 0
         self.disk = SimDisk(seed, self.wall_ms)
         self.disk.cold_share = options.cold_share
-        self.clients = SimLoop(self)
+        self.clients = SimLoop(self, sockets=False)
         self.loop: SimLoop | None = None        # the broker's
         self.server: Server | None = None
         self.starting: Any = None
@@ -259,28 +259,31 @@ class World:
 
     def step(self) -> None:
         """The next turn of a loop, or the next event."""
-        loops = [self.clients] if self.loop is None else [self.clients, self.loop]
-        due = [loop.due() for loop in loops]
-        ready = [loop for loop, at in zip(loops, due, strict=True) if at <= self.now]
+        clients, broker = self.clients, self.loop
+        clients_at = clients.due()
+        broker_at = NEVER if broker is None else broker.due()
         event_at = self.heap[0][0] if self.heap else NEVER
-        if event_at <= self.now and (not ready or self.random.random() < 0.5):
-            self._guarded(heapq.heappop(self.heap)[3])
-        elif ready:
-            loop = ready[0] if len(ready) == 1 else self.random.choice(ready)
-            self._guarded(loop.turn)
-            if loop is self.loop:
-                self.now += self.random.random() * 1e-4
-            else:
-                self.now += 1e-6
-        else:
-            self.now = max(self.now, min(event_at, *due))
+        now = self.now
+        if clients_at > now and broker_at > now and event_at > now:
+            self.now = min(clients_at, broker_at, event_at)
             assert self.now < NEVER, "nothing will ever happen"
             return
-        for fd, _ in self.poll.poll(0):
-            link = self.links.get(fd)
-            if link is not None:
-                link.pull()
-        self._watch_broker()
+        chance = self.random.random()
+        if event_at <= now and (chance < 0.5 or (clients_at > now and broker_at > now)):
+            self._guarded(heapq.heappop(self.heap)[3])
+            if self.died:
+                self._watch_broker()
+        elif broker is not None and broker_at <= now and (clients_at > now or chance < 0.75):
+            self._guarded(broker.turn)
+            self.now += chance * 1e-4
+            for fd, _ in self.poll.poll(0):
+                link = self.links.get(fd)
+                if link is not None:
+                    link.pull()
+            self._watch_broker()
+        else:
+            clients.turn()
+            self.now += 1e-6
 
     def _guarded(self, call: Callable[[], None]) -> None:
         try:

@@ -72,6 +72,7 @@ class Admin:
                     topics=[made.Topic(topic_id=topic.topic_id)], timeout_ms=10_000
                 ), 6)
             except Broken:
+                await asyncio.sleep(0.1)
                 continue
             code = ErrorCode(answer.responses[0].error_code)
             if code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID):
@@ -94,6 +95,7 @@ class Admin:
                 )], timeout_ms=10_000), 7)
                 code = ErrorCode(answer.topics[0].error_code)
             except Broken:
+                await asyncio.sleep(0.1)
                 continue
             if code == ErrorCode.NONE:
                 topic_id = answer.topics[0].topic_id
@@ -141,6 +143,7 @@ class Admin:
                         made.Topic(name=topic.name, count=count, assignments=None)
                     ], timeout_ms=10_000), 3)
                 except Broken:
+                    await asyncio.sleep(0.1)
                     continue
                 code = ErrorCode(answer.results[0].error_code)
                 if code in (ErrorCode.NONE, ErrorCode.INVALID_PARTITIONS):

@@ -52,13 +52,15 @@ def check_soundness(partition: PartitionModel, read: Content) -> None:
         last = record.offset
         if record.control:
             continue
-        known = partition.by_value.get(record.value or b"")
+        known = partition.known(record.value)
         if known is None:
             raise Violation(f"{partition!r} has at {record.offset} what nobody sent: {record}")
         batch, at = known
         if record.value in seen:
             raise Violation(f"{partition!r} has {record.value!r} twice, again at {record.offset}")
         seen.add(record.value)
+        if batch.partition is not partition:
+            continue
         base = places.setdefault(batch, record.offset - at)
         if base != record.offset - at:
             raise Violation(f"{partition!r}: a batch is torn at {record.offset}")
@@ -135,7 +137,7 @@ def check_isolation(partition: PartitionModel, every: Content, committed: Conten
         )
     visible = {record.value for record in committed.data}
     for record in every.data:
-        batch, _ = partition.by_value[record.value or b""]
+        batch, _ = _known(partition, record)
         transaction = batch.transaction
         shown = record.value in visible
         if record.offset < committed.start:
@@ -152,6 +154,12 @@ def check_isolation(partition: PartitionModel, every: Content, committed: Conten
     extra = visible - {record.value for record in every.data}
     if extra and committed.start >= every.start:
         raise Violation(f"{partition!r}: only readers of committed records see {extra}")
+
+
+def _known(partition: PartitionModel, record: Read) -> tuple[Batch, int]:
+    found = partition.known(record.value)
+    assert found is not None
+    return found
 
 
 async def check_times(

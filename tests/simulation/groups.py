@@ -18,7 +18,7 @@ from ottla.wire.messages import (
     OffsetFetchRequest,
     SyncGroupRequest,
 )
-from tests.simulation.model import COMMITTED, UNKNOWN, GroupOffset, OffsetKey, TopicModel
+from tests.simulation.model import COMMITTED, LIVE, UNKNOWN, GroupOffset, OffsetKey, TopicModel
 from tests.simulation.network import Broken
 from tests.simulation.producers import AGAIN, GONE
 from tests.simulation.session import Session
@@ -46,8 +46,19 @@ class Offsets:
         self.known = story.model.offsets
         self.held: set[OffsetKey] = set()
         self.pending: dict[OffsetKey, Pending] = {}
+        self.blurred: set[tuple[str, str, int]] = set()
         self.haunted: set[OffsetKey] = set()
         """Those with a deletion under way, or one of which nobody knows whether it happened."""
+
+    def blur(self, key: OffsetKey) -> None:
+        """A request by name went beside the topic's deletion: it may be about the next topic."""
+        self.blurred.add((key[0], key[1].name, key[2]))
+
+    def may_be(self, key: OffsetKey, offset: int) -> bool:
+        """Whether a group may have this offset."""
+        if (key[0], key[1].name, key[2]) in self.blurred:
+            return True
+        return offset in self.of(key).possible
 
     def of(self, key: OffsetKey) -> GroupOffset:
         return self.known.setdefault(key, GroupOffset())
@@ -112,6 +123,7 @@ async def commit_simply(story: Story, name: str) -> None:
             elif chosen < 0.8:
                 await check_offset(story, session, key)
             elif chosen < 0.9:
+                offsets.blur(key)       # until it is certain which topic it was about
                 keys = offsets.clearing(group, topic, index)
                 made = OffsetDeleteRequest
                 answer = await session.call(made(group_id=group, topics=[
@@ -119,6 +131,8 @@ async def commit_simply(story: Story, name: str) -> None:
                         made.Topic.Partition(partition_index=index)
                     ])
                 ]), 0)
+                if topic.state == LIVE:
+                    offsets.blurred.discard((group, topic.name, index))
                 if answer.error_code == 0 and answer.topics[0].partitions[0].error_code == 0:
                     offsets.cleared(keys)
             else:
@@ -159,7 +173,12 @@ async def commit(
         if code == ErrorCode.NONE:
             # Beside a deletion that was asked for meanwhile, either may have come last.
             known.possible = {offset, NONE} if haunted or key in offsets.haunted else {offset}
+        if topic.state != LIVE:
+            offsets.blur(key)
         return code
+    except Broken:
+        offsets.blur(key)
+        raise
     finally:
         offsets.held.discard(key)
 
@@ -198,11 +217,12 @@ async def check_offset(story: Story, session: Session, key: OffsetKey) -> None:
     story.offsets.held.add(key)
     try:
         code, offset = await fetch_offset(story, session, group, topic, index)
-        possible = story.offsets.of(key).possible
-        if code == ErrorCode.NONE and topic.state == "live" and offset not in possible:
+        if code != ErrorCode.NONE or topic.state != LIVE:
+            return
+        if not story.offsets.may_be(key, offset):
             raise Violation(
                 f"group {group} has offset {offset} of {topic.partitions[index]!r}, may have"
-                f" {sorted(possible)}"
+                f" {sorted(story.offsets.of(key).possible)}"
             )
     finally:
         story.offsets.held.discard(key)

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.poller import BrokerLoop
+from ottla.broker.network.poller import BrokerLoop
 from ottla.log.clock import Clock
 
 if TYPE_CHECKING:

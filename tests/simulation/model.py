@@ -40,6 +40,7 @@ class Batch:
     durable: bool = False
     lost_ok: bool = False
     incarnation: int = 0            # of the broker, when it was sent first
+    by_name: bool = False           # it may reach the next topic of that name
 
 
 @dataclass(eq=False)
@@ -49,17 +50,29 @@ class PartitionModel:
     topic: TopicModel
     index: int
     batches: list[Batch] = field(default_factory=list)
-    by_value: dict[bytes, tuple[Batch, int]] = field(default_factory=dict)
     delete_asked: int = 0           # DeleteRecords that may have happened
     delete_acked: int = 0           # and that has happened for certain
 
     def __repr__(self) -> str:
         return f"{self.topic.name}({self.topic.number})-{self.index}"
 
+    def known(self, value: bytes | None) -> tuple[Batch, int] | None:
+        """What was sent with this value, if it may be here."""
+        found = self.topic.by_value.get(value or b"")
+        if found is None:
+            return None
+        batch = found[0]
+        if batch.partition is self:
+            return found
+        sent_to = batch.partition
+        late = batch.by_name and sent_to.topic.number < self.topic.number
+        same = (sent_to.topic.name, sent_to.index) == (self.topic.name, self.index)
+        return found if late and same else None
+
     def add(self, batch: Batch) -> None:
         self.batches.append(batch)
         for at, value in enumerate(batch.values):
-            self.by_value[value] = batch, at
+            self.topic.by_value[value] = batch, at
 
 
 LIVE, GOING, GONE = "live", "going", "gone"
@@ -72,6 +85,7 @@ class TopicModel:
     name: str
     number: int
     topic_id: bytes
+    by_value: dict[bytes, tuple[Batch, int]]        # shared by all topics
     partitions: list[PartitionModel] = field(default_factory=list)
     state: str = LIVE
     retention_ms_least: int = 7 * 86_400_000     # of all that was ever asked for
@@ -97,13 +111,14 @@ class Model:
         self.topics: list[TopicModel] = []
         self.by_id: dict[bytes, TopicModel] = {}
         self.transactions: list[Transaction] = []
+        self.by_value: dict[bytes, tuple[Batch, int]] = {}
         self.offsets: dict[OffsetKey, GroupOffset] = {}
         self.incarnation = 0
         self.wall_ms_most = 0
         self.records_sent = 0
 
     def new_topic(self, name: str, topic_id: bytes, partitions: int) -> TopicModel:
-        topic = TopicModel(name, len(self.topics), topic_id)
+        topic = TopicModel(name, len(self.topics), topic_id, self.by_value)
         topic.partitions = [PartitionModel(topic, index) for index in range(partitions)]
         self.topics.append(topic)
         self.by_id[topic_id] = topic

@@ -103,6 +103,7 @@ class Producer:
     def request(self, batch: Batch, data: bytes, version: int) -> ProduceRequest:
         made, topic = ProduceRequest.TopicData, batch.partition.topic
         part = [made.PartitionData(index=batch.partition.index, records=data)]
+        batch.by_name = batch.by_name or version < 13
         named = {"topic_id": topic.topic_id} if version >= 13 else {"name": topic.name}
         return ProduceRequest(
             transactional_id=self.transactional, acks=batch.acks, timeout_ms=30_000,
@@ -173,7 +174,10 @@ async def produce_plainly(story: Story, name: str) -> None:
 
 
 async def produce_idempotently(story: Story, name: str) -> None:
-    """One batch at a time, again until it is acknowledged."""
+    """One batch at a time, again until it is acknowledged.
+
+    Topics are named by their ids: under a name, what is sent again could reach the next topic.
+    """
     producer = Producer(story, name)
     if not await producer.begin():
         return
@@ -184,9 +188,8 @@ async def produce_idempotently(story: Story, name: str) -> None:
             continue
         batch, data = producer.batch(partition, -1, True)
         while batch.fate == OPEN:
-            version = story.random.choice((7, 7, 9, 11, 13))
             try:
-                code = await producer.send(batch, data, version)
+                code = await producer.send(batch, data, 13)
             except Broken:
                 code = ErrorCode.NOT_LEADER_OR_FOLLOWER
             if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
@@ -285,7 +288,13 @@ class Transactional(Producer):
             ])],
         )
         version = 5 if self.second else 3
-        code = await self.ask(request, version, lambda a: a.topics[0].partitions[0].error_code)
+        try:
+            code = await self.ask(request, version, lambda a: a.topics[0].partitions[0].error_code)
+        except Broken:
+            self.story.offsets.blur(key)
+            raise
+        if topic.state != LIVE:
+            self.story.offsets.blur(key)
         return code == ErrorCode.NONE
 
     async def end(self, commit: bool) -> ErrorCode:

@@ -249,7 +249,7 @@ async def read_along(story: Story, name: str) -> None:
             take(seen, part, offset, isolation, partition)
             check_soundness(partition, seen)
             for record in seen.data:
-                batch, _ = partition.by_value[record.value or b""]
+                batch, _ = partition.topic.by_value[record.value or b""]
                 if batch.acks == -1 and batch.incarnation == story.model.incarnation:
                     batch.durable = True
                 if isolation and batch.transaction and batch.transaction.fate == ABORTED:

@@ -48,7 +48,7 @@ class Listener:
         config = broker.config
         self.frame_size_max = config.socket_request_max_bytes
         self.idle_seconds = config.connections_max_idle_ms / 1000
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}
         self.refusals = self.accepted = 0
         self.send_buffer_size = config.socket_send_buffer_bytes
         self.sock = self._listen(
@@ -122,7 +122,8 @@ class Listener:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self.send_buffer_size >= 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.send_buffer_size)
-        self.connections.add(Connection(self.loop, self, sock, self._client(sock, address)))
+        connection = Connection(self.loop, self, sock, self._client(sock, address))
+        self.connections[connection] = None
         self.limits.opened(address[0])
 
     def _turn_away(self) -> None:
@@ -163,7 +164,7 @@ class Listener:
     def closed(self, connection: Connection) -> None:
         """A connection ended."""
         if connection in self.connections:
-            self.connections.discard(connection)
+            del self.connections[connection]
             self.limits.closed(connection.client.host)
 
     def stop_accepting(self) -> None:

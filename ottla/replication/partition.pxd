@@ -28,9 +28,9 @@ cdef class Partition:
     # log_start <= last_stable <= high_watermark <= log_end; each moves forward only.
     cdef readonly int64_t high_watermark
     cdef int64_t flush_wanted_upto          # the end of the last acks=all batch appended
-    cdef set watchers
+    cdef dict watchers
     cdef list promises                      # ordered by the offset that they require
-    cdef set with_sealed                    # of all partitions, those with a segment to sync
+    cdef dict with_sealed                   # of all partitions, those with a segment to sync
 
     cdef int64_t append(self, uint8_t *batch, Py_ssize_t size, bint all_replicas) except -2
     cdef int advance(self, int64_t offset) except -1

@@ -15,7 +15,7 @@ class Partition:
         topic_id: bytes,
         log: PartitionLog,
         flush_before_ack: bool,
-        with_sealed: set[Partition] | None = None,
+        with_sealed: dict[Partition, None] | None = None,
     ) -> None: ...
     @property
     def topic(self) -> str: ...

@@ -32,7 +32,7 @@ cdef class Partition:
 
     def __init__(
         self, str topic, int index, bytes topic_id, PartitionLog log, bint flush_before_ack,
-        set with_sealed=None
+        dict with_sealed=None
     ):
         self.topic, self.index, self.topic_id = topic, index, topic_id
         self.log = log
@@ -41,9 +41,9 @@ cdef class Partition:
         # What was read back from the disk is served at once; after a crash housekeeping flushes it.
         self.high_watermark = log.log_end_offset
         self.flush_wanted_upto = self.high_watermark
-        self.watchers = set()
+        self.watchers = {}
         self.promises = []
-        self.with_sealed = set() if with_sealed is None else with_sealed
+        self.with_sealed = {} if with_sealed is None else with_sealed
 
     def __repr__(self):
         return f"{self.topic}-{self.index}"
@@ -64,7 +64,7 @@ cdef class Partition:
         """Append a validated batch; clients may read it at once unless it waits for its flush."""
         cdef int64_t base = self.log.append(batch, size, self.leader_epoch)
         if self.log.has_sealed():
-            self.with_sealed.add(self)
+            self.with_sealed[self] = None
         if all_replicas and self.flush_before_ack:
             # A duplicate's first copy may still wait for its flush, and so must its reply.
             if not self.log.duplicate:
@@ -121,10 +121,10 @@ cdef class Partition:
         return self.readable_end(True)
 
     def watch(self, Watcher watcher not None):
-        self.watchers.add(watcher)
+        self.watchers[watcher] = None
 
     def unwatch(self, Watcher watcher not None):
-        self.watchers.discard(watcher)
+        self.watchers.pop(watcher, None)
 
     cdef int promise(self, Promise promise) except -1:
         """Keep `promise` in the order of required offsets; nearly always it belongs at the end."""

@@ -34,7 +34,7 @@ class Replicas:
         self.flush_before_ack = flush_before_ack
         self.by_name: dict[str, list[Partition | None]] = {}
         self.by_id: dict[bytes, list[Partition | None]] = {}
-        self.with_sealed: set[Partition] = set()
+        self.with_sealed: dict[Partition, None] = {}
         """Those that have sealed a segment which is not on the medium yet."""
         self.offline: frozenset[Key] = frozenset()
         """Partitions whose log directory has failed: clients are told of no leader."""

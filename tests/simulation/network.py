@@ -34,7 +34,7 @@ class Link:
         self.near.setblocking(False)
         far.setblocking(False)
         self.far = far
-        listener.connections.add(Connection(listener.loop, listener, far, host))
+        listener.connections[Connection(listener.loop, listener, far, host)] = None
         listener.limits.opened(host)
         self.fd = self.near.fileno()
         self.unsent = bytearray()           # has arrived; the broker's socket took no more

@@ -35,7 +35,7 @@ class Flusher:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.waiting: set[Partition] = set()
+        self.waiting: dict[Partition, None] = {}
         self.running = False
         self.scheduled = False
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="ottla-flush")
@@ -45,14 +45,14 @@ class Flusher:
 
     def want(self, partition: Partition) -> None:
         """Flush `partition` soon; frames that are read in this turn of the loop join the group."""
-        self.waiting.add(partition)
+        self.waiting[partition] = None
         if not self.running and not self.scheduled:
             self.scheduled = True
             self.loop.call_soon(self._start)
 
     def _start(self) -> None:
         self.scheduled = False
-        group, self.waiting = self.waiting, set()
+        group, self.waiting = self.waiting, {}
         tasks = []
         together = len(group) > LOGS_ONE_BY_ONE_MAX
         for partition in group:
@@ -132,7 +132,7 @@ class Flusher:
     def _done(self, partition: Partition, offset: int) -> None:
         # Behind a flush that began earlier, in another thread, its end asks for what is left.
         if partition.flushed(offset) and not partition.log.flushing:
-            self.waiting.add(partition)
+            self.waiting[partition] = None
 
     def close(self) -> None:
         """Wait for the flush that runs; the storage flushes everything else when it closes."""

@@ -139,7 +139,7 @@ class Housekeeping:
         alone would never be on the medium: not compacted, and read whole after a crash.
         """
         while self.broker.replicas.with_sealed:
-            partition = self.broker.replicas.with_sealed.pop()
+            partition, _ = self.broker.replicas.with_sealed.popitem()
             await self.broker.flusher.flush_apart(partition, self._in_thread)
 
     async def _checkpoint(self) -> None:

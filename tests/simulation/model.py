@@ -135,9 +135,3 @@ class Model:
         for batch in self.batches():
             if not batch.durable and not (batch.fate == ACKED and batch.acks == -1):
                 batch.lost_ok = True
-
-    def stopped_cleanly(self) -> None:
-        """Everything acknowledged until now is on the medium."""
-        for batch in self.batches():
-            if batch.fate == ACKED:
-                batch.durable = True

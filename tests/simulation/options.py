@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 FAULTS = (
     "kill", "kill in a call", "power cut", "clean stop", "disk full", "directory missing",
-    "clock jump", "break links", "deaf client", "idle",
+    "clock jump", "break links", "deaf client", "idle", "io error", "garbled",
 )
 
 

@@ -21,5 +21,5 @@ def run_seed(seed: int, options: Options | None = None) -> World:
             raise
         finally:
             world.close()
-            gc.collect(0)
+            gc.collect()
     return world

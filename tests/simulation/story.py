@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import FindCoordinatorRequest
 from tests.simulation.admin import Admin
 from tests.simulation.checker import check_disk, check_live, check_partition, check_soundness
+from tests.simulation.following import Follower
 from tests.simulation.groups import (
 
     Offsets,
@@ -47,7 +49,9 @@ class Story:
         self.model = Model()
         self.offsets = Offsets(self)
         self.busy: set[str] = set()
-        self.over = False
+        self.over = False               # the clients come to their end
+        self.finished = False           # and the consumers that read to the end, too
+        self.followers: list[Follower] = []
         self.pace = 0.02
         self.waters: dict[tuple[bytes, int], tuple[int, int]] = {}
 
@@ -77,6 +81,9 @@ class Story:
         self.over = True
         await self.ended(tasks)
         await self.settle()
+        for follower in self.followers:
+            await follower.catch_up()
+        self.finished = True
         await self.reckon("at the end")
         world.kill()
         await self.start()
@@ -115,6 +122,9 @@ class Story:
             made.append(be_new(self, "new"))
         if options.groups > 1:
             made.append(be_classic(self, "classic"))
+        if options.readers:
+            self.followers.append(Follower(self, "follower"))
+        self.last = [asyncio.ensure_future(each.follow()) for each in self.followers]
         return [asyncio.ensure_future(each) for each in made]
 
     async def pass_time(self, seconds: float, tasks: list[asyncio.Task[None]]) -> None:
@@ -125,7 +135,7 @@ class Story:
             self.look_at(tasks)
 
     def look_at(self, tasks: list[asyncio.Task[None]]) -> None:
-        for task in tasks:
+        for task in [*tasks, *self.last]:
             if task.done() and task.exception() is not None:
                 task.result()
 
@@ -333,6 +343,45 @@ async def directory_missing(story: Story, tasks: Tasks) -> None:
     await story.start()
 
 
+async def io_error(story: Story, tasks: Tasks) -> None:
+    """A directory refuses one kind of call; whatever follows, a restart brings all of it back."""
+    world, disk = story.world, story.world.disk
+    disk.failing = story.random.choice(story.options.directories)
+    disk.errors = {story.random.choice(("write", "sync", "truncate", "name")): errno.EIO}
+    world.excused_end = "a directory has failed"
+    await story.pass_time(story.options.rounds_seconds, tasks)
+    world.kill()
+    world.excused_end = None
+    await story.start()
+
+
+async def garbled(story: Story, tasks: Tasks) -> None:
+    """After a clean stop a file that can be made anew from the log is not as it was."""
+    await story.stop()
+    disk, random = story.world.disk, story.random
+    names = sorted(
+        name for name, inode in disk.names.items()
+        if inode is not None and name.endswith((".index", ".timeindex")) and inode.content
+    )
+    for name in random.sample(names, min(len(names), 3)):
+        inode = disk.inode(name)
+        size, how = len(inode.content), random.randrange(5)
+        if how == 0:
+            inode.content[:] = random.randbytes(size)
+        elif how == 1:
+            del inode.content[random.randrange(size) :]
+        elif how == 2:
+            inode.content[:] = bytes(size)
+        elif how == 3:
+            disk.names.pop(name)
+            disk.durable_names.pop(name, None)
+            continue
+        else:
+            inode.content[:] = disk.inode(random.choice(names)).content
+        inode.durable = bytearray(inode.content)
+    await story.start()
+
+
 async def clock_jump(story: Story, tasks: Tasks) -> None:
     hours = story.random.choice((-3, -1, 1, 3))
     story.world.jumped_ms += hours * 3_600_000
@@ -360,6 +409,6 @@ FAULTS: dict[str, Fault] = {
     "kill": kill, "kill in a call": kill_in_a_call, "power cut": power_cut,
     "clean stop": clean_stop, "disk full": disk_full, "directory missing": directory_missing,
     "clock jump": clock_jump, "break links": break_links, "deaf client": deaf_client,
-    "idle": idle,
+    "idle": idle, "io error": io_error, "garbled": garbled,
 }
 

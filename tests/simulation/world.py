@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import heapq
 import logging
 import random
@@ -236,8 +238,6 @@ class World:
 
     async def until(self, holds: Callable[[], bool], what: str, seconds: float) -> None:
         """Wait for a condition, in simulated time."""
-        import asyncio
-
         deadline = self.now + seconds
         while not holds():
             if self.now > deadline:
@@ -302,6 +302,9 @@ class World:
         self.poll.close()
         self.clients.kill()
         for loop in [entry[0] for entry in self.dead] + [self.clients]:
+            for task in asyncio.all_tasks(loop):
+                with contextlib.suppress(BaseException):
+                    task.get_coro().close()         # now, and not in the middle of another run
             loop.close()
         self.dead.clear()
 

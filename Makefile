@@ -5,7 +5,7 @@ PY := .venv/bin/python
 BUILD_SECONDS := 80
 SOURCES := pyproject.toml setup.py $(shell find ottla -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
-.PHONY: build run test lint compat demo has-java bench bench-quick wheel
+.PHONY: build run test lint compat simulate demo has-java bench bench-quick wheel
 
 build: .venv/.built
 
@@ -70,6 +70,11 @@ lint: .venv/.lint .venv/.test
 # files run at a time, each process with a broker of its own.
 compat: .venv/.compat
 	.venv/bin/pytest -q compat_tests -n 2 --dist loadgroup --durations=10 --broker $(or $(BROKER),ottla)
+
+# The whole broker in one process, SEEDS times from other seeds; tests/simulation/README.md.
+SEEDS ?= 1000
+simulate: .venv/.test
+	PYTHONHASHSEED=0 $(PY) -W ignore -m tests.simulation --seeds 1-$(SEEDS)
 
 demo: has-java .venv/.compat
 	.venv/bin/python -m compat_tests.demo

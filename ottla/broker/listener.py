@@ -122,6 +122,10 @@ class Listener:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self.send_buffer_size >= 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.send_buffer_size)
+        self.admit(sock, address)
+
+    def admit(self, sock: socket.socket, address: tuple[Any, ...]) -> None:
+        """Serve the client at the other end of a socket that does not block."""
         connection = Connection(self.loop, self, sock, self._client(sock, address))
         self.connections[connection] = None
         self.limits.opened(address[0])

@@ -224,6 +224,10 @@ cdef class File:
 cdef class DelegatingFile(File):
     """A File whose reads and writes go to the Python methods `pwrite` and `pread` of a subclass."""
 
+    def resident(self, position, size):
+        """Whether a range can be read without waiting for a medium."""
+        return True
+
     cdef int write_at(self, const uint8_t *data, Py_ssize_t size, int64_t position) except -1:
         self.pwrite(PyBytes_FromStringAndSize(<const char *>data, size), position)
         return 0

@@ -189,7 +189,7 @@ async def check_epochs(session: Session, partition: PartitionModel, read: Conten
     epochs = sorted({record.epoch for record in read.records})
     firsts = [first_of(read.records, epoch) for epoch in epochs]
     if firsts != sorted(firsts):
-        raise Violation(f"{partition!r}: leader epochs go back: {list(zip(epochs, firsts))}")
+        raise Violation(f"{partition!r}: epochs {epochs} begin at {firsts}, out of order")
     for at, epoch in enumerate(epochs):
         part = await ask_epoch_end(session, partition, epoch)
         last = [record.offset for record in read.records if record.epoch == epoch][-1]

@@ -47,6 +47,8 @@ class Offsets:
         self.held: set[OffsetKey] = set()
         self.pending: dict[OffsetKey, Pending] = {}
         self.blurred: set[tuple[str, str, int]] = set()
+        self.going: set[str] = set()
+        """Groups of which a deletion is under way, or may be."""
         self.haunted: set[OffsetKey] = set()
         """Those with a deletion under way, or one of which nobody knows whether it happened."""
 
@@ -68,7 +70,7 @@ class Offsets:
         if key in self.held:
             return False
         self.held.add(key)
-        self.pending[key] = Pending()
+        self.pending[key] = Pending(key[0] in self.going)
         return True
 
     def decided(self, transaction: Transaction) -> None:
@@ -90,6 +92,8 @@ class Offsets:
             key for key in {**self.known, **self.pending}
             if key[0] == group and topic in (None, key[1]) and index in (None, key[2])
         ]
+        if topic is None:
+            self.going.add(group)
         for key in keys:
             self.of(key).possible.add(NONE)
             self.haunted.add(key)
@@ -138,6 +142,7 @@ async def commit_simply(story: Story, name: str) -> None:
             else:
                 keys = offsets.clearing(group, None, None)
                 answer = await session.call(DeleteGroupsRequest(groups_names=[group]), 2)
+                offsets.going.discard(group)
                 if answer.results[0].error_code == 0:
                     offsets.cleared(keys)
         except Broken:
@@ -154,7 +159,7 @@ async def commit(
     if key in offsets.held:
         return ErrorCode.NONE
     offsets.held.add(key)
-    known, haunted = offsets.of(key), key in offsets.haunted
+    known, haunted = offsets.of(key), key in offsets.haunted or group in offsets.going
     known.possible.add(offset)
     made = OffsetCommitRequest
     try:
@@ -172,7 +177,8 @@ async def commit(
         code = ErrorCode(answer.topics[0].partitions[0].error_code)
         if code == ErrorCode.NONE:
             # Beside a deletion that was asked for meanwhile, either may have come last.
-            known.possible = {offset, NONE} if haunted or key in offsets.haunted else {offset}
+            haunted = haunted or key in offsets.haunted or group in offsets.going
+            known.possible = {offset, NONE} if haunted else {offset}
         if topic.state != LIVE:
             offsets.blur(key)
         return code

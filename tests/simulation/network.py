@@ -12,7 +12,6 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.connection import Connection
 from ottla.wire.apis import APIS
 from ottla.wire.headers import RequestHeader, response_header_size
 
@@ -34,8 +33,7 @@ class Link:
         self.near.setblocking(False)
         far.setblocking(False)
         self.far = far
-        listener.connections[Connection(listener.loop, listener, far, host)] = None
-        listener.limits.opened(host)
+        listener.admit(far, (host, 40_000 + far.fileno()))
         self.fd = self.near.fileno()
         self.unsent = bytearray()           # has arrived; the broker's socket took no more
         self.on_way = 0.0                   # when the last piece arrives, either way

@@ -118,9 +118,8 @@ class Producer:
         topic = batch.partition.topic
         if code == ErrorCode.NONE:
             self.acked(batch, part.base_offset)
-        elif code in GONE:
-            if topic.state == LIVE:
-                raise Violation(f"{batch.partition!r} is there, a produce is answered {code.name}")
+        elif code in GONE and topic.state == LIVE:
+            raise Violation(f"{batch.partition!r} is there, a produce is answered {code.name}")
         return code
 
     def acked(self, batch: Batch, base_offset: int) -> None:

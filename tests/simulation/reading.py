@@ -121,7 +121,7 @@ async def content(
             # Retention has overtaken this reader.
             start = (await ask_offset(session, partition, EARLIEST, isolation)).offset
             if start <= offset:
-                raise Violation(f"{partition!r}: {offset} is out of range, the log is {start}-{end}")
+                raise Violation(f"{partition!r}: {offset} is out of range of {start}-{end}")
             found.start = offset = start
             found.records.clear()
             continue
@@ -132,7 +132,7 @@ async def content(
         stalled = stalled + 1 if offset == before else 0
         if stalled > 20:
             raise Violation(
-                f"{partition!r}: nothing comes at {offset}, isolation {isolation}, log {start}-{end}"
+                f"{partition!r}: nothing comes at {offset} of {start}-{end}, isolation {isolation}"
             )
     return found
 

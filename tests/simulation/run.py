@@ -1,25 +1,81 @@
-"""Runs one seed; what it raises is a broken promise."""
+"""Runs one seed, and shortens one that breaks a promise."""
 
 from __future__ import annotations
 
+import copy
 import gc
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from tests.simulation.options import Options
 from tests.simulation.story import Story
 from tests.simulation.world import Patches, World
 
 
-def run_seed(seed: int, options: Options | None = None) -> World:
-    """One run from start to end; the world afterwards. Raises Violation."""
-    world = World(seed, options or Options.draw(seed))
+@dataclass
+class Outcome:
+    """What came of a run; without a violation every promise was kept."""
+
+    seed: int
+    steps: int
+    violation: str = ""
+    trace: list[str] = field(default_factory=list)
+
+    @property
+    def kind(self) -> str:
+        """The violation without its figures and names."""
+        return re.sub(r"'[^']*'|[abc]\(\d+\)-\d+|\d+", "#", self.violation)[:60]
+
+
+def outcome(seed: int, options: Options) -> Outcome:
+    """One run from start to end. Whatever it raises is a violation: of the broker's or of ours."""
+    world = World(seed, copy.deepcopy(options))
+    found = Outcome(seed, 0)
     with Patches(world):
+        gc.disable()                # what finalizers do must not depend on when they run
         try:
-            story = Story(world)
-            world.run(story.run())
-        except BaseException as error:
-            error.world = world         # type: ignore[attr-defined]
-            raise
+            world.run(Story(world).run())
+        except Exception as error:
+            found.violation = f"{error}" if isinstance(error, AssertionError) else repr(error)
+            found.violation = found.violation or repr(error)
         finally:
+            found.steps, found.trace = world.steps, world.trace
             world.close()
+            gc.enable()
             gc.collect()
-    return world
+    return found
+
+
+def shorten(seed: int, options: Options, found: Outcome) -> Options:
+    """Leave out faults and clients as long as the same kind of violation remains."""
+    smaller = True
+    while smaller:
+        smaller = False
+        for candidate in without(options):
+            if outcome(seed, candidate).kind == found.kind:
+                options, smaller = candidate, True
+                break
+    return options
+
+
+def without(options: Options) -> Iterator[Options]:
+    """Options with one thing less each."""
+    for at in range(len(options.faults)):
+        less = copy.deepcopy(options)
+        del less.faults[at]
+        yield less
+    for name in ("groups", "transactions", "readers", "producers", "admins"):
+        if getattr(options, name):
+            less = copy.deepcopy(options)
+            setattr(less, name, getattr(options, name) - 1)
+            yield less
+    for name in ("slow_share", "slow_network", "slow_threads", "cold_share"):
+        if getattr(options, name):
+            less = copy.deepcopy(options)
+            setattr(less, name, 0.0)
+            yield less
+    if options.rounds_seconds > 0.1:
+        less = copy.deepcopy(options)
+        less.rounds_seconds /= 2
+        yield less

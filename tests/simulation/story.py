@@ -14,7 +14,6 @@ from tests.simulation.admin import Admin
 from tests.simulation.checker import check_disk, check_live, check_partition, check_soundness
 from tests.simulation.following import Follower
 from tests.simulation.groups import (
-
     Offsets,
     be_classic,
     be_new,
@@ -147,7 +146,7 @@ class Story:
         try:
             await self.world.until(done, "every client comes to its end", 400.0)
         except Violation as violation:
-            left = [f"{t.get_coro().cr_code.co_name} at {_places(t)}" for t in tasks if not t.done()]
+            left = [_places(task) for task in tasks if not task.done()]
             raise Violation(f"{violation}: {'; '.join(left)}") from None
 
     async def watch(self) -> None:

@@ -17,11 +17,11 @@ from typing import Any
 
 from ottla.broker import listener as listening
 from ottla.broker import server as serving
-from ottla.broker.threads import slices
+from ottla.broker.server import Server
 from ottla.broker.settings.config import BrokerConfig
 from ottla.broker.settings.kafka_settings import kafka_settings
-from ottla.broker.server import Server
 from ottla.broker.settings.topic import TopicConfig
+from ottla.broker.threads import slices
 from tests.simulation.disk import ProcessEnds, SimDisk
 from tests.simulation.loop import SimExecutor, SimLoop, running
 from tests.simulation.network import Link

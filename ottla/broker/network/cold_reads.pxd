@@ -8,6 +8,6 @@ cdef enum:
     WARM_SIZE = 1 << 20                 # looked at, and brought into memory, at a time
 
 
-cdef bint is_resident(int fd, int64_t position, Py_ssize_t size) noexcept
+cdef bint is_resident(File file, int64_t position, Py_ssize_t size) except -1
 cdef Py_ssize_t read_now(
     File file, uint8_t *into, Py_ssize_t size, int64_t position) except -1

@@ -90,11 +90,13 @@ cdef enum:
     THREADS_MAX = 4                     # a disk has its queue full with few readers
 
 
-cdef bint is_resident(int fd, int64_t position, Py_ssize_t size) noexcept:
+cdef bint is_resident(File file, int64_t position, Py_ssize_t size) except -1:
     """Whether sending this range would wait for no disk, as far as the system can tell."""
-    cdef int found
-    if fd < 0 or size <= 0:
+    cdef int found, fd = file.fd
+    if size <= 0:
         return True
+    if fd < 0:
+        return file.resident(position, size)
     found = ottla_cached(fd, position, size)
     if found < 0:
         # Pages are evicted in the order of their use: the ends say most of what is between.
@@ -112,14 +114,17 @@ cdef bint is_resident(int fd, int64_t position, Py_ssize_t size) noexcept:
 
 def resident(File file not None, int64_t position, Py_ssize_t size):
     """Whether a range of a file is in memory."""
-    return is_resident(file.fd, position, size)
+    return is_resident(file, position, size)
 
 
 cdef Py_ssize_t read_now(
     File file, uint8_t *into, Py_ssize_t size, int64_t position
 ) except -1:
     """Read what of a range waits for no disk: from 0 bytes to all."""
-    cdef Py_ssize_t got = ottla_read_now(file.fd, into, size, position)
+    cdef Py_ssize_t got
+    if file.fd < 0:
+        return file.read_at(into, size, position) if file.resident(position, size) else 0
+    got = ottla_read_now(file.fd, into, size, position)
     if got < 0:
         raise OSError(errno, os.strerror(errno), file.path)
     return got
@@ -149,6 +154,12 @@ cdef int bring(int fd, int64_t position, Py_ssize_t size) noexcept nogil:
 def read(File file not None, int64_t position, Py_ssize_t size):
     """Runs in a thread, without Python's lock."""
     cdef int code, fd = file.fd
+    if fd < 0:
+        try:
+            file.pread(1, position)
+        except OSError as error:
+            return error
+        return None
     with nogil:
         code = bring(fd, position, size)
     return OSError(code, os.strerror(code), file.path) if code else None

@@ -88,12 +88,16 @@ cdef class Reply(Writer):
             return self.move_on(transport.send(self.data + self.sent, before, True))
         if piece.position >= piece.warm_upto:
             size = min(piece.left, WARM_SIZE)
-            if not is_resident(piece.file.fd, piece.position, size):
+            if not is_resident(piece.file, piece.position, size):
                 return COLD
             piece.warm_upto = piece.position + size
-        sent = transport.send_file(
-            piece.file.fd, piece.position,
-            min(piece.left, budget, piece.warm_upto - piece.position))
+        size = min(piece.left, budget, piece.warm_upto - piece.position)
+        if piece.file.fd >= 0:
+            sent = transport.send_file(piece.file.fd, piece.position, size)
+        else:
+            # A file without a descriptor, as tests have: copied like a short range.
+            size = piece.file.read_at(gathered, min(size, GATHERED_SIZE_MAX), piece.position)
+            sent = transport.send(gathered, size, True) if size else 0
         if sent == 0:
             raise RangeLost(piece.file.path, piece.position, piece.left, 0)
         return self.move_on(sent)

@@ -1,0 +1,99 @@
+"""`python -m tests.simulation`: runs seeds, reports those that break a promise, shortens one.
+
+    python -m tests.simulation --seeds 1-1000
+    python -m tests.simulation --seed 77 --trace
+    python -m tests.simulation --seed 77 --shorten
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import selectors
+import subprocess
+import sys
+import time
+
+from tests.simulation.options import Options
+from tests.simulation.run import outcome, shorten
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seeds", default="1-1000", help="first-last")
+    parser.add_argument("--seed", type=int, help="one seed only")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--trace", action="store_true", help="print what happened in the run")
+    parser.add_argument("--shorten", action="store_true", help="leave out what is not needed")
+    parser.add_argument("--first", action="store_true", help="end with the first broken promise")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        # Sets of strings are walked in the order of their hashes.
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.execv(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]])
+    if arguments.seed is not None:
+        return one(arguments.seed, arguments.trace, arguments.shorten)
+    first, _, last = arguments.seeds.partition("-")
+    if arguments.worker:
+        work(range(int(first), int(last) + 1, arguments.jobs))
+        return 0
+    return many(range(int(first), int(last or first) + 1), arguments.jobs, arguments.first)
+
+
+def one(seed: int, trace: bool, shortened: bool) -> int:
+    """Run one seed, and say what it was."""
+    options = Options.draw(seed)
+    found = outcome(seed, options)
+    if found.violation and shortened:
+        options = shorten(seed, options, found)
+        found = outcome(seed, options)
+        print(f"shortened to {options}")
+    if trace:
+        print("\n".join(found.trace))
+    print(f"seed {seed}: {found.violation or 'every promise kept'} ({found.steps} steps)")
+    return bool(found.violation)
+
+
+def many(seeds: range, jobs: int, first: bool) -> int:
+    """Run seeds in several processes; one line for each that breaks a promise."""
+    began, count, broken = time.monotonic(), 0, 0
+    command = [sys.executable, "-W", "ignore", "-m", "tests.simulation", "--worker"]
+    workers = [
+        subprocess.Popen(
+            [*command, "--seeds", f"{seeds[at]}-{seeds[-1]}", "--jobs", str(jobs)],
+            stdout=subprocess.PIPE, text=True,
+        )
+        for at in range(min(jobs, len(seeds)))
+    ]
+    with selectors.DefaultSelector() as selector:
+        for worker in workers:
+            selector.register(worker.stdout or 0, selectors.EVENT_READ)
+        while selector.get_map() and not (first and broken):
+            for key, _ in selector.select():
+                line = key.fileobj.readline()       # type: ignore[union-attr]
+                if not line:
+                    selector.unregister(key.fileobj)
+                    continue
+                count += 1
+                if line.strip() != "kept":
+                    broken += 1
+                    print(line.rstrip(), flush=True)
+    for worker in workers:
+        worker.kill() if first and broken else worker.wait()
+    failed = [worker.returncode for worker in workers if worker.returncode]
+    seconds = time.monotonic() - began
+    print(f"{count} seeds, {broken} broke a promise, {count * 60 / seconds:.0f} a minute")
+    return bool(broken or (failed and not first))
+
+
+def work(seeds: range) -> None:
+    """One process of many: a line for each seed."""
+    for seed in seeds:
+        found = outcome(seed, Options.draw(seed))
+        text = " ".join(found.violation[:600].split())
+        print(f"seed {seed}: {text}" if text else "kept", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

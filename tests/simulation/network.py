@@ -33,7 +33,7 @@ class Link:
         self.near.setblocking(False)
         far.setblocking(False)
         self.far = far
-        listener.admit(far, (host, 40_000 + far.fileno()))
+        listener.admit(far, (host, 40_000))
         self.fd = self.near.fileno()
         self.unsent = bytearray()           # has arrived; the broker's socket took no more
         self.on_way = 0.0                   # when the last piece arrives, either way

@@ -42,6 +42,10 @@ class SimListener(listening.Listener):
     def _listen(self, *_: Any) -> Any:
         return _NoSocket(socket.AF_UNIX, socket.SOCK_DGRAM)
 
+    def _client(self, sock: Any, address: tuple[Any, ...]) -> listening.Client:
+        self.accepted += 1
+        return listening.Client(address[0], self.name, f"connection {self.accepted}")
+
 
 class _NoSocket(socket.socket):
     """What stands for a listening socket: nobody ever connects to it."""

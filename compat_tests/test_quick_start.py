@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -28,13 +29,15 @@ def test_a_newcomer_gets_through_the_quick_start(tmp_path: Path) -> None:
             block = block.replace("localhost:9092", f"localhost:{port}")
             command = [sys.executable, "-c"] if language == "python" else ["sh", "-ec"]
             done = subprocess.run(
-                [*command, block], cwd=tmp_path, capture_output=True, text=True, timeout=60
-            )
+                [*command, block], cwd=tmp_path, capture_output=True, text=True, timeout=60,
+                env=os.environ | {"OTTLA_BOOTSTRAP_SERVERS": f"localhost:{port}"},
+            )  # fmt: skip
             assert done.returncode == 0, (block, done.stderr)
             printed.append(done.stdout)
     finally:
         broker.stop()
-    _, python, kcat, dump = printed
+    _, python, kcat, ours, dump = printed
     assert "b'hello 0'" in python and "b'hello 2'" in python
     assert "hello 1" in kcat and "hello from kcat" in kcat and "greetings" in kcat
-    assert dump.count("payload: hello") == 4
+    assert '"value": "hello from ottla"' in ours and "Topic: greetings\tTopicId: " in ours
+    assert dump.count("payload: hello") == 5

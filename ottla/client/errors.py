@@ -29,6 +29,8 @@ class Refused(ClientError, ProtocolError):
         text = message or known.name.replace("_", " ").lower()
         ProtocolError.__init__(self, f"{what}: {text}" if what else text, known)
         self.number = code
+        self.said = message
+        """The broker's own words, None where it said nothing."""
 
 
 def check(code: int, message: str | None = None, what: str = "") -> None:

@@ -1,6 +1,8 @@
 """The command line `ottla COMMAND …`: each command is a module, imported when it is asked for.
 
-`ottla server start` must not pay for the others, so nothing is imported here but what it needs.
+`ottla server start` must not pay for the others, so nothing is imported here but what it needs. A
+module named in COMMANDS has `main(arguments)`, which gets the whole command line and returns the
+exit status; the nouns of the table (`commands/ottla.txt`) are run by `cli/grammar.py`.
 """
 
 from __future__ import annotations
@@ -8,9 +10,27 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
+TABLE = "ottla.tools.cli.grammar"
 COMMANDS = {
-    "server": ("ottla.broker.main", "run a broker"),
+    "server": (TABLE, "run a broker, stop it, ask how it is; dev: one for a while"),
+    "topic": (TABLE, "create, list, describe, grow, trim and delete topics"),
+    "produce": (TABLE, "send records"),
+    "consume": (TABLE, "print records"),
+    "group": (TABLE, "list, describe, reset and delete consumer groups"),
+    "config": (TABLE, "show and change settings"),
+    "cluster": (TABLE, "look at brokers, log directories, APIs and the quorum"),
+    "reassign": (TABLE, "move partitions between brokers"),
+    "elect": (TABLE, "elect leaders"),
+    "feature": (TABLE, "show and change levels of features"),
+    "transaction": (TABLE, "look at transactions, end them"),
+    "quota": (TABLE, "show and change quotas"),
+    "acl": (TABLE, "show and change access rules"),
+    "user": (TABLE, "show and change SCRAM credentials"),
+    "mirror": (TABLE, "copy topics and groups from one cluster to another"),
+    "perf": (TABLE, "measure producing and consuming"),
     "log": ("ottla.tools.log_command", "print, check and adopt log directories"),
+    "completion": (TABLE, "print the completion of a shell"),
+    "install-kafka-scripts": (TABLE, "write scripts with the names of Apache Kafka's tools"),
 }
 USAGE = "usage: ottla [--version] COMMAND …"
 
@@ -19,21 +39,28 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     given = sys.argv[1:] if arguments is None else arguments
     command = given[0] if given else ""
+    if given[:2] == ["server", "start"]:
+        return int(import_module("ottla.broker.main").main(given))
     if command in COMMANDS:
         status: int = import_module(COMMANDS[command][0]).main(given)
         return status
+    if command.startswith("kafka-"):
+        from ottla.tools.kafka_names.main import main as run_tool
+
+        return run_tool(command.removesuffix(".sh"), given[1:])
     if command == "--version":
         from ottla import __version__
 
         print(__version__)
         return 0
+    if command not in ("", "-h", "--help"):
+        print(f"ottla: {command!r} is no command; see ottla --help", file=sys.stderr)
+        return 2
     print(USAGE)
     for name, (_, what) in COMMANDS.items():
-        print(f"  {name:<8} {what}; see `ottla {name} --help`")
-    if command in ("", "-h", "--help"):
-        return 0 if command else 2
-    print(f"ottla: {command!r} is no command", file=sys.stderr)
-    return 2
+        print(f"  {name:<21} {what}")
+    print("`ottla COMMAND --help` says more. Kafka's own tool names work too: ottla kafka-topics …")
+    return 0 if command else 2
 
 
 if __name__ == "__main__":

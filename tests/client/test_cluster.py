@@ -178,8 +178,11 @@ def test_a_late_answer_is_not_waited_for(broker: RunningBroker) -> None:
 
 def test_addresses_are_read_as_kafka_writes_them() -> None:
     assert parse_addresses("a:1, PLAINTEXT://b:2,[::1]:3,c") == [
-        ("a", 1), ("b", 2), ("::1", 3), ("c", 9092),
-    ]  # fmt: skip
+        ("a", 1),
+        ("b", 2),
+        ("::1", 3),
+        ("c", 9092),
+    ]
     assert show_address(("::1", 3)) == "[::1]:3"
     for bad in ("", "a:b", "a:0", "a:70000", ":1", "::1:9092", "[::1]x"):
         with pytest.raises(BadAddress):

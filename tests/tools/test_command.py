@@ -14,7 +14,7 @@ from ottla.tools.json_form import java_double, kafka_name, text_of
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     printed = capsys.readouterr().out
-    assert all(f"ottla {name} --help" in printed for name in COMMANDS)
+    assert all(f"\n  {name} " in printed for name in COMMANDS)
     assert main([]) == 2
     assert main(["nonsense"]) == 2
 

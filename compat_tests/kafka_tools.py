@@ -1,0 +1,121 @@
+"""Apache Kafka's command-line tools under the names of its scripts, many of them in one JVM."""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+from compat_tests.requirements import COMPAT_DIR, PEER_DIR, PEER_JARS, java, missing, program
+
+TOOLS = "org.apache.kafka.tools"
+CLASSES = {
+    "kafka-acls": f"{TOOLS}.AclCommand",
+    "kafka-broker-api-versions": f"{TOOLS}.BrokerApiVersionsCommand",
+    "kafka-client-metrics": f"{TOOLS}.ClientMetricsCommand",
+    "kafka-cluster": f"{TOOLS}.ClusterTool",
+    "kafka-configs": "kafka.admin.ConfigCommand",
+    "kafka-console-consumer": f"{TOOLS}.consumer.ConsoleConsumer",
+    "kafka-console-producer": f"{TOOLS}.ConsoleProducer",
+    "kafka-consumer-groups": f"{TOOLS}.consumer.group.ConsumerGroupCommand",
+    "kafka-consumer-perf-test": f"{TOOLS}.ConsumerPerformance",
+    "kafka-delegation-tokens": f"{TOOLS}.DelegationTokenCommand",
+    "kafka-delete-records": f"{TOOLS}.DeleteRecordsCommand",
+    "kafka-dump-log": f"{TOOLS}.DumpLogSegments",
+    "kafka-e2e-latency": f"{TOOLS}.EndToEndLatency",
+    "kafka-features": f"{TOOLS}.FeatureCommand",
+    "kafka-get-offsets": f"{TOOLS}.GetOffsetShell",
+    "kafka-groups": f"{TOOLS}.GroupsCommand",
+    "kafka-leader-election": f"{TOOLS}.LeaderElectionCommand",
+    "kafka-log-dirs": f"{TOOLS}.LogDirsCommand",
+    "kafka-metadata-quorum": f"{TOOLS}.MetadataQuorumCommand",
+    "kafka-producer-perf-test": f"{TOOLS}.ProducerPerformance",
+    "kafka-reassign-partitions": f"{TOOLS}.reassign.ReassignPartitionsCommand",
+    "kafka-storage": "kafka.tools.StorageTool",
+    "kafka-streams-application-reset": f"{TOOLS}.StreamsResetter",
+    "kafka-topics": f"{TOOLS}.TopicCommand",
+    "kafka-transactions": f"{TOOLS}.TransactionsCommand",
+    "kafka-verifiable-consumer": f"{TOOLS}.VerifiableConsumer",
+    "kafka-verifiable-producer": f"{TOOLS}.VerifiableProducer",
+}
+SOURCE = Path(__file__).parent / "java_tools" / "ToolRunner.java"
+
+
+class Ran(NamedTuple):
+    """What a tool did."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+
+class KafkaTools:
+    """One JVM with the classes of 4.3.1 that runs a tool at a time."""
+
+    def __init__(self) -> None:
+        if subprocess.run([PEER_DIR / "setup.sh"], capture_output=True).returncode != 0:
+            missing("Kafka's own tools are not there")
+        classes = COMPAT_DIR / "classes" / "tools"
+        made = classes / "ToolRunner.class"
+        if not made.exists() or made.stat().st_mtime < SOURCE.stat().st_mtime:
+            classes.mkdir(parents=True, exist_ok=True)
+            command = [program("javac"), "-nowarn", "-d", classes, "-cp", f"{PEER_JARS}/*", SOURCE]
+            subprocess.run(command, check=True)
+        logging = PEER_JARS.parent / "log4j2-tools.properties"
+        self._command = [
+            "nice",
+            "-n",
+            "10",
+            java(),
+            "-Xmx512m",
+            "-XX:TieredStopAtLevel=1",
+            "-XX:+UseSerialGC",
+            f"-Dlog4j2.configurationFile={logging}",
+            "-Duser.timezone=UTC",
+            "-cp",
+            f"{classes}:{PEER_JARS}/*",
+            "ToolRunner",
+        ]
+        self._process = self._start()
+
+    def _start(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self._command,
+            env=os.environ | {"TZ": "UTC"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, name: str, arguments: list[str], stdin: bytes = b"") -> Ran:
+        """What the tool of this script's name did with these arguments."""
+        lines = [CLASSES[name], str(len(arguments))]
+        lines += [base64.b64encode(argument.encode()).decode() for argument in arguments]
+        lines.append(base64.b64encode(stdin).decode())
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write("\n".join(lines) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        if not answer:  # it called System.exit itself
+            status = self._process.wait()
+            self.close()
+            self._process = self._start()
+            return Ran(status, "", "")
+        status, out, err = answer.split()
+        return Ran(int(status), _text(out), _text(err))
+
+    def close(self) -> None:
+        """End the JVM."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(30)
+        for pipe in (self._process.stdout, self._process.stderr):
+            assert pipe is not None
+            pipe.close()
+
+
+def _text(encoded: str) -> str:
+    return base64.b64decode(encoded.removesuffix("-")).decode(errors="backslashreplace")

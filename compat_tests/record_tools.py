@@ -1,0 +1,70 @@
+"""Records what the tools of Apache Kafka 4.3.1 print against this broker.
+
+    .venv/bin/python -m compat_tests.record_tools [NAME…]
+
+rewrites `tests/tools/kafka_names/golden/NAME.txt` (all of them without a name): commands
+stay, answers are new. Review the difference as text.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from compat_tests.kafka_tools import KafkaTools
+from compat_tests.requirements import ROOT
+from tests.tools.kafka_names.scenario import Output, parse, play, render
+from tests.tools.kafka_names.stage import Stage, place_of, stage_broker
+
+GOLDEN = ROOT / "tests" / "tools" / "kafka_names" / "golden"
+
+
+def outputs_of(tools: KafkaTools, text: str) -> list[Output]:
+    """What Kafka's tools answer to a scenario on a new broker of ours."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        with stage_broker(directory) as broker:
+            address = f"127.0.0.1:{broker.port}"
+            stage = Stage(address)
+            place = place_of(address, directory, directory / "data")
+            try:
+                return play(
+                    parse(text),
+                    place,
+                    lambda words, stdin: Output(*tools.run(words[0], words[1:], stdin)),
+                    stage.act,
+                )
+            finally:
+                stage.close()
+
+
+def record(tools: KafkaTools, path: Path) -> None:
+    """Write the answers of one scenario anew."""
+    steps = parse(path.read_text())
+    commands = [step for step in steps if step.kind == "$"]
+    for step, output in zip(commands, outputs_of(tools, path.read_text()), strict=True):
+        step.status, step.stdout = output.status, output.stdout
+        step.stderr = first_line(output.stderr)
+    path.write_text(render(steps))
+
+
+def first_line(text: str) -> str:
+    """The first line that is not a line of the log: stack traces and usages are not kept."""
+    lines = [line for line in text.splitlines() if line and not line.startswith("[TIME]")]
+    return lines[0] + "\n" if lines else ""
+
+
+def main(names: list[str]) -> int:
+    """Record the named scenarios."""
+    tools = KafkaTools()
+    for path in sorted(GOLDEN.glob("*.txt")):
+        if not names or path.stem in names:
+            print(path.stem, flush=True)
+            record(tools, path)
+    tools.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,154 @@
+"""Access rules: what they are about, who, from where, which operation; list, create, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from ottla.client.cluster import Cluster
+from ottla.client.errors import check
+from ottla.wire.messages import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
+
+RESOURCES = {
+    "ANY": 1,
+    "TOPIC": 2,
+    "GROUP": 3,
+    "CLUSTER": 4,
+    "TRANSACTIONAL_ID": 5,
+    "DELEGATION_TOKEN": 6,
+    "USER": 7,
+}
+PATTERNS = {"ANY": 1, "MATCH": 2, "LITERAL": 3, "PREFIXED": 4}
+OPERATIONS = {
+    "ANY": 1,
+    "ALL": 2,
+    "READ": 3,
+    "WRITE": 4,
+    "CREATE": 5,
+    "DELETE": 6,
+    "ALTER": 7,
+    "DESCRIBE": 8,
+    "CLUSTER_ACTION": 9,
+    "DESCRIBE_CONFIGS": 10,
+    "ALTER_CONFIGS": 11,
+    "IDEMPOTENT_WRITE": 12,
+    "CREATE_TOKENS": 13,
+    "DESCRIBE_TOKENS": 14,
+    "TWO_PHASE_COMMIT": 15,
+}
+PERMISSIONS = {"ANY": 1, "DENY": 2, "ALLOW": 3}
+CLUSTER_NAME = "kafka-cluster"
+
+
+def name_of(table: dict[str, int], number: int) -> str:
+    """The name of a number of the protocol."""
+    return next((name for name, known in table.items() if known == number), "UNKNOWN")
+
+
+class Pattern(NamedTuple):
+    """What rules are about; None stands for any name in a filter."""
+
+    resource: str
+    name: str | None
+    kind: str = "LITERAL"
+
+
+class Rule(NamedTuple):
+    """Who may do, or may not do, what, from where; None stands for anything in a filter."""
+
+    principal: str | None
+    host: str | None
+    operation: str
+    permission: str
+
+
+ANY_RULE = Rule(None, None, "ANY", "ANY")
+ANY_PATTERN = Pattern("ANY", None, "ANY")
+
+
+def describe(
+    cluster: Cluster, pattern: Pattern = ANY_PATTERN, rule: Rule = ANY_RULE
+) -> dict[Pattern, list[Rule]]:
+    """The rules that fit, under what they are about."""
+    request = DescribeAclsRequest(
+        resource_type_filter=RESOURCES[pattern.resource],
+        resource_name_filter=pattern.name,
+        pattern_type_filter=PATTERNS[pattern.kind],
+        principal_filter=rule.principal,
+        host_filter=rule.host,
+        operation=OPERATIONS[rule.operation],
+        permission_type=PERMISSIONS[rule.permission],
+    )
+    response = cluster.any().call(request)
+    check(response.error_code, response.error_message)
+    return {
+        Pattern(
+            name_of(RESOURCES, item.resource_type),
+            item.resource_name,
+            name_of(PATTERNS, item.pattern_type),
+        ): [
+            Rule(
+                acl.principal,
+                acl.host,
+                name_of(OPERATIONS, acl.operation),
+                name_of(PERMISSIONS, acl.permission_type),
+            )
+            for acl in item.acls
+        ]
+        for item in response.resources
+    }
+
+
+def create(cluster: Cluster, rules: Iterable[tuple[Pattern, Rule]]) -> None:
+    """Create rules; Refused for the first that was not taken."""
+    creations = [
+        CreateAclsRequest.Creation(
+            resource_type=RESOURCES[pattern.resource],
+            resource_name=pattern.name or "",
+            resource_pattern_type=PATTERNS[pattern.kind],
+            principal=rule.principal or "",
+            host=rule.host or "*",
+            operation=OPERATIONS[rule.operation],
+            permission_type=PERMISSIONS[rule.permission],
+        )
+        for pattern, rule in rules
+    ]
+    for result in cluster.controller().call(CreateAclsRequest(creations=creations)).results:
+        check(result.error_code, result.error_message)
+
+
+def delete(cluster: Cluster, filters: Sequence[tuple[Pattern, Rule]]) -> list[tuple[Pattern, Rule]]:
+    """Delete the rules that fit any of the filters, and return them."""
+    asked = [
+        DeleteAclsRequest.Filter(
+            resource_type_filter=RESOURCES[pattern.resource],
+            resource_name_filter=pattern.name,
+            pattern_type_filter=PATTERNS[pattern.kind],
+            principal_filter=rule.principal,
+            host_filter=rule.host,
+            operation=OPERATIONS[rule.operation],
+            permission_type=PERMISSIONS[rule.permission],
+        )
+        for pattern, rule in filters
+    ]
+    found = []
+    for result in cluster.controller().call(DeleteAclsRequest(filters=asked)).filter_results:
+        check(result.error_code, result.error_message)
+        for acl in result.matching_acls:
+            check(acl.error_code, acl.error_message)
+            found.append(
+                (
+                    Pattern(
+                        name_of(RESOURCES, acl.resource_type),
+                        acl.resource_name,
+                        name_of(PATTERNS, acl.pattern_type),
+                    ),
+                    Rule(
+                        acl.principal,
+                        acl.host,
+                        name_of(OPERATIONS, acl.operation),
+                        name_of(PERMISSIONS, acl.permission_type),
+                    ),
+                )
+            )
+    return found

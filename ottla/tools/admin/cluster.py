@@ -1,0 +1,100 @@
+"""The cluster as a whole: brokers, features, the metadata quorum, versions of APIs."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ottla.client.cluster import Cluster
+from ottla.client.errors import check
+from ottla.client.frames import Frames
+from ottla.tools.admin.topics import TIMEOUT_MS
+from ottla.wire.apis import ApiKey
+from ottla.wire.messages import (
+    DescribeClusterRequest,
+    DescribeQuorumRequest,
+    RemoveRaftVoterRequest,
+    UnregisterBrokerRequest,
+    UpdateFeaturesRequest,
+)
+
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+METADATA_TOPIC = "__cluster_metadata"
+
+
+class Feature(NamedTuple):
+    """Levels of a feature: what brokers support, what the cluster has decided (None: nothing)."""
+
+    name: str
+    lowest: int
+    highest: int
+    finalized: int | None
+
+
+def brokers(cluster: Cluster, *, fenced: bool = False) -> Any:
+    """DescribeCluster: id, controller, brokers."""
+    response = cluster.any().call(DescribeClusterRequest(include_fenced_brokers=fenced))
+    check(response.error_code, response.error_message)
+    return response
+
+
+def unregister(cluster: Cluster, broker_id: int) -> None:
+    """Forget a broker that is gone."""
+    response = cluster.controller().call(UnregisterBrokerRequest(broker_id=broker_id))
+    check(response.error_code, response.error_message)
+
+
+def features(cluster: Cluster) -> tuple[int, list[Feature]]:
+    """The epoch of the finalized features, -1 for none, and all features by name."""
+    connection = cluster.any()
+    version = connection.version_of(ApiKey.API_VERSIONS)
+    response = connection.call(Frames.hello(), version)
+    finalized = {item.name: item.max_version_level for item in response.finalized_features}
+    found = [
+        Feature(item.name, item.min_version, item.max_version, finalized.get(item.name))
+        for item in response.supported_features
+    ]
+    return response.finalized_features_epoch, sorted(found)
+
+
+def update_feature(
+    cluster: Cluster, levels: dict[str, int], kind: int, *, dry_run: bool = False
+) -> dict[str, tuple[int, str | None]]:
+    """Change levels; code and message of each. All change, or none."""
+    update = UpdateFeaturesRequest.FeatureUpdate
+    request = UpdateFeaturesRequest(
+        timeout_ms=TIMEOUT_MS,
+        validate_only=dry_run,
+        feature_updates=[
+            update(feature=name, max_version_level=level, upgrade_type=kind)
+            for name, level in levels.items()
+        ],
+    )
+    response = cluster.controller().call(request)
+    if response.error_code:
+        return dict.fromkeys(levels, (response.error_code, response.error_message))
+    results = getattr(response, "results", None) or []
+    return dict.fromkeys(levels, (0, None)) | {
+        item.feature: (item.error_code, item.error_message) for item in results
+    }
+
+
+def quorum(cluster: Cluster) -> tuple[Any, list[Any]]:
+    """The metadata partition as its leader sees it, and the addresses of its voters."""
+    topic = DescribeQuorumRequest.Topic
+    request = DescribeQuorumRequest(
+        topics=[topic(topic_name=METADATA_TOPIC, partitions=[topic.Partition(partition_index=0)])]
+    )
+    response = cluster.any().call(request)
+    check(response.error_code, getattr(response, "error_message", None))
+    part = response.topics[0].partitions[0]
+    check(part.error_code, getattr(part, "error_message", None))
+    return part, list(getattr(response, "nodes", None) or [])
+
+
+def remove_voter(cluster: Cluster, voter_id: int, directory_id: bytes) -> None:
+    """Remove a controller from the quorum."""
+    request = RemoveRaftVoterRequest(
+        cluster_id=None, voter_id=voter_id, voter_directory_id=directory_id
+    )
+    response = cluster.controller().call(request)
+    check(response.error_code, response.error_message)

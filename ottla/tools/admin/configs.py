@@ -1,0 +1,202 @@
+"""Settings of topics, brokers, loggers, groups and client metrics; quotas; SCRAM credentials."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ottla.client.cluster import Cluster
+from ottla.client.connection import Connection
+from ottla.client.errors import check
+from ottla.wire.apis import ApiKey
+from ottla.wire.messages import (
+    AlterClientQuotasRequest,
+    AlterUserScramCredentialsRequest,
+    DescribeClientQuotasRequest,
+    DescribeConfigsRequest,
+    DescribeUserScramCredentialsRequest,
+    IncrementalAlterConfigsRequest,
+    ListConfigResourcesRequest,
+)
+
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+"""Types of resources that have settings."""
+KINDS = {
+    "topics": TOPIC,
+    "brokers": BROKER,
+    "broker-loggers": BROKER_LOGGER,
+    "client-metrics": CLIENT_METRICS,
+    "groups": GROUP,
+}
+SOURCES = {
+    0: "UNKNOWN",
+    1: "DYNAMIC_TOPIC_CONFIG",
+    2: "DYNAMIC_BROKER_CONFIG",
+    3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    4: "STATIC_BROKER_CONFIG",
+    5: "DEFAULT_CONFIG",
+    6: "DYNAMIC_BROKER_LOGGER_CONFIG",
+    7: "DYNAMIC_CLIENT_METRICS_CONFIG",
+    8: "DYNAMIC_GROUP_CONFIG",
+}
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+EXACT, DEFAULT, ANY = 0, 1, 2
+"""How a component of a quota's entity is matched."""
+MECHANISMS = {"SCRAM-SHA-256": (1, "sha256"), "SCRAM-SHA-512": (2, "sha512")}
+SCRAM_ITERATIONS = 4096
+
+
+def asked_of(cluster: Cluster, kind: int, name: str) -> Connection:
+    """Whom to ask about a resource: brokers about themselves, anybody about the rest."""
+    if kind in (BROKER, BROKER_LOGGER) and name:
+        return cluster.node(int(name))
+    return cluster.any()
+
+
+def describe(
+    cluster: Cluster, kind: int, name: str, *, synonyms: bool = True, documentation: bool = False
+) -> list[Any]:
+    """The settings of one resource, sorted by name."""
+    resource = DescribeConfigsRequest.Resource(
+        resource_type=kind, resource_name=name, configuration_keys=None
+    )
+    request = DescribeConfigsRequest(
+        resources=[resource], include_synonyms=synonyms, include_documentation=documentation
+    )
+    [result] = asked_of(cluster, kind, name).call(request).results
+    check(result.error_code, result.error_message, name)
+    return sorted(result.configs, key=lambda item: str(item.name))
+
+
+def describe_many(cluster: Cluster, kind: int, wanted: Sequence[str]) -> dict[str, list[Any]]:
+    """The settings of several resources, of topics as a rule, by their names."""
+    resources = [
+        DescribeConfigsRequest.Resource(
+            resource_type=kind, resource_name=name, configuration_keys=None
+        )
+        for name in wanted
+    ]
+    if not resources:
+        return {}
+    results = cluster.any().call(DescribeConfigsRequest(resources=resources)).results
+    found = {}
+    for result in results:
+        check(result.error_code, result.error_message, result.resource_name)
+        found[result.resource_name] = sorted(result.configs, key=lambda item: str(item.name))
+    return found
+
+
+def alter(
+    cluster: Cluster,
+    kind: int,
+    name: str,
+    set_to: Mapping[str, str],
+    reset: Iterable[str] = (),
+    *,
+    dry_run: bool = False,
+) -> None:
+    """Set some settings of a resource and give others back their defaults."""
+    config = IncrementalAlterConfigsRequest.Resource.Config
+    changes = [config(name=key, config_operation=SET, value=value) for key, value in set_to.items()]
+    changes += [config(name=key, config_operation=DELETE, value=None) for key in reset]
+    resource = IncrementalAlterConfigsRequest.Resource(
+        resource_type=kind, resource_name=name, configs=changes
+    )
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=dry_run)
+    [done] = asked_of(cluster, kind, name).call(request).responses
+    check(done.error_code, done.error_message, name)
+
+
+def resources(cluster: Cluster, kind: int) -> list[str]:
+    """The names of groups or client metrics that have settings."""
+    response = cluster.any().call(ListConfigResourcesRequest(resource_types=[kind]))
+    check(response.error_code)
+    return sorted(
+        item.resource_name for item in response.config_resources if item.resource_type == kind
+    )
+
+
+def quotas(
+    cluster: Cluster, components: Sequence[tuple[str, int, str | None]], *, strict: bool = False
+) -> list[tuple[dict[str, str | None], dict[str, float]]]:
+    """Quotas of the entities that match; None is the default user, client or address."""
+    asked = [
+        DescribeClientQuotasRequest.Component(entity_type=kind, match_type=match, match=name)
+        for kind, match, name in components
+    ]
+    response = cluster.any().call(DescribeClientQuotasRequest(components=asked, strict=strict))
+    check(response.error_code, response.error_message)
+    return [
+        (
+            {part.entity_type: part.entity_name for part in entry.entity},
+            {value.key: value.value for value in entry.values},
+        )
+        for entry in response.entries or []
+    ]
+
+
+def alter_quotas(
+    cluster: Cluster,
+    entity: Mapping[str, str | None],
+    set_to: Mapping[str, float],
+    reset: Iterable[str] = (),
+    *,
+    dry_run: bool = False,
+) -> None:
+    """Set and remove quotas of one entity."""
+    entry = AlterClientQuotasRequest.Entry
+    changes = [entry.Op(key=key, value=value) for key, value in set_to.items()]
+    changes += [entry.Op(key=key, remove=True) for key in reset]
+    parts = [entry.Entity(entity_type=kind, entity_name=name) for kind, name in entity.items()]
+    request = AlterClientQuotasRequest(
+        entries=[entry(entity=parts, ops=changes)], validate_only=dry_run
+    )
+    [done] = cluster.controller().call(request).entries
+    check(done.error_code, done.error_message)
+
+
+def scram_users(cluster: Cluster, wanted: Sequence[str] | None = None) -> list[Any]:
+    """Users with SCRAM credentials: mechanism and iterations of each."""
+    names = None
+    if wanted is not None:
+        names = [DescribeUserScramCredentialsRequest.User(name=name) for name in wanted]
+    response = cluster.any().call(DescribeUserScramCredentialsRequest(users=names))
+    check(response.error_code, response.error_message)
+    return list(response.results)
+
+
+def set_scram(
+    cluster: Cluster,
+    user: str,
+    mechanism: str,
+    password: str,
+    iterations: int = SCRAM_ITERATIONS,
+) -> None:
+    """Give a user a SCRAM credential. The password itself is not sent (RFC 5802)."""
+    number, digest = MECHANISMS[mechanism]
+    salt = secrets.token_bytes(24)
+    salted = hashlib.pbkdf2_hmac(digest, password.encode(), salt, iterations)
+    upsertion = AlterUserScramCredentialsRequest.Upsertion(
+        name=user, mechanism=number, iterations=iterations, salt=salt, salted_password=salted
+    )
+    _alter_scram(cluster, AlterUserScramCredentialsRequest(upsertions=[upsertion]))
+
+
+def delete_scram(cluster: Cluster, user: str, mechanism: str) -> None:
+    """Take a SCRAM credential from a user."""
+    deletion = AlterUserScramCredentialsRequest.Deletion(
+        name=user, mechanism=MECHANISMS[mechanism][0]
+    )
+    _alter_scram(cluster, AlterUserScramCredentialsRequest(deletions=[deletion]))
+
+
+def _alter_scram(cluster: Cluster, request: Any) -> None:
+    for result in cluster.controller().call(request).results:
+        check(result.error_code, result.error_message, result.user)
+
+
+def group_settings_known(cluster: Cluster) -> bool:
+    """Whether the broker can list settings of groups (ListConfigResources 1, KIP-1142)."""
+    return cluster.supports(ApiKey.LIST_CONFIG_RESOURCES, 1)

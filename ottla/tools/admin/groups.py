@@ -1,0 +1,285 @@
+"""Consumer groups of both protocols: list, describe, committed offsets, lag, deletion."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from ottla.client.cluster import Cluster
+from ottla.client.errors import Refused, check
+from ottla.tools.admin.offsets import Place
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ErrorCode, MalformedMessage
+from ottla.wire.messages import (
+    ConsumerGroupDescribeRequest,
+    ConsumerProtocolAssignment,
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+)
+
+NAMED_TOPICS = 9
+"""The last version of OffsetFetch and OffsetCommit that names topics instead of their ids."""
+GONE = {ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION}
+
+
+@dataclass
+class Member:
+    """A member of a group; partitions are by topic."""
+
+    id: str
+    client_id: str
+    host: str
+    instance_id: str | None = None
+    epoch: int | None = None
+    assigned: dict[str, list[int]] = field(default_factory=dict)
+    target: dict[str, list[int]] | None = None
+
+
+@dataclass
+class Group:
+    """A group as its coordinator describes it. `type` is classic or consumer."""
+
+    id: str
+    type: str
+    state: str
+    assignor: str
+    members: list[Member]
+    epoch: int | None = None
+    target_epoch: int | None = None
+    protocol_type: str = "consumer"
+
+
+@dataclass
+class Listed:
+    """A group in a listing."""
+
+    id: str
+    type: str
+    state: str
+    protocol_type: str
+
+
+def list_groups(
+    cluster: Cluster, states: Sequence[str] = (), types: Sequence[str] = ()
+) -> list[Listed]:
+    """The groups of all brokers, sorted by id; filtered by state and type as the brokers do."""
+    cluster.refresh()
+    found: dict[str, Listed] = {}
+    for node_id in sorted(cluster.brokers):
+        request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
+        response = cluster.patiently(partial(_listed, cluster, node_id, request))
+        for item in response.groups:
+            kind = item.group_type or "classic"
+            found[item.group_id] = Listed(item.group_id, kind, item.group_state, item.protocol_type)
+    return [found[name] for name in sorted(found)]
+
+
+def _listed(cluster: Cluster, node_id: int, request: Any) -> Any:
+    response = cluster.node(node_id).call(request)
+    check(response.error_code)
+    return response
+
+
+def describe(cluster: Cluster, group_id: str) -> Group:
+    """One group; Refused with GROUP_ID_NOT_FOUND where there is none."""
+    first: Refused | None = None
+    if cluster.supports(ApiKey.CONSUMER_GROUP_DESCRIBE):
+        try:
+            found: Group = cluster.patiently(partial(_modern, cluster, group_id))
+            return found
+        except Refused as refused:
+            if refused.code not in GONE:
+                raise
+            first = refused  # it may be a classic group
+    try:
+        found = cluster.patiently(partial(_classic, cluster, group_id))
+        return found
+    except Refused as refused:
+        if refused.code == ErrorCode.GROUP_ID_NOT_FOUND and first is not None:
+            raise first from None
+        raise
+
+
+def _modern(cluster: Cluster, group_id: str) -> Group:
+    request = ConsumerGroupDescribeRequest(group_ids=[group_id])
+    [item] = cluster.coordinator(group_id).call(request).groups
+    check(item.error_code, item.error_message, f"group {group_id!r}")
+    members = [
+        Member(
+            member.member_id,
+            member.client_id,
+            member.client_host,
+            member.instance_id,
+            member.member_epoch,
+            _by_topic(member.assignment),
+            _by_topic(member.target_assignment),
+        )
+        for member in item.members
+    ]
+    return Group(
+        group_id,
+        "consumer",
+        item.group_state,
+        item.assignor_name,
+        members,
+        item.group_epoch,
+        item.assignment_epoch,
+    )
+
+
+def _by_topic(assignment: Any) -> dict[str, list[int]]:
+    return {part.topic_name: sorted(part.partitions) for part in assignment.topic_partitions}
+
+
+def _classic(cluster: Cluster, group_id: str) -> Group:
+    [item] = cluster.coordinator(group_id).call(DescribeGroupsRequest(groups=[group_id])).groups
+    check(item.error_code, item.error_message, f"group {group_id!r}")
+    if item.group_state == "Dead":
+        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+    members = [
+        Member(
+            member.member_id,
+            member.client_id,
+            member.client_host,
+            member.group_instance_id,
+            assigned=_decoded(member.member_assignment),
+        )
+        for member in item.members
+    ]
+    return Group(
+        group_id,
+        "classic",
+        item.group_state,
+        item.protocol_data,
+        members,
+        protocol_type=item.protocol_type,
+    )
+
+
+def _decoded(data: bytes) -> dict[str, list[int]]:
+    """What a classic member was assigned; nothing where it is not of the consumer protocol."""
+    if len(data) < 2:
+        return {}
+    highest = ConsumerProtocolAssignment.VERSIONS[-1]
+    version = min(int.from_bytes(data[:2], "big"), highest)
+    try:
+        found = ConsumerProtocolAssignment.decode(data[2:], version)
+    except MalformedMessage:
+        return {}
+    return {part.topic: sorted(part.partitions) for part in found.assigned_partitions}
+
+
+def committed(cluster: Cluster, group_id: str) -> dict[Place, tuple[int, int]]:
+    """Committed offset and leader epoch of each partition of a group."""
+    return {
+        place: (part.committed_offset, part.committed_leader_epoch)
+        for place, part in _commits(cluster, group_id).items()
+    }
+
+
+def committed_metadata(cluster: Cluster, group_id: str) -> dict[Place, tuple[int, str]]:
+    """Committed offset and its metadata of each partition of a group."""
+    return {
+        place: (part.committed_offset, part.metadata or "")
+        for place, part in _commits(cluster, group_id).items()
+    }
+
+
+def _commits(cluster: Cluster, group_id: str) -> dict[Place, Any]:
+    connection = cluster.coordinator(group_id)
+    version = connection.version_of(ApiKey.OFFSET_FETCH, NAMED_TOPICS)
+    if version >= 8:
+        asked = OffsetFetchRequest.Group(group_id=group_id, topics=None)
+        request = OffsetFetchRequest(groups=[asked])
+    else:
+        request = OffsetFetchRequest(group_id=group_id, topics=None)
+
+    def ask() -> Any:
+        response = cluster.coordinator(group_id).call(request, version)
+        answer = response.groups[0] if version >= 8 else response
+        check(answer.error_code, what=f"group {group_id!r}")
+        return answer
+
+    return {
+        (topic.name, part.partition_index): part
+        for topic in cluster.patiently(ask).topics
+        for part in topic.partitions
+        if part.committed_offset >= 0
+    }
+
+
+def commit(
+    cluster: Cluster,
+    group_id: str,
+    offsets: Mapping[Place, int],
+    metadata: Mapping[Place, str] | None = None,
+) -> None:
+    """Commit offsets for a group without members; Refused for the first that is not taken."""
+    notes = metadata or {}
+    by_topic: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for (topic, index), offset in offsets.items():
+        by_topic[topic].append((index, offset))
+    kind = OffsetCommitRequest.Topic
+    topics = [
+        kind(
+            name=topic,
+            partitions=[
+                kind.Partition(
+                    partition_index=index,
+                    committed_offset=offset,
+                    committed_metadata=notes.get((topic, index), ""),
+                )
+                for index, offset in parts
+            ],
+        )
+        for topic, parts in by_topic.items()
+    ]
+    request = OffsetCommitRequest(group_id=group_id, topics=topics)
+
+    def ask() -> None:
+        response = cluster.coordinator(group_id).call(request, at_most=NAMED_TOPICS)
+        for topic in response.topics:
+            for part in topic.partitions:
+                check(part.error_code, what=f"{group_id}: {topic.name}-{part.partition_index}")
+
+    cluster.patiently(ask)
+
+
+def delete_offsets(
+    cluster: Cluster, group_id: str, places: Iterable[Place]
+) -> tuple[int, dict[Place, int]]:
+    """Forget committed offsets; the code of the group and of each partition."""
+    by_topic: dict[str, list[int]] = defaultdict(list)
+    for topic, index in places:
+        by_topic[topic].append(index)
+    kind = OffsetDeleteRequest.Topic
+    topics = [
+        kind(name=topic, partitions=[kind.Partition(partition_index=index) for index in indexes])
+        for topic, indexes in by_topic.items()
+    ]
+    request = OffsetDeleteRequest(group_id=group_id, topics=topics)
+    response = cluster.coordinator(group_id).call(request)
+    return response.error_code, {
+        (topic.name, part.partition_index): part.error_code
+        for topic in response.topics
+        for part in topic.partitions
+    }
+
+
+def delete(cluster: Cluster, group_id: str) -> None:
+    """Delete a group without members; Refused where it has some, or is not there."""
+
+    def ask() -> None:
+        request = DeleteGroupsRequest(groups_names=[group_id])
+        [result] = cluster.coordinator(group_id).call(request).results
+        # `error_message` came with version 3.
+        check(result.error_code, getattr(result, "error_message", None))
+
+    cluster.patiently(ask)

@@ -1,0 +1,127 @@
+"""Offsets of partitions: first, last, by time; records deleted below one."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from ottla.client.cluster import Cluster
+from ottla.client.errors import check
+from ottla.tools.admin.topics import TIMEOUT_MS, leaders
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import DeleteRecordsRequest, ListOffsetsRequest
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = (
+    -1,
+    -2,
+    -3,
+    -4,
+    -5,
+    -6,
+)
+"""Timestamps that stand for something else in ListOffsets."""
+Place = tuple[str, int]
+"""A topic's name and the index of a partition."""
+
+
+class Found(NamedTuple):
+    """What ListOffsets says of a partition: -1 where there is nothing; `error` is a code."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+    error: int = 0
+
+
+def at(
+    cluster: Cluster, wanted: Mapping[Place, int], *, committed: bool = False
+) -> dict[Place, Found]:
+    """The offset at a timestamp (ms, or one of the constants) of each partition."""
+    led = leaders(cluster, sorted({topic for topic, _ in wanted})) if wanted else {}
+    by_leader: dict[int, dict[Place, int]] = defaultdict(dict)
+    found: dict[Place, Found] = {}
+    for place, timestamp in wanted.items():
+        leader = led.get(place)
+        if leader is None:
+            found[place] = Found(-1, -1, -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        elif leader < 0:
+            found[place] = Found(-1, -1, -1, ErrorCode.LEADER_NOT_AVAILABLE)
+        else:
+            by_leader[leader][place] = timestamp
+    for leader, places in by_leader.items():
+        found.update(_ask(cluster, leader, places, committed))
+    return {place: found[place] for place in wanted}
+
+
+def _ask(
+    cluster: Cluster, leader: int, places: Mapping[Place, int], committed: bool
+) -> dict[Place, Found]:
+    by_topic: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for (topic, index), timestamp in places.items():
+        by_topic[topic].append((index, timestamp))
+    kind = ListOffsetsRequest.Topic
+    request = ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=1 if committed else 0,
+        topics=[
+            kind(
+                name=topic,
+                partitions=[
+                    kind.Partition(partition_index=index, timestamp=timestamp)
+                    for index, timestamp in parts
+                ],
+            )
+            for topic, parts in by_topic.items()
+        ],
+        timeout_ms=TIMEOUT_MS,
+    )
+    return {
+        (topic.name, part.partition_index): Found(
+            part.offset, part.timestamp, part.leader_epoch, part.error_code
+        )
+        for topic in cluster.node(leader).call(request).topics
+        for part in topic.partitions
+    }
+
+
+def ends(cluster: Cluster, places: Iterable[Place]) -> dict[Place, Found]:
+    """The end of each partition."""
+    return at(cluster, dict.fromkeys(places, LATEST))
+
+
+def delete_records(cluster: Cluster, below: Mapping[Place, int]) -> dict[Place, tuple[int, int]]:
+    """Delete the records below these offsets (-1 all); code and new first offset of each."""
+    led = leaders(cluster, sorted({topic for topic, _ in below}))
+    by_leader: dict[int, dict[str, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
+    results: dict[Place, tuple[int, int]] = {}
+    for (topic, index), offset in below.items():
+        leader = led.get((topic, index))
+        if leader is None:
+            results[topic, index] = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+        else:
+            by_leader[leader][topic].append((index, offset))
+    kind = DeleteRecordsRequest.Topic
+    for leader, topics in by_leader.items():
+        asked = [
+            kind(
+                name=topic,
+                partitions=[
+                    kind.Partition(partition_index=index, offset=offset) for index, offset in parts
+                ],
+            )
+            for topic, parts in topics.items()
+        ]
+        request = DeleteRecordsRequest(topics=asked, timeout_ms=TIMEOUT_MS)
+        for answer in cluster.node(leader).call(request).topics:
+            for part in answer.partitions:
+                results[answer.name, part.partition_index] = (part.error_code, part.low_watermark)
+    return {place: results[place] for place in below}
+
+
+def delete_or_raise(cluster: Cluster, below: Mapping[Place, int]) -> dict[Place, int]:
+    """As `delete_records`, but the first refusal is raised."""
+    done = delete_records(cluster, below)
+    for (topic, index), (code, _) in done.items():
+        check(code, what=f"{topic}-{index}")
+    return {place: low for place, (_, low) in done.items()}

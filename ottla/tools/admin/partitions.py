@@ -1,0 +1,179 @@
+"""Replicas and leaders: reassignments, elections, log directories."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ottla.client.cluster import Cluster
+from ottla.client.errors import check
+from ottla.tools.admin.offsets import Place
+from ottla.tools.admin.topics import TIMEOUT_MS
+from ottla.wire.messages import (
+    AlterPartitionReassignmentsRequest,
+    AlterReplicaLogDirsRequest,
+    DescribeLogDirsRequest,
+    ElectLeadersRequest,
+    ListPartitionReassignmentsRequest,
+)
+
+PREFERRED, UNCLEAN = 0, 1
+
+
+@dataclass
+class Moving:
+    """What a partition is being moved to and from."""
+
+    replicas: list[int]
+    adding: list[int]
+    removing: list[int]
+
+
+@dataclass
+class Replica:
+    """One partition in one log directory; `future` while it is being moved there."""
+
+    broker: int
+    directory: str
+    topic: str
+    partition: int
+    size: int
+    offset_lag: int
+    future: bool
+
+
+def by_topic(places: Iterable[Place]) -> dict[str, list[int]]:
+    """Partitions under the names of their topics."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for topic, index in places:
+        found[topic].append(index)
+    return found
+
+
+def reassign(
+    cluster: Cluster,
+    wanted: Mapping[Place, Sequence[int] | None],
+    *,
+    allow_factor_change: bool = True,
+) -> dict[Place, tuple[int, str | None]]:
+    """Move partitions to these brokers, or stop moving them (None); code and message of each."""
+    kind = AlterPartitionReassignmentsRequest.Topic
+    topics = []
+    for topic, indexes in by_topic(wanted).items():
+        parts = []
+        for index in indexes:
+            replicas = wanted[topic, index]
+            parts.append(
+                kind.Partition(
+                    partition_index=index, replicas=None if replicas is None else list(replicas)
+                )
+            )
+        topics.append(kind(name=topic, partitions=parts))
+    request = AlterPartitionReassignmentsRequest(
+        timeout_ms=TIMEOUT_MS, topics=topics, allow_replication_factor_change=allow_factor_change
+    )
+    response = cluster.controller().call(request)
+    check(response.error_code, response.error_message)
+    return {
+        (topic.name, part.partition_index): (part.error_code, part.error_message)
+        for topic in response.responses
+        for part in topic.partitions
+    }
+
+
+def reassignments(cluster: Cluster) -> dict[Place, Moving]:
+    """All partitions that are being moved."""
+    request = ListPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS, topics=None)
+    response = cluster.controller().call(request)
+    check(response.error_code, response.error_message)
+    return {
+        (topic.name, part.partition_index): Moving(
+            list(part.replicas), list(part.adding_replicas), list(part.removing_replicas)
+        )
+        for topic in response.topics
+        for part in topic.partitions
+    }
+
+
+def elect(
+    cluster: Cluster, election: int, places: Iterable[Place] | None
+) -> dict[Place, tuple[int, str | None]]:
+    """Elect leaders, of all partitions for None; code and message of each that was looked at."""
+    asked = None
+    if places is not None:
+        kind = ElectLeadersRequest.TopicPartition
+        asked = [
+            kind(topic=topic, partitions=indexes) for topic, indexes in by_topic(places).items()
+        ]
+    request = ElectLeadersRequest(
+        election_type=election, topic_partitions=asked, timeout_ms=TIMEOUT_MS
+    )
+    response = cluster.controller().call(request)
+    check(response.error_code)
+    return {
+        (topic.topic, part.partition_id): (part.error_code, part.error_message)
+        for topic in response.replica_election_results
+        for part in topic.partition_result
+    }
+
+
+def log_dirs(cluster: Cluster, broker: int, places: Iterable[Place] | None = None) -> list[Any]:
+    """The log directories of a broker with the partitions in them."""
+    asked = None
+    if places is not None:
+        kind = DescribeLogDirsRequest.Topic
+        asked = [
+            kind(topic=topic, partitions=indexes) for topic, indexes in by_topic(places).items()
+        ]
+    response = cluster.node(broker).call(DescribeLogDirsRequest(topics=asked))
+    check(getattr(response, "error_code", 0))
+    return list(response.results)
+
+
+def replicas(cluster: Cluster, places: Iterable[Place] | None = None) -> list[Replica]:
+    """Where every replica is, and how large."""
+    wanted = None if places is None else list(places)
+    cluster.refresh()
+    return [
+        Replica(
+            broker,
+            directory.log_dir,
+            topic.name,
+            part.partition_index,
+            part.partition_size,
+            part.offset_lag,
+            part.is_future_key,
+        )
+        for broker in sorted(cluster.brokers)
+        for directory in log_dirs(cluster, broker, wanted)
+        for topic in directory.topics
+        for part in topic.partitions
+    ]
+
+
+def move_directories(
+    cluster: Cluster, broker: int, wanted: Mapping[Place, str]
+) -> dict[Place, int]:
+    """Move partitions of a broker into other log directories; the code of each."""
+    kind = AlterReplicaLogDirsRequest.Dir
+    by_path: dict[str, list[Place]] = defaultdict(list)
+    for place, path in wanted.items():
+        by_path[path].append(place)
+    dirs = [
+        kind(
+            path=path,
+            topics=[
+                kind.Topic(name=topic, partitions=indexes)
+                for topic, indexes in by_topic(places).items()
+            ],
+        )
+        for path, places in by_path.items()
+    ]
+    response = cluster.node(broker).call(AlterReplicaLogDirsRequest(dirs=dirs))
+    return {
+        (topic.topic_name, part.partition_index): part.error_code
+        for topic in response.results
+        for part in topic.partitions
+    }

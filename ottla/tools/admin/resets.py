@@ -1,0 +1,66 @@
+"""New offsets for a group: what a reset would set, by any of Kafka's ways to say it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ottla.client.cluster import Cluster
+from ottla.client.errors import ClientError
+from ottla.tools.admin import offsets
+from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
+
+
+class CannotReset(ClientError):
+    """A reset that makes no sense for a partition."""
+
+
+def clamp(
+    cluster: Cluster, wanted: Mapping[Place, int], warn: list[str] | None = None
+) -> dict[Place, int]:
+    """These offsets, brought into the range that each partition has."""
+    first = offsets.at(cluster, dict.fromkeys(wanted, EARLIEST))
+    last = offsets.at(cluster, dict.fromkeys(wanted, LATEST))
+    found = {}
+    for place, offset in wanted.items():
+        low, high = first[place].offset, last[place].offset
+        found[place] = min(max(offset, low), high)
+        if warn is not None and offset > high:
+            warn.append(
+                f"New offset ({offset}) is higher than latest offset for topic partition "
+                f"{place[0]}-{place[1]}. Value will be set to {high}"
+            )
+        elif warn is not None and offset < low:
+            warn.append(
+                f"New offset ({offset}) is lower than earliest offset for topic partition "
+                f"{place[0]}-{place[1]}. Value will be set to {low}"
+            )
+    return found
+
+
+def to_timestamp(
+    cluster: Cluster, places: Sequence[Place], timestamp: int
+) -> tuple[dict[Place, int], list[Place]]:
+    """The first offsets from a time on; and the partitions that have none, which get their end."""
+    found = offsets.at(cluster, dict.fromkeys(places, timestamp))
+    late = [place for place in places if found[place].offset < 0]
+    last = offsets.ends(cluster, late)
+    return {
+        place: last[place].offset if place in last else found[place].offset for place in places
+    }, late
+
+
+def to_end(cluster: Cluster, places: Sequence[Place], which: int) -> dict[Place, int]:
+    """The first or the last offsets (EARLIEST, LATEST)."""
+    found = offsets.at(cluster, dict.fromkeys(places, which))
+    return {place: found[place].offset for place in places}
+
+
+def to_committed(
+    cluster: Cluster, places: Sequence[Place], committed: Mapping[Place, tuple[int, int]]
+) -> dict[Place, int]:
+    """What is committed, the end where nothing is."""
+    missing = [place for place in places if place not in committed]
+    last = offsets.ends(cluster, missing)
+    return {
+        place: committed[place][0] if place in committed else last[place].offset for place in places
+    }

@@ -1,0 +1,35 @@
+"""Dates and durations as Kafka's tools take them."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+DURATION = re.compile(
+    r"^-?P(?:(?P<days>-?\d+)D)?(?:T(?:(?P<hours>-?\d+)H)?(?:(?P<minutes>-?\d+)M)?"
+    r"(?:(?P<seconds>-?\d+(?:\.\d+)?)S)?)?$",
+    re.IGNORECASE,
+)
+
+
+def milliseconds_of(text: str) -> int:
+    """A date with a time as milliseconds since 1970; without a zone in UTC. ValueError else."""
+    if "T" not in text:
+        raise ValueError(
+            "Error parsing timestamp. It does not contain a 'T' according to ISO8601 format"
+        )
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1000)
+
+
+def duration_ms(text: str) -> int:
+    """An ISO 8601 duration of days and less in milliseconds; ValueError for anything else."""
+    match = DURATION.match(text)
+    if match is None or not any(match.groups()):
+        raise ValueError("Text cannot be parsed to a Duration")
+    parts = {name: float(value) if value else 0.0 for name, value in match.groupdict().items()}
+    seconds = ((parts["days"] * 24 + parts["hours"]) * 60 + parts["minutes"]) * 60
+    total = int((seconds + parts["seconds"]) * 1000)
+    return -total if text.startswith("-") else total

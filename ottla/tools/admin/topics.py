@@ -1,0 +1,208 @@
+"""Topics and partitions: list, describe, create, grow, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ottla.client.cluster import Cluster
+from ottla.client.errors import check
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import (
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DescribeTopicPartitionsRequest,
+)
+
+TIMEOUT_MS = 30_000
+PARTITIONS_PER_RESPONSE = 2000
+
+
+@dataclass
+class Partition:
+    """One partition: brokers by their ids, leader -1 where it has none."""
+
+    index: int
+    leader: int
+    leader_epoch: int
+    replicas: list[int]
+    isr: list[int]
+    elr: list[int] | None = None
+    last_known_elr: list[int] | None = None
+    offline: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Topic:
+    """One topic. `error` is a code of the protocol, 0 for none."""
+
+    name: str
+    id: bytes
+    internal: bool
+    partitions: list[Partition]
+    error: int = 0
+
+
+def names(cluster: Cluster, *, internal: bool = True) -> list[str]:
+    """The names of all topics, sorted."""
+    found = cluster.metadata().topics
+    return sorted(topic.name for topic in found if internal or not topic.is_internal)
+
+
+def describe(cluster: Cluster, wanted: Iterable[str] | None = None, limit: int = 0) -> list[Topic]:
+    """The named topics, or all, sorted by name; unknown ones have an `error`."""
+    listed = sorted(set(wanted)) if wanted is not None else names(cluster)
+    if cluster.supports(ApiKey.DESCRIBE_TOPIC_PARTITIONS):
+        return _described(cluster, listed, limit or PARTITIONS_PER_RESPONSE)
+    return [_of_metadata(topic) for topic in cluster.metadata(listed).topics] if listed else []
+
+
+def _described(cluster: Cluster, wanted: list[str], limit: int) -> list[Topic]:
+    found: dict[str, Topic] = {}
+    cursor = None
+    asked = [DescribeTopicPartitionsRequest.Topic(name=name) for name in wanted]
+    while asked:
+        request = DescribeTopicPartitionsRequest(
+            topics=asked, response_partition_limit=limit, cursor=cursor
+        )
+        response = cluster.any().call(request)
+        for topic in response.topics:
+            made = found.setdefault(
+                topic.name,
+                Topic(topic.name, topic.topic_id, topic.is_internal, [], topic.error_code),
+            )
+            made.partitions += [_partition(item) for item in topic.partitions]
+        if response.next_cursor is None:
+            break
+        cursor = DescribeTopicPartitionsRequest.Cursor(
+            topic_name=response.next_cursor.topic_name,
+            partition_index=response.next_cursor.partition_index,
+        )
+        asked = [topic for topic in asked if topic.name >= cursor.topic_name]
+    return [found[name] for name in wanted if name in found]
+
+
+def _partition(item: Any) -> Partition:
+    return Partition(
+        item.partition_index,
+        item.leader_id,
+        item.leader_epoch,
+        list(item.replica_nodes),
+        list(item.isr_nodes),
+        getattr(item, "eligible_leader_replicas", None),
+        getattr(item, "last_known_elr", None),
+        list(item.offline_replicas),
+    )
+
+
+def _of_metadata(topic: Any) -> Topic:
+    parts = sorted(topic.partitions, key=lambda part: part.partition_index)
+    return Topic(
+        topic.name or "",
+        topic.topic_id,
+        topic.is_internal,
+        [_partition(part) for part in parts],
+        topic.error_code,
+    )
+
+
+def topic_id(cluster: Cluster, name: str) -> bytes:
+    """The id of a topic; Refused where there is none."""
+    [topic] = cluster.metadata([name]).topics
+    check(topic.error_code, what=f"topic {name!r}")
+    return bytes(topic.topic_id)
+
+
+def leaders(cluster: Cluster, wanted: Iterable[str]) -> dict[tuple[str, int], int]:
+    """The leader of every partition of these topics; Refused for an unknown one."""
+    found = {}
+    for topic in cluster.metadata(wanted).topics:
+        check(topic.error_code, what=f"topic {topic.name!r}")
+        for part in topic.partitions:
+            found[topic.name, part.partition_index] = part.leader_id
+    return found
+
+
+def create(
+    cluster: Cluster,
+    name: str,
+    *,
+    partitions: int = -1,
+    replication_factor: int = -1,
+    assignments: Sequence[Sequence[int]] = (),
+    configs: Mapping[str, str] | None = None,
+    dry_run: bool = False,
+) -> Any:
+    """Create a topic, or only ask whether it could be; returns the broker's description of it.
+
+    -1 stands for the broker's defaults; `assignments` are the replicas of each partition.
+    """
+    kind = CreateTopicsRequest.Topic
+    placed = [
+        kind.Assignment(partition_index=index, broker_ids=list(replicas))
+        for index, replicas in enumerate(assignments)
+    ]
+    topic = kind(
+        name=name,
+        num_partitions=-1 if placed else partitions,
+        replication_factor=-1 if placed else replication_factor,
+        assignments=placed,
+        configs=[kind.Config(name=key, value=value) for key, value in (configs or {}).items()],
+    )
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS, validate_only=dry_run)
+
+    def ask() -> Any:
+        [made] = cluster.controller().call(request).topics
+        check(made.error_code, made.error_message, f"topic {name!r}")
+        return made
+
+    return cluster.patiently(ask)
+
+
+def grow(
+    cluster: Cluster,
+    name: str,
+    count: int,
+    assignments: Sequence[Sequence[int]] | None = None,
+    *,
+    dry_run: bool = False,
+) -> None:
+    """Give a topic `count` partitions in all; `assignments` are the replicas of the new ones."""
+    kind = CreatePartitionsRequest.Topic
+    placed = None
+    if assignments is not None:
+        placed = [kind.Assignment(broker_ids=list(replicas)) for replicas in assignments]
+    topic = kind(name=name, count=count, assignments=placed)
+    request = CreatePartitionsRequest(topics=[topic], timeout_ms=TIMEOUT_MS, validate_only=dry_run)
+
+    def ask() -> None:
+        [done] = cluster.controller().call(request).results
+        check(done.error_code, done.error_message, f"topic {name!r}")
+
+    cluster.patiently(ask)
+
+
+def delete(cluster: Cluster, wanted: Sequence[str]) -> dict[str, tuple[int, str | None]]:
+    """Delete topics; the code and message of each."""
+    connection = cluster.controller()
+    if connection.version_of(ApiKey.DELETE_TOPICS) >= 6:
+        topics = [DeleteTopicsRequest.Topic(name=name) for name in wanted]
+        request = DeleteTopicsRequest(topics=topics, timeout_ms=TIMEOUT_MS)
+    else:
+        request = DeleteTopicsRequest(topic_names=list(wanted), timeout_ms=TIMEOUT_MS)
+    return {
+        item.name or "": (item.error_code, item.error_message)
+        for item in connection.call(request).responses
+    }
+
+
+def exists(error: int) -> bool:
+    """Whether a topic with this error code is there."""
+    return error not in (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+    )

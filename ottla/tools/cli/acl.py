@@ -1,0 +1,97 @@
+"""`ottla acl …`."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from ottla.client.errors import ClientError
+from ottla.tools.admin import acls
+from ottla.tools.admin.acls import CLUSTER_NAME, Pattern, Rule
+from ottla.tools.cli.connecting import connect
+from ottla.tools.cli.output import confirm, done
+from ottla.tools.cli.output import show as print_rows
+
+KINDS = {
+    "topic": "TOPIC",
+    "group": "GROUP",
+    "transaction": "TRANSACTIONAL_ID",
+    "token": "DELEGATION_TOKEN",
+    "user": "USER",
+}
+SHOWN = {resource: name for name, resource in KINDS.items()}
+
+
+def pattern_of(text: str) -> Pattern:
+    """`topic/orders`, `topic/orders*` for a prefix, `topic/*` for all, `cluster`."""
+    if text == "cluster":
+        return Pattern("CLUSTER", CLUSTER_NAME)
+    kind, slash, name = text.partition("/")
+    if not slash or kind not in KINDS or not name:
+        raise ClientError(
+            f"{text!r}: expected cluster or one of " + ", ".join(f"{one}/NAME" for one in KINDS)
+        )
+    if name.endswith("*") and name != "*":
+        return Pattern(KINDS[kind], name[:-1], "PREFIXED")
+    return Pattern(KINDS[kind], name)
+
+
+def resource_of(pattern: Pattern) -> str:
+    """The text of a pattern."""
+    if pattern.resource == "CLUSTER":
+        return "cluster"
+    star = "*" if pattern.kind == "PREFIXED" else ""
+    return f"{SHOWN.get(pattern.resource, pattern.resource.lower())}/{pattern.name}{star}"
+
+
+def show(options: Namespace) -> None:
+    pattern = pattern_of(options.resource) if options.resource else acls.ANY_PATTERN
+    rule = Rule(options.principal, None, "ANY", "ANY")
+    with connect(options) as cluster:
+        found = acls.describe(cluster, pattern, rule)
+    print_rows(
+        options,
+        ("principal", "permission", "operation", "resource", "host"),
+        (
+            {
+                "principal": one.principal,
+                "permission": one.permission.lower(),
+                "operation": one.operation.lower(),
+                "resource": resource_of(about),
+                "host": one.host,
+            }
+            for about, rules in sorted(found.items(), key=str)
+            for one in sorted(rules, key=str)
+        ),
+    )
+
+
+def add(options: Namespace) -> None:
+    operation = options.operation.upper().replace("-", "_")
+    if operation not in acls.OPERATIONS or operation == "ANY":
+        known = ", ".join(name.lower() for name in acls.OPERATIONS if name != "ANY")
+        raise ClientError(f"operation {options.operation!r}: expected one of {known}")
+    if ":" not in options.principal:
+        raise ClientError(f"principal {options.principal!r}: expected User:NAME")
+    rule = Rule(
+        options.principal, options.host or "*", operation, "DENY" if options.deny else "ALLOW"
+    )
+    pattern = pattern_of(options.resource)
+    if not options.dry_run:
+        with connect(options) as cluster:
+            acls.create(cluster, [(pattern, rule)])
+    verb = "denied" if options.deny else "allowed"
+    done(options, f"{verb} {options.principal} to {options.operation} {options.resource}")
+
+
+def delete(options: Namespace) -> None:
+    pattern = pattern_of(options.resource) if options.resource else acls.ANY_PATTERN
+    rule = Rule(options.principal, None, "ANY", "ANY")
+    with connect(options) as cluster:
+        found = acls.describe(cluster, pattern, rule)
+        count = sum(map(len, found.values()))
+        if not count:
+            raise ClientError(f"{options.principal} has no such rules")
+        confirm(options, f"removing {count} rules of {options.principal}", options.principal)
+        if not options.dry_run:
+            acls.delete(cluster, [(pattern, rule)])
+    done(options, f"removed {count} rules of {options.principal}")

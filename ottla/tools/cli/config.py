@@ -1,0 +1,76 @@
+"""`ottla config …`: settings of topics, brokers, loggers, groups and client metrics."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from ottla.client.errors import ClientError
+from ottla.tools.admin import configs
+from ottla.tools.cli.connecting import connect
+from ottla.tools.cli.output import done, show
+from ottla.tools.properties import pairs
+
+KINDS = {
+    "topic": configs.TOPIC,
+    "broker": configs.BROKER,
+    "loggers": configs.BROKER_LOGGER,
+    "group": configs.GROUP,
+    "metrics": configs.CLIENT_METRICS,
+}
+DEFAULTS = {"DEFAULT_CONFIG"}
+
+
+def entity_of(text: str) -> tuple[int, str]:
+    """Type and name of `topic/orders`; ClientError for anything else."""
+    kind, slash, name = text.partition("/")
+    if not slash or kind not in KINDS or not name:
+        raise ClientError(f"{text!r}: expected one of {', '.join(f'{one}/NAME' for one in KINDS)}")
+    if KINDS[kind] == configs.BROKER and name == "default":
+        return configs.BROKER, ""
+    if kind in ("broker", "loggers") and not name.isdecimal():
+        raise ClientError(f"{text!r}: a broker is named by its number")
+    return KINDS[kind], name
+
+
+def show_settings(options: Namespace, entity: str, *, everything: bool) -> None:
+    """Print the settings of one entity."""
+    kind, name = entity_of(entity)
+    with connect(options) as cluster:
+        found = configs.describe(cluster, kind, name, documentation=options.output == "json")
+    show(
+        options,
+        ("name", "value", "source"),
+        (
+            {
+                "name": item.name,
+                "value": item.value,
+                "source": configs.SOURCES[item.config_source],
+                "read_only": item.read_only,
+                "sensitive": item.is_sensitive,
+                **({"documentation": item.documentation} if options.output == "json" else {}),
+            }
+            for item in found
+            if everything or configs.SOURCES[item.config_source] not in DEFAULTS
+        ),
+        ("read_only", "sensitive"),
+    )
+
+
+def show_one(options: Namespace) -> None:
+    show_settings(options, options.entity, everything=options.all)
+
+
+def set_values(options: Namespace) -> None:
+    kind, name = entity_of(options.entity)
+    values = pairs(options.setting, "setting")
+    with connect(options) as cluster:
+        configs.alter(cluster, kind, name, values, dry_run=options.dry_run)
+    shown = ", ".join(f"{key}={value}" for key, value in values.items())
+    done(options, f"set {shown} of {options.entity}")
+
+
+def reset(options: Namespace) -> None:
+    kind, name = entity_of(options.entity)
+    with connect(options) as cluster:
+        configs.alter(cluster, kind, name, {}, options.setting, dry_run=options.dry_run)
+    done(options, f"reset {', '.join(options.setting)} of {options.entity}")

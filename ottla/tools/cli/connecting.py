@@ -1,0 +1,41 @@
+"""The cluster that a command speaks to: flags, then the environment, then localhost."""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+
+from ottla.client.cluster import Cluster
+from ottla.client.transport import Security
+from ottla.tools.cli.grammar import ADDRESS, VARIABLE
+
+
+def properties_of(options: Namespace) -> dict[str, str]:
+    """The properties of --command-config."""
+    if not options.command_config:
+        return {}
+    from ottla.tools.properties import read_properties
+
+    return read_properties(options.command_config)
+
+
+def address_of(options: Namespace, properties: dict[str, str]) -> str:
+    """The bootstrap servers."""
+    return (
+        options.bootstrap_server
+        or properties.get("bootstrap.servers")
+        or os.environ.get(VARIABLE)
+        or ADDRESS
+    )
+
+
+def connect(options: Namespace, *, retry: bool = True) -> Cluster:
+    """The cluster of the flags that every command has."""
+    properties = properties_of(options)
+    return Cluster(
+        address_of(options, properties),
+        client_id=properties.get("client.id", "ottla"),
+        connect_seconds=options.timeout if options.timeout is not None else 5.0,
+        security=Security.from_properties(properties),
+        retry_refused=retry,
+    )

@@ -1,0 +1,201 @@
+"""`ottla consume`: records as lines, JSON, hexadecimal digits or by a format."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Callable
+from typing import Any
+
+from ottla.client.cluster import Cluster
+from ottla.client.errors import ClientError
+from ottla.tools.admin import offsets
+from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
+from ottla.tools.cli.connecting import connect, properties_of
+from ottla.tools.cli.moments import milliseconds
+from ottla.tools.cli.produce import escaped
+from ottla.tools.properties import pairs
+from ottla.tools.stream.json_lines import line_of
+from ottla.tools.stream.reader import Reading, places_of, read
+
+Show = Callable[[Any], bytes]
+
+
+def consume(options: Namespace) -> None:
+    properties = properties_of(options)
+    properties.update(pairs(options.property, "--property"))
+    if options.committed:
+        properties["isolation.level"] = "read_committed"
+    show = printer(options)
+    until = milliseconds(options.until) if options.until else None
+    count = 0
+    with connect(options) as cluster:
+        wanted = reading(options, cluster)
+        if options.count is not None:
+            wanted.stop = lambda: count >= options.count
+        finished: set[Place] = set()
+        out = getattr(sys.stdout, "buffer", None)
+        for record in read(cluster, wanted, properties):
+            if until is not None and record.timestamp >= until:
+                finished.add((record.topic, record.partition))
+                if finished >= set(places_of(cluster, wanted)):
+                    break
+                continue
+            text = show(record)
+            if out is None:
+                sys.stdout.write(text.decode(errors="replace"))
+            else:
+                out.write(text)
+                if sys.stdout.isatty():
+                    out.flush()
+            count += 1
+            if wanted.stop():
+                break
+
+
+def reading(options: Namespace, cluster: Cluster) -> Reading:
+    """Where to begin and where to end."""
+    found = Reading(topics=options.topic, group=options.group or "")
+    if options.partition:
+        found.partitions = [number_of(one) for one in options.partition]
+    text = options.offset or ("stored" if options.group else "beginning")
+    if text == "stored":
+        if not options.group:
+            raise ClientError("--offset stored needs --group")
+        found.start = EARLIEST
+        if options.exit:
+            found.idle_ms = 5000
+        return found
+    if found.group and options.offset not in ("beginning", "earliest", "end", "latest"):
+        raise ClientError(
+            "with --group the offset is stored, beginning or end (where none is stored)"
+        )
+    if text in ("beginning", "earliest", "start"):
+        found.start = EARLIEST
+    elif text in ("end", "latest"):
+        found.start = LATEST
+    elif text.startswith(("s@", "@")):
+        found.starts = by_time(cluster, found, milliseconds(text.partition("@")[2]))
+    elif text.removeprefix("-").isdecimal():
+        found.starts = by_number(cluster, found, int(text), last=text.startswith("-"))
+    else:
+        raise ClientError(f"--offset {text}: expected beginning, end, stored, N, -N or s@TIME")
+    if options.exit and not found.group:
+        existing(cluster, options.topic)
+        asked = Reading(topics=found.topics, partitions=found.partitions, ends={})
+        places = places_of(cluster, asked)
+        found.ends = {place: one.offset for place, one in offsets.ends(cluster, places).items()}
+    elif options.exit:
+        found.idle_ms = 5000
+    return found
+
+
+def number_of(text: str | int) -> int:
+    """A partition's number."""
+    try:
+        return int(text)
+    except ValueError:
+        raise ClientError(f"--partition {text}: expected a number") from None
+
+
+def existing(cluster: Cluster, names: list[str]) -> None:
+    """Refuse topics that do not exist: nobody waits for them."""
+    from ottla.client.errors import check
+
+    for topic in cluster.metadata(names).topics:
+        check(topic.error_code, what=f"topic {topic.name!r}")
+
+
+def by_time(cluster: Cluster, wanted: Reading, timestamp: int) -> dict[Place, int]:
+    """The first offsets from a time on, the end where there are none."""
+    places = places_of(cluster, wanted)
+    found = offsets.at(cluster, dict.fromkeys(places, timestamp))
+    ends = offsets.ends(cluster, places)
+    return {
+        place: found[place].offset if found[place].offset >= 0 else ends[place].offset
+        for place in places
+    }
+
+
+def by_number(cluster: Cluster, wanted: Reading, number: int, *, last: bool) -> dict[Place, int]:
+    """An offset, or so many before the end, within what each partition has."""
+    places = places_of(cluster, wanted)
+    first = offsets.at(cluster, dict.fromkeys(places, EARLIEST))
+    ends = offsets.ends(cluster, places)
+    return {
+        place: min(
+            max(ends[place].offset + number if last else number, first[place].offset),
+            ends[place].offset,
+        )
+        for place in places
+    }
+
+
+def printer(options: Namespace) -> Show:
+    """What makes the text of a record."""
+    if options.format is not None:
+        return formatted(options.format)
+    kind = options.output or "lines"
+    if kind == "jsonl":
+        return lambda record: line_of(record).encode() + b"\n"
+    if kind == "json":
+        return lambda record: (
+            json.dumps(json.loads(line_of(record)), indent=2, ensure_ascii=False).encode() + b"\n"
+        )
+    hexadecimal = kind == "hex"
+
+    def data(value: bytes | None) -> bytes:
+        if value is None:
+            return b"null" if hexadecimal else b""
+        return value.hex().encode() if hexadecimal else value
+
+    if options.key_delimiter is None:
+        return lambda record: data(record.value) + b"\n"
+    between = escaped(options.key_delimiter)
+    return lambda record: data(record.key) + between + data(record.value) + b"\n"
+
+
+TOKENS: dict[str, Show] = {
+    "t": lambda record: record.topic.encode(),
+    "p": lambda record: b"%d" % record.partition,
+    "o": lambda record: b"%d" % record.offset,
+    "k": lambda record: record.key or b"",
+    "K": lambda record: b"%d" % (-1 if record.key is None else len(record.key)),
+    "s": lambda record: record.value or b"",
+    "v": lambda record: record.value or b"",
+    "S": lambda record: b"%d" % (-1 if record.value is None else len(record.value)),
+    "V": lambda record: b"%d" % (-1 if record.value is None else len(record.value)),
+    "R": lambda record: (-1 if record.value is None else len(record.value)).to_bytes(
+        4, "big", signed=True
+    ),
+    "T": lambda record: b"%d" % record.timestamp,
+    "d": lambda record: b"%d" % record.timestamp,
+    "h": lambda record: b",".join(
+        name.encode() + b"=" + (value if value is not None else b"NULL")
+        for name, value in record.headers
+    ),
+    "n": lambda record: b"\n",
+    "%": lambda record: b"%",
+}
+
+
+def formatted(text: str) -> Show:
+    """What a format makes of a record; ClientError for a token that there is none of."""
+    parts: list[bytes | Show] = []
+    left = text
+    while left:
+        before, percent, left = left.partition("%")
+        if before:
+            parts.append(escaped(before))
+        if percent:
+            token, left = left[:1], left[1:]
+            if token not in TOKENS:
+                known = " ".join(f"%{one}" for one in TOKENS)
+                raise ClientError(f"--format: %{token} is none of {known}")
+            parts.append(TOKENS[token])
+
+    def show(record: Any) -> bytes:
+        return b"".join(part if isinstance(part, bytes) else part(record) for part in parts)
+
+    return show

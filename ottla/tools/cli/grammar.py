@@ -1,0 +1,169 @@
+"""`ottla NOUN VERB …`: an argparse parser made of the table, and failures as one line.
+
+Exit status: 0 done, 1 refused or failed, 2 a wrong command line, 130 Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from importlib import import_module
+
+from ottla.tools.commands import table
+from ottla.tools.commands.table import Command, Flag
+
+NUMBERS = {"N", "MS", "SECONDS"}
+INSTALL = 'pip install "ottla[tools]"'
+ADDRESS = "localhost:9092"
+VARIABLE = "OTTLA_BOOTSTRAP_SERVERS"
+
+
+def main(arguments: list[str]) -> int:
+    """Run the command that the first words name."""
+    commands = table.read("ottla")
+    noun = arguments[0]
+    words = " ".join(arguments[:2])
+    if noun in commands:
+        return run(commands[noun], arguments[1:])
+    if words in commands:
+        return run(commands[words], arguments[2:])
+    return show_verbs(noun, commands, arguments[1:])
+
+
+def show_verbs(noun: str, commands: dict[str, Command], given: list[str]) -> int:
+    """What one can do with a noun."""
+    verbs = {one.words: one.about for one in commands.values() if one.words.startswith(f"{noun} ")}
+    if noun == "server":
+        verbs = {"server start": "Run a broker until SIGTERM or SIGINT."} | verbs
+    asked = given in (["-h"], ["--help"])
+    out = sys.stdout if asked or not given else sys.stderr
+    if given and not asked:
+        print(
+            f"ottla {noun}: {given[0]!r} is no command; there are: "
+            + ", ".join(words.partition(" ")[2] for words in verbs),
+            file=sys.stderr,
+        )
+        return 2
+    print(f"usage: ottla {noun} COMMAND …", file=out)
+    for words, about in verbs.items():
+        print(f"  {words:<22} {about}", file=out)
+    return 0 if asked else 2
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse whose errors are one line."""
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def parser_of(command: Command) -> argparse.ArgumentParser:
+    """The parser of a command."""
+    examples = "".join(f"\n  {example}" for example in command.examples)
+    parser = Parser(
+        prog=f"ottla {command.words}",
+        description=command.about,
+        epilog=f"example:{examples}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    for flag in [*command.flags, *common_flags(command)]:
+        add(parser, flag)
+    return parser
+
+
+def common_flags(command: Command) -> list[Flag]:
+    """The flags that a command's marks give it."""
+    found = []
+    if "cluster" in command.marks:
+        found += [
+            table.parse_flag(
+                f"--bootstrap-server -b HOST:PORT  the brokers; ${VARIABLE} or {ADDRESS} "
+                "if left out"
+            ),
+            table.parse_flag("--command-config FILE  a property file with settings of the client"),
+            table.parse_flag("--timeout SECONDS  how long a broker may be out of reach (5)"),
+        ]
+    if "prints" in command.marks:
+        found.append(table.parse_flag("--output -o {table,wide,json,jsonl,name}  the format"))
+    if command.marks & {"changes", "destroys"}:
+        found.append(table.parse_flag("--dry-run  only say what would be done"))
+    if "destroys" in command.marks:
+        found.append(table.parse_flag("--yes  do not ask"))
+    return found
+
+
+def add(parser: argparse.ArgumentParser, flag: Flag) -> None:
+    """Add one flag or argument."""
+    settings: dict[str, object] = {"help": flag.help.replace("%", "%%")}
+    if flag.choices:
+        settings["choices"] = flag.choices
+    if flag.positional:
+        if flag.many:
+            settings["nargs"] = flag.many
+        if not flag.choices:
+            settings["metavar"] = flag.names[0]
+        parser.add_argument(flag.names[0].lower(), **settings)  # type: ignore[arg-type]
+        return
+    if not flag.metavar:
+        settings["action"] = "store_true"
+    else:
+        if not flag.choices:
+            settings["metavar"] = flag.metavar
+        if flag.metavar in NUMBERS:
+            settings["type"] = float if flag.metavar == "SECONDS" else int
+        if flag.many:
+            settings["action"] = "append"
+            settings["default"] = []
+    settings["dest"] = flag.name.replace("-", "_").replace(".", "_")
+    if settings["dest"] == "from":
+        settings["dest"] = "source"
+    parser.add_argument(*flag.names, **settings)  # type: ignore[arg-type]
+
+
+def run(command: Command, arguments: list[str]) -> int:
+    """Parse, then run; whatever goes wrong is one line on stderr."""
+    options = parser_of(command).parse_args(negative_values(command, arguments))
+    module, _, function = command.target.partition(":")
+    from ottla.client.errors import ClientError
+
+    name = f"ottla {command.words}"
+    try:
+        status = getattr(import_module(module), function)(options)
+        sys.stdout.flush()
+        return int(status or 0)
+    except BrokenPipeError:
+        # Whoever read the output has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (ClientError, OSError) as failed:
+        sys.stdout.flush()
+        print(f"{name}: {' '.join(str(failed).split())}", file=sys.stderr)
+        return 1
+    except ModuleNotFoundError as missing:
+        print(
+            f'{name}: {missing.name} is not installed: pip install "ottla[tools]"', file=sys.stderr
+        )
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def negative_values(command: Command, arguments: list[str]) -> list[str]:
+    """`--offset -5` as `--offset=-5`: argparse would take the value for a flag."""
+    found: list[str] = []
+    left = list(arguments)
+    while left:
+        word = left.pop(0)
+        flag = command.flag(word.lstrip("-")) if word.startswith("-") else None
+        if (
+            flag is not None
+            and flag.metavar
+            and left
+            and left[0][:1] == "-"
+            and left[0][1:2].isdecimal()
+        ):
+            word = f"{flag.names[0]}={left.pop(0)}"
+        found.append(word)
+    return found

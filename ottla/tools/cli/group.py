@@ -1,0 +1,182 @@
+"""`ottla group …`."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import Any
+
+from ottla.client.cluster import Cluster
+from ottla.client.errors import ClientError
+from ottla.tools.admin import groups, offsets, resets, topics
+from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
+from ottla.tools.cli.connecting import connect
+from ottla.tools.cli.moments import milliseconds
+from ottla.tools.cli.output import confirm, done, show, table
+
+
+def lag_of(cluster: Cluster, group: groups.Group) -> list[dict[str, Any]]:
+    """A row for each partition of a group."""
+    committed = groups.committed(cluster, group.id)
+    owners = {
+        (topic, index): member
+        for member in group.members
+        for topic, indexes in member.assigned.items()
+        for index in indexes
+    }
+    places = sorted({*committed, *owners})
+    ends = offsets.ends(cluster, places)
+    rows = []
+    for place in places:
+        offset = committed[place][0] if place in committed else None
+        end = ends[place].offset if not ends[place].error else None
+        member = owners.get(place)
+        rows.append(
+            {
+                "group": group.id,
+                "topic": place[0],
+                "partition": place[1],
+                "offset": offset,
+                "end": end,
+                "lag": end - offset if offset is not None and end is not None else None,
+                "member": member.id if member else None,
+                "client": member.client_id if member else None,
+                "host": member.host if member else None,
+            }
+        )
+    return rows
+
+
+def list_all(options: Namespace) -> None:
+    with connect(options) as cluster:
+        rows = []
+        for one in groups.list_groups(cluster):
+            row: dict[str, Any] = {
+                "group": one.id,
+                "type": one.type,
+                "state": one.state,
+                "protocol": one.protocol_type,
+            }
+            if options.output in (None, "wide", "table") and one.type in ("classic", "consumer"):
+                found = lag_of(cluster, groups.describe(cluster, one.id))
+                row["lag"] = sum(part["lag"] or 0 for part in found)
+            rows.append(row)
+    show(options, ("group", "type", "state", "lag"), rows, ("protocol",))
+
+
+def describe(options: Namespace) -> None:
+    with connect(options) as cluster:
+        rows: list[dict[str, Any]] = []
+        for name in options.group:
+            group = groups.describe(cluster, name)
+            if options.members:
+                rows += [
+                    {
+                        "member": one.id,
+                        "group": name,
+                        "client": one.client_id,
+                        "host": one.host,
+                        "partitions": one.assigned,
+                        "instance": one.instance_id,
+                    }
+                    for one in group.members
+                ]
+                continue
+            found = lag_of(cluster, group)
+            if options.output in (None, "table", "wide"):
+                total = sum(row["lag"] or 0 for row in found)
+                print(
+                    f"group {name}: {group.state}, {group.type}, {len(group.members)} members, "
+                    f"total lag {total}"
+                )
+            rows += found
+    if options.members:
+        show(options, ("member", "group", "client", "host", "partitions"), rows, ("instance",))
+    elif options.output == "name":
+        for place in rows:
+            print(f"{place['topic']}:{place['partition']}")
+    elif options.output in (None, "table") and rows:
+        table(("topic", "partition", "offset", "end", "lag", "client"), rows)
+    elif options.output not in (None, "table") or rows:
+        show(
+            options,
+            ("topic", "partition", "offset", "end", "lag", "client"),
+            rows,
+            ("member", "host"),
+        )
+
+
+def chosen(
+    cluster: Cluster, options: Namespace, committed: dict[Place, tuple[int, int]]
+) -> list[Place]:
+    """The partitions that --topic means, or all with an offset."""
+    if not options.topic:
+        if not committed:
+            raise ClientError(f"group {options.group} has no offsets: name topics with --topic")
+        return sorted(committed)
+    places: list[Place] = []
+    for text in options.topic:
+        name, colon, listed = text.partition(":")
+        [topic] = topics.describe(cluster, [name])
+        known = [part.index for part in topic.partitions]
+        if topic.error or not known:
+            raise ClientError(f"topic {name!r} does not exist")
+        wanted = [int(part) for part in listed.split(",")] if colon else known
+        if missing := [index for index in wanted if index not in known]:
+            raise ClientError(f"topic {name} has no partition {missing[0]}")
+        places += [(name, index) for index in wanted]
+    return places
+
+
+def planned(
+    cluster: Cluster, to: str, places: list[Place], committed: dict[Place, tuple[int, int]]
+) -> dict[Place, int]:
+    """The new offsets."""
+    if to in ("beginning", "earliest", "start"):
+        return resets.to_end(cluster, places, EARLIEST)
+    if to in ("end", "latest"):
+        return resets.to_end(cluster, places, LATEST)
+    if to.startswith("@"):
+        return resets.to_timestamp(cluster, places, milliseconds(to[1:]))[0]
+    sign, digits = (to[0], to[1:]) if to[:1] in ("+", "-") else ("", to)
+    if not digits.isdecimal():
+        raise ClientError(f"--to {to}: expected beginning, end, N, +N, -N or @TIME")
+    if not sign:
+        return resets.clamp(cluster, dict.fromkeys(places, int(to)))
+    if missing := [place for place in places if place not in committed]:
+        raise ClientError(f"{missing[0][0]}:{missing[0][1]} has no offset that could be shifted")
+    by = int(to)
+    return resets.clamp(cluster, {place: committed[place][0] + by for place in places})
+
+
+def reset(options: Namespace) -> None:
+    if not options.to:
+        raise ClientError("--to is needed: beginning, end, N, +N, -N or @TIME")
+    with connect(options) as cluster:
+        committed = groups.committed(cluster, options.group)
+        plan = planned(cluster, options.to, chosen(cluster, options, committed), committed)
+        if options.yes:
+            groups.commit(cluster, options.group, plan)
+    show(
+        options,
+        ("topic", "partition", "old", "new"),
+        (
+            {
+                "topic": place[0],
+                "partition": place[1],
+                "old": committed[place][0] if place in committed else None,
+                "new": offset,
+            }
+            for place, offset in plan.items()
+        ),
+    )
+    options.dry_run = not options.yes
+    done(options, f"reset {options.group}" + ("" if options.yes else ": say --yes to do it"))
+
+
+def delete(options: Namespace) -> None:
+    with connect(options) as cluster:
+        confirm(options, f"deleting {', '.join(options.group)}", options.group[0])
+        for name in options.group:
+            if not options.dry_run:
+                groups.delete(cluster, name)
+            done(options, f"deleted group {name}")

@@ -1,0 +1,286 @@
+"""`ottla mirror`: topics from one cluster to another, with the offsets of groups."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ottla.client.addresses import show_address
+from ottla.client.cluster import Cluster
+from ottla.client.errors import ClientError, Refused
+from ottla.tools.admin import configs, groups, offsets, topics
+from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
+from ottla.tools.stream.batches import send_one, sendable
+from ottla.tools.stream.client_settings import quiet
+from ottla.tools.stream.copying import Progress
+from ottla.wire.records import Record
+
+if TYPE_CHECKING:
+    from kafka import KafkaConsumer, KafkaProducer
+
+POLL_MS = 500
+RECORDS_MAX = 5000
+REPORT_SECONDS = 10.0
+ACK_SECONDS = 60
+
+
+def mirror(options: Namespace) -> None:
+    if not options.source or not options.to:
+        raise ClientError("--from and --to are needed: the two clusters")
+    with Cluster(options.source) as source, Cluster(options.to) as target:
+        run = Mirror(options, source, target)
+        run.prepare()
+        if options.dry_run:
+            for topic, copy in sorted(run.names.items()):
+                print(f"would copy {topic} to {copy}", file=sys.stderr)
+            return
+        run.copy()
+
+
+def pattern_of(text: str, flag: str) -> re.Pattern[str]:
+    """A regular expression; ClientError for a bad one."""
+    try:
+        return re.compile(text)
+    except re.error as wrong:
+        raise ClientError(f"{flag} {text!r} is no regular expression: {wrong}") from wrong
+
+
+def servers(cluster: Cluster) -> list[str]:
+    """The bootstrap addresses as kafka-python wants them."""
+    return [show_address(address) for address in cluster.bootstrap]
+
+
+class Known(NamedTuple):
+    """The offset of a record that is in the target already, in the place of a future."""
+
+    offset: int
+
+    def get(self, _: float) -> Known:
+        """Itself."""
+        return self
+
+
+class Mirror:
+    """One run: consumer, producer, and the progress of each partition."""
+
+    def __init__(self, options: Namespace, source: Cluster, target: Cluster) -> None:
+        self.source, self.target, self.once = source, target, options.once
+        self.fits = pattern_of(options.topics or ".*", "--topics").fullmatch
+        self.groups = pattern_of(options.groups, "--groups").fullmatch if options.groups else None
+        self.prefix = options.prefix or ""
+        self.every = REPORT_SECONDS if options.report is None else options.report
+        self.names: dict[str, str] = {}
+        self.progress: dict[Place, Progress] = {}
+        self.dry_run = options.dry_run
+        self.group = ""
+        self.carried: dict[tuple[str, Place], int] = {}
+
+    def prepare(self) -> None:
+        """Which topics are copied; make them in the target as they are in the source."""
+        self.source.refresh()
+        self.target.refresh()
+        if self.source.cluster_id == self.target.cluster_id and not self.prefix:
+            raise ClientError("--from and --to are the same cluster: give the copies a --prefix")
+        self.group = f"ottla-mirror-{self.source.cluster_id}{'-' * bool(self.prefix)}{self.prefix}"
+        metadata = self.source.metadata().topics
+        wanted = {
+            topic.name: len(topic.partitions)
+            for topic in metadata
+            if not topic.is_internal
+            and self.fits(topic.name)
+            and not (self.prefix and topic.name.startswith(self.prefix))
+        }
+        if not wanted:
+            raise ClientError("no topic of the source fits --topics")
+        self.names = {name: self.prefix + name for name in wanted}
+        if not self.dry_run:
+            for name, count in wanted.items():
+                self.make(name, count)
+
+    def make(self, name: str, count: int) -> None:
+        """Create one topic in the target, or give it the partitions that it lacks."""
+        copy = self.names[name]
+        [found] = topics.describe(self.target, [copy])
+        if found.error:
+            settings = {
+                item.name: item.value
+                for item in configs.describe(self.source, configs.TOPIC, name)
+                if item.config_source == 1 and item.value is not None
+            }
+            topics.create(self.target, copy, partitions=count, configs=settings)
+        elif len(found.partitions) < count:
+            topics.grow(self.target, copy, count)
+
+    def copy(self) -> None:
+        """Copy until everything that was there is copied (--once), or for ever."""
+        from kafka import KafkaConsumer, KafkaProducer
+        from kafka.errors import KafkaError
+
+        quiet()
+        places = list(offsets_of(self.source, list(self.names)))
+        self.resume(places)
+        consumer = KafkaConsumer(
+            bootstrap_servers=servers(self.source),
+            group_id=None,
+            enable_auto_commit=False,
+            isolation_level="read_committed",
+            max_poll_records=RECORDS_MAX,
+        )
+        producer = KafkaProducer(
+            bootstrap_servers=servers(self.target),
+            acks="all",
+            enable_idempotence=True,
+            linger_ms=20,
+            compression_type="lz4",
+            max_request_size=16 << 20,
+        )
+        try:
+            self.loop(consumer, producer)
+        except KafkaError as failed:
+            raise ClientError(f"{type(failed).__name__}: {failed}") from failed
+        finally:
+            producer.close(5)
+            consumer.close()
+
+    def resume(self, places: list[Place]) -> None:
+        """Where each partition continues."""
+        known = commits(self.target, self.group)
+        first = offsets.at(self.source, dict.fromkeys(places, EARLIEST))
+        copies = {place: (self.names[place[0]], place[1]) for place in places}
+        ends = offsets.ends(self.target, copies.values())
+        for place in places:
+            end = ends[copies[place]].offset
+            offset, metadata = known.get(copies[place], (-1, ""))
+            found = Progress.restored(place, offset, metadata) if offset >= 0 else None
+            if found is None:
+                found = Progress(place, first[place].offset, end)
+            elif end >= found.target:
+                found.skip = end - found.target
+            else:
+                raise ClientError(
+                    f"{copies[place][0]}-{place[1]} ends at {end} in the target, and "
+                    f"{found.target} had been reached: records were deleted there. Delete the "
+                    f"group {self.group} in the target to copy everything again"
+                )
+            self.progress[place] = found
+        self.remember(self.progress)  # from here on it is known what the target has
+
+    def loop(self, consumer: KafkaConsumer, producer: KafkaProducer) -> None:
+        from kafka import TopicPartition
+
+        consumer.assign([TopicPartition(*place) for place in self.progress])
+        for place, found in self.progress.items():
+            consumer.seek(TopicPartition(*place), found.source)
+        ends = {
+            place: one.offset
+            for place, one in offsets.at(
+                self.source, dict.fromkeys(self.progress, LATEST), committed=True
+            ).items()
+        }
+        reported = time.monotonic()
+        while True:
+            batches = consumer.poll(POLL_MS)
+            if batches:
+                self.send(producer, batches)
+                self.remember([(place.topic, place.partition) for place in batches])
+            at = {place: int(consumer.position(TopicPartition(*place)) or 0) for place in ends}
+            finished = self.once and all(at[place] >= end for place, end in ends.items())
+            if finished or time.monotonic() - reported >= self.every:
+                self.carry_groups()
+                self.report()
+                reported = time.monotonic()
+            if finished:
+                return
+
+    def send(self, producer: KafkaProducer, batches: dict[Any, list[Any]]) -> None:
+        """Send records, each to the partition that it came from, and wait for all."""
+        waiting = []
+        for place, records in batches.items():
+            found = self.progress[place.topic, place.partition]
+            for record in records:
+                if found.skip:
+                    found.skip -= 1
+                    found.passed(record.offset, found.target)
+                    continue
+                future = self.send_one(producer, record)
+                waiting.append((found, record.offset, future))
+        producer.flush(ACK_SECONDS)
+        for found, offset, future in waiting:
+            found.passed(offset, future.get(ACK_SECONDS).offset)
+            found.copied += 1
+
+    def send_one(self, producer: KafkaProducer, record: Any) -> Any:
+        """Queue one record; what is returned has its offset in the target after a while."""
+        stamp = record.timestamp if record.timestamp is not None and record.timestamp >= 0 else None
+        topic = self.names[record.topic]
+        if not sendable(record.key, record.value, record.headers):
+            producer.flush(ACK_SECONDS)
+            odd = Record(
+                -1, -1 if stamp is None else stamp, record.key, record.value, record.headers
+            )
+            return Known(send_one(self.target, topic, odd, record.partition))
+        return producer.send(
+            topic,
+            value=record.value,
+            key=record.key,
+            headers=list(record.headers),
+            partition=record.partition,
+            timestamp_ms=stamp,
+        )
+
+    def remember(self, places: Iterable[Place]) -> None:
+        """Commit how far these partitions are."""
+        changed = [self.progress[place] for place in places]
+        copies = [(self.names[found.place[0]], found.place[1]) for found in changed]
+        groups.commit(
+            self.target,
+            self.group,
+            dict(zip(copies, [found.source for found in changed], strict=True)),
+            dict(zip(copies, [found.metadata() for found in changed], strict=True)),
+        )
+
+    def carry_groups(self) -> None:
+        """Commit the translated offsets of the groups that are carried over."""
+        if self.groups is None:
+            return
+        for listed in groups.list_groups(self.source):
+            if not self.groups(listed.id) or listed.id.startswith("ottla-mirror-"):
+                continue
+            changed: dict[Place, int] = {}
+            for place, (offset, _) in groups.committed(self.source, listed.id).items():
+                found = self.progress.get(place)
+                copied = found.translate(offset) if found else None
+                if copied is not None and self.carried.get((listed.id, place)) != copied:
+                    changed[self.names[place[0]], place[1]] = copied
+                    self.carried[listed.id, place] = copied
+            if changed:
+                self.carry(listed.id, changed)
+
+    def carry(self, group: str, changed: dict[Place, int]) -> None:
+        try:
+            groups.commit(self.target, group, changed)
+        except Refused as refused:  # somebody consumes with it in the target: theirs count
+            print(f"ottla mirror: group {group} was not carried over: {refused}", file=sys.stderr)
+
+    def report(self) -> None:
+        """A line for each topic: what was copied, how far the target is behind."""
+        ends = offsets.ends(self.source, self.progress)
+        for topic in sorted(self.names):
+            mine = [found for place, found in self.progress.items() if place[0] == topic]
+            copied = sum(found.copied for found in mine)
+            lag = sum(max(0, ends[found.place].offset - found.source) for found in mine)
+            print(f"{topic}: {copied} records copied, lag {lag}", file=sys.stderr, flush=True)
+
+
+def offsets_of(cluster: Cluster, names: list[str]) -> list[Place]:
+    """The partitions of topics."""
+    return sorted(topics.leaders(cluster, names))
+
+
+def commits(cluster: Cluster, group: str) -> dict[Place, tuple[int, str]]:
+    """Committed offsets with their metadata."""
+    return groups.committed_metadata(cluster, group)

@@ -1,0 +1,94 @@
+"""How commands print: tables for people, JSON for programs, names for scripts."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ottla.client.errors import ClientError
+
+Row = Mapping[str, Any]
+
+
+class NotConfirmed(ClientError):
+    """Something that cannot be undone, and nobody said yes."""
+
+
+def show(
+    options: Namespace, columns: Sequence[str], rows: Iterable[Row], wide: Sequence[str] = ()
+) -> None:
+    """Print rows in the format that was asked for; the first column is the name."""
+    found = list(rows)
+    chosen = options.output or "table"
+    if chosen == "json":
+        print(json.dumps([dict(row) for row in found], indent=2, ensure_ascii=False))
+    elif chosen == "jsonl":
+        for row in found:
+            print(json.dumps(dict(row), ensure_ascii=False))
+    elif chosen == "name":
+        for name in dict.fromkeys(row[columns[0]] for row in found):
+            print(name)
+    else:
+        table([*columns, *(wide if chosen == "wide" else ())], found)
+
+
+def table(columns: Sequence[str], rows: Sequence[Row]) -> None:
+    """Aligned columns; numbers to the right. Colours only on a terminal, never with NO_COLOR."""
+    cells = [[cell(row.get(column)) for column in columns] for row in rows]
+    heads = [column.replace("_", "-").upper() for column in columns]
+    widths = [max(len(line[place]) for line in [heads, *cells]) for place in range(len(columns))]
+    right = [
+        all(isinstance(row.get(column), int | float | None) for row in rows) and bool(rows)
+        for column in columns
+    ]
+    print(bold(line_of(heads, widths, right)))
+    for line in cells:
+        print(line_of(line, widths, right))
+
+
+def line_of(line: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    """One line of a table."""
+    parts = [
+        text.rjust(width) if flush else text.ljust(width)
+        for text, width, flush in zip(line, widths, right, strict=True)
+    ]
+    return "  ".join(parts).rstrip()
+
+
+def cell(value: Any) -> str:
+    """A value in a table."""
+    if value is None:
+        return "-"
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    if isinstance(value, dict):
+        return " ".join(f"{key}={one}" for key, one in value.items())
+    return str(value)
+
+
+def bold(text: str) -> str:
+    """Bold on a terminal that wants colours."""
+    if sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
+        return f"\x1b[1m{text}\x1b[0m"
+    return text
+
+
+def done(options: Namespace, text: str) -> None:
+    """Say on stderr what was done, or would be."""
+    prefix = "would have " if getattr(options, "dry_run", False) else ""
+    print(prefix + text, file=sys.stderr)
+
+
+def confirm(options: Namespace, what: str, name: str) -> None:
+    """Let somebody type the name of what is going to be lost; raises NotConfirmed."""
+    if options.yes or getattr(options, "dry_run", False):
+        return
+    if not sys.stdin.isatty():
+        raise NotConfirmed(f"{what} cannot be undone: say --yes")
+    print(f"{what} cannot be undone. Type {name} to go on: ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip() != name:
+        raise NotConfirmed("nothing was changed")

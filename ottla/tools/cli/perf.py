@@ -1,0 +1,110 @@
+"""`ottla perf …`: how fast a broker is, measured with our own codec."""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import Namespace
+from typing import Any
+
+from ottla.client.errors import ClientError
+from ottla.tools.cli.connecting import connect
+from ottla.tools.cli.output import show
+from ottla.tools.stream.load import FetchLoad, Latencies, ProduceLoad, codec_of, fetch, random_value
+from ottla.tools.stream.load import produce as send
+
+RECORDS = 100_000
+
+
+class Progress:
+    """How far it is, on a terminal."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.done, self.shown = total, 0, 0.0
+        self.wanted = sys.stderr.isatty()
+
+    def add(self, records: int) -> None:
+        """Count, and draw four times a second."""
+        self.done += records
+        if self.wanted and (now := time.monotonic()) - self.shown > 0.25:
+            self.shown = now
+            print(
+                f"\r{self.done * 100 // max(self.total, 1):3d} %",
+                end="",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    def end(self) -> None:
+        """Take the line away."""
+        if self.wanted:
+            print("\r     \r", end="", file=sys.stderr)
+
+
+def produce(options: Namespace) -> None:
+    records = RECORDS if options.records is None else options.records
+    size = 1000 if options.size is None else options.size
+    if records < 1 or size < 1:
+        raise ClientError("--records and --size must be at least 1")
+    acks = options.acks or "all"
+    load = ProduceLoad(
+        options.topic,
+        records,
+        [random_value(size)],
+        throughput=options.rate or -1,
+        acks=-1 if acks == "all" else int(acks),
+        codec=codec_of(options.compression or "none"),
+        batch_bytes=options.batch_bytes or 65_536,
+    )
+    with connect(options) as cluster:
+        cluster.any()
+        found, bar = Latencies(), Progress(records)
+
+        def add(count: int, bytes_of: int, ms: float) -> None:
+            found.add(count, bytes_of, ms)
+            bar.add(count)
+
+        send(cluster, load, add)
+        bar.end()
+        rate, mebibytes = found.rates()
+    show(
+        options,
+        ("topic", "records", "records_s", "mib_s", "ms_avg", "ms_p50", "ms_p99", "ms_max"),
+        [
+            {
+                "topic": options.topic,
+                "records": found.records,
+                "records_s": round(rate),
+                "mib_s": round(mebibytes, 2),
+                "ms_avg": round(found.average_ms, 2),
+                "ms_p50": found.percentile(0.5),
+                "ms_p99": found.percentile(0.99),
+                "ms_max": round(found.most_ms, 2),
+            }
+        ],
+    )
+
+
+def consume(options: Namespace) -> None:
+    wanted = RECORDS if options.records is None else options.records
+    with connect(options) as cluster:
+        bar, size = Progress(wanted), 0
+        begun = time.monotonic()
+
+        def add(count: int, bytes_of: int) -> None:
+            nonlocal size
+            size += bytes_of
+            bar.add(count)
+
+        got = fetch(cluster, FetchLoad([options.topic], wanted, idle_ms=2000), add)
+        seconds = max(time.monotonic() - begun, 1e-6)
+        bar.end()
+    row: dict[str, Any] = {
+        "topic": options.topic,
+        "records": got,
+        "records_s": round(got / seconds),
+        "mib_s": round(size / seconds / (1 << 20), 2),
+    }
+    show(options, ("topic", "records", "records_s", "mib_s"), [row])
+    if got < wanted:
+        print(f"ottla perf consume: {options.topic} has only {got} records", file=sys.stderr)

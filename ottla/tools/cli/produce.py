@@ -1,0 +1,123 @@
+"""`ottla produce`: lines, JSON lines or a whole file become records."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from argparse import Namespace
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from ottla.client.addresses import parse_addresses, show_address
+from ottla.client.errors import ClientError
+from ottla.tools.cli.connecting import address_of, connect, properties_of
+from ottla.tools.properties import pairs
+from ottla.tools.stream.batches import Headers
+from ottla.tools.stream.json_lines import parsed
+from ottla.tools.stream.writer import open_writer
+from ottla.wire.apis import ApiKey
+
+CHUNK = 1 << 16
+RECORD_MAX = 64 << 20
+"""Bytes of one record read from the input; a longer one is an error, not a full memory."""
+
+
+def produce(options: Namespace) -> None:
+    properties = properties_of(options)
+    properties.update(pairs(options.property, "--property"))
+    if options.compression:
+        properties["compression.type"] = options.compression
+    if options.acks:
+        properties["acks"] = options.acks
+    headers = [(name, value.encode()) for name, value in pairs(options.header, "--header").items()]
+    with connect(options) as cluster:
+        cluster.any().version_of(ApiKey.PRODUCE)  # an unreachable broker is said at once
+    servers = [show_address(one) for one in parse_addresses(address_of(options, properties))]
+    writer = open_writer(servers, properties, options.client or "kafka-python")
+    try:
+        with source(options) as file:
+            for topic, key, value, more, partition, timestamp in records(options, file):
+                writer.send(topic, key, value, [*headers, *more], partition, timestamp)
+    finally:
+        writer.close()
+        if sys.stderr.isatty():
+            print(f"sent {writer.sent} records", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def source(options: Namespace) -> Iterator[BinaryIO]:
+    """Standard input, or the file."""
+    if options.file:
+        with open(options.file, "rb") as file:
+            yield file
+    else:
+        yield sys.stdin.buffer
+
+
+Sent = tuple[str, bytes | None, bytes | None, Headers, int | None, int | None]
+
+
+def records(options: Namespace, file: BinaryIO) -> Iterator[Sent]:
+    """Topic, key, value, headers, partition and timestamp of each record."""
+    kind = options.input or "lines"
+    if kind == "raw":
+        data = file.read(RECORD_MAX + 1)
+        if len(data) > RECORD_MAX:
+            raise ClientError(f"a record of more than {RECORD_MAX} bytes is not sent")
+        yield options.topic, fixed_key(options), data, (), options.partition, None
+        return
+    delimiter = escaped(options.delimiter) if options.delimiter else b"\n"
+    for number, line in enumerate(pieces(file, delimiter), 1):
+        if kind == "jsonl":
+            if not line.strip():
+                continue
+            one = parsed(line, number)
+            partition = options.partition
+            if partition is None and not options.any_partition:
+                partition = one.partition
+            yield options.topic, one.key, one.value, one.headers, partition, one.timestamp
+            continue
+        key, value = fixed_key(options), line
+        if options.key_delimiter is not None:
+            separator = escaped(options.key_delimiter)
+            before, found, value = line.partition(separator)
+            if not found:
+                shown = line[:60].decode(errors="backslashreplace")
+                raise ClientError(f"line {number}: no {options.key_delimiter!r} in {shown!r}")
+            key = before
+        if options.null:
+            key = key or None
+            yield options.topic, key, value or None, (), options.partition, None
+        else:
+            yield options.topic, key, value, (), options.partition, None
+
+
+def fixed_key(options: Namespace) -> bytes | None:
+    """The key of --key."""
+    return options.key.encode() if options.key is not None else None
+
+
+def escaped(text: str) -> bytes:
+    """Text with \\n, \\t, \\0 and \\\\ replaced."""
+    for escape, character in (("\\n", "\n"), ("\\t", "\t"), ("\\0", "\0"), ("\\r", "\r")):
+        text = text.replace(escape, character)
+    return text.encode()
+
+
+def pieces(file: BinaryIO, delimiter: bytes) -> Iterator[bytes]:
+    """What is between delimiters; the last one may lack its delimiter."""
+    if delimiter == b"\n":
+        for line in iter(lambda: file.readline(RECORD_MAX), b""):
+            if len(line) == RECORD_MAX:
+                raise ClientError(f"a record of more than {RECORD_MAX} bytes is not sent")
+            yield line.removesuffix(b"\n").removesuffix(b"\r")
+        return
+    rest = b""
+    while chunk := file.read(CHUNK):
+        rest += chunk
+        *whole, rest = rest.split(delimiter)
+        yield from whole
+        if len(rest) > RECORD_MAX:
+            raise ClientError(f"a record of more than {RECORD_MAX} bytes is not sent")
+    if rest:
+        yield rest

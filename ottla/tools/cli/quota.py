@@ -1,0 +1,140 @@
+"""`ottla quota …` and `ottla user …`."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+from ottla.client.errors import ClientError
+from ottla.tools.admin import configs
+from ottla.tools.cli.connecting import connect
+from ottla.tools.cli.output import confirm, done
+from ottla.tools.cli.output import show as print_rows
+from ottla.tools.properties import pairs
+
+KINDS = {"user": "user", "client": "client-id", "ip": "ip"}
+SHOWN = {kind: name for name, kind in KINDS.items()}
+
+
+def entity_of(words: list[str]) -> tuple[dict[str, str | None], list[str]]:
+    """The entities in front, `user/alice client/app`, and the words after them."""
+    entity: dict[str, str | None] = {}
+    rest = list(words)
+    while rest and "/" in rest[0] and "=" not in rest[0].partition("/")[0]:
+        kind, _, name = rest[0].partition("/")
+        if kind not in KINDS or not name:
+            break
+        entity[KINDS[kind]] = None if name == "default" else name
+        rest.pop(0)
+    if not entity or not rest:
+        raise ClientError("expected user/NAME, client/ID or ip/ADDRESS, then what to change")
+    return entity, rest
+
+
+def show(options: Namespace) -> None:
+    with connect(options) as cluster:
+        found = configs.quotas(cluster, [])
+    print_rows(
+        options,
+        ("entity", "quota", "value"),
+        (
+            {
+                "entity": " ".join(
+                    f"{SHOWN.get(kind, kind)}/{name if name is not None else 'default'}"
+                    for kind, name in sorted(entity.items(), reverse=True)
+                ),
+                "quota": key,
+                "value": value,
+            }
+            for entity, values in found
+            for key, value in sorted(values.items())
+        ),
+    )
+
+
+def set_values(options: Namespace) -> None:
+    entity, rest = entity_of(options.entity)
+    numbers = {}
+    for key, value in pairs(rest, "quota").items():
+        try:
+            numbers[key] = float(value)
+        except ValueError:
+            raise ClientError(f"{key}={value}: expected a number") from None
+    with connect(options) as cluster:
+        configs.alter_quotas(cluster, entity, numbers, dry_run=options.dry_run)
+    done(options, f"set {', '.join(rest)}")
+
+
+def delete(options: Namespace) -> None:
+    entity, rest = entity_of(options.entity)
+    with connect(options) as cluster:
+        configs.alter_quotas(cluster, entity, {}, rest, dry_run=options.dry_run)
+    done(options, f"removed {', '.join(rest)}")
+
+
+def users(options: Namespace) -> None:
+    numbers = {number: name for name, (number, _) in configs.MECHANISMS.items()}
+    with connect(options) as cluster:
+        found = configs.scram_users(cluster)
+    print_rows(
+        options,
+        ("user", "mechanism", "iterations"),
+        (
+            {
+                "user": one.user,
+                "mechanism": numbers.get(item.mechanism),
+                "iterations": item.iterations,
+            }
+            for one in found
+            if not one.error_code
+            for item in one.credential_infos
+        ),
+    )
+
+
+def password_of(options: Namespace) -> str:
+    """The password, never from the command line, where others would see it."""
+    if options.password_file:
+        text = Path(options.password_file).read_text(encoding="utf-8").rstrip("\n")
+    elif sys.stdin.isatty():
+        text = getpass.getpass(f"password of {options.user}: ")
+    else:
+        text = sys.stdin.readline().rstrip("\n")
+    if not text:
+        raise ClientError("an empty password is not accepted")
+    return text
+
+
+def set_user(options: Namespace) -> None:
+    mechanism = options.mechanism or "SCRAM-SHA-256"
+    password = password_of(options)
+    if not options.dry_run:
+        with connect(options) as cluster:
+            configs.set_scram(
+                cluster,
+                options.user,
+                mechanism,
+                password,
+                options.iterations or configs.SCRAM_ITERATIONS,
+            )
+    done(options, f"given user {options.user} a credential for {mechanism}")
+
+
+def delete_user(options: Namespace) -> None:
+    names = {number: name for name, (number, _) in configs.MECHANISMS.items()}
+    with connect(options) as cluster:
+        found = [
+            item.mechanism
+            for one in configs.scram_users(cluster, [options.user])
+            if not one.error_code
+            for item in one.credential_infos
+        ]
+        if not found:
+            raise ClientError(f"user {options.user!r} has no credentials")
+        confirm(options, f"deleting the credentials of {options.user}", options.user)
+        if not options.dry_run:
+            for mechanism in found:
+                configs.delete_scram(cluster, options.user, names[mechanism])
+    done(options, f"taken {len(found)} credentials from user {options.user}")

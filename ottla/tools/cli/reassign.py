@@ -1,0 +1,87 @@
+"""`ottla reassign …` and `ottla elect`."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+
+from ottla.client.errors import ClientError, Refused
+from ottla.tools.admin import partitions, topics
+from ottla.tools.admin.offsets import Place
+from ottla.tools.cli.connecting import connect
+from ottla.tools.cli.output import confirm, done
+from ottla.tools.cli.output import show as print_rows
+from ottla.tools.kafka_names import reassignment_plan
+from ottla.tools.kafka_names.java import message_of
+from ottla.wire.errors import ErrorCode
+
+
+def show(options: Namespace) -> None:
+    with connect(options) as cluster:
+        found = partitions.reassignments(cluster)
+    print_rows(
+        options,
+        ("topic", "partition", "replicas", "adding", "removing"),
+        (
+            {
+                "topic": place[0],
+                "partition": place[1],
+                "replicas": move.replicas,
+                "adding": move.adding,
+                "removing": move.removing,
+            }
+            for place, move in sorted(found.items())
+        ),
+    )
+
+
+def start(options: Namespace) -> None:
+    plan = reassignment_plan.read(options.plan)
+    with connect(options) as cluster:
+        if not options.dry_run:
+            refuse(partitions.reassign(cluster, {p: item.replicas for p, item in plan.items()}))
+    done(options, f"started moving {len(plan)} partitions")
+
+
+def cancel(options: Namespace) -> None:
+    plan = reassignment_plan.read(options.plan)
+    with connect(options) as cluster:
+        moving = partitions.reassignments(cluster)
+        wanted = [place for place in plan if place in moving]
+        if wanted and not options.dry_run:
+            refuse(partitions.reassign(cluster, dict.fromkeys(wanted)))
+    done(options, f"stopped moving {len(wanted)} partitions")
+
+
+def refuse(results: dict[Place, tuple[int, str | None]]) -> None:
+    """Raise the first refusal."""
+    for (topic, index), (code, message) in results.items():
+        if code:
+            raise Refused(code, message, f"{topic}:{index}")
+
+
+def elect(options: Namespace) -> int:
+    with connect(options) as cluster:
+        places = None
+        if options.partition:
+            places = list[Place]()
+            for text in options.partition:
+                name, colon, index = text.partition(":")
+                if colon and not index.isdecimal():
+                    raise ClientError(f"{text!r}: expected topic:0, or a topic")
+                known = list(topics.leaders(cluster, [name]))
+                places += [(name, int(index))] if colon else known
+        if options.unclean:
+            confirm(options, "an unclean election may lose records, which", "unclean")
+        kind = partitions.UNCLEAN if options.unclean else partitions.PREFERRED
+        results = partitions.elect(cluster, kind, places)
+    rows, failed = [], 0
+    for (topic, index), (code, message) in sorted(results.items()):
+        state = "elected" if not code else "not needed"
+        if code not in (0, ErrorCode.ELECTION_NOT_NEEDED):
+            state, failed = message_of(code, message), failed + 1
+        rows.append({"topic": topic, "partition": index, "result": state})
+    print_rows(options, ("topic", "partition", "result"), rows)
+    if failed:
+        print(f"ottla elect: {failed} elections failed", file=sys.stderr)
+    return 1 if failed else 0

@@ -1,0 +1,36 @@
+"""`ottla install-kafka-scripts DIR`: Kafka's own tool names, with and without `.sh`."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+from ottla.client.errors import ClientError
+from ottla.tools.commands import table
+from ottla.tools.kafka_names.main import NOT_YET
+
+MARK = "ottla.tools.kafka_names.main"
+
+
+def text_of(name: str) -> str:
+    """The script of a tool, which runs with the Python that this runs with."""
+    return (
+        f'#!{sys.executable}\nimport sys\n\nfrom {MARK} import main\n\nsys.exit(main("{name}"))\n'
+    )
+
+
+def install(options: Namespace) -> None:
+    folder = Path(options.dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    names = [*table.read("kafka"), *NOT_YET]
+    targets = [folder / (name + end) for name in names for end in ("", ".sh")]
+    strange = [
+        path for path in targets if path.exists() and MARK not in path.read_text(errors="replace")
+    ]
+    if strange and not options.force:
+        raise ClientError(f"{strange[0]} is not a script of ours: say --force to replace it")
+    for path in targets:
+        path.write_text(text_of(path.name.removesuffix(".sh")))
+        path.chmod(0o755)
+    print(f"wrote {len(targets)} scripts into {folder}", file=sys.stderr)

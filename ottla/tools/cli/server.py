@@ -1,0 +1,163 @@
+"""`ottla server stop | status | config | dev`. `server start` is `broker/main.py`."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from argparse import Namespace
+from pathlib import Path
+
+from ottla.client.cluster import Cluster
+from ottla.client.errors import ClientError
+from ottla.tools.admin import cluster as admin
+from ottla.tools.admin import topics
+from ottla.tools.cli.config import show_settings
+from ottla.tools.cli.connecting import connect
+from ottla.tools.cli.output import show
+
+READY = "ottla ready: "
+START_SECONDS = 30.0
+STOP_SECONDS = 30.0
+
+
+def holder_of(directory: Path) -> int:
+    """The process that uses a data directory, 0 for none: who has locked its `.lock`."""
+    try:
+        found = (directory / ".lock").stat()
+    except OSError:
+        return 0
+    device = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    for line in Path("/proc/locks").read_text().splitlines():
+        words = line.split()
+        if device in words and "FLOCK" in words:
+            return int(words[words.index(device) - 1])
+    return 0
+
+
+def stop(options: Namespace) -> None:
+    directory = Path(options.data_dir or "data")
+    pid = holder_of(directory)
+    if not pid:
+        raise ClientError(f"no broker uses {directory}")
+    wait = STOP_SECONDS if options.wait is None else options.wait
+    watched = os.pidfd_open(pid)
+    try:
+        signal.pidfd_send_signal(watched, signal.SIGTERM)
+        with selectors.DefaultSelector() as selector:
+            selector.register(watched, selectors.EVENT_READ)
+            if not selector.select(wait):
+                raise ClientError(f"process {pid} still runs {wait:g} s after SIGTERM")
+    finally:
+        os.close(watched)
+    print(f"stopped process {pid}", file=sys.stderr)
+
+
+def status(options: Namespace) -> None:
+    begun = time.monotonic()
+    with connect(options, retry=False) as cluster:
+        found = admin.brokers(cluster)
+        took = (time.monotonic() - begun) * 1000
+    show(
+        options,
+        ("broker", "address", "controller", "cluster", "ms"),
+        (
+            {
+                "broker": one.broker_id,
+                "address": f"{one.host}:{one.port}",
+                "controller": one.broker_id == found.controller_id,
+                "cluster": found.cluster_id,
+                "ms": round(took, 1),
+            }
+            for one in found.brokers
+        ),
+    )
+
+
+def config(options: Namespace) -> None:
+    with connect(options) as cluster:
+        cluster.refresh()
+        broker = min(cluster.brokers)
+    show_settings(options, f"broker/{broker}", everything=True)
+
+
+def dev(options: Namespace) -> int:
+    """Run a broker on data that go away; ends with standard input, Ctrl-C or the broker."""
+    with tempfile.TemporaryDirectory(prefix="ottla-dev-", dir=memory()) as name:
+        process = start_broker(options, Path(name))
+        try:
+            address = wait_ready(process)
+            with Cluster(address) as cluster:
+                for text in options.topic:
+                    topic, _, count = text.partition(":")
+                    topics.create(cluster, topic, partitions=int(count) if count.isdecimal() else 1)
+            print(f"BOOTSTRAP_SERVERS={address}", flush=True)
+            wait_end(process, None if options.detach_stdin else sys.stdin.fileno())
+        except KeyboardInterrupt:
+            pass
+        finally:
+            process.terminate()
+            process.wait(STOP_SECONDS)
+    return 0
+
+
+def memory() -> str | None:
+    """A directory in memory if there is one."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+def start_broker(options: Namespace, directory: Path) -> subprocess.Popen[str]:
+    """The process of the broker."""
+    settings = [
+        f"listeners=PLAINTEXT://127.0.0.1:{options.port or 0}",
+        f"log.dirs={directory / 'data'}",
+        "offsets.topic.replication.factor=1",
+        "transaction.state.log.replication.factor=1",
+        "transaction.state.log.min.isr=1",
+        "group.initial.rebalance.delay.ms=0",
+        *options.override,
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "ottla.tools.command",
+        "server",
+        "start",
+        "--log-level",
+        "warning",
+    ]
+    for setting in settings:
+        command += ["--override", setting]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+
+
+def wait_ready(process: subprocess.Popen[str]) -> str:
+    """The address in the ready line."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith(READY):
+            return line.partition("://")[2].partition(",")[0]
+    raise ClientError(f"the broker ended with status {process.wait(STOP_SECONDS)}")
+
+
+def wait_end(process: subprocess.Popen[str], stdin: int | None) -> None:
+    """Wait for the end of the broker, or of standard input."""
+    with selectors.DefaultSelector() as selector:
+        watched = os.pidfd_open(process.pid)
+        selector.register(watched, selectors.EVENT_READ, "broker")
+        if stdin is not None:
+            try:
+                selector.register(stdin, selectors.EVENT_READ, "stdin")
+            except PermissionError:  # a file, which is always ready: it does not end anything
+                pass
+        try:
+            while True:
+                for key, _ in selector.select():
+                    if key.data == "broker" or not os.read(key.fd, 4096):
+                        return
+        finally:
+            os.close(watched)

@@ -1,0 +1,178 @@
+"""`ottla topic …`."""
+
+from __future__ import annotations
+
+import re
+from argparse import Namespace
+
+from ottla.client.cluster import Cluster
+from ottla.client.errors import ClientError, Refused, check
+from ottla.tools.admin import configs, offsets, partitions, topics
+from ottla.tools.admin.offsets import EARLIEST, LATEST
+from ottla.tools.admin.uuids import show_uuid
+from ottla.tools.cli.connecting import connect
+from ottla.tools.cli.moments import milliseconds
+from ottla.tools.cli.output import confirm, done, show
+from ottla.tools.properties import pairs
+from ottla.wire.errors import ErrorCode
+
+
+def create(options: Namespace) -> None:
+    settings = pairs(options.config, "--config")
+    with connect(options) as cluster:
+        for name in options.topic:
+            try:
+                topics.create(
+                    cluster,
+                    name,
+                    partitions=options.partitions or -1,
+                    configs=settings,
+                    replication_factor=options.replication_factor or -1,
+                    dry_run=options.dry_run,
+                )
+            except Refused as refused:
+                if options.if_not_exists and refused.code == ErrorCode.TOPIC_ALREADY_EXISTS:
+                    continue
+                raise
+            done(options, f"created topic {name}")
+
+
+def list_topics(options: Namespace) -> None:
+    try:
+        fits = re.compile(options.pattern or ".*").fullmatch
+    except re.error as wrong:
+        raise ClientError(f"{options.pattern!r} is no regular expression: {wrong}") from wrong
+    with connect(options) as cluster:
+        found = sorted(cluster.metadata().topics, key=lambda topic: str(topic.name))
+    show(
+        options,
+        ("topic", "partitions", "replicas"),
+        (
+            {
+                "topic": topic.name,
+                "partitions": len(topic.partitions),
+                "replicas": max((len(part.replica_nodes) for part in topic.partitions), default=0),
+                "id": show_uuid(topic.topic_id),
+                "internal": topic.is_internal,
+            }
+            for topic in found
+            if fits(topic.name) and (options.internal or not topic.is_internal)
+        ),
+        ("id", "internal"),
+    )
+
+
+def known(cluster: Cluster, names: list[str]) -> list[topics.Topic]:
+    """These topics; Refused for one that does not exist."""
+    found = topics.describe(cluster, names)
+    for topic in found:
+        check(topic.error, what=f"topic {topic.name!r}")
+    return found
+
+
+def describe(options: Namespace) -> None:
+    with connect(options) as cluster:
+        found = known(cluster, options.topic)
+        places = [(topic.name, part.index) for topic in found for part in topic.partitions]
+        first = offsets.at(cluster, dict.fromkeys(places, EARLIEST))
+        last = offsets.at(cluster, dict.fromkeys(places, LATEST))
+        sizes: dict[tuple[str, int], int] = {}
+        for replica in partitions.replicas(cluster, places):
+            place = (replica.topic, replica.partition)
+            sizes[place] = max(sizes.get(place, 0), replica.size)
+        settings = configs.describe_many(cluster, configs.TOPIC, [topic.name for topic in found])
+    show(
+        options,
+        ("topic", "partition", "leader", "replicas", "isr", "first", "next", "bytes", "settings"),
+        (
+            {
+                "topic": topic.name,
+                "partition": part.index,
+                "leader": part.leader,
+                "replicas": part.replicas,
+                "isr": part.isr,
+                "first": first[topic.name, part.index].offset,
+                "next": last[topic.name, part.index].offset,
+                "bytes": sizes.get((topic.name, part.index)),
+                "settings": {
+                    item.name: item.value
+                    for item in settings[topic.name]
+                    if item.config_source == 1
+                },
+                "leader_epoch": part.leader_epoch,
+                "id": show_uuid(topic.id),
+            }
+            for topic in found
+            for part in topic.partitions
+        ),
+        ("leader_epoch", "id"),
+    )
+
+
+def grow(options: Namespace) -> None:
+    if options.partitions is None:
+        raise ClientError("--partitions is needed: how many there are to be in the end")
+    with connect(options) as cluster:
+        topics.grow(cluster, options.topic, options.partitions, dry_run=options.dry_run)
+    done(options, f"given topic {options.topic} {options.partitions} partitions")
+
+
+def trim(options: Namespace) -> None:
+    if options.before is None:
+        raise ClientError("--before is needed: the first offset that stays, or end")
+    if options.before != "end" and not options.before.isdecimal():
+        raise ClientError(f"--before {options.before}: expected an offset or end")
+    with connect(options) as cluster:
+        [topic] = known(cluster, [options.topic])
+        indexes = [part.index for part in topic.partitions]
+        if options.partition is not None:
+            indexes = [options.partition]
+        confirm(options, f"deleting records of {options.topic}", options.topic)
+        before = -1 if options.before == "end" else int(options.before)
+        if not options.dry_run:
+            offsets.delete_or_raise(cluster, {(options.topic, index): before for index in indexes})
+    shown = ", ".join(map(str, indexes))
+    done(options, f"trimmed {options.topic} before {options.before}: partitions {shown}")
+
+
+def delete(options: Namespace) -> None:
+    with connect(options) as cluster:
+        confirm(options, f"deleting {', '.join(options.topic)}", options.topic[0])
+        if options.dry_run:
+            for topic in known(cluster, options.topic):
+                done(options, f"deleted topic {topic.name}")
+            return
+        failed: Refused | None = None
+        for name, (code, message) in topics.delete(cluster, options.topic).items():
+            if options.if_exists and code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                continue
+            if code:
+                failed = failed or Refused(code, message, f"topic {name!r}")
+            else:
+                done(options, f"deleted topic {name}")
+        if failed is not None:
+            raise failed
+
+
+def show_offsets(options: Namespace) -> None:
+    with connect(options) as cluster:
+        found = known(cluster, options.topic)
+        places = [(topic.name, part.index) for topic in found for part in topic.partitions]
+        columns = {"first": EARLIEST, "next": LATEST}
+        if options.at:
+            columns["at"] = milliseconds(options.at)
+        answers = {
+            name: offsets.at(cluster, dict.fromkeys(places, time)) for name, time in columns.items()
+        }
+    show(
+        options,
+        ("topic", "partition", *columns),
+        (
+            {
+                "topic": place[0],
+                "partition": place[1],
+                **{name: answers[name][place].offset for name in columns},
+            }
+            for place in places
+        ),
+    )

@@ -1,0 +1,131 @@
+"""The table of all commands: text files beside this one, read when a command is asked for.
+
+    == kafka-topics   ottla.tools.kafka_names.topics
+    Create, list, describe, alter and delete topics.
+    actions list describe create alter delete
+    --create                   create a topic
+    --config NAME=VALUE *      a setting of the new topic; may be repeated
+    --state [STATES]           a value that may be left out
+    $ kafka-topics --bootstrap-server localhost:9092 --create --topic orders
+
+`==` begins a command: its words, and the module (after a colon the function) that runs it. Then
+come a sentence about it, its flags with their help after two spaces, positional arguments in
+capitals (`TOPIC +` one or more, `TOPIC ?` at most one, `TOPIC *` any number), marks and an example
+after `$`. Marks: `cluster` the command speaks to brokers, `prints` it has `--output`, `changes` it
+has `--dry-run`, `destroys` it also asks for confirmation, `actions` exactly one of these flags.
+Both grammars, the shell completion and `docs/commands.md` come from here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+MARKS = {"cluster", "prints", "changes", "destroys"}
+
+
+@dataclass
+class Flag:
+    """One flag or positional argument. `names` begin with dashes, a positional has one without."""
+
+    names: list[str]
+    metavar: str = ""
+    """What its value is called; empty for a switch."""
+    help: str = ""
+    many: str = ""
+    """`*` may be repeated (positional: any number), `+` at least one, `?` at most one."""
+    optional: bool = False
+    """The value may be left out."""
+    choices: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The long name without its dashes."""
+        return self.names[0].lstrip("-")
+
+    @property
+    def positional(self) -> bool:
+        return not self.names[0].startswith("-")
+
+
+@dataclass
+class Command:
+    """One command as the table says it."""
+
+    words: str
+    target: str
+    about: str = ""
+    flags: list[Flag] = field(default_factory=list)
+    actions: list[str] = field(default_factory=list)
+    marks: set[str] = field(default_factory=set)
+    examples: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """Lines of the table that begin with `:`: more about the command, for its page."""
+
+    def flag(self, name: str) -> Flag | None:
+        """The flag of this long or short name, given without dashes."""
+        for flag in self.flags:
+            if any(known.lstrip("-") == name for known in flag.names):
+                return flag
+        return None
+
+
+def read(name: str) -> dict[str, Command]:
+    """The commands of one file of the table, by their words, in their order."""
+    commands: dict[str, Command] = {}
+    current: Command | None = None
+    shared: list[str] = []
+    for line in (FOLDER / f"{name}.txt").read_text(encoding="utf-8").splitlines():
+        if line.startswith("== "):
+            words, _, target = line[3:].rpartition("  ")
+            current = commands[words.strip()] = Command(words.strip(), target.strip())
+            for common in shared if words.strip() != "" else []:
+                current.flags.append(parse_flag(common))
+        elif line.startswith("#") or not line.strip():
+            continue
+        elif current is None:
+            shared.append(line)  # flags before the first command belong to every one
+        else:
+            add_line(current, line)
+    return commands
+
+
+def add_line(command: Command, line: str) -> None:
+    """Take over one line of a command's section."""
+    first = line.split()[0]
+    if line.startswith("  "):
+        command.flags[-1].help += " " + line.strip()
+    elif first in MARKS:
+        command.marks |= set(line.split())
+    elif first == "actions":
+        command.actions = line.split()[1:]
+    elif first == "$":
+        command.examples.append(line[2:].strip())
+    elif first == ":":
+        command.notes.append(line[2:].strip())
+    elif first.startswith("-") or (first.isupper() and len(first) > 1):
+        command.flags.append(parse_flag(line))
+    else:
+        command.about = (command.about + " " + line.strip()).strip()
+
+
+def parse_flag(line: str) -> Flag:
+    """One flag: names, the value's name, a mark of repetition, two spaces, help."""
+    spec, _, explained = line.strip().partition("  ")
+    flag = Flag([], help=explained.strip())
+    for word in spec.split():
+        if word.startswith("-"):
+            flag.names.append(word)
+        elif word in ("*", "+", "?"):
+            flag.many = word
+        elif word.startswith("["):
+            flag.metavar, flag.optional = word.strip("[]"), True
+        elif word.startswith("{"):
+            flag.choices = word.strip("{}").split(",")
+            flag.metavar = "{" + ",".join(flag.choices) + "}"
+        elif flag.names:
+            flag.metavar = word
+        else:
+            flag.names.append(word)
+    return flag

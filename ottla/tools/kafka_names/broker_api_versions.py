@@ -1,0 +1,48 @@
+"""kafka-broker-api-versions: the lists of Apache Kafka's BrokerApiVersionsCommand."""
+
+from __future__ import annotations
+
+from ottla.client.addresses import show_address
+from ottla.client.cluster import Cluster
+from ottla.tools.admin import cluster as admin
+from ottla.tools.kafka_names.common import connect
+from ottla.tools.kafka_names.grammar import Options
+from ottla.wire.apis import APIS, ApiKey
+
+NEWEST = 92  # of the APIs that Apache Kafka 4.3.1 has
+
+
+def run(options: Options) -> int:
+    """Print the versions of each broker."""
+    options.needs("bootstrap-server")
+    with connect(options) as cluster:
+        for broker in admin.brokers(cluster).brokers:
+            address = show_address((broker.host, broker.port))
+            rack = broker.rack or "null"
+            fenced = "true" if getattr(broker, "is_fenced", False) else "false"
+            print(f"{address} (id: {broker.broker_id} rack: {rack} isFenced: {fenced}) -> (")
+            print(",\n".join(versions(cluster, broker.broker_id)))
+            print(")")
+    return 0
+
+
+def versions(cluster: Cluster, broker_id: int) -> list[str]:
+    """A line for each API that clients may use, or that the broker serves."""
+    connection = cluster.node(broker_id)
+    connection.version_of(ApiKey.API_VERSIONS)
+    served = connection.frames.served
+    lines = []
+    for key in sorted({*served, *(key for key, api in APIS.items() if "broker" in api.listeners)}):
+        api = APIS.get(key)
+        name = api.name if api else f"UNKNOWN({key})"
+        if key not in served and key > NEWEST:
+            continue
+        if key not in served:
+            lines.append(f"\t{name}({key}): UNSUPPORTED")
+            continue
+        low, high = served[key]
+        span = str(low) if low == high else f"{low} to {high}"
+        usable = min(high, api.versions[-1]) if api else -1
+        known = str(usable) if api and usable >= max(low, api.versions[0]) else "none"
+        lines.append(f"\t{name}({key}): {span} [usable: {known}]")
+    return lines

@@ -1,0 +1,69 @@
+"""kafka-cluster: the lines of Apache Kafka's ClusterTool."""
+
+from __future__ import annotations
+
+from ottla.client.cluster import Cluster
+from ottla.client.errors import Refused
+from ottla.tools.admin import cluster as admin
+from ottla.tools.kafka_names.common import connect, padded
+from ottla.tools.kafka_names.grammar import Options, UsageError, sub_command
+from ottla.tools.kafka_names.java import exception_of
+from ottla.tools.kafka_names.main import Failed
+
+
+def run(options: Options) -> int:
+    """Run one of the commands."""
+    name = sub_command(options, ("cluster-id", "unregister", "list-endpoints"))
+    if not options.has("bootstrap-server") and not options.has("bootstrap-controller"):
+        raise UsageError("one of --bootstrap-server and --bootstrap-controller is needed")
+    if name == "unregister":
+        options.needs("id")
+    with connect(options) as cluster:
+        if name == "cluster-id":
+            found = admin.brokers(cluster).cluster_id
+            print(
+                f"Cluster ID: {found}"
+                if found
+                else "No cluster ID found. The Kafka version is probably too old."
+            )
+        elif name == "unregister":
+            unregister(cluster, options.number("id", -1))
+        else:
+            endpoints(cluster, fenced=options.has("include-fenced-brokers"))
+    return 0
+
+
+def unregister(cluster: Cluster, broker_id: int) -> None:
+    try:
+        admin.unregister(cluster, broker_id)
+    except Refused as refused:
+        raise Failed(exception_of(refused.number, refused.said)) from refused
+    print(f"Broker {broker_id} is no longer registered.")
+
+
+def endpoints(cluster: Cluster, *, fenced: bool) -> None:
+    found = sorted(admin.brokers(cluster, fenced=fenced).brokers, key=lambda one: one.broker_id)
+    host = max(4, *(len(one.host) for one in found))
+    rack = max(10, *(len(one.rack or "null") for one in found))
+    print(
+        padded(
+            ("ID", 10),
+            ("HOST", host),
+            ("PORT", 10),
+            ("RACK", rack),
+            ("STATE", 10),
+            ("ENDPOINT_TYPE", 15),
+        )
+    )
+    for one in found:
+        state = "fenced" if getattr(one, "is_fenced", False) else "unfenced"
+        print(
+            padded(
+                (one.broker_id, 10),
+                (one.host, host),
+                (one.port, 10),
+                (one.rack or "null", rack),
+                (state, 10),
+                ("broker", 15),
+            )
+        )

@@ -1,0 +1,100 @@
+"""What the tools share: a cluster from the usual flags, property files, reading JSON files."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ottla.client.cluster import Cluster
+from ottla.client.transport import Security
+from ottla.tools.kafka_names.grammar import Options, UsageError
+from ottla.tools.kafka_names.main import Failed
+
+CONFIG_FLAGS = (
+    "command-config",
+    "admin.config",
+    "consumer.config",
+    "producer.config",
+    "config-file",
+)
+SECONDS = 5.0
+"""How long a tool waits for a broker to be reachable; Apache Kafka's wait for 60 s."""
+
+
+def properties_of(options: Options) -> dict[str, str]:
+    """Properties of `--command-config FILE` and of the flags that came before it."""
+    from ottla.tools.properties import read_properties
+
+    found: dict[str, str] = {}
+    for flag in CONFIG_FLAGS:
+        if options.has(flag) and options.one(flag):
+            found.update(read_properties(options.one(flag)))
+    return found
+
+
+def connect(options: Options, address: str = "") -> Cluster:
+    """The cluster of `--bootstrap-server` (or `--bootstrap-controller`)."""
+    properties = properties_of(options)
+    given = address or options.one("bootstrap-server") or options.one("bootstrap-controller")
+    return cluster_of(given or properties.get("bootstrap.servers", ""), properties)
+
+
+def cluster_of(address: str, properties: Mapping[str, str]) -> Cluster:
+    """A cluster with the settings of a client's property file."""
+    timeout = properties.get("request.timeout.ms", "")
+    return Cluster(
+        address,
+        client_id=properties.get("client.id", "ottla"),
+        connect_seconds=SECONDS,
+        request_seconds=int(timeout) / 1000 if timeout.isdecimal() else 30.0,
+        security=Security.from_properties(properties),
+    )
+
+
+def needs_server(options: Options, message: str = "--bootstrap-server must be specified") -> None:
+    """UsageError where no broker was named."""
+    if not options.has("bootstrap-server") and not options.has("bootstrap-controller"):
+        raise UsageError(message)
+
+
+def read_json(path: str) -> Any:
+    """The JSON of a file; Failed with its name where it cannot be read."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except OSError as failed:
+        raise Failed(f"Unable to read file {path}: {failed.strerror}") from failed
+    except ValueError as wrong:
+        raise Failed(f"The input string is not a valid JSON: {path}: {wrong}") from wrong
+
+
+def compact_json(value: Any) -> str:
+    """JSON as Jackson writes it."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def java_regex(pattern: str) -> re.Pattern[str]:
+    """A pattern for topics' names, with commas for alternatives and quotes taken off."""
+    text = pattern.strip().replace(",", "|").replace(" ", "").strip("\"'")
+    try:
+        return re.compile(text)
+    except re.error as wrong:
+        raise Failed(f"{text} is an invalid regex: {wrong}") from wrong
+
+
+def matching(pattern: str | None, names: list[str]) -> list[str]:
+    """The names that a pattern fits as a whole; all of them for None."""
+    if pattern is None:
+        return names
+    fits = java_regex(pattern).fullmatch
+    return [name for name in names if fits(name)]
+
+
+def padded(*columns: tuple[object, int]) -> str:
+    """Left-aligned columns of these widths with a space between them."""
+    return " ".join(f"{value!s:<{width}}" for value, width in columns)
+
+
+Run = Callable[[Options], int]

@@ -1,0 +1,313 @@
+"""kafka-configs: the lines of Apache Kafka's ConfigCommand."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ottla.client.cluster import Cluster
+from ottla.tools.admin import configs, groups, topics
+from ottla.tools.json_form import java_double
+from ottla.tools.kafka_names.common import connect
+from ottla.tools.kafka_names.grammar import Options, UsageError
+from ottla.tools.kafka_names.main import Failed
+from ottla.tools.properties import read_properties
+from ottla.wire.errors import ErrorCode
+
+SHORT = {
+    "topic": "topics",
+    "broker": "brokers",
+    "broker-logger": "broker-loggers",
+    "client": "clients",
+    "user": "users",
+    "ip": "ips",
+    "group": "groups",
+    "client-metrics": "client-metrics",
+}
+DEFAULTS = {
+    "client-defaults": "clients",
+    "user-defaults": "users",
+    "broker-defaults": "brokers",
+    "ip-defaults": "ips",
+}
+TYPES = (
+    "topics",
+    "clients",
+    "users",
+    "brokers",
+    "ips",
+    "client-metrics",
+    "groups",
+    "broker-loggers",
+)
+QUOTA_KINDS = {"users": "user", "clients": "client-id", "ips": "ip"}
+QUOTAS = {
+    "producer_byte_rate",
+    "consumer_byte_rate",
+    "request_percentage",
+    "controller_mutation_rate",
+}
+SHOWN = {"user": "user-principal", "client-id": "client-id", "ip": "ip"}
+DYNAMIC = {"topics": 1, "brokers": 2, "broker-loggers": 6, "client-metrics": 7, "groups": 8}
+DEFAULT_BROKER = 3
+Entity = tuple[str, str | None]
+"""Type and name; None for all of the type, an empty name for the default."""
+
+
+def run(options: Options) -> int:
+    """Check the flags as ConfigCommand does, then alter or describe."""
+    given = [name for name in options.command.actions if options.has(name)]
+    if len(given) != 1:
+        raise UsageError("Command must include exactly one action: --describe, --alter")
+    if not options.has("bootstrap-server") and not options.has("bootstrap-controller"):
+        raise UsageError("Either --bootstrap-server or --bootstrap-controller must be specified.")
+    entities = entities_of(options)
+    check(options, entities)
+    with connect(options) as cluster:
+        if options.has("alter"):
+            alter(options, cluster, entities)
+        elif entities[0][0] in QUOTA_KINDS:
+            describe_quotas(cluster, entities)
+        else:
+            describe(options, cluster, entities[0])
+    return 0
+
+
+def entities_of(options: Options) -> list[Entity]:
+    """The entities in the order of the command line."""
+    found: list[Entity] = [(SHORT[name], options.one(name)) for name in SHORT if options.has(name)]
+    found += [(kind, "") for name, kind in DEFAULTS.items() if options.has(name)]
+    names = iter(named(options.arguments))
+    for kind in options.all("entity-type"):
+        if kind not in TYPES:
+            raise UsageError(
+                f"Invalid entity type {kind}, the entity type must be one of {', '.join(TYPES)} "
+                "with a --bootstrap-server or --bootstrap-controller argument"
+            )
+        found.append((kind, next(names, None)))
+    if not found:
+        raise UsageError("At least one entity type must be specified")
+    return sorted(found, key=lambda entity: entity[0] != "users")
+
+
+def named(arguments: list[str]) -> list[str]:
+    """The values of --entity-name and --entity-default as they follow each other."""
+    found = []
+    for place, word in enumerate(arguments):
+        if word == "--entity-default":
+            found.append("")
+        elif word == "--entity-name":
+            found.append(arguments[place + 1])
+        elif word.startswith("--entity-name="):
+            found.append(word.partition("=")[2])
+    return found
+
+
+def check(options: Options, entities: list[Entity]) -> None:
+    """What ConfigCommand refuses before it connects."""
+    kinds = [kind for kind, _ in entities]
+    if len(kinds) > 1 and set(kinds) != {"users", "clients"}:
+        raise UsageError("Only 'users' and 'clients' entity types may be specified together")
+    for kind, name in entities:
+        if kind in ("brokers", "broker-loggers") and name and not name.isdecimal():
+            raise UsageError(
+                f"The entity name for {kind} must be a valid integer broker id, but it is: {name}"
+            )
+        if name == "" and kind not in ("brokers", *QUOTA_KINDS):
+            action = "describe" if options.has("describe") else "alter"
+            raise UsageError(f"--entity-default must not be specified with --{action} of {kind}")
+    if options.has("alter"):
+        if not any(options.has(x) for x in ("add-config", "add-config-file", "delete-config")):
+            raise UsageError(
+                "At least one of --add-config, --add-config-file, or --delete-config "
+                "must be specified with --alter"
+            )
+        if any(name is None for _, name in entities):
+            raise UsageError("An entity name must be specified with --alter of " + ", ".join(kinds))
+
+
+def added(options: Options) -> dict[str, str]:
+    """The settings of --add-config and --add-config-file."""
+    found: dict[str, str] = {}
+    if options.has("add-config-file"):
+        found.update(read_properties(options.one("add-config-file")))
+    for text in options.all("add-config"):
+        for part in re.split(r",(?=[^\]]*(?:\[|$))", text):
+            key, equals, value = part.partition("=")
+            if not equals:
+                raise UsageError(
+                    "requirement failed: Invalid entity config: all configs to be added must be in "
+                    'the format "key=val" or  "key=[val1,val2]" to group values which contain '
+                    "commas."
+                )
+            found[key.strip()] = value.strip().removeprefix("[").removesuffix("]")
+    return found
+
+
+def removed(options: Options) -> list[str]:
+    """The names of --delete-config."""
+    return [name.strip() for text in options.all("delete-config") for name in text.split(",")]
+
+
+def alter(options: Options, cluster: Cluster, entities: list[Entity]) -> None:
+    kind, name = entities[0]
+    set_to, reset = added(options), removed(options)
+    if kind in QUOTA_KINDS:
+        alter_quotas(cluster, entities, set_to, reset)
+    else:
+        if kind == "broker-loggers":
+            known = {
+                item.name for item in configs.describe(cluster, configs.BROKER_LOGGER, name or "")
+            }
+            unknown = [one for one in [*set_to, *reset] if one not in known]
+            if unknown:
+                raise Failed(f"Invalid broker logger(s): {','.join(unknown)}")
+        configs.alter(cluster, configs.KINDS[kind], name or "", set_to, reset)
+    one = kind.removesuffix("s")
+    if name:
+        print(f"Completed updating config for {one} {name}.")
+    else:
+        print(f"Completed updating default config for {kind} in the cluster.")
+
+
+def alter_quotas(
+    cluster: Cluster, entities: list[Entity], set_to: dict[str, str], reset: list[str]
+) -> None:
+    kinds = [kind for kind, _ in entities]
+    scram = [name for name in [*set_to, *reset] if name in configs.MECHANISMS]
+    if scram and kinds == ["users"] and entities[0][1]:
+        if len(scram) < len([*set_to, *reset]):
+            raise Failed("Only one of quota configs and SCRAM credentials can be altered at a time")
+        alter_scram(cluster, entities[0][1], set_to, reset)
+        return
+    allowed = {"connection_creation_rate"} if kinds == ["ips"] else QUOTAS
+    unexpected = [name for name in set_to if name not in allowed]
+    if unexpected:
+        what = "connection quota" if kinds == ["ips"] else "quota"
+        raise Failed(
+            f"Only {what} configs can be added for '{kinds[0]}' using --bootstrap-server. "
+            f"Unexpected config names: Set({', '.join(unexpected)})"
+        )
+    entity = {QUOTA_KINDS[kind]: name or None for kind, name in entities}
+    current = {}
+    for found, values in configs.quotas(cluster, components(entities), strict=True):
+        if found == entity:
+            current = values
+    if missing := [name for name in reset if name not in current]:
+        raise Failed(f"Invalid config(s): {','.join(missing)}")
+    numbers = {}
+    for key, value in set_to.items():
+        try:
+            numbers[key] = float(value)
+        except ValueError:
+            raise Failed(f"Cannot parse quota configuration value for {key}: {value}") from None
+    configs.alter_quotas(cluster, entity, numbers, reset)
+
+
+def alter_scram(cluster: Cluster, user: str, set_to: dict[str, str], reset: list[str]) -> None:
+    for mechanism, text in set_to.items():
+        parts = dict(part.partition("=")[::2] for part in text.split(","))
+        if "password" not in parts:
+            raise Failed(f"SCRAM credentials need a password: {mechanism}=[password=…]")
+        iterations = int(parts.get("iterations", "-1"))
+        configs.set_scram(
+            cluster,
+            user,
+            mechanism,
+            parts["password"],
+            configs.SCRAM_ITERATIONS if iterations < 0 else iterations,
+        )
+    for mechanism in reset:
+        configs.delete_scram(cluster, user, mechanism)
+
+
+def components(entities: list[Entity]) -> list[tuple[str, int, str | None]]:
+    """How the entities are asked for."""
+    return [
+        (QUOTA_KINDS[kind], configs.ANY, None)
+        if name is None
+        else (QUOTA_KINDS[kind], configs.EXACT if name else configs.DEFAULT, name or None)
+        for kind, name in entities
+    ]
+
+
+def describe_quotas(cluster: Cluster, entities: list[Entity]) -> None:
+    found = configs.quotas(cluster, components(entities), strict=len(entities) < 2 or True)
+    for entity, values in sorted(
+        found, key=lambda pair: sorted((kind, name or "") for kind, name in pair[0].items())
+    ):
+        who = ", ".join(
+            f"{SHOWN[kind]} '{name}'" if name is not None else f"the default {SHOWN[kind]}"
+            for kind, name in sorted(entity.items(), key=lambda part: part[0] != "user")
+        )
+        settings = ", ".join(f"{key}={java_double(value)}" for key, value in sorted(values.items()))
+        print(f"Quota configs for {who} are {settings}")
+    if [kind for kind, _ in entities] == ["users"] and entities[0][1] != "":
+        describe_scram(cluster, entities[0][1])
+
+
+def describe_scram(cluster: Cluster, user: str | None) -> None:
+    numbers = {number: name for name, (number, _) in configs.MECHANISMS.items()}
+    for result in configs.scram_users(cluster, [user] if user else None):
+        if result.error_code == ErrorCode.NONE:
+            shown = ", ".join(
+                f"{numbers.get(one.mechanism, 'UNKNOWN')}=iterations={one.iterations}"
+                for one in result.credential_infos
+            )
+            print(f"SCRAM credential configs for user-principal '{result.user}' are {shown}")
+
+
+def describe(options: Options, cluster: Cluster, entity: Entity) -> None:
+    kind, name = entity
+    one = kind.removesuffix("s")
+    if name is None:
+        names = everything(cluster, kind)
+    elif name == "" or exists(cluster, kind, name):
+        names = [name]
+    else:
+        what = {"client-metric": "client-metric", "broker-logger": "broker"}.get(one, one)
+        print(f"The {what} '{name}' doesn't exist and doesn't have dynamic config.")
+        return
+    for each in names:
+        if each == "":
+            print(f"Default configs for {kind} in the cluster are:")
+        elif options.has("all"):
+            print(f"All configs for {one} {each} are:")
+        else:
+            print(f"Dynamic configs for {one} {each} are:")
+        for item in configs.describe(cluster, configs.KINDS[kind], each):
+            wanted = DEFAULT_BROKER if each == "" else DYNAMIC[kind]
+            if options.has("all") or item.config_source == wanted:
+                print(config_line(item))
+
+
+def everything(cluster: Cluster, kind: str) -> list[str]:
+    """All entities of a type; brokers with their default, which comes last."""
+    if kind == "topics":
+        return topics.names(cluster)
+    if kind in ("brokers", "broker-loggers"):
+        cluster.refresh()
+        return [*map(str, sorted(cluster.brokers)), *([""] if kind == "brokers" else [])]
+    found = set(configs.resources(cluster, configs.KINDS[kind]))
+    if kind == "groups":
+        found |= {group.id for group in groups.list_groups(cluster)}
+    return sorted(found)
+
+
+def exists(cluster: Cluster, kind: str, name: str) -> bool:
+    """Whether an entity of this name is there, or has settings."""
+    return name in everything(cluster, kind)
+
+
+def config_line(item: Any) -> str:
+    """One setting with its synonyms."""
+    synonyms = ", ".join(
+        f"{configs.SOURCES[one.source]}:{one.name}={shown(one.value)}" for one in item.synonyms
+    )
+    sensitive = "true" if item.is_sensitive else "false"
+    return f"  {item.name}={shown(item.value)} sensitive={sensitive} synonyms={{{synonyms}}}"
+
+
+def shown(value: str | None) -> str:
+    """A value as Java prints it."""
+    return "null" if value is None else value

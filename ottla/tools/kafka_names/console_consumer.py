@@ -1,0 +1,214 @@
+"""kafka-console-consumer: records as DefaultMessageFormatter prints them."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ottla.tools.admin.offsets import EARLIEST, LATEST
+from ottla.tools.json_form import java_double
+from ottla.tools.kafka_names.common import cluster_of, properties_of
+from ottla.tools.kafka_names.grammar import Options, UsageError
+from ottla.tools.properties import pairs, read_properties
+from ottla.tools.stream.reader import Reading, read
+
+DEPRECATED = {
+    "property": "formatter-property",
+    "consumer-property": "command-property",
+    "consumer.config": "command-config",
+}
+FORMATTERS = ("DefaultMessageFormatter", "NoOpMessageFormatter", "LoggingMessageFormatter")
+TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
+
+
+def run(options: Options) -> int:
+    """Print records until enough have come, nothing has come for too long, or somebody stops it."""
+    check(options)
+    for old, new in DEPRECATED.items():
+        if options.has(old):
+            print(
+                f"Option --{old} is deprecated and will be removed in a future version. "
+                f"Use --{new} instead.",
+                file=sys.stderr,
+            )
+    properties = consumer_properties(options)
+    wanted = reading(options, properties)
+    most = options.number("max-messages", -1)
+    show = formatter(options)
+    count = 0
+    try:
+        with cluster_of(options.one("bootstrap-server"), properties) as cluster:
+            cluster.any()
+            wanted.stop = lambda: 0 <= most <= count
+            for record in read(cluster, wanted, properties):
+                show(record)
+                count += 1
+                if wanted.stop():
+                    break
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        sys.stdout.flush()
+    finally:
+        print(f"Processed a total of {count} messages", file=sys.stderr)
+    return 0
+
+
+def check(options: Options) -> None:
+    """What ConsoleConsumerOptions refuses."""
+    if options.has("topic") + (options.has("include") or options.has("whitelist")) != 1:
+        raise UsageError("Exactly one of the following arguments is required: [topic], [include]")
+    options.needs("bootstrap-server")
+    if options.has("partition") and not options.has("topic"):
+        raise UsageError("The topic is required when partition is specified.")
+    if options.has("offset") and not options.has("partition"):
+        raise UsageError("The partition is required when offset is specified.")
+    if options.has("offset") and options.has("from-beginning"):
+        raise UsageError("Options from-beginning and offset cannot be specified together.")
+    offset = options.one("offset")
+    if offset and offset.lower() not in ("earliest", "latest") and not offset.isdecimal():
+        raise UsageError(
+            f"The provided offset value '{offset}' is incorrect. Valid values are "
+            "'earliest', 'latest', or a non-negative long."
+        )
+    level = options.one("isolation-level", "read_uncommitted")
+    if level not in ("read_committed", "read_uncommitted"):
+        raise UsageError(
+            f"isolation level {level!r} is neither read_committed nor read_uncommitted"
+        )
+    name = options.one("formatter").rpartition(".")[2]
+    if name and name not in FORMATTERS:
+        raise UsageError(f"formatter {name} is not one of {', '.join(FORMATTERS)}")
+
+
+def consumer_properties(options: Options) -> dict[str, str]:
+    """Properties of the consumer from file and flags."""
+    found = properties_of(options)
+    for flag in ("consumer-property", "command-property"):
+        found.update(pairs(options.all(flag), f"--{flag}"))
+    if options.has("isolation-level"):
+        found["isolation.level"] = options.one("isolation-level")
+    groups = {one for one in (options.one("group"), found.get("group.id", "")) if one}
+    if len(groups) > 1:
+        shown = ", ".join(f"'{one}'" for one in sorted(groups))
+        raise UsageError(
+            "The group ids provided in different places (directly using '--group', via "
+            "'--consumer-property', or via '--consumer.config') do not match. "
+            f"Detected group ids: {shown}"
+        )
+    return found
+
+
+def reading(options: Options, properties: Mapping[str, str]) -> Reading:
+    """What to read."""
+    offset = options.one("offset", "latest").lower()
+    start = EARLIEST if offset == "earliest" or options.has("from-beginning") else LATEST
+    if properties.get("auto.offset.reset") == "earliest":
+        start = EARLIEST
+    if offset.isdecimal():
+        start = int(offset)
+    include = options.one("include") or options.one("whitelist")
+    return Reading(
+        topics=options.all("topic"),
+        pattern=include.replace(",", "|"),
+        group=options.one("group") or properties.get("group.id", ""),
+        start=start,
+        partitions=[options.number("partition", 0)] if options.has("partition") else None,
+        idle_ms=options.number("timeout-ms", 0) if options.has("timeout-ms") else None,
+    )
+
+
+def formatter(options: Options) -> Callable[[Any], None]:
+    """What prints a record."""
+    if options.one("formatter").endswith("NoOpMessageFormatter"):
+        return lambda record: None
+    properties: dict[str, str] = {}
+    if options.has("formatter-config"):
+        properties.update(read_properties(options.one("formatter-config")))
+    for flag in ("property", "formatter-property"):
+        properties.update(pairs(options.all(flag), f"--{flag}"))
+    for part in ("key", "value"):
+        if options.has(f"{part}-deserializer"):
+            properties[f"{part}.deserializer"] = options.one(f"{part}-deserializer")
+    logged = options.one("formatter").endswith("LoggingMessageFormatter")
+    return Formatter(properties, logged, options.has("skip-message-on-error")).show
+
+
+class Formatter:
+    """The parts of a record in Kafka's order."""
+
+    def __init__(self, properties: Mapping[str, str], logged: bool, lenient: bool) -> None:
+        def switch(name: str, default: str = "false") -> bool:
+            return properties.get(f"print.{name}", default).strip().lower() == "true"
+
+        def text(name: str, default: str) -> bytes:
+            given = properties.get(name, default)
+            return given.replace("\\t", "\t").replace("\\n", "\n").encode()
+
+        self.timestamp, self.key = switch("timestamp"), switch("key")
+        self.offset, self.partition = switch("offset"), switch("partition")
+        self.headers, self.epoch = switch("headers"), switch("epoch")
+        self.value = switch("value", "true")
+        self.key_separator = text("key.separator", "\t")
+        self.line_separator = text("line.separator", "\n")
+        self.headers_separator = text("headers.separator", ",")
+        self.null = text("null.literal", "null")
+        self.key_of = deserializer(properties.get("key.deserializer", ""))
+        self.value_of = deserializer(properties.get("value.deserializer", ""))
+        self.header_of = deserializer(properties.get("headers.deserializer", ""))
+        self.logged, self.lenient = logged, lenient
+
+    def show(self, record: Any) -> None:
+        """Print one record."""
+        try:
+            line = self.key_separator.join(self.parts(record)) + self.line_separator
+        except (struct.error, ValueError):
+            if self.lenient:
+                return
+            raise
+        out = getattr(sys.stdout, "buffer", None)
+        if out is None:
+            sys.stdout.write(line.decode(errors="replace"))
+        else:
+            out.write(line)
+
+    def parts(self, record: Any) -> list[bytes]:
+        """What is printed of a record."""
+        found: list[bytes] = []
+        if self.timestamp:
+            kind = TIMESTAMP_TYPES.get(record.timestamp_type)
+            found.append(f"{kind}:{record.timestamp}".encode() if kind else b"NO_TIMESTAMP")
+        if self.partition:
+            found.append(b"Partition:%d" % record.partition)
+        if self.offset:
+            found.append(b"Offset:%d" % record.offset)
+        if self.epoch:
+            found.append(b"Epoch:NOT_PRESENT")
+        if self.headers:
+            pairs_of = [
+                key.encode() + b":" + self.shown(value, self.header_of)
+                for key, value in record.headers
+            ]
+            found.append(self.headers_separator.join(pairs_of) or b"NO_HEADERS")
+        if self.key:
+            found.append(self.shown(record.key, self.key_of))
+        if self.value:
+            found.append(self.shown(record.value, self.value_of))
+        return found
+
+    def shown(self, data: bytes | None, reader: Callable[[bytes], bytes]) -> bytes:
+        """A key, value or header as text."""
+        return self.null if data is None else reader(data)
+
+
+def deserializer(name: str) -> Callable[[bytes], bytes]:
+    """How bytes are shown, by the class name of Kafka's deserializer."""
+    kind = name.rpartition(".")[2].removesuffix("Deserializer")
+    numbers = {"Long": ">q", "Integer": ">i", "Short": ">h", "Boolean": ">?"}
+    if kind in numbers:
+        return lambda data: str(struct.unpack(numbers[kind], data)[0]).lower().encode()
+    if kind in ("Double", "Float"):
+        form = ">d" if kind == "Double" else ">f"
+        return lambda data: java_double(struct.unpack(form, data)[0]).encode()
+    return lambda data: data

@@ -1,0 +1,162 @@
+"""kafka-console-producer: lines become records, as LineMessageReader reads them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+
+from ottla.client.addresses import parse_addresses, show_address
+from ottla.client.errors import ClientError
+from ottla.tools.kafka_names.common import cluster_of, properties_of
+from ottla.tools.kafka_names.grammar import Options, UsageError
+from ottla.tools.kafka_names.main import Failed, complain
+from ottla.tools.properties import pairs, read_properties
+from ottla.tools.stream.batches import Headers
+from ottla.tools.stream.writer import open_writer
+from ottla.wire.apis import ApiKey
+
+SETTINGS = {
+    "timeout": "linger.ms",
+    "max-partition-memory-bytes": "batch.size",
+    "batch-size": "batch.size",
+    "max-memory-bytes": "buffer.memory",
+    "max-block-ms": "max.block.ms",
+    "message-send-max-retries": "retries",
+    "retry-backoff-ms": "retry.backoff.ms",
+    "request-required-acks": "acks",
+    "request-timeout-ms": "request.timeout.ms",
+    "metadata-expiry-ms": "metadata.max.age.ms",
+    "socket-buffer-size": "send.buffer.bytes",
+}
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+DEPRECATED = {
+    "property": "reader-property",
+    "producer-property": "command-property",
+    "producer.config": "command-config",
+}
+
+
+def run(options: Options) -> int:
+    """Send every line of stdin."""
+    options.needs("topic")
+    address = options.one("bootstrap-server") or options.one("broker-list")
+    if not address:
+        raise UsageError('Missing required argument "[bootstrap-server]"')
+    for old, new in DEPRECATED.items():
+        if options.has(old):
+            print(
+                f"Warning: --{old} is deprecated and will be removed in a future version. "
+                f"Use --{new} instead.",
+                file=sys.stderr,
+            )
+    reader = Reader(reader_properties(options))
+    settings = producer_settings(options)
+    with cluster_of(address, properties_of(options)) as cluster:
+        cluster.any().version_of(ApiKey.PRODUCE)  # an unreachable broker is said at once
+    writer = open_writer([show_address(one) for one in parse_addresses(address)], settings)
+    topic = options.one("topic")
+    number = 0
+    try:
+        for line in sys.stdin.buffer:
+            number += 1
+            record = reader.record(line.rstrip(b"\n").rstrip(b"\r"), number)
+            try:
+                writer.send(topic, *record)
+                if options.has("sync"):
+                    writer.flush()
+            except ClientError as refused:
+                complain("kafka-console-producer", str(refused))
+    finally:
+        try:
+            writer.close()
+        except ClientError as failed:
+            # Kafka's tool reports a failed record in its log only, and ends with 0.
+            complain("kafka-console-producer", str(failed))
+    return 0
+
+
+def reader_properties(options: Options) -> dict[str, str]:
+    """Properties of the line reader from file and flags."""
+    found = read_properties(options.one("reader-config")) if options.has("reader-config") else {}
+    for flag in ("property", "reader-property"):
+        found.update(pairs(options.all(flag), f"--{flag}"))
+    return found
+
+
+def producer_settings(options: Options) -> dict[str, str]:
+    """Properties of the producer from file and flags."""
+    found = {"linger.ms": "1000", **properties_of(options)}
+    for flag, name in SETTINGS.items():
+        if options.has(flag):
+            found[name] = options.one(flag)
+    if options.has("compression-codec"):
+        codec = options.one("compression-codec", "gzip")
+        if codec not in CODECS:
+            raise Failed(
+                f"Invalid value {codec} for configuration compression.type: String must "
+                f"be one of: {', '.join(CODECS)}"
+            )
+        found["compression.type"] = codec
+    for flag in ("producer-property", "command-property"):
+        found.update(pairs(options.all(flag), f"--{flag}"))
+    return found
+
+
+class Reader:
+    """How a line becomes headers, key and value."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        def text(name: str, default: str) -> bytes:
+            return properties.get(name, default).replace("\\t", "\t").encode()
+
+        self.key = properties.get("parse.key", "false").strip().lower() == "true"
+        self.headers = properties.get("parse.headers", "false").strip().lower() == "true"
+        self.lenient = properties.get("ignore.error", "false").strip().lower() == "true"
+        self.key_separator = text("key.separator", "\t")
+        self.headers_delimiter = text("headers.delimiter", "\t")
+        self.headers_separator = text("headers.separator", ",")
+        self.header_key_separator = text("headers.key.separator", ":")
+        marker = properties.get("null.marker")
+        self.null = marker.encode() if marker is not None else None
+
+    def record(self, line: bytes, number: int) -> tuple[bytes | None, bytes | None, Headers]:
+        """Key, value and headers of a line; Failed with its number where a separator is missing."""
+        headers: list[tuple[str, bytes | None]] = []
+        key: bytes | None = None
+        rest = line
+        if self.headers:
+            text, rest = self.split(rest, self.headers_delimiter, "headers delimiter", number)
+            headers = self.headers_of(text, number)
+        if self.key:
+            before, rest = self.split(rest, self.key_separator, "key separator", number)
+            key = self.nulled(before) if before is not None else None
+        return key, self.nulled(rest), headers
+
+    def split(
+        self, line: bytes, separator: bytes, what: str, number: int
+    ) -> tuple[bytes | None, bytes]:
+        before, found, after = line.partition(separator)
+        if found:
+            return before, after
+        if self.lenient:
+            return None, line
+        shown = line.decode(errors="backslashreplace")
+        raise Failed(f"No {what} found on line number {number}: '{shown}'")
+
+    def headers_of(self, text: bytes | None, number: int) -> list[tuple[str, bytes | None]]:
+        if text is None or self.nulled(text) is None:
+            return []
+        found: list[tuple[str, bytes | None]] = []
+        for part in text.split(self.headers_separator):
+            key, separator, value = part.partition(self.header_key_separator)
+            if not separator and not self.lenient:
+                shown = part.decode(errors="backslashreplace")
+                raise Failed(
+                    f"No header key separator found in pair '{shown}' on line number {number}"
+                )
+            found.append((key.decode(), self.nulled(value) if separator else None))
+        return found
+
+    def nulled(self, text: bytes) -> bytes | None:
+        """None where the text is the marker of null."""
+        return None if self.null is not None and text == self.null else text

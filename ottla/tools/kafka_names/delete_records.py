@@ -1,0 +1,43 @@
+"""kafka-delete-records: the lines of Apache Kafka's DeleteRecordsCommand."""
+
+from __future__ import annotations
+
+from ottla.tools.admin import offsets
+from ottla.tools.admin.offsets import Place
+from ottla.tools.kafka_names.common import connect, read_json
+from ottla.tools.kafka_names.grammar import Options
+from ottla.tools.kafka_names.java import exception_of
+from ottla.tools.kafka_names.main import Failed
+
+
+def run(options: Options) -> int:
+    """Delete what the file says."""
+    options.needs("offset-json-file", "bootstrap-server")
+    below = plan(options.one("offset-json-file"))
+    with connect(options) as cluster:
+        print("Executing records delete operation")
+        done = offsets.delete_records(cluster, below)
+        print("Records delete operation completed:")
+        for (topic, index), (code, low) in done.items():
+            result = f"error: {exception_of(code)}" if code else f"low_watermark: {low}"
+            print(f"partition: {topic}-{index}\t{result}")
+    return 0
+
+
+def plan(path: str) -> dict[Place, int]:
+    """The offsets of the file; Failed where it is not as the help says, or names one twice."""
+    value = read_json(path)
+    below: dict[Place, int] = {}
+    twice: list[str] = []
+    try:
+        for item in value["partitions"]:
+            place = (str(item["topic"]), int(item["partition"]))
+            twice += [f"{place[0]}-{place[1]}"] * (place in below)
+            below[place] = int(item["offset"])
+    except (KeyError, TypeError, ValueError) as wrong:
+        raise Failed(
+            f"{path}: expected partitions with topic, partition and offset: {wrong}"
+        ) from wrong
+    if twice:
+        raise Failed(f"Offset json file contains duplicate topic partitions: {', '.join(twice)}")
+    return below

@@ -1,0 +1,127 @@
+"""kafka-get-offsets: `topic:partition:offset` lines, as Apache Kafka's GetOffsetShell."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+
+from ottla.client.cluster import Cluster
+from ottla.tools.admin import offsets
+from ottla.tools.admin.offsets import Place
+from ottla.tools.kafka_names.common import connect, java_regex
+from ottla.tools.kafka_names.grammar import Options
+from ottla.tools.kafka_names.java import message_of
+from ottla.tools.kafka_names.main import Failed
+
+TIMES = {
+    "latest": -1,
+    "earliest": -2,
+    "max-timestamp": -3,
+    "earliest-local": -4,
+    "latest-tiered": -5,
+    "earliest-pending-upload": -6,
+}
+RULE = re.compile(r"([^:,]*)(?::(?:([0-9]*)|(?:([0-9]*)-([0-9]*))))?")
+Test = Callable[[str, int], bool]
+
+
+def run(options: Options) -> int:
+    """Print the offset of each partition that fits."""
+    options.needs("bootstrap-server")
+    if options.has("topic-partitions") and (options.has("topic") or options.has("partitions")):
+        raise Failed(
+            "Error occurred: --topic-partitions cannot be used with --topic or --partitions"
+        )
+    timestamp = time_of(options.one("time", "latest"))
+    fits = (
+        rules(options.one("topic-partitions"))
+        if options.has("topic-partitions")
+        else simple(options)
+    )
+    with connect(options) as cluster:
+        places = partitions(cluster, fits, internal=not options.has("exclude-internal-topics"))
+        if not places:
+            raise Failed(
+                "Error occurred: Could not match any topic-partitions with the specified filters"
+            )
+        for (topic, index), found in offsets.at(cluster, dict.fromkeys(places, timestamp)).items():
+            if found.error:
+                print(
+                    f"Skip getting offsets for topic-partition {topic}:{index} due to error: "
+                    f"{message_of(found.error)}",
+                    file=sys.stderr,
+                )
+            elif found.offset >= 0:
+                print(f"{topic}:{index}:{found.offset}")
+    return 0
+
+
+def time_of(text: str) -> int:
+    """The timestamp that `--time` means."""
+    if text.lower() in TIMES:
+        return TIMES[text.lower()]
+    try:
+        return int(text)
+    except ValueError:
+        known = " / ".join(f"{number} or {name}" for name, number in TIMES.items())
+        raise Failed(
+            f"Error occurred: Malformed time argument {text}. Please use {known}, or a "
+            "specified long format timestamp"
+        ) from None
+
+
+def partitions(cluster: Cluster, fits: Test, *, internal: bool) -> list[Place]:
+    """The partitions that fit, sorted."""
+    return sorted(
+        (topic.name, part.partition_index)
+        for topic in cluster.metadata().topics
+        if internal or not topic.is_internal
+        for part in topic.partitions
+        if fits(topic.name, part.partition_index)
+    )
+
+
+def simple(options: Options) -> Test:
+    """The filter of --topic and --partitions."""
+    pattern = java_regex(options.one("topic")) if options.has("topic") else None
+    wanted: set[int] | None = None
+    if options.has("partitions"):
+        text = options.one("partitions")
+        try:
+            wanted = {int(part) for part in text.split(",") if part}
+        except ValueError:
+            raise Failed(
+                "Error occurred: --partitions expects a comma separated list of numeric "
+                f"partition ids, but received: {text}"
+            ) from None
+
+    def fits(topic: str, index: int) -> bool:
+        return (pattern is None or bool(pattern.fullmatch(topic))) and (
+            wanted is None or index in wanted
+        )
+
+    return fits
+
+
+def rules(text: str) -> Test:
+    """The filter of --topic-partitions: any of its rules."""
+    tests = [rule(part) for part in text.split(",")]
+    return lambda topic, index: any(test(topic, index) for test in tests)
+
+
+def rule(text: str) -> Test:
+    """One rule: a topic's pattern, then nothing, a partition, or a range without its end."""
+    match = RULE.fullmatch(text)
+    if match is None:
+        raise Failed(f"Error occurred: Invalid rule specification: {text}")
+    pattern = java_regex(match[1] or ".*")
+    one = int(match[2]) if match[2] else None
+    low, high = (int(part) if part else None for part in (match[3], match[4]))
+
+    def fits(topic: str, index: int) -> bool:
+        if not pattern.fullmatch(topic) or (one is not None and index != one):
+            return False
+        return (low is None or index >= low) and (high is None or index < high)
+
+    return fits

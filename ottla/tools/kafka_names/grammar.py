@@ -1,0 +1,126 @@
+"""The grammar of Kafka's tools: long flags, values after a space or an equals sign, no shortening.
+
+Most tools read their flags with joptsimple, some with argparse4j and its sub-commands; what scripts
+can notice of the two is the same: which flags there are, and exit status 1 for wrong ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ottla.tools.commands.table import Command, Flag
+
+
+class UsageError(Exception):
+    """A command line that the tool does not accept; the text is one line for stderr."""
+
+
+class Options:
+    """What was given on a command line."""
+
+    def __init__(self, command: Command) -> None:
+        self.command = command
+        self.values: dict[str, list[str]] = {}
+        self.positional: list[str] = []
+        self.action = ""
+        """The sub-command of tools that have some."""
+        self.arguments: list[str] = []
+        """The whole command line, for messages that repeat it."""
+
+    def has(self, name: str) -> bool:
+        """Whether the flag was given."""
+        return name in self.values
+
+    def one(self, name: str, default: str = "") -> str:
+        """The value of a flag, the last one where it was repeated."""
+        return self.values[name][-1] if self.values.get(name) else default
+
+    def all(self, name: str) -> list[str]:
+        """All values of a flag."""
+        return self.values.get(name, [])
+
+    def number(self, name: str, default: int) -> int:
+        """The value of a flag as an integer; UsageError where it is none."""
+        if not self.has(name):
+            return default
+        try:
+            return int(self.one(name))
+        except ValueError:
+            raise UsageError(f"Cannot parse argument '{self.one(name)}' of option {name}") from None
+
+    def only_with(self, allowed: str, *names: str) -> None:
+        """UsageError where one of `names` was given and the action is not `allowed`."""
+        for name in names:
+            if self.has(name) and not any(self.has(one) for one in allowed.split()):
+                [action] = [one for one in self.command.actions if self.has(one)] or [allowed]
+                raise UsageError(f'Option "[{name}]" can\'t be used with option "[{action}]"')
+
+    def needs(self, *names: str) -> None:
+        """UsageError unless all of these were given."""
+        for name in names:
+            if not self.has(name):
+                raise UsageError(f'Missing required argument "[{name}]"')
+
+
+def parse(command: Command, arguments: Sequence[str]) -> Options:
+    """Read a command line; raises UsageError."""
+    options = Options(command)
+    options.arguments = list(arguments)
+    left = list(arguments)
+    while left:
+        word = left.pop(0)
+        if not word.startswith("-") or word == "-" or _is_number(word):
+            options.positional.append(word)
+            continue
+        name, equals, value = word.lstrip("-").partition("=")
+        flag = command.flag(name)
+        if flag is None:
+            raise UsageError(f"{name} is not a recognized option")
+        values = options.values.setdefault(flag.name, [])
+        if not flag.metavar:
+            if equals:
+                raise UsageError(f"Option {name} does not take a value")
+        elif equals:
+            values.append(value)
+        else:
+            values.extend(_values(flag, left))
+    return options
+
+
+def _values(flag: Flag, left: list[str]) -> Iterable[str]:
+    if flag.optional and (not left or left[0].startswith("--")):
+        return ()
+    if not left:
+        raise UsageError(f"Option {flag.name} requires an argument")
+    if flag.many != "+":
+        return [left.pop(0)]
+    taken = []  # argparse4j's nargs="+"
+    while left and not left[0].startswith("-"):
+        taken.append(left.pop(0))
+    if not taken:
+        raise UsageError(f"Option {flag.name} requires an argument")
+    return taken
+
+
+def _is_number(word: str) -> bool:
+    return word.lstrip("-").isdecimal() and word.count("-") == 1
+
+
+def exactly_one_action(options: Options) -> str:
+    """The action that was given; UsageError unless it is exactly one."""
+    given = [name for name in options.command.actions if options.has(name)]
+    if len(given) != 1:
+        known = ", ".join(f"--{name}" for name in options.command.actions)
+        raise UsageError(f"Command must include exactly one action: {known}")
+    return given[0]
+
+
+def sub_command(options: Options, known: Sequence[str]) -> str:
+    """The sub-command that was given; UsageError where there is none, or an unknown one."""
+    if not options.positional:
+        raise UsageError("too few arguments: one of " + ", ".join(known) + " is needed")
+    name = options.positional.pop(0)
+    if name not in known:
+        raise UsageError(f"invalid choice: '{name}' (choose from {', '.join(known)})")
+    options.action = name
+    return name

@@ -1,0 +1,199 @@
+"""`kafka-consumer-groups --reset-offsets` and `--delete-offsets`."""
+
+from __future__ import annotations
+
+import csv
+import sys
+import time
+
+from ottla.client.cluster import Cluster
+from ottla.client.errors import ClientError, Refused
+from ottla.tools.admin import groups, resets, topics
+from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
+from ottla.tools.admin.times import duration_ms, milliseconds_of
+from ottla.tools.kafka_names.common import padded
+from ottla.tools.kafka_names.grammar import Options
+from ottla.tools.kafka_names.java import exception_of, message_of
+from ottla.wire.errors import ErrorCode
+
+Plan = dict[Place, int]
+
+
+def reset(options: Options, cluster: Cluster) -> None:
+    """Compute new offsets, commit them with --execute, print them."""
+    from ottla.tools.kafka_names.consumer_groups import chosen, show_error
+
+    plans: dict[str, Plan] = {}
+    by_file = from_file(options) if options.has("from-file") else None
+    for group_id in chosen(options, cluster):
+        state = state_of(cluster, group_id)
+        if state not in ("Empty", "Dead"):
+            text = (
+                f"Assignments can only be reset if the group '{group_id}' is inactive, but the "
+                f"current state is {state}."
+            )
+            show_error(text)
+            print(f"kafka-consumer-groups: {text}", file=sys.stderr)
+            plans[group_id] = {}
+            continue
+        plan = planned(options, cluster, group_id, by_file)
+        if options.has("execute") and plan:
+            groups.commit(cluster, group_id, plan)
+        plans[group_id] = plan
+    show(options, plans)
+
+
+def state_of(cluster: Cluster, group_id: str) -> str:
+    """The state of a group; Dead where there is none."""
+    try:
+        return groups.describe(cluster, group_id).state
+    except Refused as refused:
+        if refused.code != ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        return "Dead"
+
+
+def planned(
+    options: Options, cluster: Cluster, group_id: str, by_file: dict[str, Plan] | None
+) -> Plan:
+    """The new offsets of a group."""
+    if by_file is not None:
+        wanted = by_file.get(group_id, by_file.get("", {}))
+        return resets.clamp(cluster, wanted)
+    committed = groups.committed(cluster, group_id)
+    if options.has("all-topics"):
+        places = sorted(committed)
+    else:
+        places = [place for text in options.all("topic") for place in places_of(cluster, text)]
+    if options.has("to-offset"):
+        return resets.clamp(cluster, dict.fromkeys(places, options.number("to-offset", 0)))
+    if options.has("to-earliest"):
+        return resets.to_end(cluster, places, EARLIEST)
+    if options.has("to-latest"):
+        return resets.to_end(cluster, places, LATEST)
+    if options.has("to-current"):
+        return resets.to_committed(cluster, places, committed)
+    if options.has("shift-by"):
+        missing = [place for place in places if place not in committed]
+        if missing:
+            raise ClientError(
+                f"Cannot shift offset for partition {missing[0][0]}-{missing[0][1]} "
+                "since there is no current committed offset"
+            )
+        by = options.number("shift-by", 0)
+        return resets.clamp(cluster, {place: committed[place][0] + by for place in places})
+    return by_time(options, cluster, places)
+
+
+def by_time(options: Options, cluster: Cluster, places: list[Place]) -> Plan:
+    if options.has("to-datetime"):
+        try:
+            timestamp = milliseconds_of(options.one("to-datetime"))
+        except ValueError as wrong:
+            raise ClientError(f"java.text.ParseException: {wrong}") from wrong
+    else:
+        timestamp = int(time.time() * 1000) - duration_ms(options.one("by-duration"))
+    plan, late = resets.to_timestamp(cluster, places, timestamp)
+    for topic, index in late:
+        print(
+            f"\nWarn: Partition {index} from topic {topic} is empty. "
+            "Falling back to latest known offset."
+        )
+    return plan
+
+
+def places_of(cluster: Cluster, text: str) -> list[Place]:
+    """`topic` or `topic:0,1` as partitions; ClientError for those that do not exist."""
+    name, colon, listed = text.partition(":")
+    described = [topic for topic in topics.describe(cluster, [name]) if not topic.error]
+    known = [part.index for topic in described for part in topic.partitions]
+    wanted = known
+    if colon:
+        try:
+            wanted = [int(part) for part in listed.split(",")]
+        except ValueError:
+            raise ClientError(f"bad partitions in {text!r}: expected topic:0,1") from None
+    elif not known:
+        raise ClientError(message_of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    unknown = [index for index in wanted if index not in known]
+    if unknown:
+        shown = ", ".join(f"{name}-{index}" for index in unknown)
+        raise ClientError(f'The partitions "{shown}" do not exist')
+    return [(name, index) for index in wanted]
+
+
+def from_file(options: Options) -> dict[str, Plan]:
+    """What --export wrote: topic, partition, offset, with several groups the group in front."""
+    found: dict[str, Plan] = {}
+    path = options.one("from-file")
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            for row in csv.reader(file):
+                if not row:
+                    continue
+                group, topic, index, offset = row if len(row) == 4 else ["", *row]
+                found.setdefault(group.strip(), {})[topic.strip(), int(index)] = int(offset)
+    except (OSError, ValueError) as wrong:
+        raise ClientError(
+            f"{path}: expected lines [GROUP,]TOPIC,PARTITION,OFFSET: {wrong}"
+        ) from wrong
+    return found
+
+
+def show(options: Options, plans: dict[str, Plan]) -> None:
+    rows = [
+        (group, topic, index, offset)
+        for group, plan in plans.items()
+        for (topic, index), offset in plan.items()
+    ]
+    if options.has("export"):
+        for group, topic, index, offset in rows:
+            print(
+                f"{group},{topic},{index},{offset}"
+                if len(plans) > 1
+                else f"{topic},{index},{offset}"
+            )
+        print()
+        return
+    widths = (max([15, *(len(row[0]) for row in rows)]), max([15, *(len(row[1]) for row in rows)]))
+    header = padded(
+        ("GROUP", widths[0]), ("TOPIC", widths[1]), ("PARTITION", 10), ("NEW-OFFSET", 0)
+    )
+    print(f"\n{header}")
+    for group, topic, index, offset in rows:
+        print(padded((group, widths[0]), (topic, widths[1]), (index, 10), (offset, 0)))
+
+
+def forget(options: Options, cluster: Cluster) -> None:
+    """Delete committed offsets and print a line for each partition."""
+    from ottla.tools.kafka_names.consumer_groups import show_error
+
+    group_id = options.one("group")
+    places: list[Place] = []
+    unknown: list[str] = []
+    for text in options.all("topic"):
+        name, colon, listed = text.partition(":")
+        if colon:
+            places += [(name, int(part)) for part in listed.split(",")]
+            continue
+        found = [topic for topic in topics.describe(cluster, [name]) if not topic.error]
+        places += [(name, part.index) for topic in found for part in topic.partitions]
+        unknown += [name] * (not found)
+    code, results = groups.delete_offsets(cluster, group_id, places) if places else (0, {})
+    failed = any(results.values())
+    if code:
+        show_error(message_of(code))
+        print(f"kafka-consumer-groups: {message_of(code)}", file=sys.stderr)
+    elif failed:
+        show_error("Encountered some partition-level error, see the follow-up details.")
+        print("kafka-consumer-groups: some offsets were not deleted", file=sys.stderr)
+    else:
+        print(f"Request succeeded for deleting offsets from group {group_id}.")
+    print("\n" + padded(("TOPIC", 15), ("PARTITION", 10), ("STATUS", 15)))
+    for topic, index in places:
+        error = code or results.get((topic, index), 0)
+        status = f"Error: {exception_of(error)}" if error else "Successful"
+        print(padded((topic, 15), (index, 10), (status, 15)))
+    for topic in unknown:
+        status = f"Error: {exception_of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)}"
+        print(padded((topic, 15), ("-", 10), (status, 15)))

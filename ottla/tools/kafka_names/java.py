@@ -1,0 +1,41 @@
+"""How Java prints things that scripts may look for: exceptions, tables of fixed columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+
+from ottla.wire.errors import ErrorCode
+
+ERRORS = "org.apache.kafka.common.errors."
+
+
+@cache
+def names() -> dict[int, tuple[str, str]]:
+    """Class and usual message of the exception that Kafka's clients make of a code."""
+    rows = (Path(__file__).parent / "errors.tsv").read_text(encoding="ascii").splitlines()
+    return {int(code): (name, text) for code, name, text in (row.split("\t") for row in rows)}
+
+
+def message_of(code: int, message: str | None = None) -> str:
+    """The broker's message, or the usual one of this code."""
+    known = names().get(code, names()[ErrorCode.UNKNOWN_SERVER_ERROR])
+    return message or known[1]
+
+
+def exception_of(code: int, message: str | None = None) -> str:
+    """`org.apache.kafka.common.errors.SomethingException: message`."""
+    known = names().get(code, names()[ErrorCode.UNKNOWN_SERVER_ERROR])
+    return f"{ERRORS}{known[0]}: {message or known[1]}"
+
+
+def pretty_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Columns as wide as their widest cell, each followed by a tab, as argparse4j's tools print."""
+    cells = [list(header), *([str(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    lines = [
+        "\t".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + "\t"
+        for row in cells
+    ]
+    return "\n".join(lines)

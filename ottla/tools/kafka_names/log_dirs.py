@@ -1,0 +1,61 @@
+"""kafka-log-dirs: the JSON of Apache Kafka's LogDirsCommand."""
+
+from __future__ import annotations
+
+from ottla.tools.admin import partitions
+from ottla.tools.kafka_names.common import compact_json, connect
+from ottla.tools.kafka_names.grammar import Options
+from ottla.tools.kafka_names.java import exception_of
+from ottla.tools.kafka_names.main import Failed
+
+
+def run(options: Options) -> int:
+    """Print what is in the directories of the brokers."""
+    options.needs("describe", "bootstrap-server")
+    topics = {name for name in options.one("topic-list").split(",") if name}
+    with connect(options) as cluster:
+        cluster.refresh()
+        wanted = [int(one) for one in options.one("broker-list").split(",") if one.strip()]
+        brokers = wanted or sorted(cluster.brokers)
+        if missing := [one for one in brokers if one not in cluster.brokers]:
+            raise Failed(
+                f"ERROR: The given brokers do not exist from --broker-list: {joined(missing)}. "
+                f"Current existent brokers: {joined(sorted(cluster.brokers))}"
+            )
+        print("Querying brokers for log directories information")
+        found = [
+            {
+                "broker": broker,
+                "logDirs": [
+                    shown(directory, topics) for directory in partitions.log_dirs(cluster, broker)
+                ],
+            }
+            for broker in brokers
+        ]
+    print(f"Received log directory information from brokers {joined(brokers)}")
+    print(compact_json({"brokers": found, "version": 1}))
+    return 0
+
+
+def joined(brokers: list[int]) -> str:
+    """Ids with commas between them."""
+    return ",".join(map(str, brokers))
+
+
+def shown(directory: object, topics: set[str]) -> dict[str, object]:
+    """One directory with the partitions of the wanted topics."""
+    found = [
+        {
+            "partition": f"{topic.name}-{part.partition_index}",
+            "size": part.partition_size,
+            "offsetLag": part.offset_lag,
+            "isFuture": part.is_future_key,
+        }
+        for topic in directory.topics  # type: ignore[attr-defined]
+        if not topics or topic.name in topics
+        for part in topic.partitions
+    ]
+    code = directory.error_code  # type: ignore[attr-defined]
+    error = exception_of(code).partition(":")[0] if code else None
+    path = directory.log_dir  # type: ignore[attr-defined]
+    return {"partitions": found, "error": error, "logDir": path}

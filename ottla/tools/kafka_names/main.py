@@ -1,0 +1,121 @@
+"""Kafka's own tool names: find the tool, read its flags, run it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+
+from ottla.tools.commands import table
+from ottla.tools.kafka_names.grammar import Options, UsageError, parse
+
+KAFKA_VERSION = "4.3.1"
+"""The version of Apache Kafka whose tools these are like."""
+
+NOT_YET = {
+    "kafka-share-groups": "share groups are not served by Ottla yet",
+    "kafka-console-share-consumer": "share groups are not served by Ottla yet",
+    "kafka-share-consumer-perf-test": "share groups are not served by Ottla yet",
+    "kafka-verifiable-share-consumer": "share groups are not served by Ottla yet",
+    "kafka-streams-groups": "streams groups are not served by Ottla yet",
+    "kafka-jmx": "there is no JVM here, hence no JMX",
+    "kafka-metadata-shell": "Ottla's metadata log is text: ottla log dump --print-data-log",
+    "kafka-replica-verification": "use: ottla log verify DIRECTORY",
+}
+
+
+class Failed(Exception):
+    """A tool that could not do what it was asked to.
+
+    `shown` is what Apache Kafka's tool prints to stdout in this case, if anything; the exception's
+    own text is one line for stderr.
+    """
+
+    def __init__(self, message: str, shown: str = "", status: int = 1) -> None:
+        super().__init__(message)
+        self.shown, self.status = shown, status
+
+
+def main(name: str, arguments: list[str] | None = None) -> int:
+    """Run the tool of this name, without `.sh`; returns its exit status."""
+    given = sys.argv[1:] if arguments is None else arguments
+    if name in NOT_YET:
+        complain(name, NOT_YET[name])
+        return 1
+    command = table.read("kafka").get(name)
+    if command is None:
+        complain(name, "no such tool")
+        return 1
+    if "--version" in given and command.flag("version"):
+        print(KAFKA_VERSION)
+        return 0
+    if "--help" in given or given in ([], ["-h"]):
+        return show_help(name, command, asked=bool(given))
+    try:
+        return guarded(name, parse(command, given))
+    except UsageError as wrong:
+        complain(name, f"{wrong}; see {name} --help")
+        return 1
+
+
+def guarded(name: str, options: Options) -> int:
+    """Run a tool; whatever goes wrong is one line on stderr and an exit status."""
+    from ottla.client.errors import ClientError
+
+    try:
+        status: int = import_module(options.command.target).run(options)
+        sys.stdout.flush()
+        return status
+    except Failed as failed:
+        if failed.shown:
+            print(failed.shown)
+            sys.stdout.flush()
+        if not (failed.shown and same_file()):
+            complain(name, str(failed))
+        return failed.status
+    except (ClientError, OSError) as failed:
+        if isinstance(failed, BrokenPipeError):
+            # Whoever read the output has seen enough.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
+        sys.stdout.flush()
+        complain(name, str(failed))
+        return 1
+    except ModuleNotFoundError as missing:
+        complain(name, f'{missing.name} is not installed: pip install "ottla[tools]"')
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def same_file() -> bool:
+    """Whether stdout and stderr end in one place, a terminal as a rule: nothing is said twice."""
+    try:
+        out, err = os.fstat(sys.stdout.fileno()), os.fstat(sys.stderr.fileno())
+    except (OSError, ValueError):
+        return False
+    return (out.st_dev, out.st_ino) == (err.st_dev, err.st_ino)
+
+
+def complain(name: str, message: str) -> None:
+    """One line on stderr."""
+    print(f"{name}: {' '.join(message.split())}", file=sys.stderr)
+
+
+def show_help(name: str, command: table.Command, *, asked: bool) -> int:
+    """The flags of a tool. Most of Kafka's tools end with 1 after their help."""
+    lines = [
+        command.about,
+        "",
+        f"usage: {name} " + ("COMMAND " if not command.actions else "") + "[flags]",
+        "",
+    ]
+    for flag in command.flags:
+        value = f" [{flag.metavar}]" if flag.optional else f" {flag.metavar}" * bool(flag.metavar)
+        lines.append(f"  {', '.join(flag.names)}{value}")
+        lines.append(f"        {flag.help}")
+    lines += ["", "example:", *(f"  {example}" for example in command.examples)]
+    print("\n".join(lines), file=sys.stdout if asked else sys.stderr)
+    return (
+        0 if asked and name in ("kafka-features", "kafka-metadata-quorum", "kafka-storage") else 1
+    )

@@ -1,0 +1,137 @@
+"""kafka-producer-perf-test: the lines of Apache Kafka's ProducerPerformance, with our own codec."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from ottla.tools.kafka_names.common import cluster_of, properties_of
+from ottla.tools.kafka_names.grammar import Options, UsageError
+from ottla.tools.kafka_names.main import Failed
+from ottla.tools.properties import pairs
+from ottla.tools.stream.client_settings import acks_of
+from ottla.tools.stream.load import (
+    BATCH_BYTES,
+    Latencies,
+    ProduceLoad,
+    codec_of,
+    numbers,
+    produce,
+    random_value,
+)
+
+
+def run(options: Options) -> int:
+    """Send the records and print the figures."""
+    options.needs("topic", "num-records", "throughput")
+    if sum(options.has(x) for x in ("record-size", "payload-file", "payload-monotonic")) != 1:
+        raise UsageError(
+            "exactly one of --record-size, --payload-file and --payload-monotonic is needed"
+        )
+    if options.has("producer-props"):
+        print(
+            "Option --producer-props has been deprecated and will be removed in a future "
+            "version. Use --command-property instead.",
+            file=sys.stderr,
+        )
+    if options.has("transactional-id") or options.has("transaction-duration-ms"):
+        raise Failed("transactions are not measured by this tool")
+    properties = properties_of(options)
+    for flag in ("producer-props", "command-property"):
+        properties.update(pairs(options.all(flag), f"--{flag}"))
+    address = options.one("bootstrap-server") or properties.get("bootstrap.servers", "")
+    if not address:
+        raise UsageError(
+            "At least one of --bootstrap-server, --command-property, --producer-props, "
+            "--producer.config or --command-config must name the brokers"
+        )
+    load = ProduceLoad(
+        topic=options.one("topic"),
+        records=options.number("num-records", 0),
+        values=values_of(options),
+        throughput=throughput_of(options),
+        acks=-1 if (acks := acks_of(properties.get("acks", "all"))) == "all" else int(acks),
+        codec=codec_of(properties.get("compression.type", "none")),
+        batch_bytes=numbers(properties, "batch.size", BATCH_BYTES),
+    )
+    warmup = options.number("warmup-records", 0)
+    if warmup:
+        print(
+            f"Warmup first {warmup} records. Steady state results will print after the complete "
+            "test summary."
+        )
+    with cluster_of(address, properties) as cluster:
+        cluster.any()
+        Report(warmup, options.number("reporting-interval", 5000)).measure(cluster, load)
+    return 0
+
+
+def throughput_of(options: Options) -> float:
+    """Records a second."""
+    try:
+        return float(options.one("throughput"))
+    except ValueError:
+        raise UsageError(f"--throughput {options.one('throughput')}: expected a number") from None
+
+
+def values_of(options: Options) -> list[bytes]:
+    """The records to send, in turn."""
+    if options.has("payload-monotonic"):
+        return [str(number).encode() for number in range(options.number("num-records", 1))]
+    if options.has("record-size"):
+        return [random_value(options.number("record-size", 1))]
+    path = options.one("payload-file")
+    print(f"Reading payloads from: {Path(path).absolute()}")
+    delimiter = options.one("payload-delimiter", "\\n").replace("\\n", "\n").encode()
+    try:
+        found = [part for part in Path(path).read_bytes().split(delimiter) if part]
+    except OSError as failed:
+        raise Failed(f"cannot read {path}: {failed.strerror}") from failed
+    if not found:
+        raise Failed(f"{path} holds no records")
+    print(f"Number of records read: {len(found)}")
+    return found
+
+
+class Report:
+    """Lines while it runs, and the last one."""
+
+    def __init__(self, warmup: int, interval_ms: int) -> None:
+        self.warmup, self.interval = warmup, interval_ms / 1000
+        self.total, self.window = Latencies(), Latencies()
+        self.steady: Latencies | None = None
+
+    def measure(self, cluster: object, load: ProduceLoad) -> None:
+        """Produce, and print."""
+        produce(cluster, load, self.add)  # type: ignore[arg-type]
+        self.last(self.total, "records sent")
+        if self.steady is not None:
+            self.last(self.steady, "steady state records sent")
+
+    def add(self, records: int, size: int, ms: float) -> None:
+        self.total.add(records, size, ms)
+        self.window.add(records, size, ms)
+        if self.warmup and self.total.records > self.warmup:
+            if self.steady is None:
+                self.steady = Latencies()
+            self.steady.add(records, size, ms)
+        if time.monotonic() - self.window.started >= self.interval:
+            rate, mebibytes = self.window.rates()
+            print(
+                f"{self.window.records} records sent, {rate:.1f} records/sec ({mebibytes:.2f} "
+                f"MB/sec), {self.window.average_ms:.1f} ms avg latency, "
+                f"{self.window.most_ms:.1f} ms max latency.",
+                flush=True,
+            )
+            self.window = Latencies()
+
+    def last(self, one: Latencies, what: str) -> None:
+        rate, mebibytes = one.rates()
+        shares = [one.percentile(share) for share in (0.5, 0.95, 0.99, 0.999)]
+        print(
+            f"{one.records} {what}, {rate:f} records/sec ({mebibytes:.2f} MB/sec), "
+            f"{one.average_ms:.2f} ms avg latency, {one.most_ms:.2f} ms max latency, "
+            f"{shares[0]} ms 50th, {shares[1]} ms 95th, {shares[2]} ms 99th, "
+            f"{shares[3]} ms 99.9th."
+        )

@@ -1,0 +1,301 @@
+"""kafka-reassign-partitions: the lines of Apache Kafka's ReassignPartitionsCommand."""
+
+from __future__ import annotations
+
+from ottla.client.cluster import Cluster
+from ottla.client.errors import ClientError, Refused
+from ottla.tools.admin import configs, partitions, topics
+from ottla.tools.admin.offsets import Place
+from ottla.tools.kafka_names import reassignment_plan
+from ottla.tools.kafka_names.common import compact_json, connect
+from ottla.tools.kafka_names.grammar import Options, UsageError
+from ottla.tools.kafka_names.java import ERRORS, exception_of
+from ottla.tools.kafka_names.main import Failed
+from ottla.tools.kafka_names.reassignment_plan import Plan
+
+BROKER_RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+DIRECTORY_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
+TOPIC_LISTS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+NEEDED = {
+    "generate": ("broker-list", "topics-to-move-json-file"),
+    "list": (),
+    "execute": ("reassignment-json-file",),
+    "verify": ("reassignment-json-file",),
+    "cancel": ("reassignment-json-file",),
+}
+
+
+def run(options: Options) -> int:
+    """Check the flags, then do the one action; errors are on stdout, as Kafka's are."""
+    given = [name for name in options.command.actions if options.has(name)]
+    if len(given) != 1:
+        raise UsageError(
+            "Command must include exactly one action: --generate, --execute, "
+            "--verify, --cancel, --list"
+        )
+    if not options.has("bootstrap-server") and not options.has("bootstrap-controller"):
+        raise UsageError("Please specify either --bootstrap-server or --bootstrap-controller")
+    options.needs(*NEEDED[given[0]])
+    act = {
+        "generate": generate,
+        "execute": execute,
+        "verify": verify,
+        "cancel": cancel,
+        "list": show_list,
+    }[given[0]]
+    try:
+        with connect(options) as cluster:
+            act(options, cluster)
+    except Refused as refused:
+        text = exception_of(refused.number, refused.said)
+        raise Failed(text, f"Error: {text}") from refused
+    except ClientError as failed:
+        raise Failed(str(failed), f"Error: {failed}") from failed
+    return 0
+
+
+def generate(options: Options, cluster: Cluster) -> None:
+    names = reassignment_plan.topics_of(options.one("topics-to-move-json-file"))
+    brokers = reassignment_plan.brokers_of(options.one("broker-list"))
+    described = topics.describe(cluster, names)
+    for topic in described:
+        if topic.error:
+            raise ClientError(
+                f"{ERRORS}UnknownTopicOrPartitionException: Topic {topic.name} not found."
+            )
+    current = {
+        (topic.name, part.index): part.replicas for topic in described for part in topic.partitions
+    }
+    print("Current partition replica assignment")
+    print(compact_json(with_directories(cluster, current)))
+    proposed = reassignment_plan.spread(current, brokers)
+    print("\nProposed partition reassignment configuration")
+    print(compact_json(reassignment_plan.as_json(proposed, {})))
+
+
+def with_directories(cluster: Cluster, replicas: dict[Place, list[int]]) -> object:
+    """The assignment as JSON with the log directory of each replica."""
+    where = {
+        (found.topic, found.partition, found.broker): found.directory
+        for found in partitions.replicas(cluster, replicas)
+        if not found.future
+    }
+    return reassignment_plan.as_json(replicas, where)
+
+
+def current_replicas(cluster: Cluster, plan: Plan) -> dict[Place, list[int]]:
+    """The replicas that the plan's partitions have; nothing for unknown ones."""
+    described = topics.describe(cluster, {topic for topic, _ in plan})
+    return {
+        (topic.name, part.index): part.replicas
+        for topic in described
+        for part in topic.partitions
+        if (topic.name, part.index) in plan
+    }
+
+
+def execute(options: Options, cluster: Cluster) -> None:
+    plan = reassignment_plan.read(options.one("reassignment-json-file"))
+    cluster.refresh()
+    for item in plan.values():
+        for broker in item.replicas:
+            if broker not in cluster.brokers:
+                raise ClientError(f"Unknown broker id {broker}")
+    if not options.has("additional") and partitions.reassignments(cluster):
+        raise ClientError(
+            "Cannot execute because there is an existing partition assignment.  Use "
+            "--additional to override this and create a new partition assignment in "
+            "addition to the existing one. The --additional flag can also be used to "
+            "change the throttle by resubmitting the current reassignment."
+        )
+    current = current_replicas(cluster, plan)
+    if missing := sorted({topic for topic, _ in plan} - {topic for topic, _ in current}):
+        raise ClientError(
+            f"{ERRORS}UnknownTopicOrPartitionException: Topic {missing[0]} not found."
+        )
+    print("Current partition replica assignment\n")
+    print(compact_json(with_directories(cluster, current)))
+    print("\nSave this to use as the --reassignment-json-file option during rollback")
+    limit(options, cluster, plan, current)
+    results = partitions.reassign(
+        cluster,
+        {place: item.replicas for place, item in plan.items()},
+        allow_factor_change=not options.has("disallow-replication-factor-change"),
+    )
+    if failed := {place: result for place, result in results.items() if result[0]}:
+        shown = "\n".join(
+            f"{topic}-{index}: {exception_of(code, message).partition(': ')[2]}"
+            for (topic, index), (code, message) in sorted(failed.items())
+        )
+        raise ClientError(f"Error reassigning partition(s):\n{shown}")
+    print(
+        f"Successfully started partition reassignment{'s' * (len(plan) > 1)} for "
+        + ",".join(f"{topic}-{index}" for topic, index in sorted(plan))
+    )
+    move_directories(cluster, plan)
+
+
+def move_directories(cluster: Cluster, plan: Plan) -> None:
+    """Begin the moves between log directories that the plan asks for."""
+    by_broker: dict[int, dict[Place, str]] = {}
+    for place, item in plan.items():
+        for broker, path in zip(item.replicas, item.directories, strict=False):
+            if path != "any":
+                by_broker.setdefault(broker, {})[place] = path
+    started = []
+    for broker, wanted in sorted(by_broker.items()):
+        for place, code in partitions.move_directories(cluster, broker, wanted).items():
+            if code:
+                raise ClientError(
+                    f"Failed to move {place[0]}-{place[1]} to another directory on "
+                    f"broker {broker}: {exception_of(code)}"
+                )
+            started.append(f"{place[0]}-{place[1]}-{broker}")
+    if started:
+        print(
+            f"Successfully started log directory move{'s' * (len(started) > 1)} for: "
+            + ",".join(started)
+        )
+
+
+def limit(options: Options, cluster: Cluster, plan: Plan, current: dict[Place, list[int]]) -> None:
+    """Set the throttles of --throttle and --replica-alter-log-dirs-throttle."""
+    between = options.number("throttle", -1)
+    inside = options.number("replica-alter-log-dirs-throttle", -1)
+    if between < 0 and inside < 0:
+        return
+    print(
+        "Warning: You must run --verify periodically, until the reassignment completes, to "
+        "ensure the throttle is removed."
+    )
+    brokers = sorted(
+        {
+            *(b for item in plan.values() for b in item.replicas),
+            *(b for replicas in current.values() for b in replicas),
+        }
+    )
+    if between >= 0:
+        for name in {topic for topic, _ in plan}:
+            old = [
+                f"{p[1]}:{b}" for p, replicas in current.items() if p[0] == name for b in replicas
+            ]
+            new = [
+                f"{p[1]}:{b}"
+                for p, item in plan.items()
+                if p[0] == name
+                for b in item.replicas
+                if b not in current.get(p, [])
+            ]
+            if new:
+                values = dict(zip(TOPIC_LISTS, (",".join(old), ",".join(new)), strict=True))
+                configs.alter(cluster, configs.TOPIC, name, values)
+        for broker in brokers:
+            configs.alter(
+                cluster, configs.BROKER, str(broker), dict.fromkeys(BROKER_RATES, str(between))
+            )
+        print(f"The inter-broker throttle limit was set to {between} B/s")
+    if inside >= 0:
+        for broker in brokers:
+            configs.alter(cluster, configs.BROKER, str(broker), {DIRECTORY_RATE: str(inside)})
+        print(f"The replica-alter-dir throttle limit was set to {inside} B/s")
+
+
+def verify(options: Options, cluster: Cluster) -> None:
+    plan = reassignment_plan.read(options.one("reassignment-json-file"))
+    moving = partitions.reassignments(cluster)
+    current = current_replicas(cluster, plan)
+    print("Status of partition reassignment:")
+    done = True
+    for place, item in sorted(plan.items()):
+        name = f"{place[0]}-{place[1]}"
+        replicas = current.get(place, [])
+        if place in moving:
+            print(f"Reassignment of partition {name} is still in progress.")
+            done = False
+        elif replicas == item.replicas:
+            print(f"Reassignment of partition {name} is completed.")
+        else:
+            print(
+                f"There is no active reassignment of partition {name}, but replica set is "
+                f"{joined(replicas)} rather than {joined(item.replicas)}."
+            )
+    done = verify_directories(cluster, plan) and done
+    print()
+    if done and not moving and not options.has("preserve-throttles"):
+        clear(cluster, sorted({topic for topic, _ in plan}))
+
+
+def verify_directories(cluster: Cluster, plan: Plan) -> bool:
+    """Say how far moves between directories are; whether all have ended."""
+    wanted = {
+        (place, broker): path
+        for place, item in plan.items()
+        for broker, path in zip(item.replicas, item.directories, strict=False)
+        if path != "any"
+    }
+    if not wanted:
+        return True
+    found = partitions.replicas(cluster, list(plan))
+    done = True
+    for ((topic, index), broker), path in sorted(wanted.items()):
+        here = {
+            one.directory: one.future
+            for one in found
+            if (one.topic, one.partition, one.broker) == (topic, index, broker)
+        }
+        if here.get(path) is False:
+            print(f"Reassignment of replica {topic}-{index}-{broker} completed successfully.")
+        elif here.get(path):
+            print(f"Reassignment of replica {topic}-{index}-{broker} is still in progress.")
+            done = False
+        else:
+            shown = ", ".join(here) or "no log directory"
+            print(f"Partition {topic}-{index} is not being moved from log dir {shown} to {path}.")
+            done = False
+    return done
+
+
+def joined(brokers: list[int]) -> str:
+    """Ids with commas between them."""
+    return ",".join(map(str, brokers))
+
+
+def clear(cluster: Cluster, names: list[str]) -> None:
+    """Take the throttles away."""
+    brokers = sorted(cluster.brokers)
+    print(f"Clearing broker-level throttles on broker{'s' * (len(brokers) > 1)} {joined(brokers)}")
+    for broker in brokers:
+        configs.alter(cluster, configs.BROKER, str(broker), {}, (*BROKER_RATES, DIRECTORY_RATE))
+    print(f"Clearing topic-level throttles on topic{'s' * (len(names) > 1)} {','.join(names)}")
+    for name in names:
+        configs.alter(cluster, configs.TOPIC, name, {}, TOPIC_LISTS)
+
+
+def cancel(options: Options, cluster: Cluster) -> None:
+    plan = reassignment_plan.read(options.one("reassignment-json-file"))
+    moving = partitions.reassignments(cluster)
+    stopped = sorted(place for place in plan if place in moving)
+    if stopped:
+        partitions.reassign(cluster, dict.fromkeys(stopped))
+        shown = ",".join(f"{topic}-{index}" for topic, index in stopped)
+        print(
+            f"Successfully cancelled partition reassignment{'s' * (len(stopped) > 1)} for: {shown}"
+        )
+    else:
+        print("None of the specified partition reassignments are active.")
+    print("None of the specified partition moves are active.", end="")
+    if not options.has("preserve-throttles"):
+        clear(cluster, sorted({topic for topic, _ in plan}))
+
+
+def show_list(options: Options, cluster: Cluster) -> None:
+    moving = partitions.reassignments(cluster)
+    if not moving:
+        print("No partition reassignments found.")
+        return
+    print("Current partition reassignments:")
+    for (topic, index), move in sorted(moving.items()):
+        line = f"{topic}-{index}: replicas: {joined(move.replicas)}."
+        line += f" adding: {joined(move.adding)}." if move.adding else ""
+        line += f" removing: {joined(move.removing)}." if move.removing else ""
+        print(line)

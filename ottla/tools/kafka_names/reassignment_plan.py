@@ -1,0 +1,124 @@
+"""Plans of kafka-reassign-partitions: JSON to replicas and directories, and back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from ottla.client.errors import ClientError
+from ottla.tools.admin.offsets import Place
+
+
+@dataclass
+class Item:
+    """Where a partition is to be: brokers, and a directory (or `any`) of each."""
+
+    replicas: list[int]
+    directories: list[str] = field(default_factory=list)
+
+
+Plan = dict[Place, Item]
+
+
+def load(path: str) -> Any:
+    """The JSON of a file; ClientError with its name."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except OSError as failed:
+        raise ClientError(f"Unable to read file {path}: {failed.strerror}") from failed
+    except ValueError as wrong:
+        if "Expecting value" in str(wrong):
+            raise ClientError("Unexpected end-of-input within/between Object entries") from wrong
+        raise ClientError(f"{path}: {wrong}") from wrong
+
+
+def read(path: str) -> Plan:
+    """The plan of a file; ClientError for one that contradicts itself."""
+    value = load(path)
+    plan: Plan = {}
+    try:
+        for item in value["partitions"]:
+            place = (str(item["topic"]), int(item["partition"]))
+            if place in plan:
+                raise ClientError(
+                    "Partition reassignment contains duplicate topic partitions: "
+                    f"{place[0]}-{place[1]}"
+                )
+            plan[place] = Item(
+                [int(one) for one in item["replicas"]],
+                [str(one) for one in item.get("log_dirs", [])],
+            )
+    except (KeyError, TypeError, ValueError) as wrong:
+        raise ClientError(
+            f"{path}: expected partitions with topic, partition and replicas: {wrong}"
+        ) from wrong
+    if not plan:
+        raise ClientError("Partition reassignment list cannot be empty")
+    for (topic, index), item in plan.items():
+        if not item.replicas:
+            raise ClientError("Partition replica list cannot be empty")
+        twice = sorted({one for one in item.replicas if item.replicas.count(one) > 1})
+        if twice:
+            raise ClientError(
+                "Partition replica lists may not contain duplicate entries: "
+                f"{topic}-{index} contains multiple entries for {','.join(map(str, twice))}"
+            )
+        if item.directories and len(item.directories) != len(item.replicas):
+            raise ClientError(
+                f"Size of replicas list {item.replicas} is different from size of log "
+                f"dirs list {item.directories} for partition {topic}-{index}"
+            )
+    return plan
+
+
+def topics_of(path: str) -> list[str]:
+    """The topics of a --topics-to-move-json-file."""
+    value = load(path)
+    try:
+        return [str(item["topic"]) for item in value["topics"]]
+    except (KeyError, TypeError) as wrong:
+        raise ClientError(f"{path}: expected topics, each with a topic: {wrong}") from wrong
+
+
+def brokers_of(text: str) -> list[int]:
+    """Ids with commas between them; ClientError for one that is given twice."""
+    try:
+        brokers = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ClientError(f"broker list {text!r}: expected ids with commas between them") from None
+    if len(set(brokers)) < len(brokers):
+        raise ClientError(f"broker list contains duplicate entries: {text}")
+    return brokers
+
+
+def spread(current: dict[Place, list[int]], brokers: list[int]) -> dict[Place, list[int]]:
+    """The same number of replicas, taken from these brokers in turn."""
+    proposed = {}
+    for number, (place, replicas) in enumerate(sorted(current.items())):
+        if len(replicas) > len(brokers):
+            raise ClientError(
+                f"Unable to replicate the partition {len(replicas)} time(s): "
+                f"only {len(brokers)} broker(s) are given"
+            )
+        proposed[place] = [brokers[(number + turn) % len(brokers)] for turn in range(len(replicas))]
+    return proposed
+
+
+def as_json(
+    replicas: dict[Place, list[int]], directories: dict[tuple[str, int, int], str]
+) -> dict[str, object]:
+    """An assignment in the form that --reassignment-json-file has."""
+    return {
+        "version": 1,
+        "partitions": [
+            {
+                "topic": topic,
+                "partition": index,
+                "replicas": brokers,
+                "log_dirs": [directories.get((topic, index, one), "any") for one in brokers],
+            }
+            for (topic, index), brokers in sorted(replicas.items())
+        ],
+    }

@@ -1,0 +1,54 @@
+"""kafka-server-start: `ottla server start`, in the background with -daemon."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from ottla.tools.kafka_names.grammar import Options, UsageError
+
+
+def pid_folder() -> Path:
+    """Where the ids of brokers are that were started here."""
+    base = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
+    return Path(base) / f"ottla-kafka-server-{os.getuid()}"
+
+
+def run(options: Options) -> int:
+    """Start a broker; with -daemon return at once."""
+    from ottla.broker.main import main
+
+    if len(options.positional) != 1:
+        raise UsageError(
+            "USAGE: kafka-server-start [-daemon] server.properties [--override property=value]*"
+        )
+    if options.has("daemon") and detach():
+        return 0
+    folder = pid_folder()
+    folder.mkdir(mode=0o700, exist_ok=True)
+    note = folder / str(os.getpid())
+    note.write_text("")
+    arguments = ["server", "start", options.positional[0]]
+    for override in options.all("override"):
+        arguments += ["--override", override]
+    try:
+        return main(arguments)
+    finally:
+        note.unlink(missing_ok=True)
+
+
+def detach() -> bool:
+    """Go on in a process of its own; True in the one that ends now."""
+    if os.fork():
+        return True
+    os.setsid()
+    folder = Path(os.environ.get("LOG_DIR", "."))
+    folder.mkdir(parents=True, exist_ok=True)
+    out = os.open(folder / "kafkaServer.out", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    return False

@@ -1,0 +1,25 @@
+"""kafka-server-stop: SIGTERM for the brokers that kafka-server-start has started for this user."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from ottla.tools.kafka_names.grammar import Options
+from ottla.tools.kafka_names.main import Failed
+from ottla.tools.kafka_names.server import pid_folder
+
+
+def run(options: Options) -> int:
+    """Stop them; 1 where there is none."""
+    stopped = 0
+    folder = pid_folder()
+    for note in sorted(folder.iterdir()) if folder.is_dir() else ():
+        try:
+            os.kill(int(note.name), signal.SIGTERM)
+            stopped += 1
+        except (ProcessLookupError, ValueError):
+            note.unlink(missing_ok=True)
+    if not stopped:
+        raise Failed("No kafka server to stop", "No kafka server to stop")
+    return 0

@@ -1,0 +1,107 @@
+"""kafka-verifiable-consumer: a member of a group, and a line of JSON for each event."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.client.addresses import parse_addresses, show_address
+from ottla.tools.kafka_names.common import properties_of
+from ottla.tools.kafka_names.grammar import Options
+from ottla.tools.kafka_names.main import Failed
+from ottla.tools.kafka_names.verifiable import say
+from ottla.tools.stream.client_settings import keyword_arguments
+
+
+def run(options: Options) -> int:
+    """Consume until enough has come, or somebody stops it."""
+    from kafka import ConsumerRebalanceListener, KafkaConsumer
+
+    options.needs("topic", "group-id", "bootstrap-server")
+    if options.one("group-protocol", "classic").lower() != "classic":
+        raise Failed("kafka-python speaks the classic protocol of groups only")
+
+    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+        def on_partitions_revoked(self, revoked: Any) -> None:
+            say("partitions_revoked", partitions=shown(revoked))
+
+        def on_partitions_assigned(self, assigned: Any) -> None:
+            say("partitions_assigned", partitions=shown(assigned))
+
+    settings = {
+        "auto_offset_reset": options.one("reset-policy", "earliest"),
+        "session_timeout_ms": options.number("session-timeout", 30_000),
+        "enable_auto_commit": options.has("enable-autocommit"),
+        **keyword_arguments(properties_of(options)),
+    }
+    if options.has("group-instance-id"):
+        settings["group_instance_id"] = options.one("group-instance-id")
+    servers = [show_address(one) for one in parse_addresses(options.one("bootstrap-server"))]
+    consumer = KafkaConsumer(
+        bootstrap_servers=servers, group_id=options.one("group-id"), **settings
+    )
+    consumer.subscribe([options.one("topic")], listener=Listener())
+    say("startup_complete")
+    try:
+        consume(consumer, options)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        consumer.close()
+        say("shutdown_complete")
+    return 0
+
+
+def shown(places: Any) -> list[dict[str, object]]:
+    """Partitions as JSON."""
+    return [{"topic": one.topic, "partition": one.partition} for one in places or ()]
+
+
+def consume(consumer: Any, options: Options) -> None:
+    """Poll, report, commit."""
+    from kafka import OffsetAndMetadata
+
+    most = options.number("max-messages", -1)
+    count = 0
+    while most < 0 or count < most:
+        batches = consumer.poll(1000, max_records=most - count if most > 0 else None)
+        if not batches:
+            continue
+        partitions, commits = [], {}
+        for place, records in batches.items():
+            count += len(records)
+            commits[place] = OffsetAndMetadata(records[-1].offset + 1, "", -1)
+            partitions.append(
+                {
+                    "topic": place.topic,
+                    "partition": place.partition,
+                    "count": len(records),
+                    "minOffset": records[0].offset,
+                    "maxOffset": records[-1].offset,
+                }
+            )
+            if options.has("verbose"):
+                for one in records:
+                    say(
+                        "record_data",
+                        key=text(one.key),
+                        value=text(one.value),
+                        topic=one.topic,
+                        partition=one.partition,
+                        offset=one.offset,
+                    )
+        say("records_consumed", count=sum(map(len, batches.values())), partitions=partitions)
+        if not options.has("enable-autocommit"):
+            consumer.commit(commits)
+            say(
+                "offsets_committed",
+                offsets=[
+                    {"topic": place.topic, "partition": place.partition, "offset": one.offset}
+                    for place, one in commits.items()
+                ],
+                success=True,
+            )
+
+
+def text(data: bytes | None) -> str | None:
+    """A key or value as text."""
+    return None if data is None else data.decode(errors="replace")

@@ -1,0 +1,64 @@
+"""Where a mirror is: what has been copied of each partition, and how offsets translate.
+
+The source's next offset is committed in the target cluster for the group `ottla-mirror-…`, with the
+target's next offset as metadata. A mirror that was killed finds more records in the target than the
+commit says; so many records after the commit have been copied already and are passed over. Records
+keep their order, so source and target offsets differ by a constant between gaps: the runs.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+from ottla.tools.admin.offsets import Place
+
+RUNS_KEPT = 100
+"""Runs that fit into the metadata of a commit (4096 bytes)."""
+
+
+@dataclass
+class Progress:
+    """One partition. `runs` are pairs of source and target offset, ascending; from each on the
+    difference is the same until the next."""
+
+    place: Place
+    source: int
+    target: int
+    runs: list[tuple[int, int]] = field(default_factory=list)
+    skip: int = 0
+    """Records after `source` that the target has already."""
+    copied: int = 0
+
+    def passed(self, source_offset: int, target_offset: int) -> None:
+        """Count one record that is in the target now."""
+        if not self.runs or self.runs[-1][1] - self.runs[-1][0] != target_offset - source_offset:
+            self.runs.append((source_offset, target_offset))
+            del self.runs[:-RUNS_KEPT]
+        self.source, self.target = source_offset + 1, target_offset + 1
+
+    def translate(self, offset: int) -> int | None:
+        """The target's offset for a source's; None for what is not copied, or before all runs."""
+        if offset >= self.source:
+            return self.target if offset == self.source else None
+        at = bisect_right(self.runs, (offset, 1 << 62)) - 1
+        if at < 0:
+            return None
+        source, target = self.runs[at]
+        end = self.runs[at + 1][1] if at + 1 < len(self.runs) else self.target
+        return min(target + offset - source, end)
+
+    def metadata(self) -> str:
+        """What is kept beside the source's offset."""
+        return json.dumps({"target": self.target, "runs": self.runs}, separators=(",", ":"))
+
+    @classmethod
+    def restored(cls, place: Place, source: int, metadata: str) -> Progress | None:
+        """What a commit says; None where it is not one of a mirror's."""
+        try:
+            found = json.loads(metadata)
+            runs = [(int(one), int(other)) for one, other in found["runs"]]
+            return cls(place, source, int(found["target"]), runs)
+        except (ValueError, KeyError, TypeError):
+            return None

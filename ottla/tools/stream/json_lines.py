@@ -1,0 +1,107 @@
+"""Records as lines of JSON that come back as they were.
+
+`ottla consume --output jsonl | ottla produce -i jsonl` copies keys, values, headers and timestamps.
+
+Text is a string, null is null, bytes that are no UTF-8 are `{"base64": "…"}`:
+
+    {"topic": "t", "partition": 0, "offset": 7, "timestamp": 1700000000000, "key": "k",
+     "value": {"base64": "/w=="}, "headers": [["name", "value"]]}
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from typing import Any, NamedTuple
+
+from ottla.client.errors import ClientError
+
+
+class Line(NamedTuple):
+    """One record as a line says it; None where it says nothing."""
+
+    topic: str | None
+    partition: int | None
+    timestamp: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+
+def written(data: bytes | None) -> Any:
+    """A key or a value in JSON."""
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+def line_of(record: Any) -> str:
+    """A line for one of kafka-python's records."""
+    return json.dumps(
+        {
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "timestamp": record.timestamp
+            if record.timestamp is not None and record.timestamp >= 0
+            else None,
+            "key": written(record.key),
+            "value": written(record.value),
+            "headers": [[name, written(value)] for name, value in record.headers],
+        },
+        ensure_ascii=False,
+    )
+
+
+def parsed(text: bytes, number: int) -> Line:
+    """The record of a line; ClientError with the line's number for one that says none."""
+
+    def wrong(why: str) -> ClientError:
+        return ClientError(f"line {number}: {why}")
+
+    def data(value: Any, what: str) -> bytes | None:
+        if value is None:
+            return None
+        if isinstance(value, str):
+            return value.encode()
+        if isinstance(value, dict) and isinstance(value.get("base64"), str):
+            try:
+                return base64.b64decode(value["base64"], validate=True)
+            except binascii.Error as error:
+                raise wrong(f"{what} is not base64: {error}") from None
+        raise wrong(f'{what} must be a string, null or {{"base64": "…"}}')
+
+    def number_of(name: str) -> int | None:
+        value = found.get(name)
+        if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+            return value
+        raise wrong(f"{name} must be a whole number or null")
+
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise wrong(f"no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise wrong("expected an object with key and value")
+    topic = found.get("topic")
+    if topic is not None and not isinstance(topic, str):
+        raise wrong("topic must be a string")
+    headers: list[tuple[str, bytes | None]] = []
+    listed = found.get("headers") or []
+    pairs = list(listed.items()) if isinstance(listed, dict) else listed
+    for pair in pairs:
+        if not (isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str)):
+            raise wrong("headers must be a list of [name, value]")
+        headers.append((pair[0], data(pair[1], "a header")))
+    return Line(
+        topic,
+        number_of("partition"),
+        number_of("timestamp"),
+        data(found.get("key"), "key"),
+        data(found.get("value"), "value"),
+        headers,
+    )

@@ -1,0 +1,260 @@
+"""Load for measuring: batches built once and sent again and again, fetches that are only counted.
+
+The client does next to nothing, so that the figures are the broker's. Requests are pipelined, up to
+`in_flight` of them, over one connection to each leader.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ottla.client.cluster import Cluster
+from ottla.client.connection import Connection
+from ottla.client.errors import ClientError, Refused
+from ottla.client.frames import Sent
+from ottla.tools.admin import offsets
+from ottla.tools.admin.offsets import Place
+from ottla.tools.admin.topics import leaders
+from ottla.tools.stream.batches import (
+    FETCH_MAX,
+    PRODUCE_MAX,
+    check_produced,
+    fetch_request,
+    produce_request,
+)
+from ottla.wire.batch import batches
+from ottla.wire.compression import Codec
+from ottla.wire.errors import ErrorCode
+from ottla.wire.records import Record, build_batch
+
+BATCH_BYTES = 16_384
+RECORD_OVERHEAD = 10  # bytes of a record beside its value, at least
+
+
+@dataclass
+class Latencies:
+    """How long records took, counted by milliseconds."""
+
+    started: float = field(default_factory=time.monotonic)
+    records: int = 0
+    bytes: int = 0
+    total_ms: float = 0.0
+    most_ms: float = 0.0
+    counts: dict[int, int] = field(default_factory=dict)
+
+    def add(self, records: int, size: int, ms: float) -> None:
+        """Count a batch."""
+        self.records += records
+        self.bytes += size
+        self.total_ms += ms * records
+        self.most_ms = max(self.most_ms, ms)
+        key = int(ms)
+        self.counts[key] = self.counts.get(key, 0) + records
+
+    def percentile(self, share: float) -> int:
+        """The time within which this share of the records was acknowledged."""
+        left = self.records * share
+        for ms in sorted(self.counts):
+            left -= self.counts[ms]
+            if left <= 0:
+                return ms
+        return 0
+
+    @property
+    def average_ms(self) -> float:
+        return self.total_ms / self.records if self.records else 0.0
+
+    def rates(self) -> tuple[float, float]:
+        """Records and MiB a second."""
+        seconds = max(time.monotonic() - self.started, 1e-6)
+        return self.records / seconds, self.bytes / seconds / (1 << 20)
+
+
+@dataclass
+class ProduceLoad:
+    """What to send: `values` in turn, `throughput` records a second (-1: no limit)."""
+
+    topic: str
+    records: int
+    values: Sequence[bytes]
+    throughput: float = -1
+    acks: int = -1
+    codec: int = Codec.NONE
+    batch_bytes: int = BATCH_BYTES
+    in_flight: int = 5
+    partition: int | None = None
+
+
+def random_value(size: int) -> bytes:
+    """Random capital letters, as Kafka's tool makes them."""
+    return bytes(65 + byte % 26 for byte in secrets.token_bytes(size))
+
+
+def codec_of(name: str) -> int:
+    """The number of a codec's name; ClientError for an unknown one."""
+    try:
+        return Codec[name.upper()]
+    except KeyError:
+        raise ClientError(
+            f"compression {name!r}: expected none, gzip, snappy, lz4 or zstd"
+        ) from None
+
+
+def produce(
+    cluster: Cluster, load: ProduceLoad, on_batch: Callable[[int, int, float], None]
+) -> None:
+    """Send the load; `on_batch` gets records, bytes and milliseconds of each acknowledged batch."""
+    led = cluster.patiently(lambda: _leaders_of(cluster, load))
+    places = sorted(led)
+    waiting: deque[tuple[Connection, Sent, int, int, float]] = deque()
+
+    def settle() -> None:
+        connection, sent, count, size, begun = waiting.popleft()
+        check_produced(connection.answer(sent))
+        on_batch(count, size, (time.monotonic() - begun) * 1000)
+
+    begin = time.monotonic()
+    done = 0
+    for turn, (count, size, batch) in enumerate(_batches(load)):
+        if load.throughput > 0:
+            while (ahead := begin + done / load.throughput - time.monotonic()) > 0:
+                if waiting:
+                    settle()
+                else:
+                    time.sleep(min(ahead, 0.1))
+        place = places[turn % len(places)]
+        connection = cluster.node(led[place])
+        request = produce_request(place[0], place[1], batch, acks=load.acks)
+        sent = connection.send(request, at_most=PRODUCE_MAX)
+        if load.acks == 0:
+            on_batch(count, size, 0.0)
+        else:
+            waiting.append((connection, sent, count, size, time.monotonic()))
+        done += count
+        while len(waiting) >= load.in_flight:
+            settle()
+    while waiting:
+        settle()
+
+
+def _leaders_of(cluster: Cluster, load: ProduceLoad) -> dict[Place, int]:
+    """The leaders of the topic's partitions; asking creates the topic where brokers do that."""
+    from ottla.wire.messages import MetadataRequest
+
+    topic = MetadataRequest.Topic(name=load.topic)
+    cluster.any().call(MetadataRequest(topics=[topic], allow_auto_topic_creation=True))
+    try:
+        found = leaders(cluster, [load.topic])
+    except Refused as refused:
+        if refused.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise Refused(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"topic {load.topic!r} does not exist and is not created automatically",
+            ) from None
+        raise
+    if load.partition is not None:
+        found = {place: leader for place, leader in found.items() if place[1] == load.partition}
+    if not found or min(found.values()) < 0:
+        raise Refused(ErrorCode.LEADER_NOT_AVAILABLE)
+    return found
+
+
+def _batches(load: ProduceLoad) -> Iterator[tuple[int, int, bytes]]:
+    """Number of records, bytes of values, and the batch; equal batches are built once."""
+    size = max(len(value) for value in load.values) + RECORD_OVERHEAD
+    most = max(1, load.batch_bytes // size)
+    if load.throughput > 0:  # a batch must not be more than a twentieth of a second's records
+        most = max(1, min(most, int(load.throughput / 20)))
+    same = len(set(load.values)) == 1
+    built: dict[int, bytes] = {}
+    done = 0
+    while done < load.records:
+        count = min(most, load.records - done)
+        values = [load.values[(done + one) % len(load.values)] for one in range(count)]
+        batch = built.get(count) if same else None
+        if batch is None:
+            now = int(time.time() * 1000)
+            batch = build_batch(
+                (Record(-1, now, None, value) for value in values), codec=load.codec
+            )
+            built[count] = batch
+        yield count, sum(map(len, values)), batch
+        done += count
+
+
+@dataclass
+class FetchLoad:
+    """What to fetch. `idle_ms`: give up when nothing has come for so long."""
+
+    topics: Sequence[str]
+    records: int
+    start: int = offsets.EARLIEST
+    partition_bytes: int = 1 << 20
+    idle_ms: int = 10_000
+    committed: bool = False
+
+
+def fetch(cluster: Cluster, load: FetchLoad, on_fetch: Callable[[int, int], bool | None]) -> int:
+    """Fetch until enough has come; `on_fetch` gets records and bytes. Returns the records."""
+    led: dict[Place, int] = {}
+    for topic in load.topics:
+        led.update(leaders(cluster, [topic]))
+    starts = offsets.at(cluster, dict.fromkeys(led, load.start))
+    at = {place: found.offset for place, found in starts.items()}
+    got, since = 0, time.monotonic()
+    while got < load.records:
+        records, size = 0, 0
+        for leader in sorted(set(led.values())):
+            for topic in load.topics:
+                mine = {
+                    place: at[place] for place in at if place[0] == topic and led[place] == leader
+                }
+                more, bytes_of = _fetch_once(cluster, leader, topic, mine, load)
+                at.update(mine)
+                records, size = records + more, size + bytes_of
+        if records:
+            since = time.monotonic()
+            got += records
+            on_fetch(records, size)
+        elif (time.monotonic() - since) * 1000 >= load.idle_ms:
+            break
+    return got
+
+
+def _fetch_once(
+    cluster: Cluster, leader: int, topic: str, at: dict[Place, int], load: FetchLoad
+) -> tuple[int, int]:
+    """Records and bytes of one fetch; `at` moves on."""
+    if not at:
+        return 0, 0
+    request = fetch_request(
+        topic,
+        [(index, offset) for (_, index), offset in at.items()],
+        partition_bytes=load.partition_bytes,
+        committed=load.committed,
+        wait_ms=min(500, max(load.idle_ms, 1)),
+    )
+    response: Any = cluster.node(leader).call(request, at_most=FETCH_MAX)
+    records, size = 0, 0
+    for answer in response.responses:
+        for part in answer.partitions:
+            if part.error_code:
+                raise Refused(part.error_code, what=f"{topic}-{part.partition_index}")
+            for batch in batches(part.records or b""):
+                records += batch.record_count if not batch.control else 0
+                size += batch.size
+                at[topic, part.partition_index] = batch.next_offset
+    return records, size
+
+
+def numbers(properties: Mapping[str, str], name: str, default: int) -> int:
+    """A property as a number; ClientError where it is none."""
+    try:
+        return int(properties.get(name, default))
+    except ValueError:
+        raise ClientError(f"{name}={properties[name]}: expected a whole number") from None

@@ -1,0 +1,196 @@
+"""Records of topics, one after the other, with kafka-python: with a group or without one.
+
+Without a group partitions are assigned directly, so that the first record is there in milliseconds
+and nothing is left behind on the broker.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ottla.client.cluster import Cluster
+from ottla.client.errors import ClientError
+from ottla.tools.admin import offsets
+from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
+from ottla.tools.stream.client_settings import keyword_arguments
+
+if TYPE_CHECKING:
+    from kafka import KafkaConsumer
+
+POLL_MS = 500
+TOPIC_SECONDS = 30.0
+COMMIT_SECONDS = 5.0
+
+
+@dataclass
+class Reading:
+    """What to read: where each partition begins, where it ends, when to stop.
+
+    `start` is EARLIEST, LATEST or an offset; `ends` are offsets at which a partition is done.
+    """
+
+    topics: list[str] = field(default_factory=list)
+    pattern: str = ""
+    group: str = ""
+    start: int = LATEST
+    starts: dict[Place, int] = field(default_factory=dict)
+    partitions: list[int] | None = None
+    ends: dict[Place, int] | None = None
+    idle_ms: int | None = None
+    """Stop when no record has come for so long."""
+    stop: Callable[[], bool] = lambda: False
+
+
+def read(cluster: Cluster, wanted: Reading, properties: Mapping[str, str]) -> Iterator[Any]:
+    """kafka-python's records (topic, partition, offset, timestamp, key, value, headers)."""
+    from kafka import KafkaConsumer
+    from kafka.errors import KafkaError
+
+    settings = {
+        "auto_offset_reset": "earliest" if wanted.start == EARLIEST else "latest",
+        **keyword_arguments(properties),
+    }
+    consumer = KafkaConsumer(
+        bootstrap_servers=[f"{host}:{port}" for host, port in cluster.bootstrap],
+        group_id=wanted.group or None,
+        **{**settings, "enable_auto_commit": False},
+    )
+    handed = Handed(consumer if wanted.group else None)
+    try:
+        if wanted.group and wanted.partitions is None:
+            subscribe(consumer, wanted)
+            yield from handed.count(poll(consumer, wanted, {}))
+        else:
+            yield from handed.count(poll(consumer, wanted, assign(cluster, consumer, wanted)))
+    except KafkaError as failed:
+        raise ClientError(f"{type(failed).__name__}: {failed}".rstrip(": ")) from failed
+    finally:
+        handed.commit()
+        consumer.close(autocommit=False)
+
+
+class Handed:
+    """Offsets of what has been handed out: only that is committed, not what was merely fetched."""
+
+    def __init__(self, consumer: KafkaConsumer | None) -> None:
+        self.consumer = consumer
+        self.next: dict[Place, int] = {}
+        self.committed_at = time.monotonic()
+
+    def count(self, records: Iterator[Any]) -> Iterator[Any]:
+        """The records; each counts as handed out when the next one is asked for, or at the end."""
+        for record in records:
+            self.next[record.topic, record.partition] = record.offset + 1
+            yield record
+            if time.monotonic() - self.committed_at > COMMIT_SECONDS:
+                self.commit()
+
+    def commit(self) -> None:
+        """Commit for the group, if there is one."""
+        self.committed_at = time.monotonic()
+        if self.consumer is None or not self.next:
+            return
+        from kafka import OffsetAndMetadata, TopicPartition
+
+        self.consumer.commit(
+            {
+                TopicPartition(*place): OffsetAndMetadata(offset, "", -1)
+                for place, offset in self.next.items()
+            }
+        )
+        self.next.clear()
+
+
+def subscribe(consumer: KafkaConsumer, wanted: Reading) -> None:
+    if wanted.pattern:
+        consumer.subscribe(pattern=wanted.pattern)
+    else:
+        consumer.subscribe(wanted.topics)
+
+
+def assign(cluster: Cluster, consumer: KafkaConsumer, wanted: Reading) -> dict[Place, int]:
+    """Take the partitions without a group; returns the ends that are still to be reached."""
+    from kafka import TopicPartition
+
+    places = places_of(cluster, wanted)
+    starting = {place: wanted.starts.get(place, wanted.start) for place in places}
+    special = {place: start for place, start in starting.items() if start < 0}
+    found = offsets.at(cluster, special)
+    consumer.assign([TopicPartition(*place) for place in places])
+    for place, start in starting.items():
+        consumer.seek(TopicPartition(*place), found[place].offset if place in special else start)
+    ends = dict(wanted.ends or {})
+    return {
+        place: end
+        for place, end in ends.items()
+        if end > (found[place].offset if place in special else starting[place])
+    }
+
+
+def places_of(cluster: Cluster, wanted: Reading) -> list[Place]:
+    """The partitions to read; a topic that does not exist yet is waited for a while."""
+    deadline = time.monotonic() + TOPIC_SECONDS
+    while True:
+        if wanted.pattern:
+            fits = re.compile(wanted.pattern).fullmatch
+            topics = [t for t in cluster.metadata().topics if fits(t.name) and not t.is_internal]
+        else:
+            topics = [t for t in cluster.metadata(wanted.topics).topics if not t.error_code]
+        found = [
+            (topic.name, part.partition_index) for topic in topics for part in topic.partitions
+        ]
+        if wanted.partitions is not None:
+            found = [place for place in found if place[1] in wanted.partitions]
+        if (
+            found
+            or wanted.ends is not None
+            or wanted.idle_ms is not None
+            or wanted.stop()
+            or time.monotonic() > deadline
+        ):
+            return sorted(found)
+        time.sleep(0.2)
+
+
+def poll(consumer: KafkaConsumer, wanted: Reading, ends: dict[Place, int]) -> Iterator[Any]:
+    """Records as they come, until all ends are reached or nothing has come for too long."""
+    if wanted.ends is not None and not ends and not wanted.group:
+        return
+    since = time.monotonic()
+    while not wanted.stop():
+        wait = POLL_MS if wanted.idle_ms is None else min(POLL_MS, max(wanted.idle_ms, 1))
+        batches = consumer.poll(wait)
+        if batches:
+            since = time.monotonic()
+        for place, records in batches.items():
+            key = (place.topic, place.partition)
+            for record in records:
+                if wanted.ends is not None and record.offset >= wanted.ends.get(key, 1 << 62):
+                    ends.pop(key, None)
+                    break
+                yield record
+        if wanted.ends is not None and not wanted.group:
+            for key in list(ends):
+                if position(consumer, key) >= ends[key]:
+                    del ends[key]
+            if not ends:
+                return
+        if wanted.idle_ms is not None and (time.monotonic() - since) * 1000 >= wanted.idle_ms:
+            return
+
+
+def position(consumer: KafkaConsumer, place: Place) -> int:
+    """The next offset that a partition is read at."""
+    from kafka import TopicPartition
+
+    return int(consumer.position(TopicPartition(*place)) or 0)
+
+
+def group_ends(cluster: Cluster, topics: Sequence[str]) -> dict[Place, int]:
+    """The ends of all partitions of these topics at this moment."""
+    places = places_of(cluster, Reading(topics=list(topics), ends={}))
+    return {place: found.offset for place, found in offsets.ends(cluster, places).items()}

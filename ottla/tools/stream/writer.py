@@ -1,0 +1,198 @@
+"""Records sent with kafka-python, or with confluent-kafka where that is asked for.
+
+Failures do not get lost: `close` raises the first one after everything else has been sent.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from ottla.client.cluster import Cluster
+from ottla.client.errors import ClientError
+from ottla.tools.stream.batches import Headers, send_one, sendable
+from ottla.tools.stream.client_settings import keyword_arguments, quiet
+from ottla.wire.records import Record
+
+CLOSE_SECONDS = 60
+IN_FLIGHT_MAX = 10_000
+"""Records that are sent and not acknowledged; a faster reader waits."""
+
+
+class Writer(Protocol):
+    """Somewhere to send records to."""
+
+    sent: int
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> None: ...
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class KafkaPythonWriter:
+    """Sends with kafka-python."""
+
+    def __init__(self, servers: Sequence[str], properties: Mapping[str, str]) -> None:
+        from kafka import KafkaProducer
+        from kafka.errors import KafkaError
+
+        quiet()
+        self._servers = servers
+        self.failure: BaseException | None = None
+        self.sent = 0
+        self._error = KafkaError
+        settings = {"acks": "all", **keyword_arguments(properties)}
+        try:
+            self._producer = KafkaProducer(bootstrap_servers=list(servers), **settings)
+        except (AssertionError, ValueError, KafkaError) as wrong:
+            raise ClientError(f"cannot make a producer: {wrong}") from wrong
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> None:
+        """Queue one record. Raises ClientError where the producer refuses it, or earlier ones."""
+        if not sendable(key, value, headers):
+            self._send_odd(topic, key, value, headers, partition, timestamp_ms)
+            return
+        try:
+            future = self._producer.send(
+                topic,
+                value=value,
+                key=key,
+                headers=list(headers),
+                partition=partition,
+                timestamp_ms=timestamp_ms,
+            )
+        except (self._error, AssertionError, ValueError, TypeError) as refused:
+            raise ClientError(f"{topic}: {refused}") from refused
+        future.add_errback(self._failed)
+        self.sent += 1
+        if self.sent % IN_FLIGHT_MAX == 0:
+            self.flush()
+
+    def _send_odd(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        partition: int | None,
+        timestamp_ms: int | None,
+    ) -> None:
+        """A record that kafka-python refuses to send, after those before it."""
+        self.flush()
+        now = int(time.time() * 1000)
+        record = Record(-1, now if timestamp_ms is None else timestamp_ms, key, value, headers)
+        with Cluster(",".join(self._servers)) as cluster:
+            send_one(cluster, topic, record, partition)
+        self.sent += 1
+
+    def _failed(self, error: BaseException) -> None:
+        self.failure = self.failure or error
+
+    def flush(self) -> None:
+        """Wait until everything is acknowledged; ClientError for the first that was not."""
+        try:
+            self._producer.flush(CLOSE_SECONDS)
+        except self._error as late:
+            raise ClientError(f"records were not acknowledged: {late}") from late
+        if self.failure is not None:
+            failed, self.failure = self.failure, None
+            raise ClientError(f"a record was not acknowledged: {type(failed).__name__}: {failed}")
+
+    def close(self) -> None:
+        """Send what is queued and end."""
+        try:
+            self.flush()
+        finally:
+            self._producer.close(CLOSE_SECONDS)
+
+
+class ConfluentWriter:
+    """Sends with confluent-kafka, several times faster where it is installed."""
+
+    def __init__(self, servers: Sequence[str], properties: Mapping[str, str]) -> None:
+        try:
+            from confluent_kafka import KafkaException, Producer
+        except ImportError as missing:
+            raise ClientError(
+                "confluent-kafka is not installed: pip install confluent-kafka"
+            ) from missing
+        self.failure: Any = None
+        self.sent = 0
+        self._error = KafkaException
+        try:
+            self._producer = Producer({"bootstrap.servers": ",".join(servers), **properties})
+        except KafkaException as wrong:
+            raise ClientError(f"cannot make a producer: {wrong}") from wrong
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> None:
+        """Queue one record; waits where too many are queued."""
+        more: dict[str, Any] = {} if partition is None else {"partition": partition}
+        if timestamp_ms is not None:
+            more["timestamp"] = timestamp_ms
+        while True:
+            try:
+                self._producer.produce(
+                    topic,
+                    value=value,
+                    key=key,
+                    headers=list(headers),
+                    on_delivery=self._done,
+                    **more,
+                )
+                break
+            except BufferError:
+                self._producer.poll(0.1)
+            except self._error as refused:
+                raise ClientError(f"{topic}: {refused}") from refused
+        self.sent += 1
+        self._producer.poll(0)
+
+    def _done(self, error: Any, _: Any) -> None:
+        self.failure = self.failure or error
+
+    def flush(self) -> None:
+        """Wait until everything is acknowledged; ClientError for the first that was not."""
+        left = self._producer.flush(CLOSE_SECONDS)
+        if self.failure is not None or left:
+            failed, self.failure = self.failure, None
+            raise ClientError(f"records were not acknowledged: {failed or f'{left} are left'}")
+
+    def close(self) -> None:
+        """Send what is queued and end."""
+        self.flush()
+
+
+def open_writer(
+    servers: Sequence[str], properties: Mapping[str, str], client: str = "kafka-python"
+) -> Writer:
+    """A writer with one of the two libraries."""
+    if client == "confluent-kafka":
+        return ConfluentWriter(servers, properties)
+    return KafkaPythonWriter(servers, properties)

@@ -1,0 +1,52 @@
+"""Runs `ottla …` inside the test process, against a broker in a thread."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import shlex
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pytest
+
+from ottla.tools.command import main
+
+
+class Done(NamedTuple):
+    """What a command did."""
+
+    status: int
+    out: str
+    err: str
+
+
+class Ottla:
+    """The command line with the address of one broker in its environment."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def __call__(self, line: str | Sequence[str], stdin: bytes = b"") -> Done:
+        """Run a command line, given as a shell would read it or as words without `ottla`."""
+        words = shlex.split(line) if isinstance(line, str) else list(line)
+        out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO()
+        source = io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("OTTLA_BOOTSTRAP_SERVERS", self.address)
+            patch.setattr("sys.stdin", source)
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                try:
+                    status = main(words)
+                except SystemExit as ended:
+                    status = int(ended.code or 0)
+        out.flush()
+        printed = out.buffer.getvalue().decode(errors="replace")  # type: ignore[attr-defined]
+        assert "Traceback" not in err.getvalue(), err.getvalue()
+        return Done(status, printed, err.getvalue())
+
+    def ok(self, line: str | Sequence[str], stdin: bytes = b"") -> str:
+        """What a command printed that must succeed."""
+        done = self(line, stdin)
+        assert done.status == 0, f"{line}: {done}"
+        return done.out

@@ -1,0 +1,346 @@
+"""The nouns and verbs: what they do, what they refuse, and that they say so in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ottla.tools.cli.grammar import negative_values, parser_of
+from ottla.tools.cli.output import table
+from ottla.tools.commands.reference import PAGE, page
+from ottla.tools.commands.table import read
+from ottla.tools.kafka_names.grammar import parse
+from tests.broker.running import RunningBroker
+from tests.tools.cli.ottla_command import Ottla
+from tests.tools.kafka_names.stage import Stage
+
+# Run by tests of their own: they end, wait, need a second cluster, or SASL (tokens: test_golden).
+APART = {"server stop", "server dev", "mirror", "kafka-server-start", "kafka-server-stop",
+         "kafka-mirror-maker", "kafka-delegation-tokens"}  # fmt: skip
+EXAMPLES = [
+    (example, command.words)
+    for file in ("ottla", "kafka")
+    for command in read(file).values()
+    for example in command.examples
+    if command.words not in APART
+]
+
+
+BEFORE = {
+    "topic create": ["topic delete orders --yes"],
+    "kafka-topics": ["topic delete orders --yes"],
+    "quota delete": ["quota set client/reports consumer_byte_rate=1"],
+    "acl delete": ["acl add User:alice read topic/orders"],
+    "user delete": ["user set alice --password-file secret.txt"],
+}
+CHANGES = {"topic create", "kafka-topics", "topic delete", "topic trim", "group delete"}
+
+
+@pytest.fixture(scope="module")
+def folder(ottla: Ottla, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files that the examples speak of."""
+    found = tmp_path_factory.mktemp("examples")
+    (found / "orders.txt").write_text("a:1\nb:2\nc:3\n")
+    (found / "plan.json").write_text(
+        '{"version": 1, "partitions": [{"topic": "orders", "partition": 0, "replicas": [0]}]}'
+    )
+    (found / "offsets.json").write_text(
+        '{"version": 1, "partitions": [{"topic": "orders", "partition": 0, "offset": 1}]}'
+    )
+    (found / "secret.txt").write_text("secret\n")
+    stock(ottla)
+    stage = Stage(ottla.address)
+    stage.act(["transaction", "payments", "orders"])
+    return found
+
+
+def stock(ottla: Ottla) -> None:
+    """The topic and the group that the examples speak of."""
+    ottla("topic delete orders --yes")
+    ottla.ok("topic create orders --partitions 3")
+    ottla.ok("perf produce orders --records 10000 --size 10")
+    ottla("group delete billing --yes")
+    ottla.ok("consume orders -G billing -n 2 -o beginning")
+
+
+@pytest.mark.parametrize(("example", "words"), EXAMPLES, ids=[words for _, words in EXAMPLES])
+def test_every_example_of_the_help_works(
+    ottla: Ottla, broker: RunningBroker, folder: Path, monkeypatch: pytest.MonkeyPatch,
+    example: str, words: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(folder)
+    for line in BEFORE.get(words, ()):
+        ottla.ok(line)
+    if not (folder / "data").exists():
+        [directory] = json.loads(ottla.ok("cluster dirs -o json"))
+        (folder / "data").symlink_to(directory["directory"])
+    line = example.removeprefix("ottla ").replace("localhost:9092", ottla.address)
+    done = ottla(line, b"a line\n" if "producer" in words else b"")
+    assert done.status == 0, done
+    if words in CHANGES:
+        stock(ottla)
+
+
+def test_the_reference_page_is_current() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "python -m ottla.tools.commands.reference"
+
+
+ODD = [
+    {"key": "k", "value": "text é\n", "headers": [["h", "v"], ["h", None]],
+     "timestamp": 1_700_000_000_123},
+    {"key": {"base64": "/wA="}, "value": {"base64": "gICA"}, "headers": [["b", {"base64": "/w=="}]],
+     "timestamp": 1},
+    {"key": "tombstone", "value": None, "headers": [], "timestamp": 1_700_000_000_000},
+    {"key": None, "value": "", "headers": [], "timestamp": 1_700_000_000_001},
+    {"key": "", "value": "empty key", "headers": [], "timestamp": 1_700_000_000_002},
+    {"key": None, "value": None, "headers": [], "timestamp": 1_700_000_000_003},
+]  # fmt: skip
+
+
+def test_consumed_json_lines_produce_the_same_records(ottla: Ottla) -> None:
+    ottla.ok("topic create first second --partitions 2")
+    lines = "".join(json.dumps({**one, "partition": number % 2}) + "\n"
+                    for number, one in enumerate(ODD))  # fmt: skip
+    ottla.ok("produce first -i jsonl", lines.encode())
+    consumed = ottla.ok("consume first -e --output jsonl")
+    ottla.ok("produce second -i jsonl", consumed.encode())
+    again = ottla.ok("consume second -e --output jsonl")
+
+    def parts(text: str) -> list[tuple[object, ...]]:
+        found = [json.loads(line) for line in text.splitlines()]
+        names = ("partition", "offset", "timestamp", "key", "value", "headers")
+        return sorted(tuple(map(str, (one[name] for name in names))) for one in found)
+
+    assert parts(consumed) == parts(again)
+    assert len(parts(again)) == len(ODD)
+    values = {json.dumps(json.loads(line)["value"]) for line in again.splitlines()}
+    assert values == {json.dumps(one["value"]) for one in ODD}
+
+
+def test_offsets_are_understood_as_kcat_has_them(ottla: Ottla) -> None:
+    ottla.ok("topic create numbers --partitions 1")
+    ottla.ok("produce numbers", b"0\n1\n2\n3\n4\n")
+    for offset, expected in (
+        ("beginning", "01234"), ("3", "34"), ("-2", "34"), ("end", ""), ("s@1", "01234"),
+        ("@2040-01-01", ""), ("99", ""),
+    ):  # fmt: skip
+        printed = ottla.ok(["consume", "numbers", "-e", "--offset", offset, "-f", "%v"])
+        assert printed == expected, offset
+    assert ottla.ok("consume numbers -e -n 2 -f '%o:%S '") == "0:1 1:1 "
+
+
+def test_a_group_continues_after_what_it_was_given(ottla: Ottla) -> None:
+    ottla.ok("topic create work --partitions 1")
+    ottla.ok("produce work", b"0\n1\n2\n3\n")
+    assert ottla.ok("consume work -G team -n 3").split() == ["0", "1", "2"]
+    [row] = json.loads(ottla.ok("group describe team -o json"))
+    assert (row["offset"], row["lag"]) == (3, 1)
+    assert "total lag 1" in ottla.ok("group describe team")
+    assert ottla.ok("consume work -G team -n 1").split() == ["3"]
+    ottla.ok("group reset team --to -3")
+    assert json.loads(ottla.ok("group describe team -o json"))[0]["offset"] == 4, "without --yes"
+    ottla.ok("group reset team --to -3 --yes")
+    assert json.loads(ottla.ok("group describe team -o json"))[0]["offset"] == 1
+
+
+def test_a_dry_run_changes_nothing_and_what_cannot_be_undone_needs_a_yes(ottla: Ottla) -> None:
+    ottla.ok("topic create kept")
+    ottla.ok("produce kept", b"1\n")
+    before = ottla.ok("topic describe kept -o json")
+    for line in ("topic delete kept --dry-run", "topic trim kept --before end --dry-run",
+                 "topic grow kept -p 4 --dry-run", "config set topic/kept retention.ms=1 --dry-run",
+                 "topic create another --dry-run"):  # fmt: skip
+        done = ottla(line)
+        assert done.status == 0 and "would have" in done.err, done
+    for line in ("topic delete kept", "topic trim kept --before end", "group delete g"):
+        done = ottla(line)
+        assert done.status == 1 and "--yes" in done.err
+    assert ottla.ok("topic describe kept -o json") == before
+    assert "another" not in ottla.ok("topic list -o name").split()
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "said"),
+    [
+        ("topic create", 2, "required: TOPIC"),
+        ("topic describe nothing", 1, "topic 'nothing'"),
+        ("topic create 'a b'", 1, "a b"),
+        ("topic list '('", 1, "no regular expression"),
+        ("topic nonsense", 2, "there are: create"),
+        ("nonsense", 2, "ottla --help"),
+        ("consume nothing -e", 1, "topic 'nothing'"),
+        ("consume numbers -o sideways", 1, "--offset sideways"),
+        ("consume numbers -f %Q", 1, "%Q"),
+        ("produce numbers -i jsonl", 1, "line 1: no JSON"),
+        ("produce numbers -K :", 1, "line 1: no ':'"),
+        ("produce numbers -X linger.ms=soon", 1, "linger.ms=soon"),
+        ("group describe nobody", 1, "nobody"),
+        ("config show orders", 1, "topic/NAME"),
+        ("config set topic/numbers nonsense=1", 1, "nonsense"),
+        ("acl add alice read topic/t", 1, "User:NAME"),
+        ("acl add User:alice juggle topic/t", 1, "juggle"),
+        ("quota set alice x=1", 1, "user/NAME"),
+        ("topic list --command-config /nowhere", 1, "/nowhere"),
+        ("mirror --topics x", 1, "--from and --to"),
+        ("feature set group.version=99", 1, "group.version"),
+    ],
+)
+def test_what_is_refused_is_said_in_one_line(
+    ottla: Ottla, line: str, status: int, said: str
+) -> None:
+    done = ottla(line, b"no json, no separator\n")
+    assert done.status == status
+    assert said in done.err and len(done.err.splitlines()) == 1, done.err
+    assert done.out == ""
+
+
+def test_an_unreachable_broker_is_one_line(ottla: Ottla) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+        for line in (f"topic list -b {address} --timeout 0.2", f"server status -b {address}"):
+            done = ottla(line)
+            assert done.status == 1
+            assert "cannot reach a broker at" in done.err and len(done.err.splitlines()) == 1
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "ottla.tools.command", *words]
+
+
+def test_help_and_version_import_no_broker_no_client_and_no_kafka_python() -> None:
+    script = (
+        "import sys; from ottla.tools.command import main\n"
+        "for words in (['--version'], ['--help'], ['topic', '--help'], ['consume', '--help'],\n"
+        "              ['kafka-topics', '--help']):\n"
+        "    try: main(words)\n"
+        "    except SystemExit: pass\n"
+        "slow = ('kafka', 'asyncio', 'ssl', 'socket', 'ottla.broker', 'ottla.wire.messages')\n"
+        "print([name for name in slow if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stderr == "[]\n"
+
+
+def test_administration_imports_no_broker_and_no_kafka_python(ottla: Ottla) -> None:
+    script = (
+        "import sys; from ottla.tools.command import main\n"
+        "main(['topic', 'list'])\n"
+        "slow = ('kafka', 'asyncio', 'ssl', 'ottla.broker.service', 'rich')\n"
+        "print([name for name in slow if name in sys.modules], file=sys.stderr)"
+    )
+    environment = os.environ | {"OTTLA_BOOTSTRAP_SERVERS": ottla.address}
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment
+    )
+    assert done.stderr == "[]\n"
+
+
+def test_a_reader_that_has_seen_enough_ends_it_quietly(ottla: Ottla) -> None:
+    ottla.ok("topic create long --partitions 1")
+    ottla.ok("perf produce long --records 5000 --size 100")
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", f"{' '.join(command('consume', 'long', '-e'))} | head -1"],
+        capture_output=True, text=True, env=os.environ | {"OTTLA_BOOTSTRAP_SERVERS": ottla.address},
+    )  # fmt: skip
+    assert done.stderr == ""
+    assert len(done.stdout.splitlines()) == 1
+
+
+def test_the_scripts_run_under_kafkas_names(ottla: Ottla, tmp_path: Path) -> None:
+    ottla.ok(["install-kafka-scripts", str(tmp_path / "bin")])
+    for name in ("kafka-topics", "kafka-topics.sh"):
+        done = subprocess.run(
+            [tmp_path / "bin" / name, "--bootstrap-server", ottla.address, "--list"],
+            capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0 and done.stderr == ""
+    refused = subprocess.run(
+        [tmp_path / "bin" / "kafka-share-groups.sh", "--list"], capture_output=True, text=True
+    )
+    assert (refused.returncode, len(refused.stderr.splitlines())) == (1, 1)
+    (tmp_path / "bin" / "kafka-acls").write_text("#!/bin/sh\n")
+    assert ottla(["install-kafka-scripts", str(tmp_path / "bin")]).status == 1, "not ours"
+
+
+def test_a_broker_for_a_while_is_gone_with_its_data() -> None:
+    process = subprocess.Popen(
+        command("server", "dev", "--topic", "orders:3"), stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdin is not None and process.stdout is not None
+    address = process.stdout.readline().strip().removeprefix("BOOTSTRAP_SERVERS=")
+    ottla = Ottla(address)
+    assert ottla.ok("topic list -o jsonl").count("orders") == 1
+    [directory] = json.loads(ottla.ok("cluster dirs -o json"))
+    assert Path(directory["directory"]).is_dir()
+    process.stdin.close()
+    assert process.wait(30) == 0
+    process.stdout.close()
+    assert not Path(directory["directory"]).exists()
+
+
+def test_server_stop_ends_the_broker_of_a_directory(tmp_path: Path, ottla: Ottla) -> None:
+    data = tmp_path / "data"
+    process = subprocess.Popen(
+        command("server", "start", "--log-level", "error", "--override",
+                "listeners=PLAINTEXT://127.0.0.1:0", "--override", f"log.dirs={data}"),
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    while "ottla ready" not in (line := process.stdout.readline()):
+        assert line, "it ended"
+    ottla.ok(["server", "stop", "--data-dir", str(data)])
+    assert process.wait(30) == 0
+    process.stdout.close()
+    done = ottla(["server", "stop", "--data-dir", str(data)])
+    assert done.status == 1 and "no broker uses" in done.err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_every_command(ottla: Ottla, shell: str, tmp_path: Path) -> None:
+    script = ottla.ok(["completion", shell])
+    for name in read("ottla"):
+        assert name.split()[-1] in script
+    if shell == "bash":
+        (tmp_path / "completion").write_text(script)
+        asked = (
+            f"source {tmp_path}/completion; COMP_WORDS=(ottla topic cr); COMP_CWORD=2; _ottla; "
+            'echo "${COMPREPLY[@]}"; COMP_WORDS=(ottla topic create --par); COMP_CWORD=3; _ottla; '
+            'echo "${COMPREPLY[@]}"'
+        )
+        done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True)
+        assert done.stdout.split() == ["create", "--partitions"], done.stderr
+
+
+def test_tables_have_no_colours_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
+    table(("name", "count"), [{"name": "a", "count": 5}, {"name": "longer", "count": None}])
+    assert capsys.readouterr().out == "NAME    COUNT\na           5\nlonger      -\n"
+
+
+def test_every_command_of_the_comparison_is_one_that_exists() -> None:
+    text = (PAGE.parent / "three_ways.md").read_text(encoding="utf-8")
+    quoted = re.findall(r"`([^`]+)`", text)
+    lines = [line for line in quoted if line.startswith(("ottla ", "kafka-"))]
+    nouns, tools = read("ottla"), read("kafka")
+    checked = 0
+    for line in lines:
+        words = shlex.split(line)
+        if "|" in words or "…" in words or words[1:2] == ["install-kafka-scripts"]:
+            continue
+        if words[0] == "ottla":
+            noun = next(one for one in (" ".join(words[1:3]), words[1]) if one in nouns)
+            given = words[1 + len(noun.split()) :]
+            parser_of(nouns[noun]).parse_args(negative_values(nouns[noun], given))
+        else:
+            parse(tools[words[0]], words[1:])
+        checked += 1
+    assert checked > 60

@@ -1,0 +1,113 @@
+"""A mirror that is killed anywhere copies every record once, in order, and groups continue."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ottla.tools.stream.copying import Progress
+from tests.broker.running import RunningBroker
+from tests.tools.cli.ottla_command import Ottla
+from tests.tools.kafka_names.stage import OVERRIDES
+
+RECORDS = 12_000
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ottla]:
+    with RunningBroker(tmp_path_factory.mktemp("target") / "data", **OVERRIDES) as running:
+        yield Ottla(f"127.0.0.1:{running.port}")
+
+
+def contents(ottla: Ottla, topic: str) -> dict[int, list[tuple[object, ...]]]:
+    """Every record of every partition but for its offset."""
+    found: dict[int, list[tuple[object, ...]]] = {}
+    for line in ottla.ok(["consume", topic, "-e", "--output", "jsonl"]).splitlines():
+        one = json.loads(line)
+        found.setdefault(one["partition"], []).append(
+            (one["offset"], one["timestamp"], one["key"], one["value"], str(one["headers"]))
+        )
+    return found
+
+
+def mirroring(source: Ottla, target: Ottla, *more: str) -> subprocess.Popen[str]:
+    """A mirror in a process of its own."""
+    words = ["mirror", "--from", source.address, "--to", target.address, "--report", "0.1", *more]
+    return subprocess.Popen(
+        [sys.executable, "-m", "ottla.tools.command", *words], stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_a_killed_mirror_loses_nothing_and_repeats_nothing(ottla: Ottla, target: Ottla) -> None:
+    ottla.ok("topic create flights --partitions 3 --config cleanup.policy=compact")
+    lines = "".join(
+        json.dumps({"key": f"k{number}", "value": f"v{number}", "headers": [["n", str(number)]],
+                    "timestamp": 1_700_000_000_000 + number}) + "\n"
+        for number in range(RECORDS)
+    )  # fmt: skip
+    ottla.ok("config set topic/flights cleanup.policy=delete")
+    ottla.ok("produce flights -i jsonl", lines.encode())
+    ottla.ok("consume flights -G pilots -n 1000 -o beginning")
+    for _ in range(3):  # killed as soon as it says that it has copied something more
+        process = mirroring(ottla, target, "--topics", "flights")
+        assert process.stderr is not None
+        assert process.stderr.readline()
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stderr.close()
+    process = mirroring(ottla, target, "--topics", "flights", "--groups", "pilots", "--once")
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    assert "lag 0" in said.splitlines()[-1]
+    assert contents(target, "flights") == contents(ottla, "flights")
+    assert json.loads(target.ok("config show topic/flights -o json"))[0]["value"] == "delete"
+    there = json.loads(target.ok("group describe pilots -o json"))
+    here = json.loads(ottla.ok("group describe pilots -o json"))
+    assert [(row["partition"], row["offset"]) for row in there] == [
+        (row["partition"], row["offset"]) for row in here
+    ]
+
+
+def test_a_cluster_is_not_copied_into_itself(ottla: Ottla) -> None:
+    ottla.ok("topic create self")
+    done = ottla(["mirror", "--from", ottla.address, "--to", ottla.address, "--once"])
+    assert done.status == 1 and "--prefix" in done.err
+    done = ottla(["mirror", "--from", ottla.address, "--to", ottla.address, "--once", "--topics",
+                  "self", "--prefix", "copy.", "--dry-run"])  # fmt: skip
+    assert done.status == 0 and "self to copy.self" in done.err
+
+
+def test_kafkas_flags_mirror_too(ottla: Ottla, target: Ottla, tmp_path: Path) -> None:
+    ottla.ok("topic create old --partitions 1")
+    ottla.ok("produce old", b"1\n2\n")
+    (tmp_path / "from").write_text(f"bootstrap.servers={ottla.address}\n")
+    (tmp_path / "to").write_text(f"bootstrap.servers={target.address}\n")
+    words = ["kafka-mirror-maker", "--consumer.config", str(tmp_path / "from"),
+             "--producer.config", str(tmp_path / "to"), "--include", "old", "--once"]  # fmt: skip
+    ottla.ok(words)
+    assert target.ok("consume old -e").split() == ["1", "2"]
+    (tmp_path / "mm2").write_text(
+        f"clusters=a,b\na.bootstrap.servers={ottla.address}\nb.bootstrap.servers={target.address}\n"
+        "a->b.enabled=true\na->b.topics=old\na->b.groups=none\n"
+    )
+    ottla.ok(["kafka-mirror-maker", str(tmp_path / "mm2"), "--once"])
+    assert target.ok("consume a.old -e").split() == ["1", "2"]
+
+
+def test_offsets_translate_across_gaps() -> None:
+    progress = Progress(("t", 0), 0, 0)
+    for target, source in enumerate([0, 1, 5, 6, 9]):
+        progress.passed(source, target)
+    translated = [progress.translate(offset) for offset in (0, 2, 5, 6, 8, 9, 10)]
+    assert translated == [0, 2, 2, 3, 4, 4, 5]
+    assert progress.translate(11) is None, "not copied yet"
+    again = Progress.restored(("t", 0), progress.source, progress.metadata())
+    assert again is not None and again.runs == progress.runs and again.target == 5
+    assert Progress.restored(("t", 0), 3, "somebody else's") is None

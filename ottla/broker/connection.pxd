@@ -1,9 +1,10 @@
 # One client; see connection.pyx for how its frames flow.
 
-from libc.stdint cimport int16_t, int32_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from ottla.broker.api.records.fetch cimport Fetch, Fetching
 from ottla.broker.api.records.produce cimport Producing, Serving
+from ottla.broker.counts cimport Counts
 from ottla.broker.network.inbox cimport Inbox
 from ottla.broker.network.poller cimport Pollable, Poller
 from ottla.broker.network.reply cimport Reply
@@ -16,6 +17,11 @@ from ottla.wire.headers cimport RequestHeader
 
 cdef class Connection(Pollable):
     cdef object loop, listener, broker
+    cdef Counts counts
+    cdef readonly int64_t received, sent, requests     # bytes, and frames handled
+    cdef readonly double opened_at
+    cdef readonly int newest_key        # the API of the newest request
+    cdef double began_at                # when the request in hand had arrived
     cdef Poller poller
     cdef readonly Client client         # under the client id of the newest request
     cdef readonly bint closed
@@ -67,3 +73,4 @@ cdef class Connection(Pollable):
     cdef int unreadable(self, error) except -1
     cdef int compact(self) except -1
     cdef int schedule(self) except -1
+    cdef int answered(self, int key, double began) except -1

@@ -20,6 +20,7 @@ from ottla.broker.api.records.produce cimport Producing, Serving
 from ottla.broker.dispatch cimport RequestContext, serve
 from ottla.broker.network.cold_reads cimport WARM_SIZE
 from ottla.broker.network.inbox cimport Inbox
+from ottla.broker.counts cimport Counts
 from ottla.broker.network.poller cimport EPOLLIN, EPOLLOUT, Pollable, Poller
 from ottla.broker.network.reply cimport COLD, FileRange, Reply
 from ottla.broker.network.transport cimport Transport
@@ -62,11 +63,14 @@ cdef class Connection:
         self.out = Reply()
         self.promised = deque()
         self.poller = loop.poller
-        self.active_at = self.poller.clock.monotonic()
+        self.counts = self.broker.counts
+        self.counts.opened += 1
+        self.newest_key = -1
+        self.active_at = self.opened_at = self.poller.clock.monotonic()
         self.poller.watch(self.transport.fd, self, EPOLLIN)
 
     def __repr__(self):
-        return f"connection from {self.client.host}"
+        return f"connection from {self.client.peer()}, client {self.client.client_id!r}"
 
     # -- the loop's calls ------------------------------------------------------------------------
 
@@ -179,6 +183,11 @@ cdef class Connection:
         request.at, request.end = frame, frame + size
         request.elements_max = self.broker.request_elements_max
         header = read_request_header(request)
+        self.began_at, self.newest_key = self.active_at, header.api_key
+        self.received += size + 4
+        self.requests += 1
+        self.counts.received += size + 4
+        self.counts.began(header.api_key, header.version)
         if header.client_id != self.client.client_id:
             self.client = self.client.named(header.client_id)
         if header.api_key == PRODUCE and 0 <= header.version <= 13:
@@ -249,20 +258,26 @@ cdef class Connection:
         if serving.acks == 0:
             if serving.failed:
                 raise MalformedMessage("a produce with acks=0 failed; closing is its only answer")
+            self.answered(PRODUCE, self.began_at)
             return 0
         store_int32(reply.data + start, <int32_t>(reply.size - start - 4))
         if pending is not None and pending.open_promises == 0:
             pending = None
         if reply is self.out:
             if pending is None:
+                self.answered(PRODUCE, self.began_at)
                 return 0
             # acks=1 that flush.messages holds back: the replies before it go without it.
             pending.move_to(Writer(), start)
             self.out.cut(start, len(self.out.ranges))
         if pending is None and not self.promised:
             self.out.write_raw(reply.data, reply.size)
+            self.answered(PRODUCE, self.began_at)
             return 0
-        self.promised.append(PendingReply(reply, None, 0) if pending is None else pending)
+        if pending is None:
+            pending = PendingReply(reply, None, 0)
+        pending.began = self.began_at
+        self.promised.append(pending)
         if len(self.promised) == 1:
             self.watch_promised()
         return 0
@@ -321,6 +336,7 @@ cdef class Connection:
             self.out.data + start,
             <int32_t>(self.out.size - start - 4 + self.out.file_bytes - file_bytes))
         self.fetch = None
+        self.answered(FETCH, self.began_at)
         return True
 
     def resume_fetch(self, Wait wait not None):
@@ -413,6 +429,16 @@ cdef class Connection:
             self.out.size = start
             raise
         store_int32(self.out.data + start, <int32_t>(self.out.size - start - 4))
+        return self.answered(key, self.began_at)
+
+    cdef int answered(self, int key, double began) except -1:
+        """A reply is ready; a clock is asked where somebody wants to know how long it took."""
+        cdef double seconds
+        if self.counts.timing or self.counts.traced:
+            seconds = self.poller.clock.monotonic() - began
+            self.counts.took(key, seconds)
+            if self.counts.traced:
+                self.counts.trace(self, key, seconds)
         return 0
 
     # -- promised replies ------------------------------------------------------------------------
@@ -433,6 +459,7 @@ cdef class Connection:
                 return 0
             self.promised.popleft()
             self.out.write_raw(head.frame.data, head.frame.size)
+            self.answered(PRODUCE, head.began)
             released = True
         return 0
 
@@ -479,6 +506,8 @@ cdef class Connection:
             if sent == COLD:
                 return self.warm()
             budget -= max(sent, 0)
+            self.sent += max(sent, 0)
+            self.counts.sent += max(sent, 0)
             if sent < 0 or budget <= 0:
                 return self.wait_for_room()
         if self.closed:
@@ -541,6 +570,7 @@ cdef class Connection:
         if self.closed:
             return
         self.closed = True
+        self.counts.closed_connections += 1
         self.poller.watch(self.transport.fd, self, 0)
         if self.wait is not None:
             self.fetching.unwatch(self.fetch, self.wait)

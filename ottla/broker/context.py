@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.cluster.producer_id_blocks import ProducerIds
+from ottla.broker.counts import Counts
 from ottla.broker.dispatch import RequestContext as RequestContext
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class BrokerContext:
     checkpoints: Checkpoints
     coordinators: Any = None
     authorizer: Authorizer | None = None
+    counts: Counts = field(default_factory=Counts)
     request_elements_max: int = REQUEST_ELEMENTS_MIN
     producer_ids: ProducerIds = field(init=False)
 

@@ -17,6 +17,7 @@ cdef class Handler:
     cdef int first, last
     cdef readonly object function       # None until the module is imported
     cdef readonly object access         # security.decisions.Decision
+    cdef bint audited                   # an administrative act: its end is logged
     cdef bint waits                     # it is a coroutine
     cdef type request_class
 

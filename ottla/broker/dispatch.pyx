@@ -16,6 +16,7 @@ from ottla.broker.security.client cimport Client
 from ottla.wire.structs cimport Message, decode_from
 
 from ottla.broker.security.access import Access
+from ottla.broker.audit import AUDITED, Act
 from ottla.broker.security.decisions import Answered
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import ErrorCode, MalformedMessage, ProtocolError
@@ -43,6 +44,7 @@ cdef class Handler:
     def __init__(self, api, str module):
         self.api, self.module = api, module
         self.versions = api.versions
+        self.audited = api.key in AUDITED
         self.first, self.last = api.versions.start, api.versions.stop - 1
 
     cdef int load(self) except -1:
@@ -99,9 +101,31 @@ cdef object serve(RequestContext context, Cursor body):
     if handler.request_class is None:
         handler.load()
     request = decode_from(handler.request_class, body, context.version)
+    if handler.audited:
+        return audited(handler, request, context)
+    return decided(handler, request, context)
+
+
+cdef object decided(Handler handler, request, RequestContext context):
     if context.broker.authorizer is not None:
         return guarded(handler, request, context)
     return handle(handler, request, context)
+
+
+cdef object audited(Handler handler, request, RequestContext context):
+    """Leave a line in the log about each administrative act, when it has ended."""
+    act = Act(request, context)
+    response = decided(handler, request, context)
+    if isinstance(response, Message):
+        act.ended(response)
+        return response
+    return witnessed(response, act)             # none of these APIs has a LateReply
+
+
+async def witnessed(waiting, act):
+    response = await waiting
+    act.ended(response)
+    return response
 
 
 cdef object handle(Handler handler, request, RequestContext context):
@@ -173,6 +197,7 @@ cdef object error_response(RequestContext context, error):
     if not hasattr(response, "error_code"):
         raise MalformedMessage(f"{APIS[context.api_key].name}: {error.message}") from error
     response.error_code = int(error.code)
+    context.broker.counts.failed(context.api_key, response.error_code)
     if hasattr(response, "error_message") and error.message:
         response.error_message = error.message
     return response

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ottla.broker.network.poller import BrokerLoop
 
 log = logging.getLogger("ottla.listener")
+requests = logging.getLogger("ottla.requests")
 
 ACCEPTS_PER_TURN = 64
 """Connections accepted before others have their turn."""
@@ -57,6 +58,7 @@ class Listener:
         self.port: int = self.sock.getsockname()[1]
         self.spare = _spare_descriptor()
         loop.add_reader(self.sock.fileno(), self._accept)
+        broker.counts.traced = requests.isEnabledFor(logging.DEBUG)
         self.sweeper = loop.call_later(SWEEP_SECONDS, self._sweep)
 
     def _listen(
@@ -128,6 +130,7 @@ class Listener:
         """Serve the client at the other end of a socket that does not block."""
         connection = Connection(self.loop, self, sock, self._client(sock, address))
         self.connections[connection] = None
+        log.debug("listener %s: %r is open", self.name, connection)
         self.limits.opened(address[0])
 
     def _turn_away(self) -> None:
@@ -145,6 +148,7 @@ class Listener:
 
     def _sweep(self) -> None:
         now = self.loop.time()
+        self.broker.counts.traced = requests.isEnabledFor(logging.DEBUG)
         for connection in list(self.connections):
             connection.catch_up()
             stalled = connection.stalled_since()
@@ -169,6 +173,10 @@ class Listener:
         """A connection ended."""
         if connection in self.connections:
             del self.connections[connection]
+            log.debug(
+                "listener %s: %r has ended after %d requests, %d bytes received, %d sent",
+                self.name, connection, connection.requests, connection.received, connection.sent,
+            )
             self.limits.closed(connection.client.host)
 
     def stop_accepting(self) -> None:

@@ -28,6 +28,9 @@ cdef class Partition:
     # log_start <= last_stable <= high_watermark <= log_end; each moves forward only.
     cdef readonly int64_t high_watermark
     cdef int64_t flush_wanted_upto          # the end of the last acks=all batch appended
+    # Since the partition was opened, for metrics.
+    cdef readonly int64_t messages_in, bytes_in
+    cdef public int64_t bytes_out, produces, failed_produces, fetches, failed_fetches
     cdef dict watchers
     cdef list promises                      # ordered by the offset that they require
     cdef dict with_sealed                   # of all partitions, those with a segment to sync

@@ -63,6 +63,9 @@ cdef class Partition:
     cdef int64_t append(self, uint8_t *batch, Py_ssize_t size, bint all_replicas) except -2:
         """Append a validated batch; clients may read it at once unless it waits for its flush."""
         cdef int64_t base = self.log.append(batch, size, self.leader_epoch)
+        if not self.log.duplicate:
+            self.messages_in += self.log.log_end_offset - base
+            self.bytes_in += size
         if self.log.has_sealed():
             self.with_sealed[self] = None
         if all_replicas and self.flush_before_ack:

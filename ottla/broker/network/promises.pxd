@@ -13,6 +13,7 @@ cdef class PendingReply:
     cdef int open_promises
     cdef list promises                  # of AckPromise; None once all are kept
     cdef double deadline                # loop time
+    cdef double began                   # loop time: when the request had arrived
     cdef object receiver                # its promise_kept is called when the last promise is kept
 
     cdef int promise(self, Partition partition, int64_t required, Py_ssize_t error_at) except -1

@@ -18,6 +18,11 @@ cdef class Client:
         client.software_name, client.software_version = self.software_name, self.software_version
         return client
 
+    def peer(self):
+        """The peer's address and port, as far as they are known."""
+        _, dash, rest = (self.connection_id or "").partition("-")
+        return rest.rpartition("-")[0] if dash else self.host
+
     def introduce(self, str software_name, str software_version):
         """Note the software that the client has named in ApiVersions."""
         self.software_name, self.software_version = software_name, software_version

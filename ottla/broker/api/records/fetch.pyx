@@ -43,6 +43,7 @@ cdef int16_t STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
 cdef int16_t NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 cdef enum:
+    FETCH_KEY = 1
     NO_SESSION = 0
     INITIAL_EPOCH = 0
     FINAL_EPOCH = -1
@@ -351,6 +352,9 @@ cdef class Fetching:
         if code == STORAGE_ERROR and fetch.version <= 5:
             code = NOT_LEADER                           # which these clients know, and retry
         item.error, item.slice, item.converted, item.aborted = code, None, None, None
+        if item.partition is not None:
+            item.partition.failed_fetches += 1
+        self.broker.counts.failed(FETCH_KEY, code)
         return 0
 
     cdef int find_again(self, Fetch fetch, FetchItem item) except -1:
@@ -449,6 +453,9 @@ cdef class Fetching:
         cdef int version = fetch.version
         cdef bint flexible = version >= 12
         cdef Py_ssize_t size = 0 if item.slice is None else item.slice.size
+        if item.partition is not None:
+            item.partition.fetches += 1
+            item.partition.bytes_out += size if item.converted is None else len(item.converted)
         reply.write_int32(item.index)
         reply.write_int16(item.error)
         reply.write_int64(item.high_watermark)

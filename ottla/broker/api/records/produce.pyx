@@ -44,6 +44,7 @@ log = logging.getLogger("ottla.produce")
 TURN_SECONDS = 0.010
 
 cdef enum:
+    PRODUCE_KEY = 0
     LOOK_SIZE = 1 << 20                 # bytes of work between two looks at the clock
     PARTITION_COST = 1 << 17            # what a partition costs besides its bytes, in bytes
 
@@ -249,6 +250,11 @@ cdef class Producing:
         cdef Py_ssize_t error_at
         if code == 0 and attributes(serving.records) & LOG_APPEND_TIME:
             append_time = max_timestamp(serving.records)
+        if partition is not None:
+            partition.produces += 1
+            partition.failed_produces += code != 0
+        if code != 0:
+            self.broker.counts.failed(PRODUCE_KEY, code)
         reply.write_int32(serving.index)
         error_at = reply.size
         reply.write_int16(code)

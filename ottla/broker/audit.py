@@ -1,0 +1,179 @@
+"""One line for each administrative act: who, from where, what, from which value to which, how it
+ended. Refusals by access rules are here too. The logger is `ottla.audit`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ottla.wire.apis import APIS, ApiKey
+from ottla.wire.errors import ErrorCode
+from ottla.wire.structs import Message, Struct
+
+if TYPE_CHECKING:
+    from ottla.broker.dispatch import RequestContext
+
+log = logging.getLogger("ottla.audit")
+
+ITEMS_MAX = 1000
+"""Lines for one request; the rest are one more line."""
+VALUE_SIZE_MAX = 200
+SECRET = ("password", "salt", "hmac", "secret", "jaas")
+ERROR = "error_code"
+NAMES = (
+    "name", "topic_name", "topic", "group_id", "resource_name", "transactional_id", "user",
+    "principal", "feature",
+)
+"""Fields of a response's item that say what it is about."""
+VALUES_BEFORE = {ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS}
+KINDS = {2: "topic", 4: "broker", 8: "broker-logger", 16: "client-metrics", 32: "group"}
+"""Kafka's numbers of config resources, as the metadata names them."""
+
+AUDITED = frozenset({
+    ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_RECORDS,
+    ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS,
+    ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE, ApiKey.ALTER_REPLICA_LOG_DIRS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.ELECT_LEADERS, ApiKey.UPDATE_FEATURES,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS, ApiKey.ALTER_CLIENT_QUOTAS, ApiKey.UNREGISTER_BROKER,
+    ApiKey.WRITE_TXN_MARKERS, ApiKey.CREATE_DELEGATION_TOKEN, ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
+})
+
+
+class Act:
+    """One administrative request, from its beginning to its answer."""
+
+    def __init__(self, request: Message, context: RequestContext) -> None:
+        self.request, self.context = request, context
+        self.before = dict(_values_before(request, context))
+
+    def ended(self, response: object) -> None:
+        """Log how it ended; `response` is a message or an exception."""
+        if not log.isEnabledFor(logging.INFO):
+            return
+        key, client = self.context.api_key, self.context.client
+        fields = {
+            "principal": client.principal, "address": client.host, "client_id": client.client_id,
+            "api": APIS[key].name,
+        }
+        if not isinstance(response, Message):
+            self._line(fields, "", f"failed: {response}")
+            return
+        outcomes = list(_outcomes(response)) or [("", getattr(response, ERROR, 0), None)]
+        asked = dict(_asked(self.request, self.before))
+        for name, code, message in outcomes[:ITEMS_MAX]:
+            what = " ".join(filter(None, (name, asked.get(name) or asked.get(""))))
+            if code == ErrorCode.NONE:
+                done = "tried" if getattr(self.request, "validate_only", False) else "done"
+            else:
+                named = ErrorCode(code).name if code in ErrorCode._value2member_map_ else str(code)
+                done = f"refused, {named}" + (f": {message}" if message else "")
+            self._line(fields, what, done)
+        if len(outcomes) > ITEMS_MAX:
+            self._line(fields, f"{len(outcomes) - ITEMS_MAX} more", "not listed")
+
+    def _line(self, fields: dict[str, Any], what: str, outcome: str) -> None:
+        level = logging.INFO if outcome in ("done", "tried") else logging.WARNING
+        log.log(
+            level, "%s from %s, client %r: %s%s: %s", fields["principal"], fields["address"],
+            fields["client_id"], fields["api"], f" {what}" if what else "", outcome,
+            extra={"fields": fields | {"what": what, "outcome": outcome}},
+        )
+
+
+def _outcomes(response: Struct) -> Iterator[tuple[str, int, str | None]]:
+    """Name, error code and message of each item that a response answers."""
+    for field in type(response).LAYOUT.fields:
+        if not field.array or not field.is_struct:
+            continue
+        for item in getattr(response, field.name) or ():
+            inner = list(_outcomes(item))
+            name = _name_of(item)
+            if hasattr(item, ERROR):
+                yield name, getattr(item, ERROR), getattr(item, "error_message", None)
+            for below, code, message in inner if not hasattr(item, ERROR) else ():
+                yield f"{name}-{below}" if below else name, code, message
+
+
+def _name_of(item: Struct) -> str:
+    for name in NAMES:
+        value = getattr(item, name, None)
+        if isinstance(value, str):
+            return value
+    for name in ("partition_index", "partition"):
+        if hasattr(item, name):
+            return str(getattr(item, name))
+    return ""
+
+
+def _asked(request: Message, before: dict[tuple[str, str], str]) -> Iterator[tuple[str, str]]:
+    """What was asked of each item, as text, under the item's name; "" where items have none."""
+    unnamed = []
+    for field in type(request).LAYOUT.fields:
+        value = getattr(request, field.name, None)
+        if not field.array or not value:
+            continue
+        for item in value[:ITEMS_MAX]:
+            if not isinstance(item, Struct):
+                continue
+            name = _name_of(item)
+            if name:
+                yield name, _text(item, before)
+            else:
+                unnamed.append(_text(item, before))
+    if unnamed:
+        yield "", "; ".join(unnamed)
+
+
+def _text(item: Any, before: dict[tuple[str, str], str]) -> str:
+    """The fields of an item that were set, secrets left out; settings as old → new."""
+    if "configs" in {field.name for field in type(item).LAYOUT.fields}:
+        settings = [_setting(_name_of(item), each, before) for each in item.configs or ()]
+        rest = _fields(item, {"configs"})
+        return " ".join(filter(None, [rest, *settings]))
+    return _fields(item, set())
+
+
+def _setting(resource: str, config: Any, before: dict[tuple[str, str], str]) -> str:
+    name, value = config.name, config.value
+    if any(word in name.lower() for word in SECRET):
+        return f"{name}=(hidden)"
+    operation = getattr(config, "config_operation", 0)
+    new = "(default)" if operation == 1 or value is None else {2: "+", 3: "-"}.get(
+        operation, "") + str(value)
+    old = before.get((resource, name))
+    return f"{name}={new[:VALUE_SIZE_MAX]}" if old is None else (
+        f"{name}: {old[:VALUE_SIZE_MAX]} → {new[:VALUE_SIZE_MAX]}")
+
+
+def _fields(item: Struct, without: set[str]) -> str:
+    parts = []
+    for field in type(item).LAYOUT.fields:
+        value = getattr(item, field.name)
+        if field.name in NAMES or field.name in without or value == field.default:
+            continue
+        if any(word in field.name for word in SECRET) or isinstance(value, bytes):
+            continue
+        if isinstance(value, list):
+            value = [_fields(e, set()) if isinstance(e, Struct) else e for e in value]
+            if not value:
+                continue
+        elif isinstance(value, Struct):
+            value = _fields(value, set())
+        parts.append(f"{field.name}={value!s:.{VALUE_SIZE_MAX}}")
+    return " ".join(parts)
+
+
+def _values_before(
+    request: Any, context: RequestContext
+) -> Iterator[tuple[tuple[str, str], str]]:
+    """What was set, of the settings that a request changes."""
+    if context.api_key not in VALUES_BEFORE:
+        return
+    for resource in request.resources[:ITEMS_MAX]:
+        kind = KINDS.get(resource.resource_type, "")
+        known = context.broker.image.configs.get((kind, resource.resource_name), {})
+        for config in resource.configs:
+            yield (resource.resource_name, config.name), known.get(config.name, "(default)")

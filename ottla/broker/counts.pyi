@@ -1,0 +1,14 @@
+class Counts:
+    """The counts of one broker since it was started."""
+
+    traced: bool
+    timing: bool
+    opened: int
+    closed_connections: int
+    received: int
+    sent: int
+    @property
+    def errors(self) -> dict[tuple[int, int], int]: ...
+    def failed(self, key: int, code: int) -> int: ...
+    def by_version(self) -> list[tuple[tuple[int, int], int]]: ...
+    def durations(self) -> dict[int, tuple[list[int], float]]: ...

@@ -1,0 +1,59 @@
+# cython: boundscheck=False, wraparound=False
+"""Plain C fields that the stations of a request count in; metrics are written from them.
+
+Nothing here is asked while nobody reads metrics but an addition a request.
+"""
+
+import logging
+
+from ottla.wire.apis import APIS
+
+log = logging.getLogger("ottla.requests")
+
+
+cdef class Counts:
+    """The counts of one broker since it was started."""
+
+    def __init__(self):
+        self.errors = {}
+
+    cdef int took(self, int key, double seconds) noexcept:
+        """A request was answered after so long."""
+        cdef int bucket = 0
+        cdef double limit = 1e-6
+        if not 0 <= key < KEYS:
+            return 0
+        while seconds >= limit and bucket < BUCKETS - 1:
+            limit *= 2
+            bucket += 1
+        self.times[key][bucket] += 1
+        self.seconds[key] += seconds
+        return 0
+
+    cpdef int failed(self, int key, int code) except -1:
+        """Something in a request was answered with an error."""
+        if code != 0:
+            self.errors[key, code] = self.errors.get((key, code), 0) + 1
+        return 0
+
+    def trace(self, connection, int key, double seconds):
+        """Log a request that was answered."""
+        name = APIS[key].name if key in APIS else f"API {key}"
+        log.debug("%r: %s answered after %.3f ms", connection, name, seconds * 1000)
+
+    def by_version(self):
+        """How many requests there were: ((API key, version), count)."""
+        return [
+            ((key, version), self.requests[key][version])
+            for key in range(KEYS) for version in range(VERSIONS) if self.requests[key][version]
+        ]
+
+    def durations(self):
+        """By API key: how many took less than 1, 2, 4… microseconds and no less than half of it,
+        and the seconds of all."""
+        found = {}
+        for key in range(KEYS):
+            counts = [self.times[key][bucket] for bucket in range(BUCKETS)]
+            if any(counts):
+                found[key] = counts, self.seconds[key]
+        return found

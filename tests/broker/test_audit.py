@@ -1,0 +1,115 @@
+"""The line that each administrative act leaves in the log."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from ottla.wire.messages import (
+    AlterUserScramCredentialsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    IncrementalAlterConfigsRequest,
+    MetadataRequest,
+)
+from tests.broker.running import RunningBroker, WireClient
+
+
+def create(client: WireClient, *names: str, validate_only: bool = False) -> None:
+    topics = [
+        CreateTopicsRequest.Topic(
+            name=name, num_partitions=2, replication_factor=1,
+            configs=[CreateTopicsRequest.Topic.Config(name="retention.ms", value="1000")],
+        )
+        for name in names
+    ]
+    client.call(CreateTopicsRequest(topics=topics, validate_only=validate_only), 5)
+
+
+def alter(client: WireClient, topic: str, value: str) -> None:
+    resource = IncrementalAlterConfigsRequest.Resource
+    client.call(
+        IncrementalAlterConfigsRequest(resources=[
+            resource(resource_type=2, resource_name=topic, configs=[
+                resource.Config(name="retention.ms", config_operation=0, value=value)
+            ])
+        ]), 1,
+    )
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, "ottla.audit")
+    return caplog
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [r.getMessage() for r in caplog.records if r.name == "ottla.audit"]
+
+
+WHO = "User:ANONYMOUS from 127.0.0.1, client 'test': "
+
+
+def test_what_was_made_changed_and_deleted_is_said_with_old_and_new_values(
+    client: WireClient, lines: pytest.LogCaptureFixture
+) -> None:
+    create(client, "audited", "also")
+    create(client, "audited")
+    create(client, "tried", validate_only=True)
+    alter(client, "audited", "2000")
+    alter(client, "audited", "soon")
+    client.call(DeleteTopicsRequest(topic_names=["audited", "never"], timeout_ms=1000), 5)
+    client.call(MetadataRequest(topics=[]), 5)
+    made = "num_partitions=2 replication_factor=1 retention.ms=1000"
+    printed = said(lines)
+    assert printed[:4] == [
+        f"{WHO}CreateTopics audited {made}: done",
+        f"{WHO}CreateTopics also {made}: done",
+        f"{WHO}CreateTopics audited {made}: refused, TOPIC_ALREADY_EXISTS:"
+        " Topic 'audited' already exists.",
+        f"{WHO}CreateTopics tried {made}: tried",
+    ]
+    assert printed[4].endswith("audited resource_type=2 retention.ms: 1000 → 2000: done")
+    assert "retention.ms: 2000 → soon: refused, INVALID_CONFIG: " in printed[5]
+    assert printed[6:] == [
+        f"{WHO}DeleteTopics audited: done",
+        f"{WHO}DeleteTopics never: refused, UNKNOWN_TOPIC_OR_PARTITION:"
+        f" {printed[7].rpartition('PARTITION: ')[2]}",
+    ]
+    assert lines.records[2].fields["outcome"].startswith("refused")     # type: ignore[attr-defined]
+
+
+def test_secrets_are_not_in_the_log(client: WireClient, lines: pytest.LogCaptureFixture) -> None:
+    upsertion = AlterUserScramCredentialsRequest.Upsertion(
+        name="ann", mechanism=1, iterations=4096, salt=b"saltsalt", salted_password=b"passwordpass"
+    )
+    client.call(AlterUserScramCredentialsRequest(upsertions=[upsertion]), 0)
+    [line] = said(lines)
+    assert line == f"{WHO}AlterUserScramCredentials ann mechanism=1 iterations=4096: done"
+
+
+def test_a_refusal_by_access_rules_is_a_line_too(
+    tmp_path: Path, lines: pytest.LogCaptureFixture
+) -> None:
+    name = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    with RunningBroker(tmp_path, **{"authorizer.class.name": name}) as broker:
+        with WireClient(broker.address) as client:
+            create(client, "forbidden")
+    assert "CreateTopics forbidden" in said(lines)[0]
+    assert "refused, TOPIC_AUTHORIZATION_FAILED" in said(lines)[0]
+
+
+def test_connections_and_requests_are_said_at_debug(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "ottla")
+    with RunningBroker(tmp_path) as broker:
+        with WireClient(broker.address) as client:
+            client.call(MetadataRequest(topics=[]), 5)
+            port = client.socket.getsockname()[1]
+    peer = f"connection from 127.0.0.1:{port}, client"
+    assert f"listener PLAINTEXT: {peer} None is open" in caplog.text
+    assert f"{peer} 'test': Metadata answered after " in caplog.text
+    assert f"{peer} 'test' has ended after 1 requests, " in caplog.text

@@ -25,6 +25,7 @@ cdef class ProducerState:
 cdef class Producers:
     cdef dict states                            # producer id to ProducerState
     cdef dict open_transactions                 # producer id to first offset, oldest first
+    cdef int64_t repeated_timestamp             # of the batch that `check` found repeated last
     cdef list unreplicated                      # (first offset, marker's offset), decided here only
 
     cdef int64_t check(self, const uint8_t *batch) except -2

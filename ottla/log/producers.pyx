@@ -85,9 +85,11 @@ cdef class Producers:
         cdef int at
         if fields.attributes(batch) & fields.CONTROL:
             return -1
-        if state is None:
-            return -1
         epoch = fields.producer_epoch(batch)
+        if state is None and epoch >= -1:
+            return -1
+        if state is None:
+            raise InvalidProducerEpoch(f"producer epoch {epoch}, the smallest is -1 for none")
         if epoch < state.epoch:
             raise InvalidProducerEpoch(
                 f"producer {state.producer_id} has epoch {state.epoch} by now, "
@@ -107,13 +109,14 @@ cdef class Producers:
         for at in range(state.kept - 1, -1, -1):
             if (state.last_sequences[at] == last
                     and sequence_after(first, state.offset_deltas[at]) == last):
+                self.repeated_timestamp = state.timestamps[at]
                 return state.last_offsets[at] - state.offset_deltas[at]
-        if state.kept:
+        if state.kept and epoch != -1:
             if first != sequence_after(state.last_sequences[state.kept - 1], 1):
                 raise OutOfOrderSequence(
                     f"producer {state.producer_id} sent sequence {first} after "
                     f"{state.last_sequences[state.kept - 1]}")
-        elif first != 0:
+        elif first != 0 and epoch != -1:
             raise OutOfOrderSequence(
                 f"producer {state.producer_id} begins epoch {epoch} with sequence {first}, not 0")
         return self.check_transactional(batch, state)

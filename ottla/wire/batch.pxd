@@ -157,6 +157,8 @@ cdef inline bint to_recompress(const uint8_t *batch, BatchLimits limits) noexcep
 
 
 cdef int check_crc(const uint8_t *batch, Py_ssize_t size) except -1
+cdef Py_ssize_t one_batch(const uint8_t *records, Py_ssize_t size, bint zstd) except -1
+cdef Py_ssize_t whole_batch(const uint8_t *batch, Py_ssize_t size) except -1
 cdef int check_batch(uint8_t *batch, Py_ssize_t size, BatchLimits limits) except -1
 cdef bytearray recompressed(const uint8_t *batch, Py_ssize_t size, BatchLimits limits)
 cdef int restamp(uint8_t *batch, Py_ssize_t size, int64_t now_ms) except -1

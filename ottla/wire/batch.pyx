@@ -38,6 +38,7 @@ class TimestampType(IntEnum):
 cdef enum:
     LEGACY_OVERHEAD = 14        # of the smallest message that Kafka ever had
     ZSTD = 4
+    ATTRIBUTES_KNOWN = 0x7f     # a batch whose header is written anew keeps no others, as in Kafka
     LENGTH_FIELD_MAX = 5        # bytes in front of a record that say its length
     RECORD_ERRORS_MAX = 4096    # records of one batch that an error names one by one
 
@@ -89,6 +90,40 @@ cdef int check_crc(const uint8_t *batch, Py_ssize_t size) except -1:
     return 0
 
 
+cdef Py_ssize_t whole_batch(const uint8_t *batch, Py_ssize_t size) except -1:
+    """How long the whole batch is that the bytes begin with; 0 where none is whole."""
+    cdef int64_t length
+    if size < LOG_OVERHEAD:
+        return 0
+    length = load_int32(batch + LENGTH_AT)
+    if length < LEGACY_OVERHEAD:
+        raise CorruptMessage(f"batch length {length} is below any message's overhead")
+    if size <= MAGIC_AT:
+        return 0
+    if magic(batch) < 0 or magic(batch) > 2:
+        raise CorruptMessage(f"unknown message format (magic) {magic(batch)}")
+    return <Py_ssize_t>length + LOG_OVERHEAD if length + LOG_OVERHEAD <= size else 0
+
+
+cdef Py_ssize_t one_batch(const uint8_t *records, Py_ssize_t size, bint zstd) except -1:
+    """The size of the one batch of format v2 that a partition's records hold.
+
+    What follows it is passed over unless it is another whole batch: clients with a buffer that is
+    too long may do that, and Kafka lets them.
+    """
+    cdef Py_ssize_t found = whole_batch(records, size)
+    if found == 0:
+        raise InvalidRecord(f"a partition's records hold no whole batch, but {size} bytes")
+    if magic(records) != 2:
+        raise InvalidRecord(
+            f"message format v{magic(records)} where only record batches (v2) may be")
+    if not zstd and found >= HEADER_SIZE and attributes(records) & CODEC_MASK == ZSTD:
+        raise UnsupportedCompression("zstd needs Produce version 7 or later")
+    if found < size and whole_batch(records + found, size - found) > 0:
+        raise InvalidRecord("a partition's records hold more than one batch")
+    return found
+
+
 cdef int check_frame(const uint8_t *batch, Py_ssize_t size, BatchLimits limits) except -1:
     """Exactly one whole batch of format v2, of an allowed size, with the checksum that it says."""
     cdef int64_t length
@@ -126,14 +161,14 @@ cdef int check_header(const uint8_t *batch, BatchLimits limits) except -1:
             f"record count {count} contradicts last offset delta {last_offset_delta(batch)}")
     if attributes(batch) & (CONTROL | DELETE_HORIZON):
         raise InvalidRecord("control records and delete horizons are written by brokers only")
-    if pid >= 0 and (base_sequence(batch) < 0 or producer_epoch(batch) < 0):
-        raise InvalidRecord(
-            f"producer id {pid} with epoch {producer_epoch(batch)} and "
-            f"sequence {base_sequence(batch)}, neither may be negative")
+    if pid >= 0 and base_sequence(batch) < 0:
+        raise InvalidRecord(f"producer id {pid} with sequence {base_sequence(batch)}")
     if pid < 0 and attributes(batch) & TRANSACTIONAL:
         raise InvalidRecord("transactional batch without a producer id")
     if attributes(batch) & LOG_APPEND_TIME and limits.log_append_time:
-        raise InvalidTimestamp("LogAppendTime is set by the broker, a producer sends CreateTime")
+        error = InvalidTimestamp("LogAppendTime is set by the broker, a producer sends CreateTime")
+        error.record_errors = ((0, error.message),)
+        raise error
     if attributes(batch) & CODEC_MASK == ZSTD and not limits.zstd:
         raise UnsupportedCompression("zstd needs Produce version 7 or later")
     return 0
@@ -141,8 +176,8 @@ cdef int check_header(const uint8_t *batch, BatchLimits limits) except -1:
 
 cdef str record_text(Walk *walk, int32_t index, Flaw flaw):
     if flaw == TIMESTAMP:
-        return (f"timestamp {walk.timestamp} of record {index} is outside of "
-                f"{walk.earliest} to {walk.latest}")
+        return (f"timestamp {walk.timestamp} of record {index} is out of range: "
+                f"{walk.earliest} to {walk.latest} are allowed")
     return f"record {index}: {flaw_text(flaw)}"
 
 
@@ -239,7 +274,7 @@ cdef int check_batch(uint8_t *batch, Py_ssize_t size, BatchLimits limits) except
     limits.max_timestamp = walk.max_timestamp
     limits.offset_delta_of_max_timestamp = walk.max_timestamp_at
     if wanted != attributes(batch) or walk.max_timestamp != max_timestamp(batch):
-        set_attributes(batch, wanted)
+        set_attributes(batch, wanted & ATTRIBUTES_KNOWN)
         set_max_timestamp(batch, walk.max_timestamp)
         set_crc(batch, crc32c(batch + ATTRIBUTES_AT, size - ATTRIBUTES_AT))
     return 0
@@ -274,7 +309,7 @@ cdef bytearray with_body(const uint8_t *batch, const uint8_t[::1] body, int code
     if body.shape[0]:
         memcpy(&made[HEADER_SIZE], &body[0], body.shape[0])
     set_total_size(&made[0], <int32_t>made.shape[0])
-    set_attributes(&made[0], attributes(batch) & ~CODEC_MASK | codec)
+    set_attributes(&made[0], attributes(batch) & ATTRIBUTES_KNOWN & ~CODEC_MASK | codec)
     set_crc(&made[0], crc32c(&made[ATTRIBUTES_AT], made.shape[0] - ATTRIBUTES_AT))
     return result
 

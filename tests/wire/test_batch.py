@@ -145,7 +145,6 @@ HEADERS = {
     "control batch": (patched(batch_of(), 21, 0x20, 2), INVALID),
     "delete horizon": (patched(batch_of(), 21, 0x40, 2), INVALID),
     "pid without sequence": (batch_of(pid=5, epoch=0), INVALID),
-    "pid without epoch": (batch_of(pid=5, sequence=0), INVALID),
     "transactional, no pid": (batch_of(transactional=True), INVALID),
     "codec 5": (patched(batch_of(), 21, 5, 2), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
     "codec 7": (patched(batch_of(), 21, 7, 2), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),

@@ -93,7 +93,7 @@ def reference(batch, *, log_append_time, compacted):
     demand(count > 0 and field(batch, "last_offset_delta") == count - 1)
     demand(not attributes & 0x60)
     if field(batch, "producer_id") >= 0:
-        demand(field(batch, "base_sequence") >= 0 and field(batch, "producer_epoch") >= 0)
+        demand(field(batch, "base_sequence") >= 0)
     else:
         demand(not attributes & 0x10)
     claimed = attributes & 8

@@ -32,7 +32,10 @@ cdef class Serving:
     # The partition in hand.
     cdef int32_t index
     cdef uint8_t *records
-    cdef Py_ssize_t size
+    cdef Py_ssize_t size                # of the batch
+    cdef Py_ssize_t sent                # of what the client sent, which may go on after the batch
+    cdef bint in_log                    # what fails now is told with the start of the log
+    cdef str internal                   # the topic's name if only the broker writes it
     cdef bytearray stored               # holds `records` where they are not the client's bytes
     cdef Preparation preparation        # what a thread does about it
     cdef bytearray frame                # the rest of the request, once it has been suspended
@@ -46,9 +49,14 @@ cdef class Producing:
     cdef dict limits                    # address of a LogConfig → TopicLimits
     cdef TransactionGate gate
     cdef public double turn_seconds     # what one request may hold the loop for
-    cdef bint transactional             # the request checked last has a transactional id
+    # Of the request checked last: has it a transactional id, and transactional batches; does it
+    # name something twice, or a topic without partitions?
+    cdef bint transactional, transactional_batches, untidy
 
     cdef int check(self, Cursor request, int version) except -40000
+    cdef int check_partitions(
+        self, Cursor request, bint flexible, Py_ssize_t partitions) except -1
+    cdef Cursor tidied(self, Cursor request, int version)
     cdef Serving begin(
         self, Cursor request, Writer reply, int version, Client client, object receiver)
     cdef bint go_on(self, Serving serving) except -1

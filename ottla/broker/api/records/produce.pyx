@@ -20,10 +20,11 @@ from ottla.broker.api.records.transaction_gate cimport TransactionGate
 from ottla.broker.network.promises cimport PendingReply
 from ottla.broker.security.client cimport Client
 from ottla.log.partition_log cimport PartitionLog
+from ottla.log.producers cimport Producers
 from ottla.replication.partition cimport Partition
 from ottla.wire.batch cimport (
-    BatchLimits, LOG_APPEND_TIME, TRANSACTIONAL, attributes, last_offset_delta, max_timestamp,
-    restamp,
+    BatchLimits, HEADER_SIZE, LOG_APPEND_TIME, TRANSACTIONAL, attributes, last_offset_delta, magic,
+    max_timestamp, one_batch, restamp,
 )
 from ottla.wire.codec cimport Cursor, Writer
 
@@ -50,8 +51,11 @@ cdef enum:
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
-cdef int16_t INVALID_REQUIRED_ACKS = ErrorCode.INVALID_REQUIRED_ACKS
-cdef int16_t TRANSACTIONAL_ID_AUTHORIZATION_FAILED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+WITHOUT_LOG_START = frozenset({
+    int(ErrorCode.CORRUPT_MESSAGE), int(ErrorCode.MESSAGE_TOO_LARGE),
+    int(ErrorCode.KAFKA_STORAGE_ERROR), int(ErrorCode.NOT_LEADER_OR_FOLLOWER),
+})
+
 cdef int16_t UNKNOWN_SERVER_ERROR = ErrorCode.UNKNOWN_SERVER_ERROR
 cdef int16_t STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
 cdef int16_t NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -83,8 +87,10 @@ cdef class Producing:
         """
         cdef bint flexible = version >= 9
         cdef Py_ssize_t topics, partitions, size
+        cdef const uint8_t *name
+        cdef set names = None
         cdef int acks
-        self.transactional = False
+        self.transactional = self.transactional_batches = self.untidy = False
         if version >= 3:
             size = request.read_string_length(flexible)
             self.transactional = size >= 0
@@ -94,22 +100,64 @@ cdef class Producing:
         topics = self.required(request.read_count(flexible, 3), "topics")
         while topics > 0:
             topics -= 1
-            if version >= 13:
-                request.take(16, "topic id")
-            else:
+            size = 16
+            if version < 13:
                 size = self.required(request.read_string_length(flexible), "topic name")
-                request.take(size, "topic name")
+            name = request.take(size, "topic")
+            if topics > 0 or names is not None:
+                names = set() if names is None else names
+                key = <bytes>(<const char *>name)[:size]
+                self.untidy = self.untidy or key in names
+                names.add(key)
             partitions = self.required(request.read_count(flexible, 5), "partitions")
-            while partitions > 0:
-                partitions -= 1
-                request.read_int32()
-                size = request.read_bytes_length(flexible)
-                request.take(max(size, 0), "records")
-                if flexible:
-                    request.skip_tags()
+            self.untidy = self.untidy or partitions == 0
+            self.check_partitions(request, flexible, partitions)
             if flexible:
                 request.skip_tags()
         return acks
+
+    cdef int check_partitions(
+        self, Cursor request, bint flexible, Py_ssize_t partitions
+    ) except -1:
+        """Walk the partitions of one topic; `untidy` where one of them is named twice."""
+        cdef const uint8_t *records
+        cdef Py_ssize_t left = partitions, size
+        cdef int32_t index, before = -1
+        cdef bint ascending = True
+        cdef list indexes = []
+        while left > 0:
+            left -= 1
+            index = request.read_int32()
+            ascending = ascending and index > before
+            before = index
+            if partitions > 1:
+                indexes.append(index)
+            size = request.read_bytes_length(flexible)
+            records = request.take(max(size, 0), "records")
+            if size >= HEADER_SIZE and magic(records) == 2 and attributes(records) & TRANSACTIONAL:
+                self.transactional_batches = True
+            if flexible:
+                request.skip_tags()
+        if not ascending and len(set(indexes)) < len(indexes):
+            self.untidy = True
+        return 0
+
+    cdef Cursor tidied(self, Cursor request, int version):
+        """The request with each topic and partition named once, as Kafka reads it: the last counts.
+
+        A topic without partitions is left out.
+        """
+        from ottla.wire.messages import ProduceRequest
+        read = ProduceRequest.decode(request, version)
+        topics = {}
+        for topic in read.topic_data:
+            first, partitions = topics.setdefault(
+                topic.topic_id if version >= 13 else topic.name, (topic, {}))
+            partitions.update((each.index, each) for each in topic.partition_data)
+        for topic, partitions in topics.values():
+            topic.partition_data = list(partitions.values())
+        read.topic_data = [topic for topic, partitions in topics.values() if partitions]
+        return Cursor(bytearray(read.encode(version)))
 
     cdef Py_ssize_t required(self, Py_ssize_t length, str what) except -1:
         if length < 0:
@@ -128,6 +176,10 @@ cdef class Producing:
         serving.request, serving.reply, serving.version = request, reply, version
         if version >= 3:
             serving.transactional_id = request.read_string(version >= 9)
+        if serving.transactional_id is None and self.transactional_batches:
+            serving.refusal = ProtocolError(
+                "a transactional batch in a request without a transactional id",
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         serving.acks = request.read_int16()
         serving.timeout_ms = request.read_int32()
         serving.topics = request.read_count(version >= 9, 3)
@@ -190,8 +242,7 @@ cdef class Producing:
             refusal = self.refusal_of(serving, name)
             if refusal is not None:
                 return refusal
-        if name in INTERNAL_TOPICS:
-            return InvalidTopic(f"{name} is written by the broker only")
+        serving.internal = name if name in INTERNAL_TOPICS else None
         if found is None:
             return UnknownTopicOrPartition("no such topic")
         return found
@@ -218,10 +269,16 @@ cdef class Producing:
         cdef Partition partition = None
         if serving.preparation is None:
             serving.index = serving.request.read_int32()
-            serving.size = serving.request.read_bytes_length(serving.version >= 9)
-            serving.records = <uint8_t *>serving.request.take(max(serving.size, 0), "records")
+            serving.sent = serving.request.read_bytes_length(serving.version >= 9)
+            serving.records = <uint8_t *>serving.request.take(max(serving.sent, 0), "records")
+            serving.size = serving.sent
+            serving.in_log = False
         try:
+            if serving.transactional_id is None and serving.refusal is not None:
+                raise serving.refusal
             partition = self.find_partition(serving.found, serving.index)
+            if serving.internal is not None:
+                raise InvalidTopic(f"{serving.internal} is written by the broker only")
             if not self.prepare(serving, partition):
                 return False
             base = self.append(serving, partition)
@@ -248,7 +305,9 @@ cdef class Producing:
         cdef int version = serving.version
         cdef int64_t append_time = -1, required
         cdef Py_ssize_t error_at
-        if code == 0 and attributes(serving.records) & LOG_APPEND_TIME:
+        if code == 0 and partition.log.duplicate:
+            append_time = (<Producers>partition.log.producers).repeated_timestamp
+        elif code == 0 and attributes(serving.records) & LOG_APPEND_TIME:
             append_time = max_timestamp(serving.records)
         if partition is not None:
             partition.produces += 1
@@ -262,7 +321,10 @@ cdef class Producing:
         if version >= 2:
             reply.write_int64(append_time)
         if version >= 5:
-            reply.write_int64(partition.log.log_start_offset if code == 0 else -1)
+            # An error of the log itself comes with its start, others without, as in Kafka.
+            reply.write_int64(
+                partition.log.log_start_offset
+                if code == 0 or (serving.in_log and code not in WITHOUT_LOG_START) else -1)
         if version >= 8:
             self.write_record_errors(reply, record_errors, version >= 9)
             reply.write_string(message, version >= 9)
@@ -301,6 +363,9 @@ cdef class Producing:
             partition.check_leader(-1)
             if serving.size <= 0:
                 raise InvalidRecord("a partition without records")
+            if serving.version >= 3:
+                serving.size = one_batch(serving.records, serving.size, serving.version >= 7)
+                serving.in_log = True
             topic = self.limits_for(partition.log)
             topic.limits.zstd = serving.version >= 7
             stored = LATER
@@ -334,13 +399,11 @@ cdef class Producing:
 
     cdef int64_t append(self, Serving serving, Partition partition) except -2:
         cdef const uint8_t *records = serving.records
+        serving.in_log = False
         partition.check_leader(-1)
-        if attributes(records) & TRANSACTIONAL and serving.transactional_id is None:
-            raise ProtocolError(
-                "a transactional batch in a request without a transactional id",
-                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         if attributes(records) & TRANSACTIONAL:
             self.gate.check(partition, records, serving.version)
+        serving.in_log = True
         return partition.append(serving.records, serving.size, serving.acks == -1)
 
     cdef int suspend(self, Serving serving, Py_ssize_t start) except -1:
@@ -354,11 +417,11 @@ cdef class Producing:
         cdef uint8_t[::1] view
         cdef bytearray frame
         if serving.frame is None:
-            request.at -= serving.size
+            request.at -= serving.sent
             frame = PyByteArray_FromStringAndSize(<char *>request.at, request.end - request.at)
             view = frame
             request.at, request.end = &view[0], &view[0] + view.shape[0]
-            serving.records = <uint8_t *>request.take(serving.size, "records")
+            serving.records = <uint8_t *>request.take(serving.sent, "records")
             serving.frame = frame
         preparation.frame = serving.frame
         preparation.records, preparation.size = serving.records, serving.size

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import ApiVersionsRequest, DeleteTopicsRequest
 from tests.broker.api.test_fetch_sessions import session_fetch, told
 from tests.broker.produce_fetch import batch, fetch, fetch_request, produce, values
@@ -150,11 +151,18 @@ def test_a_frame_too_short_for_a_header_closes_the_connection(
     assert client.is_closed()
 
 
-@pytest.mark.parametrize("size", [0, -1, -(2**31)])
-def test_odd_sizes_in_a_fetch_give_one_batch(client: WireClient, topic: str, size: int) -> None:
+def test_a_fetch_of_no_bytes_gives_one_batch(client: WireClient, topic: str) -> None:
     produce(client, topic, batch(b"a"))
     produce(client, topic, batch(b"b"))
-    answer = fetch(
-        client, topic, max_wait_ms=size, min_bytes=size, max_bytes=size, partition_max_bytes=size
-    )
+    answer = fetch(client, topic, min_bytes=0, max_bytes=0, partition_max_bytes=0)
     assert values(answer) == [b"a"]
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31)])
+def test_a_fetch_of_less_than_no_bytes_is_refused(
+    client: WireClient, topic: str, size: int
+) -> None:
+    produce(client, topic, batch(b"a"))
+    for sizes in ({"max_bytes": size}, {"partition_max_bytes": size}):
+        answer = fetch(client, topic, max_wait_ms=size, min_bytes=size, **sizes)
+        assert (answer.error_code, answer.records) == (ErrorCode.UNKNOWN_SERVER_ERROR, b"")

@@ -57,6 +57,7 @@ cdef class Fetching:
     cdef object read_topic(self, Cursor request, int version)
     cdef int read_tags(self, Fetch fetch, Cursor request) except -1
     cdef Py_ssize_t required(self, Py_ssize_t count, str what) except -1
+    cdef int refuse_all(self, Fetch fetch) except -1
     cdef bint as_told(self, FetchItem item) noexcept
     cdef int64_t readable(self, Fetch fetch, FetchItem item) noexcept
     cdef int remember(self, Fetch fetch, FetchItem item) except -1

@@ -8,7 +8,7 @@ files in between. Versions 0-9 get their records in formats and codecs that they
 `legacy_fetch`.
 """
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint32_t
 
 from ottla.broker.api.records.legacy_fetch cimport (
     CONVERSION_SIZE_MAX, LEGACY_BELOW, ZSTD_SINCE, read_converted, read_without_zstd,
@@ -29,8 +29,8 @@ from ottla.broker.security.access import access_of
 from ottla.replication.controller.access import Operation
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import (
-    ErrorCode, MalformedMessage, NotLeaderOrFollower, ProtocolError, UnknownTopicId,
-    UnknownTopicOrPartition,
+    ErrorCode, MalformedMessage, NotLeaderOrFollower, OffsetOutOfRange, ProtocolError,
+    UnknownTopicId, UnknownTopicOrPartition,
 )
 
 log = logging.getLogger("ottla.fetch")
@@ -42,12 +42,19 @@ cdef int16_t UNKNOWN_SERVER_ERROR = ErrorCode.UNKNOWN_SERVER_ERROR
 cdef int16_t STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
 cdef int16_t NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
+UNKNOWN = frozenset({
+    int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), int(ErrorCode.UNKNOWN_TOPIC_ID),
+    int(ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+})
+
 cdef enum:
     FETCH_KEY = 1
     NO_SESSION = 0
     INITIAL_EPOCH = 0
     FINAL_EPOCH = -1
     RESPONSE_SIZE_MAX = 1 << 30
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
     DEBUG_REPLICA = -2                  # a tool that reads past the high watermark
     LOOKS_UNTIMED_MAX = 32              # partitions with records between two looks at the clock
     ABSENT_MAX = 1000                   # partitions of a session that are not here
@@ -82,6 +89,7 @@ cdef class Fetching:
     cdef Fetch read(self, Cursor request, int version):
         cdef Fetch fetch = Fetch.__new__(Fetch)
         cdef bint flexible = version >= 12
+        cdef int8_t isolation_level
         fetch.version = version
         fetch.replica_id = request.read_int32() if version < 15 else -1
         fetch.wait_ms_max = request.read_int32()
@@ -90,7 +98,11 @@ cdef class Fetching:
         if version >= 3:
             fetch.size_max = min(request.read_int32(), fetch.size_max)
         fetch.size_min = min(fetch.size_min, fetch.size_max)
-        fetch.committed_only = version >= 4 and request.read_int8() == 1
+        if version >= 4:
+            isolation_level = request.read_int8()
+            fetch.committed_only = isolation_level == READ_COMMITTED
+            if isolation_level != READ_COMMITTED and isolation_level != READ_UNCOMMITTED:
+                fetch.error = UNKNOWN_SERVER_ERROR      # as Kafka answers it
         fetch.session_id, fetch.session_epoch = NO_SESSION, FINAL_EPOCH
         if version >= 7:
             fetch.session_id = request.read_int32()
@@ -109,17 +121,35 @@ cdef class Fetching:
 
     cdef int read_topics(self, Fetch fetch, Cursor request) except -1:
         cdef bint flexible = fetch.version >= 12
+        cdef bint twice = False
         cdef Py_ssize_t topics, partitions
+        cdef int32_t before
+        cdef FetchItem item
+        cdef set named = None
         topics = self.required(request.read_count(flexible, 3), "topics")
+        if topics > 1:
+            named = set()
         while topics > 0:
             topics -= 1
             topic = self.read_topic(request, fetch.version)
+            if named is not None:
+                twice = twice or topic in named
+                named.add(topic)
+            before = -1
             partitions = self.required(request.read_count(flexible, 16), "partitions")
             while partitions > 0:
                 partitions -= 1
-                fetch.items.append(self.read_item(request, fetch.version, topic))
+                item = self.read_item(request, fetch.version, topic)
+                twice = twice or item.index <= before
+                before = item.index
+                fetch.items.append(item)
             if flexible:
                 request.skip_tags()
+        if twice:
+            # Perhaps named twice, perhaps only not in order: once each, the last one counts.
+            fetch.items = list({
+                ((<FetchItem>each).topic, (<FetchItem>each).index): each for each in fetch.items
+            }.values())
         return 0
 
     cdef object read_topic(self, Cursor request, int version):
@@ -186,10 +216,12 @@ cdef class Fetching:
     cdef int begin(self, Fetch fetch, double now) except -1:
         """Find or make the session of this request; an error becomes the whole reply's."""
         cdef FetchSession session
+        if fetch.error != 0:
+            return 0
         if fetch.session_epoch == FINAL_EPOCH or fetch.session_epoch == INITIAL_EPOCH:
             if fetch.session_id != NO_SESSION:
                 self.sessions.remove(fetch.session_id)
-            if fetch.session_epoch == INITIAL_EPOCH and fetch.items:
+            if fetch.session_epoch == INITIAL_EPOCH:
                 session = self.sessions.create(len(fetch.items), fetch.version >= 13, now)
                 if session is not None and self.put(fetch, session):
                     fetch.session = session             # else it is served without one
@@ -239,6 +271,8 @@ cdef class Fetching:
         fetch.told = told
         fetch.conversion_left = CONVERSION_SIZE_MAX
         if fetch.error != 0:
+            if fetch.error == UNKNOWN_SERVER_ERROR:
+                self.refuse_all(fetch)
             return True
         items = list(fetch.session.changed.values()) if fetch.incremental else fetch.items
         began = self.broker.clock.monotonic() if len(items) > LOOKS_UNTIMED_MAX else 0.0
@@ -248,6 +282,7 @@ cdef class Fetching:
                 due = True                      # full: the others keep their place and come first
                 break
             got = self.look_at(fetch, item, room, total == 0)
+            room = max(room, 0)
             total += got
             unfit += got == 0 and total > 0 and item.fetch_offset < self.readable(fetch, item)
             if got > 0:
@@ -272,6 +307,20 @@ cdef class Fetching:
         if total >= fetch.size_min or (not fetch.incremental and not fetch.items):
             due = True
         return due
+
+    cdef int refuse_all(self, Fetch fetch) except -1:
+        """Answer a request that makes no sense: every item has its error, where clients look."""
+        cdef FetchItem item
+        if fetch.version >= 13:
+            return 0
+        for found in fetch.items:
+            item = <FetchItem>found
+            item.high_watermark = item.last_stable_offset = item.log_start = -1
+            item.diverging_epoch = -1
+            self.refuse(fetch, item, fetch.error)
+            item.aborted = []
+        fetch.told = fetch.items
+        return 0
 
     cdef bint as_told(self, FetchItem item) noexcept:
         return (
@@ -301,9 +350,11 @@ cdef class Fetching:
                     raise UnknownTopicId("no topic has this id")
                 raise UnknownTopicOrPartition("no such partition here")
             partition = item.partition
-            partition.check_leader(item.current_leader_epoch)
+            partition.check_leader(max(item.current_leader_epoch, -1))
             if fetch.replica_id >= 0:
                 raise NotLeaderOrFollower(f"{fetch.replica_id} is no replica of {partition!r}")
+            if item.size_max < 0 or room < 0:
+                raise ProtocolError("a negative number of bytes", ErrorCode.UNKNOWN_SERVER_ERROR)
             self.check_divergence(item)
             if fetch.version < LEGACY_BELOW:
                 item.converted = read_converted(
@@ -351,7 +402,8 @@ cdef class Fetching:
         """Answer an item with an error and no records."""
         if code == STORAGE_ERROR and fetch.version <= 5:
             code = NOT_LEADER                           # which these clients know, and retry
-        item.error, item.slice, item.converted, item.aborted = code, None, None, None
+        item.error, item.slice, item.converted = code, None, None
+        item.aborted = [] if code in UNKNOWN else None      # as Kafka answers each
         if item.partition is not None:
             item.partition.failed_fetches += 1
         self.broker.counts.failed(FETCH_KEY, code)
@@ -384,6 +436,8 @@ cdef class Fetching:
         """A client whose last record is of an epoch that ended earlier here truncates (KIP-595)."""
         if item.last_fetched_epoch < 0:
             return 0
+        if item.last_fetched_epoch > item.partition.leader_epoch:
+            raise OffsetOutOfRange(f"epoch {item.last_fetched_epoch} has not begun")
         epoch, end = item.partition.log.end_offset_for_epoch(item.last_fetched_epoch)
         if epoch < 0 or end < 0:
             return 0
@@ -400,7 +454,10 @@ cdef class Fetching:
             reply.write_int32(0)                        # throttle_time_ms
         if fetch.version >= 7:
             reply.write_int16(fetch.error)
-            reply.write_int32(NO_SESSION if fetch.session is None else fetch.session.id)
+            if fetch.error == UNKNOWN_SERVER_ERROR:
+                reply.write_int32(fetch.session_id)
+            else:
+                reply.write_int32(NO_SESSION if fetch.session is None else fetch.session.id)
         self.write_items(fetch, reply)
         reply.write_no_tags(flexible)
         return 0

@@ -45,7 +45,7 @@ class LeaderEpochs:
 
         (-1, -1) when nothing is known: no entries, or an epoch above the newest.
         """
-        if not self.entries or epoch < 0 or epoch > self.latest:
+        if not self.entries or epoch == NO_EPOCH or epoch > self.latest:
             return NO_EPOCH, NO_OFFSET
         if epoch == self.latest:
             return epoch, log_end_offset

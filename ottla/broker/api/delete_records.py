@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.broker.api.named import merged
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
 from ottla.broker.security.guard.topics import guard_partitions
@@ -29,17 +30,11 @@ async def delete_records(
     The answer waits until the starts are on the medium: what was deleted does not come back. In
     Apache Kafka it does, after a crash within a minute.
     """
-    response = DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsResponse.Topic(
-                name=topic.name,
-                partitions=[
-                    _delete_below(topic.name, item, context) for item in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    response = DeleteRecordsResponse(topics=[])
+    for name, items in merged(request.topics).items():
+        once = {item.partition_index: item for item in items}       # the last one counts
+        partitions = [_delete_below(name, item, context) for item in once.values()]
+        response.topics.append(DeleteRecordsResponse.Topic(name=name, partitions=partitions))
     moved = [
         (topic.name, answer)
         for topic in response.topics

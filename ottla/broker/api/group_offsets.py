@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ottla.broker.context import RequestContext
@@ -42,6 +42,8 @@ def offset_commit(
     answers: list[OffsetCommitResponse.Topic.Partition] = []
     for topic in request.topics:
         answered, name, count, topic_id = _answered_topic(topic, image, version)
+        if not topic.partitions and name in image.topics:
+            continue                                    # Kafka leaves these out
         response.topics.append(answered)
         for each in topic.partitions:
             index = each.partition_index
@@ -133,8 +135,6 @@ async def offset_fetch(
         )
         return OffsetFetchResponse(groups=groups)
     wanted = _wanted(request.topics)
-    if not wanted and request.topics is not None and context.version >= 2:
-        wanted = []
     response = OffsetFetchResponse(topics=[])
     try:
         found = await _fetch(request.group_id, wanted, stable, None, -1, context)
@@ -145,11 +145,25 @@ async def offset_fetch(
             FetchedOffset(topic, index, None, error.code) for topic, index in wanted or ()
         ] if context.version < 2 else []
     made = OffsetFetchResponse.Topic
+    if request.topics is None:
+        by_topic = list(_by_topic(found).items())
+    elif response.error_code and context.version >= 2:
+        by_topic = []
+    else:
+        each = iter(found)
+        by_topic = [
+            (topic.name, _next(each, topic.partition_indexes)) for topic in request.topics
+        ]
     response.topics = [
         made(name=name, partitions=[_partition(made.Partition, each) for each in partitions])
-        for name, partitions in _by_topic(found).items()
+        for name, partitions in by_topic
     ]
     return response
+
+
+def _next(found: Iterator[FetchedOffset], indexes: list[int]) -> list[FetchedOffset]:
+    """What was found for one topic of a request, which may name it again."""
+    return [next(found) for _ in indexes]
 
 
 async def _fetch_group(
@@ -160,23 +174,27 @@ async def _fetch_group(
     image = context.broker.image
     by_id = context.version >= 10
     wanted: list[tuple[str, int]] | None = None
+    named: list[tuple[str, list[int]]] = []
     unknown = []
     if group.topics is not None:
-        wanted = []
         for topic in group.topics:
             known = image.topic_by_id(topic.topic_id) if by_id else None
             if by_id and known is None:
                 unknown.append(topic)
                 continue
-            name = topic.name if known is None else known.name
-            wanted += [(name, index) for index in topic.partition_indexes]
+            named.append((topic.name if known is None else known.name, topic.partition_indexes))
+        wanted = [(name, index) for name, indexes in named for index in indexes]
     try:
         member = (group.member_id, group.member_epoch) if context.version >= 9 else (None, -1)
         found = await _fetch(group.group_id, wanted, stable, *member, context)
     except ProtocolError as error:
         answer.error_code = int(error.code)
         return answer
-    for name, partitions in _by_topic(found).items():
+    each = iter(found)
+    for name, partitions in (
+        list(_by_topic(found).items()) if wanted is None
+        else [(name, _next(each, indexes)) for name, indexes in named]
+    ):
         known = image.topics.get(name)
         if by_id and known is None:
             continue  # a topic that is gone has no id to be told under
@@ -277,6 +295,8 @@ async def offset_delete(
     wanted: list[tuple[str, int]] = []
     answers = []
     for topic in request.topics:
+        if not topic.partitions:
+            continue
         known = topics.get(topic.name)
         answered = made(name=topic.name, partitions=[])
         response.topics.append(answered)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from ottla.broker.api.named import merged
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
 from ottla.broker.security.guard.topics import guard_epochs, guard_partitions
@@ -15,7 +15,6 @@ from ottla.wire.apis import ApiKey
 from ottla.wire.errors import (
     ErrorCode,
     InvalidRequest,
-    NotLeaderOrFollower,
     ProtocolError,
     UnknownTopicOrPartition,
     UnsupportedVersion,
@@ -36,7 +35,8 @@ LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
 FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 """Below these versions a client cannot mean the special timestamps (KIP-734, KIP-405, KIP-1005)."""
-DEBUG_REPLICA = -2
+CONSUMER = -1
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 NOTHING = (-1, -1, -1)
 
 Found = tuple[int, int, int]
@@ -48,20 +48,31 @@ async def list_offsets(
     request: ListOffsetsRequest, context: RequestContext
 ) -> ListOffsetsResponse:
     """Look up an offset by time, or by one of the special times, in each partition."""
-    named = Counter(
-        (topic.name, partition.partition_index)
-        for topic in request.topics
-        for partition in topic.partitions
-    )
+    if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+        return _refused(request)
+    topics = []
+    for name, items in merged(request.topics).items():
+        once: dict[int, list[ListOffsetsRequest.Topic.Partition]] = {}
+        for item in items:
+            once.setdefault(item.partition_index, []).append(item)
+        partitions = [
+            await _list_partition(request, name, same[0], len(same) > 1, context)
+            for same in once.values()
+        ]
+        topics.append(ListOffsetsResponse.Topic(name=name, partitions=partitions))
+    return ListOffsetsResponse(topics=topics)
+
+
+def _refused(request: ListOffsetsRequest) -> ListOffsetsResponse:
+    """There is no such isolation level; Kafka has no better code for that."""
+    made = ListOffsetsResponse.Topic
+    code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
     return ListOffsetsResponse(
         topics=[
-            ListOffsetsResponse.Topic(
+            made(
                 name=topic.name,
                 partitions=[
-                    await _list_partition(
-                        request, topic.name, item, named[topic.name, item.partition_index] > 1,
-                        context
-                    )
+                    made.Partition(partition_index=item.partition_index, error_code=code)
                     for item in topic.partitions
                 ],
             )
@@ -81,14 +92,14 @@ async def _list_partition(
     try:
         if duplicate:
             raise InvalidRequest(f"{topic}-{item.partition_index} is asked for more than once")
+        if item.timestamp < EARLIEST_PENDING_UPLOAD or (
+            context.version < FIRST_VERSION.get(item.timestamp, 0)
+        ):
+            raise UnsupportedVersion(f"timestamp {item.timestamp} is of a later version")
         partition = context.broker.replicas.partition(topic, item.partition_index)
         if partition is None:
             raise UnknownTopicOrPartition(f"no partition {topic}-{item.partition_index} here")
         partition.require_leader(item.current_leader_epoch)
-        if request.replica_id >= 0:
-            raise NotLeaderOrFollower(f"broker {request.replica_id} is no replica of {partition!r}")
-        if context.version < FIRST_VERSION.get(item.timestamp, 0):
-            raise UnsupportedVersion(f"timestamp {item.timestamp} is of a later version")
         end = _end(partition, request)
         if context.version == 0:
             answer.old_style_offsets = _segment_starts(partition, item, end)
@@ -107,8 +118,8 @@ async def _list_partition(
 
 
 def _end(partition: Partition, request: ListOffsetsRequest) -> int:
-    """The first offset that this client may not read."""
-    if request.replica_id == DEBUG_REPLICA:
+    """The first offset that this client may not read; replicas and tools may read everything."""
+    if request.replica_id != CONSUMER:
         return partition.log.log_end_offset
     return partition.last_stable_offset() if request.isolation_level else partition.high_watermark
 

@@ -18,6 +18,7 @@ from ottla.groups.transactions.records import (
     TransactionValue,
     by_topic,
 )
+from ottla.replication.topic_names import require_legal_name
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, ProtocolError, UnknownTopicOrPartition
 from ottla.wire.messages import (
@@ -30,6 +31,8 @@ from ottla.wire.messages import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+
+NO_PRODUCER_ID = -1
 
 
 @handles(ApiKey.WRITE_TXN_MARKERS, versions=range(0, 3), access=guard_markers)
@@ -48,16 +51,17 @@ async def write_txn_markers(
         )
         answered = made(producer_id=marker.producer_id, topics=[])
         response.markers.append(answered)
-        for topic in marker.topics:
+        for topic in filter(lambda topic: topic.partition_indexes, marker.topics):
+            indexes = list(dict.fromkeys(topic.partition_indexes))
             codes = await asyncio.gather(
-                *(_write((topic.name, i), ending, context) for i in topic.partition_indexes)
+                *(_write((topic.name, index), ending, context) for index in indexes)
             )
             answered.topics.append(
                 made.Topic(
                     name=topic.name,
                     partitions=[
                         made.Topic.Partition(partition_index=index, error_code=int(code))
-                        for index, code in zip(topic.partition_indexes, codes, strict=True)
+                        for index, code in zip(indexes, codes, strict=True)
                     ],
                 )
             )
@@ -67,6 +71,8 @@ async def write_txn_markers(
 async def _write(
     partition: TopicIndex, marker: TransactionMarker, context: RequestContext
 ) -> ErrorCode:
+    if marker.producer_id == NO_PRODUCER_ID:
+        return ErrorCode.UNKNOWN_SERVER_ERROR           # as Kafka, whose marker is of a producer
     transactions = context.broker.coordinators.transactions
     future: asyncio.Future[None] = transactions.loop.create_future()
     try:
@@ -181,6 +187,7 @@ def _producers(
     made = DescribeProducersResponse.Topic.Partition
     partition = context.broker.replicas.partition(topic, index)
     try:
+        require_legal_name(topic)
         if partition is None:
             raise UnknownTopicOrPartition(f"there is no {topic}-{index} here")
         partition.require_leader()

@@ -42,6 +42,8 @@ async def txn_offset_commit(
             known = image.topics.get(topic.name)
             answered = made(name=topic.name, partitions=[])
             unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if not topic.partitions and known is not None:
+            continue                                    # Kafka leaves these out
         response.topics.append(answered)
         for each in topic.partitions:
             answer = made.Partition(partition_index=each.partition_index)

@@ -11,7 +11,7 @@ from ottla.broker.coordination.answers import answer_of, deliver_to
 from ottla.broker.dispatch import handles
 from ottla.broker.security.decisions import on_transaction
 from ottla.broker.security.guard.transactions import guard_add_offsets, guard_add_partitions
-from ottla.broker.topic_creation import create_missing
+from ottla.broker.topic_creation import create_missing, is_internal
 from ottla.groups.records import Producer
 from ottla.groups.result import Answer, Result
 from ottla.groups.routing import OFFSETS_TOPIC
@@ -36,6 +36,11 @@ BATCHED_FROM = 4
 """First AddPartitionsToTxn that brokers send, for many transactional ids at once."""
 EPOCHS_FROM = 5
 """First version of these requests of clients with an epoch for each transaction (KIP-890)."""
+
+REFUSALS = frozenset(
+    (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+)
+"""Why no partition of an AddPartitionsToTxn is added."""
 
 Operation = Callable[[TransactionShard, Answer, Result, int | None], None]
 
@@ -89,7 +94,9 @@ async def add_partitions_to_txn(
             False,
             context,
         )
-        return made(results_by_topic_v3_and_below=_by_topic(codes))
+        return made(
+            results_by_topic_v3_and_below=_by_topic(request.v3_and_below_topics, codes)
+        )
     results = await asyncio.gather(
         *(
             _add(
@@ -105,22 +112,37 @@ async def add_partitions_to_txn(
     return made(
         results_by_transaction=[
             made.ResultsByTransaction(
-                transactional_id=each.transactional_id, topic_results=_by_topic(codes)
+                transactional_id=each.transactional_id, topic_results=_by_topic(each.topics, codes)
             )
             for each, codes in zip(request.transactions, results, strict=True)
         ]
     )
 
 
-def _by_topic(codes: dict[TopicIndex, ErrorCode]) -> list[AddPartitionsToTxnResponse.TopicResult]:
+def _by_topic(
+    topics: list[AddPartitionsToTxnRequest.Topic], codes: dict[TopicIndex, ErrorCode]
+) -> list[AddPartitionsToTxnResponse.TopicResult]:
+    """The codes as the request names the partitions; those of a refusal once for each."""
     made = AddPartitionsToTxnResponse.TopicResult
-    topics: dict[str, AddPartitionsToTxnResponse.TopicResult] = {}
-    for (name, index), code in codes.items():
-        topic = topics.setdefault(name, made(name=name, results_by_partition=[]))
-        topic.results_by_partition.append(
-            made.ResultsByPartition(partition_index=index, partition_error_code=int(code))
+    if not REFUSALS.isdisjoint(codes.values()):
+        topics = [
+            AddPartitionsToTxnRequest.Topic(
+                name=name, partitions=[index for topic, index in codes if topic == name]
+            )
+            for name in dict.fromkeys(topic for topic, _ in codes)
+        ]
+    return [
+        made(
+            name=topic.name,
+            results_by_partition=[
+                made.ResultsByPartition(
+                    partition_index=index, partition_error_code=int(codes[topic.name, index])
+                )
+                for index in topic.partitions
+            ],
         )
-    return list(topics.values())
+        for topic in topics
+    ]
 
 
 async def _add(
@@ -138,8 +160,13 @@ async def _add(
         if name not in topics or not 0 <= index < len(topics[name].partitions)
     ]
     codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
-    if unknown:
+    # Producers write to no internal topic; offsets get there by AddOffsetsToTxn.
+    internal = [
+        each for each in partitions if context.version < BATCHED_FROM and is_internal(each[0])
+    ]
+    if unknown or internal:
         codes.update(dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        codes.update(dict.fromkeys(internal, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         return codes
     if verify_only:
         return {each: _verify(transactional_id, producer, each, context) for each in partitions}

@@ -62,7 +62,7 @@ def check_fetch(group: ConsumerGroup, member_id: str | None, member_epoch: int) 
 
     Raises UnknownMember, StaleMemberEpoch.
     """
-    if not member_id and member_epoch < 0:
+    if member_id is None and member_epoch < 0:
         return
     member = group.member(member_id or "")
     if member.value.classic is None and member_epoch != member.epoch:

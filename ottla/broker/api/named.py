@@ -1,0 +1,27 @@
+"""What a request names by topic and partition, as Apache Kafka reads it: once each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol, TypeVar
+
+Part = TypeVar("Part", covariant=True)
+Item = TypeVar("Item")
+
+
+class NamedTopic(Protocol[Part]):
+    """A topic of a request, with its partitions."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def partitions(self) -> Sequence[Part]: ...
+
+
+def merged(topics: Iterable[NamedTopic[Item]]) -> dict[str, list[Item]]:
+    """The partitions by topic: one entry for a topic named twice, none for one without any."""
+    found: dict[str, list[Item]] = {}
+    for topic in topics:
+        if topic.partitions:
+            found.setdefault(topic.name, []).extend(topic.partitions)
+    return found

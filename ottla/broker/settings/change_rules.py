@@ -42,9 +42,8 @@ def rules_for(node_id: int, static: Mapping[str, str]) -> dict[str, ConfigRules]
         "topic": ConfigRules(_topic_list, _check_topic),
         "broker": ConfigRules(lambda name: _list(_broker_setting(name)), check_broker),
         "group": ConfigRules(lambda name: _known_list("group", name), check_group),
-        "client-metrics": ConfigRules(
-            lambda name: _known_list("client-metrics", name), _check_client_metrics
-        ),
+        # Kafka does not append to their lists.
+        "client-metrics": ConfigRules(lambda name: None, _check_client_metrics),
     }
 
 

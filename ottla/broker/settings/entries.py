@@ -15,7 +15,7 @@ from ottla.broker.settings.broker import DYNAMIC
 from ottla.broker.settings.declaration import Setting
 from ottla.broker.settings.kafka_settings import kafka_settings
 from ottla.broker.settings.loggers import levels
-from ottla.broker.settings.topic import TopicConfig, convert_unit, synonyms_of
+from ottla.broker.settings.topic import TO_COME, TopicConfig, convert_unit, synonyms_of
 from ottla.replication.metadata import MetadataImage
 
 
@@ -90,6 +90,8 @@ def topic_entries(
     """All settings of a topic that sets `own` itself."""
     layers = broker_layers(broker, image)
     for name, setting in TopicConfig.declared.items():
+        if name in TO_COME:
+            continue
         names = synonyms_of(name)
         found: list[tuple[Synonym, int]] = []
         if name in own:
@@ -106,7 +108,11 @@ def topic_entries(
         value = None if first.value is None else convert_unit(first.value, factor)
         yield Entry(
             name, value, first.source, setting.kind, False, setting.sensitive,
-            tuple(synonym for synonym, _ in found), setting.help,
+            tuple(
+                synonym for synonym, factor in found
+                if factor == 1 or synonym.source != Source.DEFAULT
+            ),
+            setting.help,
         )
 
 
@@ -142,7 +148,7 @@ def broker_entries(broker: BrokerContext, image: MetadataImage) -> Iterator[Entr
             standard = known[other].setting if other in known else declared.get(other)
             if standard is not None and standard.default is not None:
                 found.append(Synonym(other, standard.text(standard.default), Source.DEFAULT))
-        yield _entry(name, setting, found, read_only and setting is not None)
+        yield _entry(name, setting, found, read_only and setting is not None, own_unit=True)
 
 
 def _same_meaning(name: str) -> list[str]:
@@ -205,16 +211,21 @@ def _entry(
     setting: Setting | None,
     synonyms: Iterable[Synonym],
     read_only: bool,
+    own_unit: bool = False,
 ) -> Entry:
+    """The setting with the value that counts; where its synonyms have other units, its own."""
     # What nobody declared may be anything, a password too: Kafka does not show it either.
     sensitive = setting is None or setting.sensitive
     shown = tuple(
         Synonym(each.name, None, each.source) if sensitive else each for each in synonyms
     )
     first = shown[0] if shown else Synonym(name, None, Source.DEFAULT)
+    value = first.value
+    if own_unit and first.name != name:
+        value = next((each.value for each in shown if each.name == name), None)
     return Entry(
         name,
-        first.value,
+        value,
         first.source,
         setting.kind if setting is not None else "password" if sensitive else "string",
         read_only,

@@ -42,6 +42,9 @@ IDLE = {
 }
 """Settings that may be set as in Kafka, but have nothing to decide here; and why."""
 
+TO_COME = frozenset({"errors.deadletterqueue.group.enable"})
+"""Settings of Apache Kafka 4.4 that do nothing here: accepted, not described."""
+
 REFUSED = {
     "errors.deadletterqueue.group.enable": "this broker has no dead letter queues of share groups",
     "remote.storage.enable": "this broker has no tiered storage",
@@ -224,7 +227,7 @@ def check_topic_configs(configs: Mapping[str, str]) -> None:
             if name in TopicConfig.declared:
                 TopicConfig.declared[name].parse(text)
             elif name not in REMOVED:
-                raise SettingsError(name, "no topic setting is called so")
+                raise SettingsError(name, "unknown name of a topic setting")
         _check_together(configs)
     except SettingsError as error:
         raise InvalidConfig(str(error)) from error

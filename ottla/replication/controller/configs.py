@@ -95,11 +95,11 @@ def _alter(
     for change in alteration.changes:
         if change.value is None and change.operation != Operation.DELETE:
             raise InvalidRequest(f"Null value not supported for : {change.name}")
-    _require_resource(image, kind, name)
     before = image.config_of(kind, name)
     after = {} if alteration.replace else dict(before)
     for change in alteration.changes:
         _apply(after, change, rules)
+    _require_resource(image, kind, name)
     changed = frozenset(change.name for change in alteration.changes)
     rules.check(name, after, changed)
     return [
@@ -135,6 +135,8 @@ def _apply(settings: dict[str, str], change: ConfigChange, rules: ConfigRules) -
         items = _items(settings.get(name, default))
         given = _items(value)
         if change.operation == Operation.APPEND:
+            if default and not given and settings.get(name) != "":
+                raise InvalidConfig(f"{name}: an empty value cannot be appended")
             items += [item for item in given if item not in items]
         else:
             items = [item for item in items if item not in given]

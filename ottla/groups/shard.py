@@ -175,7 +175,7 @@ class Shard:
         """The KIP-848 group. Raises GroupIdNotFound."""
         group = self.groups.get(group_id)
         if not isinstance(group, ConsumerGroup):
-            raise GroupIdNotFound(f"there is no consumer group {group_id!r}")
+            raise GroupIdNotFound(f"consumer group {group_id!r} not found")
         return group
 
     def beat(self, request: Beat, result: Result) -> Beaten:

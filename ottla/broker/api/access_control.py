@@ -17,6 +17,8 @@ from ottla.broker.security.guard.admin import guard_rules
 from ottla.replication.controller.access import (
     Operation,
     Pattern,
+    Permission,
+    Resource,
     RuleFilter,
     create_rules,
     delete_rules,
@@ -46,10 +48,17 @@ def describe_acls(request: DescribeAclsRequest, context: RequestContext) -> Desc
     if context.broker.authorizer is None:
         return DescribeAclsResponse(resources=[], **REFUSAL)
     wanted = _filter(request, context.version)
-    found = sorted(matching_rules(context.broker.image, wanted), key=_order)
+    numbers = (
+        (wanted.resource_type, Resource), (wanted.pattern_type, Pattern),
+        (wanted.operation, Operation), (wanted.permission, Permission),
+    )
+    if all(number for number, _ in numbers) and any(n not in tuple(kind) for n, kind in numbers):
+        found = []                          # of a version to come: no rule here has it
+    else:
+        found = sorted(matching_rules(context.broker.image, wanted), key=_order)
     made = DescribeAclsResponse.Resource
     return DescribeAclsResponse(
-        error_message=None,
+        error_message="",
         resources=[
             made(
                 resource_type=kind,
@@ -111,7 +120,7 @@ async def create_acls(request: CreateAclsRequest, context: RequestContext) -> Cr
     errors = await context.broker.metadata_log.decide(create_rules, wanted)
     return CreateAclsResponse(
         results=[
-            made(error_code=0, error_message=None) if error is None
+            made(error_code=0, error_message="") if error is None
             else made(error_code=int(error.code), error_message=error.message)
             for error in errors
         ]

@@ -72,7 +72,7 @@ def _joined(reply: Joined, version: int) -> JoinGroupResponse:
         error_code=0,
         generation_id=reply.generation,
         protocol_type=reply.protocol_type if version >= 7 else None,
-        protocol_name=reply.protocol,
+        protocol_name=reply.protocol or (None if version >= 7 else ""),
         leader=reply.leader,
         skip_assignment=reply.skip_assignment,
         member_id=reply.member_id,

@@ -45,7 +45,7 @@ def describe_user_scram_credentials(
     times = Counter(user.name for user in request.users or ()) or Counter(list(known))
     return DescribeUserScramCredentialsResponse(
         error_code=0,
-        error_message=None,
+        error_message="",
         results=[_described(user, count, known) for user, count in times.items()],
     )
 
@@ -53,7 +53,7 @@ def describe_user_scram_credentials(
 def _described(
     user: str, times: int, known: dict[str, list[Described.CredentialInfo]]
 ) -> Described:
-    answer = Described(user=user, error_message=None, credential_infos=[])
+    answer = Described(user=user, error_message="", credential_infos=[])
     if times > 1:
         answer.error_code = int(ErrorCode.DUPLICATE_RESOURCE)
         answer.error_message = as_message(

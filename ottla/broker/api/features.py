@@ -29,7 +29,7 @@ async def update_features_api(
     response = UpdateFeaturesResponse(error_code=0, error_message=None)
     if version <= 1:
         response.results = [
-            UpdateFeaturesResponse.Result(feature=each.name, error_code=0, error_message=None)
+            UpdateFeaturesResponse.Result(feature=each.name, error_code=0, error_message="NONE")
             for each in updates
         ]
     return response

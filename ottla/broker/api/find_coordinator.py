@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ottla.broker.context import BrokerContext, RequestContext
 from ottla.broker.dispatch import handles
 from ottla.broker.security.guard.groups import guard_find_coordinator
@@ -13,6 +15,9 @@ from ottla.wire.errors import CoordinatorNotAvailable, InvalidRequest, ProtocolE
 from ottla.wire.messages import FindCoordinatorRequest, FindCoordinatorResponse
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
+SHARE_KEY = re.compile(r".+:[A-Za-z0-9_-]{22}:[0-9]+")
+NO_ERROR = "NONE"
+"""What Apache Kafka has for a message below version 4 where nothing is wrong."""
 TOPIC_OF_TYPE = {GROUP: OFFSETS_TOPIC, TRANSACTION: TRANSACTION_TOPIC}
 """The internal topic whose partition leaders coordinate keys of this type."""
 
@@ -40,6 +45,8 @@ def _answer(
     key_type: int, key: str, context: RequestContext
 ) -> FindCoordinatorResponse.Coordinator:
     answer = FindCoordinatorResponse.Coordinator(key=key, node_id=-1, host="", port=-1)
+    if context.version < 4:
+        answer.error_message = NO_ERROR
     try:
         answer.node_id, endpoint = _find(key_type, key, context)
         answer.host, answer.port = endpoint.host, endpoint.port
@@ -52,6 +59,8 @@ def _find(key_type: int, key: str, context: RequestContext) -> tuple[int, Endpoi
     """The coordinator's node and the address under which this listener's clients reach it."""
     if key_type not in (GROUP, TRANSACTION, SHARE):
         raise InvalidRequest(f"there are no coordinators of type {key_type}")
+    if key_type == SHARE and not SHARE_KEY.fullmatch(key):
+        raise InvalidRequest(f"{key!r} is no key of a share group: group:topic id:partition")
     broker: BrokerContext = context.broker
     topic = broker.image.topics.get(TOPIC_OF_TYPE.get(key_type, ""))
     if topic is None:

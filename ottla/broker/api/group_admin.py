@@ -62,6 +62,8 @@ def _describe(
         # Before version 6 a group that is not there is a dead one without an error (KIP-1043).
         if context.version >= 6 or not isinstance(error, GroupIdNotFound):
             answer.error_code = int(error.code)
+        else:
+            answer.authorized_operations = authorized_operations(operations)
         if context.version >= 6:
             answer.error_message = error.message
         return answer
@@ -77,7 +79,7 @@ def _describe(
             client_id=member.client_id,
             client_host=member.client_host,
             member_metadata=member.metadata(group.protocol) if stable else b"",
-            member_assignment=member.assignment if stable else b"",
+            member_assignment=member.assignment,
         )
         for member in group.members.values()
     ]

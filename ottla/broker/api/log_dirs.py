@@ -116,6 +116,8 @@ def alter_replica_log_dirs(
     codes: dict[str, dict[int, ErrorCode]] = {}
     for wanted in request.dirs:
         for topic in wanted.topics:
+            if not topic.partitions:
+                continue
             told = codes.setdefault(topic.name, {})
             for index in topic.partitions:
                 told[index] = _placed(context, wanted.path, topic.name, index)

@@ -42,8 +42,6 @@ CLUSTER_OPERATIONS = (
     Operation.CREATE, Operation.ALTER, Operation.DESCRIBE, Operation.CLUSTER_ACTION,
     Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS, Operation.IDEMPOTENT_WRITE,
 )
-TOKEN_OPERATIONS = (Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS)
-"""These are reported only where an authorizer could allow them."""
 BROKER_ENDPOINTS = 1
 
 
@@ -154,7 +152,7 @@ def _cluster_operations(access: Access, asked: bool) -> int:
     """Bits of what a client may do on the cluster (KIP-430)."""
     if not asked:
         return NOT_ASKED
-    of = CLUSTER_OPERATIONS if access.authorizer is None else CLUSTER_OPERATIONS + TOKEN_OPERATIONS
+    of = CLUSTER_OPERATIONS
     return access.operations(Resource.CLUSTER, CLUSTER_NAME, of)
 
 
@@ -309,7 +307,7 @@ def describe_cluster(
     if request.endpoint_type != BROKER_ENDPOINTS:
         known = request.endpoint_type == 2
         raise ProtocolError(
-            "this is a broker: ask it for brokers, endpoint type 1",
+            f"unsupported endpoint type {request.endpoint_type}: ask a broker for brokers, type 1",
             ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
         )
     image = context.broker.image

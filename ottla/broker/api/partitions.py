@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import groupby
-
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
 from ottla.broker.security.decisions import on_cluster
@@ -48,12 +46,21 @@ async def elect_leaders_api(
 
     answers = await context.broker.metadata_log.decide(elect)
     known = kind in tuple(ElectionType)
+    if asked is None:
+        # All topics are named, also those where nobody had to be elected.
+        by_name = {name: list[Answer]() for name in context.broker.image.topics if known}
+        for answer in answers:
+            by_name.setdefault(answer[0][0], []).append(answer)
+        topics = list(by_name.items())
+    else:
+        left = iter(answers)
+        topics = [(each.topic, [next(left) for _ in each.partitions]) for each in asked]
     response = ElectLeadersResponse(
         replica_election_results=[
             ElectLeadersResponse.ReplicaElectionResult(
                 topic=topic, partition_result=[_elected(*answer) for answer in group]
             )
-            for topic, group in groupby(answers, key=lambda answer: answer[0][0])
+            for topic, group in topics
         ]
     )
     if context.version >= 1 and not known:
@@ -94,7 +101,7 @@ async def alter_partition_reassignments(
     )
     answers = iter(errors)
     response = AlterPartitionReassignmentsResponse(
-        error_message=None,
+        error_message=None if request.topics else "",
         responses=[
             AlterPartitionReassignmentsResponse.Response(
                 name=topic.name,

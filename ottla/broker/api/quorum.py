@@ -128,8 +128,12 @@ def _unknown(index: int, version: int) -> DescribeQuorumResponse.Topic.Partition
 def add_raft_voter(request: AddRaftVoterRequest, context: RequestContext) -> AddRaftVoterResponse:
     """Refuse: as in a Kafka of kraft.version 0, who votes is settled when the cluster is made."""
     _check_cluster(request.cluster_id, context)
-    if request.voter_id < 0 or not request.listeners:
+    if request.voter_id < 0 or not any(request.voter_directory_id) or not request.listeners:
         raise InvalidRequest("Add voter request didn't include a valid voter")
+    if request.voter_id == context.broker.node_id:
+        raise ProtocolError(
+            f"{request.voter_id} is the voter that there is", ErrorCode.DUPLICATE_VOTER
+        )
     raise _voters_are_settled("adding")
 
 
@@ -139,8 +143,13 @@ def remove_raft_voter(
 ) -> RemoveRaftVoterResponse:
     """Refuse, as above."""
     _check_cluster(request.cluster_id, context)
-    if request.voter_id < 0:
+    if request.voter_id < 0 or not any(request.voter_directory_id):
         raise InvalidRequest("Remove voter request didn't include a valid voter")
+    voter = context.broker.node_id, _directory_id(context.broker)
+    if (request.voter_id, request.voter_directory_id) != voter:
+        raise ProtocolError(
+            f"{request.voter_id} with this directory is no voter", ErrorCode.VOTER_NOT_FOUND
+        )
     raise _voters_are_settled("removing")
 
 

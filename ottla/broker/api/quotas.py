@@ -19,6 +19,7 @@ from ottla.replication.controller.quotas import (
     matching_quotas,
 )
 from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ProtocolError
 from ottla.wire.messages import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -41,18 +42,22 @@ def describe_client_quotas(
     components = [
         Component(each.entity_type, each.match_type, each.match) for each in request.components
     ]
+    try:
+        found = list(matching_quotas(context.broker.image, components, request.strict))
+    except ProtocolError as error:
+        return DescribeClientQuotasResponse(
+            error_code=int(error.code), error_message=error.message, entries=None
+        )
     return DescribeClientQuotasResponse(
         error_code=0,
-        error_message=None,
+        error_message="",
         entries=[
             Described(
                 entity=[Described.Entity(entity_type=kind, entity_name=name)
                         for kind, name in entity],
                 values=[Described.Value(key=key, value=value) for key, value in limits.items()],
             )
-            for entity, limits in matching_quotas(
-                context.broker.image, components, request.strict
-            )
+            for entity, limits in found
         ],
     )
 
@@ -64,7 +69,7 @@ async def alter_client_quotas(
     """Set and take away limits of entities; each entity as a whole or not at all."""
     alterations = [
         QuotaAlteration(
-            [(part.entity_type, part.entity_name) for part in entry.entity],
+            list(_named(entry).items()),
             [LimitChange(op.key, None if op.remove else op.value) for op in entry.ops],
         )
         for entry in request.entries
@@ -78,10 +83,15 @@ async def alter_client_quotas(
                 error_code=0 if error is None else int(error.code),
                 error_message=None if error is None else error.message,
                 entity=[
-                    Altered.Entity(entity_type=part.entity_type, entity_name=part.entity_name)
-                    for part in entry.entity
+                    Altered.Entity(entity_type=kind, entity_name=name)
+                    for kind, name in _named(entry).items()
                 ],
             )
             for entry, error in zip(request.entries, errors, strict=True)
         ]
     )
+
+
+def _named(entry: AlterClientQuotasRequest.Entry) -> dict[str, str | None]:
+    """The entity, of which a type that is named twice counts the last time."""
+    return {part.entity_type: part.entity_name for part in entry.entity}

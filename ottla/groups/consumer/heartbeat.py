@@ -93,11 +93,11 @@ class Beaten(NamedTuple):
 def check(request: Beat, assignors: Sequence[str]) -> None:
     """Refuse what no client may send. Raises InvalidRequest, UnsupportedAssignor,
     InvalidRegularExpression."""
-    _need(request.group_id != "", "GroupId can't be empty.")
+    _need(request.group_id.strip() != "", "GroupId can't be empty.")
     if request.version >= 1 or request.member_epoch > 0 or request.member_epoch == LEAVE:
-        _need(request.member_id != "", "MemberId can't be empty.")
-    _need(request.instance_id != "", "InstanceId can't be empty.")
-    _need(request.rack_id != "", "RackId can't be empty.")
+        _need(request.member_id.strip() != "", "MemberId can't be empty.")
+    for name, value in (("InstanceId", request.instance_id), ("RackId", request.rack_id)):
+        _need(value is None or value.strip() != "", f"{name} can't be empty.")
     if request.member_epoch == JOIN:
         _need(
             request.rebalance_timeout_ms != -1,
@@ -267,7 +267,7 @@ def _find(
             member = owner
         else:
             if owner is None:
-                raise UnknownMember(f"nobody has instance id {request.instance_id}")
+                raise UnknownMember(f"instance id {request.instance_id} is unknown here")
             if owner.member_id != request.member_id:
                 raise FencedInstance(f"instance id {request.instance_id} was taken over")
     if member is None:

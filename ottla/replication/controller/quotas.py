@@ -123,10 +123,7 @@ def _value(change: LimitChange, keys: Mapping[str, str]) -> float | None:
         raise InvalidRequest(f"Quota {key} must be greater than 0")
     if value > TOP.get(kind, float("inf")):
         raise InvalidRequest(f"Proposed value for {key} is too large for a {kind}.")
-    if kind == "DOUBLE":
-        if math.isinf(value):
-            raise InvalidRequest(f"Quota {key} must be finite: take it away to have no limit")
-    elif abs(value - round(value)) > WHOLE_NUMBER_TOLERANCE:
+    if kind != "DOUBLE" and abs(value - round(value)) > WHOLE_NUMBER_TOLERANCE:
         raise InvalidRequest(f"{key} cannot be a fractional value.")
     return value
 

@@ -227,6 +227,7 @@ def delete_topics(
                 raise InvalidRequest("Duplicate topic id.")
             found, found_id = _find_topic(image, name, topic_id)
             if names[found] and ids[found_id]:
+                name, topic_id = found, found_id        # one answer for both
                 raise InvalidRequest(
                     "The provided topic name maps to an ID that was already supplied."
                 )
@@ -306,17 +307,17 @@ def _plan_partitions(
             " not be an increase."
         )
     added = wanted.count - current
+    if wanted.assignments is not None and len(wanted.assignments) != added:
+        raise InvalidReplicaAssignment(
+            f"Attempted to add {added} additional partition(s), but only"
+            f" {len(wanted.assignments)} assignment(s) were specified."
+        )
     if added > left:
         raise TooManyPartitions(TOO_MANY)
     factor = len(topic.partitions[0].replicas)
     if wanted.assignments is None:
         start = topic.partitions[0].replicas[0] + current
         return spread(image.brokers, added, factor, start)
-    if len(wanted.assignments) != added:
-        raise InvalidReplicaAssignment(
-            f"Attempted to add {added} additional partition(s), but only"
-            f" {len(wanted.assignments)} assignment(s) were specified."
-        )
     for replicas in wanted.assignments:
         require_assignment(replicas, image.brokers, factor)
     return tuple(new_partition(replicas, image.brokers) for replicas in wanted.assignments)

@@ -39,7 +39,7 @@ def creation(version: int = 3, **fields: Any) -> CreateAclsRequest.Creation:
 def create(client: WireClient, version: int = 3, **fields: Any) -> int:
     request = CreateAclsRequest(creations=[creation(version, **fields)])
     [result] = client.call(request, version).results
-    assert (result.error_message is None) == (result.error_code == 0)
+    assert bool(result.error_message) == (result.error_code != 0)
     code: int = result.error_code
     return code
 

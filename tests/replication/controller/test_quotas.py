@@ -84,7 +84,6 @@ def test_what_is_not_there_can_be_taken_away(image: MetadataImage) -> None:
         limit(A, producer_byte_rate=1e30),
         limit(HERE, connection_creation_rate=2.0**31),
         limit(A, producer_byte_rate=float("inf")),
-        limit(A, request_percentage=float("inf")),
         limit(A, request_percentage=float("nan")),
         QuotaAlteration([A], [LimitChange(RATE, 1.0), LimitChange(RATE, 2.0)]),
     ],

@@ -183,8 +183,7 @@ def test_what_cannot_be_deleted_is_told_with_kafkas_code() -> None:
         (None, NO_ID): ErrorCode.INVALID_REQUEST,
         ("b", a_id): ErrorCode.INVALID_REQUEST,
         ("a", NO_ID): ErrorCode.INVALID_REQUEST,
-        ("c", NO_ID): ErrorCode.INVALID_REQUEST,
-        (None, c_id): ErrorCode.INVALID_REQUEST,
+        ("c", c_id): ErrorCode.INVALID_REQUEST,
     }
 
 

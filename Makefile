@@ -5,7 +5,7 @@ PY := .venv/bin/python
 BUILD_SECONDS := 80
 SOURCES := pyproject.toml setup.py $(shell find ottla -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
-.PHONY: build run test lint compat simulate demo has-java bench bench-quick wheel
+.PHONY: build run test lint compat compare simulate demo has-java bench bench-quick wheel
 
 build: .venv/.built
 
@@ -75,6 +75,10 @@ compat: .venv/.compat
 SEEDS ?= 1000
 simulate: .venv/.test
 	PYTHONHASHSEED=0 $(PY) -W ignore -m tests.simulation --seeds 1-$(SEEDS)
+
+# Thousands of requests to Apache Kafka and to Ottla, the answers compared field by field; four minutes.
+compare: has-java .venv/.test
+	.venv/bin/python -m compat_tests.answers $(if $(SEED),--seed $(SEED))
 
 demo: has-java .venv/.compat
 	.venv/bin/python -m compat_tests.demo

@@ -1,0 +1,33 @@
+"""All scenes by name, one file an area; README.md says how they are run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from compat_tests.answers.conversation import Talk
+from compat_tests.answers.scenes import (
+    access,
+    administration,
+    batches,
+    classic,
+    configs,
+    consumers,
+    fetching,
+    logs,
+    offsets,
+    topics,
+    transactions,
+)
+
+AREAS = (
+    topics, batches, fetching, logs, classic, offsets, consumers, transactions, configs,
+    administration,
+)  # fmt: skip
+
+SCENES: dict[str, Callable[[Talk], None]] = {
+    scene.__name__.replace("_", "-"): scene for area in AREAS for scene in area.SCENES
+}
+GUARDED: dict[str, Callable[[Talk], None]] = {
+    scene.__name__.replace("_", "-"): scene for scene in access.SCENES
+}
+"""Scenes for brokers with an authorizer, whose super user is everybody."""

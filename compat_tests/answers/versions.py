@@ -1,0 +1,25 @@
+"""The versions of each API that Apache Kafka 4.3.1 and Ottla both serve."""
+
+from __future__ import annotations
+
+from ottla.wire.apis import APIS, ApiKey
+
+KAFKA_FROM = {
+    ApiKey.PRODUCE: 3, ApiKey.FETCH: 4, ApiKey.LIST_OFFSETS: 1, ApiKey.OFFSET_COMMIT: 2,
+    ApiKey.OFFSET_FETCH: 1, ApiKey.CREATE_TOPICS: 2, ApiKey.DELETE_TOPICS: 1,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: 2, ApiKey.WRITE_TXN_MARKERS: 1, ApiKey.DESCRIBE_ACLS: 1,
+    ApiKey.CREATE_ACLS: 1, ApiKey.DELETE_ACLS: 1, ApiKey.DESCRIBE_CONFIGS: 1,
+    ApiKey.ALTER_REPLICA_LOG_DIRS: 1, ApiKey.DESCRIBE_LOG_DIRS: 1,
+    ApiKey.CREATE_DELEGATION_TOKEN: 1, ApiKey.RENEW_DELEGATION_TOKEN: 1,
+    ApiKey.EXPIRE_DELEGATION_TOKEN: 1, ApiKey.DESCRIBE_DELEGATION_TOKEN: 1,
+}  # fmt: skip
+"""The first version, where Kafka 4 no longer serves the ones before."""
+KAFKA_UPTO = {
+    ApiKey.API_VERSIONS: 4, ApiKey.TXN_OFFSET_COMMIT: 5, ApiKey.DELETE_GROUPS: 2,
+}  # fmt: skip
+"""The last version, where 4.4 has another one."""
+
+COMMON_VERSIONS = {
+    key: range(KAFKA_FROM.get(key, api.versions.start), KAFKA_UPTO.get(key, api.versions[-1]) + 1)
+    for key, api in APIS.items()
+}

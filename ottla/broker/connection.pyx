@@ -201,8 +201,7 @@ cdef class Connection:
         cdef int acks = self.producing.check(request, version)
         request.at, request.elements_max = body, 0          # it is read again, from the beginning
         if self.producing.untidy:
-            request = self.producing.tidied(request, version)
-            body = request.at
+            body = self.producing.tidy(request, version)
         if self.producing.transactional and version >= IMPLICIT_TRANSACTION:
             waiting = self.producing.gate.admission(request, version, self.client)
             request.at = body
@@ -220,8 +219,7 @@ cdef class Connection:
         reply.write_int32(0)
         write_response_header(reply, PRODUCE, version, correlation_id)
         serving = self.producing.begin(request, reply, version, self.client, self)
-        if refusal is not None:
-            serving.refusal = refusal
+        serving.refusal = refusal or serving.refusal
         if self.producing.go_on(serving):
             return self.finish_produce(serving, start)
         return self.prepare(serving, start)

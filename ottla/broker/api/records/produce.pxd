@@ -56,7 +56,7 @@ cdef class Producing:
     cdef int check(self, Cursor request, int version) except -40000
     cdef int check_partitions(
         self, Cursor request, bint flexible, Py_ssize_t partitions) except -1
-    cdef Cursor tidied(self, Cursor request, int version)
+    cdef const uint8_t *tidy(self, Cursor request, int version) except NULL
     cdef Serving begin(
         self, Cursor request, Writer reply, int version, Client client, object receiver)
     cdef bint go_on(self, Serving serving) except -1

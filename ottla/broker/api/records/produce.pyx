@@ -142,11 +142,12 @@ cdef class Producing:
             self.untidy = True
         return 0
 
-    cdef Cursor tidied(self, Cursor request, int version):
-        """The request with each topic and partition named once, as Kafka reads it: the last counts.
+    cdef const uint8_t *tidy(self, Cursor request, int version) except NULL:
+        """Name each topic and partition once, as Kafka reads them: the last counts.
 
-        A topic without partitions is left out.
+        A topic without partitions is left out. Returns where the request begins now.
         """
+        cdef Cursor made
         from ottla.wire.messages import ProduceRequest
         read = ProduceRequest.decode(request, version)
         topics = {}
@@ -157,7 +158,9 @@ cdef class Producing:
         for topic, partitions in topics.values():
             topic.partition_data = list(partitions.values())
         read.topic_data = [topic for topic, partitions in topics.values() if partitions]
-        return Cursor(bytearray(read.encode(version)))
+        made = Cursor(bytearray(read.encode(version)))
+        request.at, request.end, request.owner = made.at, made.end, made.owner
+        return request.at
 
     cdef Py_ssize_t required(self, Py_ssize_t length, str what) except -1:
         if length < 0:

@@ -79,6 +79,9 @@ simulate: .venv/.test
 # Thousands of requests to Apache Kafka and to Ottla, the answers compared field by field; four minutes.
 compare: has-java .venv/.test
 	.venv/bin/python -m compat_tests.answers $(if $(SEED),--seed $(SEED))
+# Breaks the broker in known ways; the simulation has to find each.
+mutants: .venv/.test
+	$(PY) -m tests.simulation.mutants
 
 demo: has-java .venv/.compat
 	.venv/bin/python -m compat_tests.demo

@@ -66,8 +66,8 @@ def check_soundness(partition: PartitionModel, read: Content) -> None:
             raise Violation(f"{partition!r}: a batch is torn at {record.offset}")
         if batch.fate == ACKED and batch.base_offset not in (-1, base):
             raise Violation(
-                f"{partition!r}: {record.value!r} was acknowledged at {batch.base_offset + at}, is"
-                f" at {record.offset}"
+                f"{partition!r}: {record.value!r:.12} was acknowledged at"
+                f" {batch.base_offset + at}, is at {record.offset}"
             )
         if (record.key, record.timestamp) != (batch.keys[at], batch.timestamps[at]):
             raise Violation(f"{partition!r}: the record at {record.offset} is not as it was sent")
@@ -97,7 +97,10 @@ def check_nothing_is_lost(story: Story, partition: PartitionModel, read: Content
             if found is not None and found.value == value:
                 continue
             if found is not None:
-                raise Violation(f"{partition!r} has another record at {offset}: lost {value!r}")
+                raise Violation(
+                    f"{partition!r} has {found.value!r:.12} at {offset}, not {value!r:.12} of"
+                    f" {batch.producer}, acks {batch.acks}"
+                )
             if offset < max(partition.delete_asked, partition.delete_acked):
                 continue
             if offset < read.start:

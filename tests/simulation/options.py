@@ -65,7 +65,7 @@ class Options:
             fault for fault in FAULTS if fault != "directory missing"
         )
         options.faults = [chance.choice(wanted) for _ in range(count)]
-        options.rounds_seconds = chance.choice([0.3, 1.0, 3.0])
+        options.rounds_seconds = chance.choice([0.2, 0.5, 1.0])
         options.producers = chance.choice([1, 2, 3])
         options.transactions = chance.choice([0, 1, 2])
         options.readers = chance.choice([0, 1])

@@ -376,7 +376,8 @@ async def garbled(story: Story, tasks: Tasks) -> None:
             disk.durable_names.pop(name, None)
             continue
         else:
-            inode.content[:] = disk.inode(random.choice(names)).content
+            other = random.choice(sorted(disk.names.keys() & set(names)))
+            inode.content[:] = disk.inode(other).content
         inode.durable = bytearray(inode.content)
     await story.start()
 

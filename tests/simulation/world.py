@@ -29,7 +29,7 @@ from tests.simulation.options import Options
 
 START_MS = 1_700_000_000_000
 NEVER = float("inf")
-STEPS_MAX = 100_000
+STEPS_MAX = 400_000
 
 
 class Violation(AssertionError):

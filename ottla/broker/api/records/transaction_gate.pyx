@@ -65,7 +65,9 @@ cdef class TransactionGate:
                         or not fields.attributes(batch) & fields.TRANSACTIONAL):
                     continue
                 partition = found[index]
-                if partition is None or is_open(partition, batch):
+                # What is offline is refused when the produce is served.
+                if (partition is None or partition.log.offline is not None
+                        or is_open(partition, batch)):
                     continue
                 producer = producer_of(batch)
                 missing.add((partition.topic, index))

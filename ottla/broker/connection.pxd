@@ -2,14 +2,15 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
-from ottla.broker.api.records.fetch cimport Fetch, Fetching
-from ottla.broker.api.records.produce cimport Producing, Serving
+from ottla.broker.api.records.fetch cimport Fetching
+from ottla.broker.api.records.produce cimport Producing
 from ottla.broker.counts cimport Counts
 from ottla.broker.network.inbox cimport Inbox
 from ottla.broker.network.poller cimport Pollable, Poller
 from ottla.broker.network.reply cimport Reply
 from ottla.broker.network.transport cimport Transport
-from ottla.broker.network.promises cimport LateReply, PendingReply, Wait
+from ottla.broker.network.promises cimport Held, LateReply
+from ottla.broker.network.reply_queue cimport ReplyQueue
 from ottla.broker.security.client cimport Client
 from ottla.wire.codec cimport Cursor
 from ottla.wire.headers cimport RequestHeader
@@ -21,7 +22,6 @@ cdef class Connection(Pollable):
     cdef readonly int64_t received, sent, requests     # bytes, and frames handled
     cdef readonly double opened_at
     cdef readonly int newest_key        # the API of the newest request
-    cdef double began_at                # when the request in hand had arrived
     cdef Poller poller
     cdef readonly Client client         # under the client id of the newest request
     cdef readonly bint closed
@@ -31,46 +31,27 @@ cdef class Connection(Pollable):
     cdef Fetching fetching
     cdef Inbox inbox                    # what was received and is not handled yet
 
-    cdef Reply out                      # replies that may be sent, in order
+    cdef ReplyQueue queue               # replies, in order
+    cdef Reply out                      # its part that may be sent
     cdef bint paused                    # frames wait in the inbox; nothing is read meanwhile
     cdef readonly bint writing          # the socket took no more; nothing is read until it does
     cdef readonly bint warming          # what is to be sent next is being read from the disk
-    cdef object promised                # deque of PendingReply, behind `out` in order
-    cdef object promise_timer
     cdef bint scheduled                 # go_on is due in the next turn of the loop
-
-    # What holds the frames behind it: a handler's task, a batch in a thread, a fetch that waits.
-    cdef object task                    # a Task, or the LateReply in its place
-    cdef bint preparing                 # a batch is in a thread: not even the end is read
-    cdef Fetch fetch
-    cdef Wait wait
-    cdef int32_t correlation_id         # of that request
+    cdef Held holding                   # the request in hand; the frames after it wait
 
     cdef int receive(self) except -1
     cdef bint may_handle(self) except -1
     cdef int handle_frames(self) except -1
     cdef int handle(self, uint8_t *frame, Py_ssize_t size) except -1
-    cdef int handle_produce(self, Cursor request, int version, int32_t correlation_id) except -1
-    cdef int serve_produce(
-        self, Cursor request, int version, int32_t correlation_id, int acks, object refusal
-    ) except -1
-    cdef int prepare(self, Serving serving, Py_ssize_t start) except -1
-    cdef int finish_produce(self, Serving serving, Py_ssize_t start) except -1
-    cdef int hold_produce(
-        self, Cursor request, int version, int32_t correlation_id, int acks, waiting) except -1
-    cdef int handle_fetch(self, Cursor request, int version, int32_t correlation_id) except -1
+    cdef int hold(self, Held held) except -1
     cdef int handle_other(self, Cursor request, RequestHeader head) except -1
     cdef int wait_for(self, LateReply late, RequestHeader head) except -1
     cdef int answer(self, response, int key, int version, int32_t correlation_id) except -1
-    cdef bint try_fetch(self, bint final) except -1
     cdef int write_response(
         self, int16_t key, int version, int32_t correlation_id, response) except -1
-    cdef int release_promised(self) except -1
-    cdef int watch_promised(self) except -1
     cdef int flush(self) except -1
     cdef int wait_for_room(self) except -1
     cdef int warm(self) except -1
     cdef int unreadable(self, error) except -1
     cdef int compact(self) except -1
     cdef int schedule(self) except -1
-    cdef int answered(self, int key, double began) except -1

@@ -2,12 +2,9 @@
 """One client: frames in, replies out in the order of their requests, and back-pressure.
 
 The loop only says when the socket is ready; the connection does its own receiving and sending.
-Whatever a request needs happens in its turn, except for what is finished later:
-
-- a produce whose acknowledgement is still promised (acks=all): further produces are appended
-  meanwhile, their replies queue behind it;
-- a produce with a batch that a thread prepares, a fetch that waits for bytes, and a handler that
-  is a coroutine or returns a LateReply: the frames behind them wait.
+Whatever a request needs happens in its turn, except for what is finished later. Such a request is
+a `Held` (`network.promises` has a table of them): the frames after it wait. A produce whose
+acknowledgement is still promised (acks=all) holds nothing: its reply is in the `ReplyQueue`.
 
 While the socket does not take the replies, nothing more is read: this bounds what a client can
 make us hold.
@@ -15,25 +12,24 @@ make us hold.
 
 from libc.stdint cimport int16_t, int32_t, uint8_t
 
-from ottla.broker.api.records.fetch cimport Fetch, Fetching
-from ottla.broker.api.records.produce cimport Producing, Serving
+from ottla.broker.api.records.fetch_request cimport serve_fetch
+from ottla.broker.api.records.produce_request cimport serve_produce
 from ottla.broker.dispatch cimport RequestContext, serve
 from ottla.broker.network.cold_reads cimport WARM_SIZE
-from ottla.broker.network.inbox cimport Inbox
 from ottla.broker.counts cimport Counts
+from ottla.broker.network.inbox cimport Inbox
 from ottla.broker.network.poller cimport EPOLLIN, EPOLLOUT, Pollable, Poller
 from ottla.broker.network.reply cimport COLD, FileRange, Reply
+from ottla.broker.network.reply_queue cimport ReplyQueue
 from ottla.broker.network.transport cimport Transport
-from ottla.broker.network.promises cimport LateReply, PendingReply, Wait
+from ottla.broker.network.promises cimport Held, LateReply
 from ottla.broker.security.client cimport Client
 from ottla.wire.byteorder cimport store_int32
-from ottla.wire.codec cimport Cursor, Writer
+from ottla.wire.codec cimport Cursor
 from ottla.wire.headers cimport RequestHeader, read_request_header, write_response_header
 from ottla.wire.structs cimport Message
 
-import asyncio
 import logging
-from collections import deque
 
 from ottla.broker.network.reply import RangeLost
 from ottla.wire.errors import MalformedMessage
@@ -48,10 +44,6 @@ cdef enum:
     PROMISED_MAX = 1000         # produces in flight on one connection; clients keep a handful
     SEND_SIZE_PER_TURN = 4 << 20    # then the other connections have their turn
 
-cdef int16_t FETCH_FLEXIBLE = 12
-cdef int16_t PRODUCE_FLEXIBLE = 9
-cdef int16_t IMPLICIT_TRANSACTION = 12      # Produce adds its partitions by itself (KIP-890)
-
 
 cdef class Connection:
     def __init__(self, loop, listener, sock, Client client not None):
@@ -60,12 +52,12 @@ cdef class Connection:
         self.producing, self.fetching = listener.producing, listener.fetching
         self.inbox = Inbox(listener.frame_size_max)
         self.transport = Transport(sock)
-        self.out = Reply()
-        self.promised = deque()
         self.poller = loop.poller
         self.counts = self.broker.counts
         self.counts.opened += 1
         self.newest_key = -1
+        self.queue = ReplyQueue(loop, self.poller.clock, self.counts, self)
+        self.out = self.queue.out
         self.active_at = self.opened_at = self.poller.clock.monotonic()
         self.poller.watch(self.transport.fd, self, EPOLLIN)
 
@@ -95,7 +87,7 @@ cdef class Connection:
             return
         try:
             while True:
-                self.release_promised()
+                self.queue.release()
                 self.handle_frames()
                 self.flush()
                 if self.closed or self.writing or not self.may_handle():
@@ -147,8 +139,8 @@ cdef class Connection:
         if self.closed:
             return 0
         self.inbox.compact()
-        if (self.paused and not self.writing and not self.preparing
-                and not self.inbox.has_frame()):
+        if (self.paused and not self.writing and not self.inbox.has_frame()
+                and not (self.holding is not None and self.holding.stops_reading)):
             self.paused = False
             self.poller.watch(self.transport.fd, self, EPOLLIN)
         return 0
@@ -161,10 +153,12 @@ cdef class Connection:
 
     cdef bint may_handle(self) except -1:
         """Whether a whole frame is there and nothing holds it up."""
-        if self.task is not None or self.wait is not None or not self.inbox.has_frame():
+        cdef Py_ssize_t promised
+        if self.holding is not None or not self.inbox.has_frame():
             return False
-        if self.promised:
-            return len(self.promised) < PROMISED_MAX and self.inbox.api_key() == PRODUCE
+        promised = self.queue.waiting()
+        if promised:
+            return promised < PROMISED_MAX and self.inbox.api_key() == PRODUCE
         return True
 
     cdef int handle_frames(self) except -1:
@@ -183,7 +177,7 @@ cdef class Connection:
         request.at, request.end = frame, frame + size
         request.elements_max = self.broker.request_elements_max
         header = read_request_header(request)
-        self.began_at, self.newest_key = self.active_at, header.api_key
+        self.queue.began, self.newest_key = self.active_at, header.api_key
         self.received += size + 4
         self.requests += 1
         self.counts.received += size + 4
@@ -191,168 +185,33 @@ cdef class Connection:
         if header.client_id != self.client.client_id:
             self.client = self.client.named(header.client_id)
         if header.api_key == PRODUCE and 0 <= header.version <= 13:
-            return self.handle_produce(request, header.version, header.correlation_id)
+            return self.hold(serve_produce(
+                self.producing, request, header.version, header.correlation_id, self.client,
+                self.queue, self))
         if header.api_key == FETCH and 0 <= header.version <= 18:
-            return self.handle_fetch(request, header.version, header.correlation_id)
+            return self.hold(serve_fetch(
+                self.fetching, request, header.version, header.correlation_id, self.client,
+                self.queue, self))
         return self.handle_other(request, header)
 
-    cdef int handle_produce(self, Cursor request, int version, int32_t correlation_id) except -1:
-        cdef const uint8_t *body = request.at
-        cdef int acks = self.producing.check(request, version)
-        request.at, request.elements_max = body, 0          # it is read again, from the beginning
-        if self.producing.untidy:
-            body = self.producing.tidy(request, version)
-        if self.producing.transactional and version >= IMPLICIT_TRANSACTION:
-            waiting = self.producing.gate.admission(request, version, self.client)
-            request.at = body
-            if waiting is not None:
-                return self.hold_produce(request, version, correlation_id, acks, waiting)
-        return self.serve_produce(request, version, correlation_id, acks, None)
-
-    cdef int serve_produce(
-        self, Cursor request, int version, int32_t correlation_id, int acks, object refusal
-    ) except -1:
-        cdef bint apart = acks == -1 or acks == 0 or len(self.promised) > 0
-        cdef Writer reply = Writer() if apart else self.out
-        cdef Py_ssize_t start = reply.size
-        cdef Serving serving
-        reply.write_int32(0)
-        write_response_header(reply, PRODUCE, version, correlation_id)
-        serving = self.producing.begin(request, reply, version, self.client, self)
-        serving.refusal = refusal or serving.refusal
-        if self.producing.go_on(serving):
-            return self.finish_produce(serving, start)
-        return self.prepare(serving, start)
-
-    cdef int prepare(self, Serving serving, Py_ssize_t start) except -1:
-        """Have a thread prepare a batch. Frames behind it wait, and nothing more is read: the end
-        of the stream must not be met before what was sent in front of it is appended."""
-        cdef Writer reply = serving.reply
-        self.producing.suspend(serving, start)
-        if reply is self.out:                           # half a reply is not to be sent
-            self.out.cut(start, len(self.out.ranges))
-        self.preparing = True
-        self.pause()
-        self.task = self.broker.workers.run(serving.preparation.run)
-        self.task.add_done_callback(lambda done: self.prepared(done, serving))
+    cdef int hold(self, Held held) except -1:
+        """A request that is not over, if there is one, holds the frames after it."""
+        self.holding = held
+        if held is not None and held.stops_reading:
+            self.pause()
         return 0
 
-    def prepared(self, done, Serving serving not None):
-        """A thread has prepared a batch: go on with its request."""
-        self.task, self.preparing = None, False
-        self.active_at = self.poller.clock.monotonic()
-        if self.closed or done.cancelled():
+    def resume(self, Held held not None):
+        """What the request in hand waited for is there, perhaps."""
+        cdef Held following
+        if self.closed or self.holding is not held:
             return
         try:
-            self.producing.resume(serving)
-            if not self.producing.go_on(serving):
-                self.prepare(serving, 0)
+            following = held.go_on()
+            if following is held:
                 return
-            self.finish_produce(serving, 0)
-        except Exception as error:
-            self.failed(error)
-        self.go_on()
-
-    cdef int finish_produce(self, Serving serving, Py_ssize_t start) except -1:
-        """Send the reply of a request that is served, or keep it for as long as it is promised."""
-        cdef Writer reply = serving.reply
-        cdef PendingReply pending = serving.pending
-        if serving.acks == 0:
-            if serving.failed:
-                raise MalformedMessage("a produce with acks=0 failed; closing is its only answer")
-            self.answered(PRODUCE, self.began_at)
-            return 0
-        store_int32(reply.data + start, <int32_t>(reply.size - start - 4))
-        if pending is not None and pending.open_promises == 0:
-            pending = None
-        if reply is self.out:
-            if pending is None:
-                self.answered(PRODUCE, self.began_at)
-                return 0
-            # acks=1 that flush.messages holds back: the replies before it go without it.
-            pending.move_to(Writer(), start)
-            self.out.cut(start, len(self.out.ranges))
-        if pending is None and not self.promised:
-            self.out.write_raw(reply.data, reply.size)
-            self.answered(PRODUCE, self.began_at)
-            return 0
-        if pending is None:
-            pending = PendingReply(reply, None, 0)
-        pending.began = self.began_at
-        self.promised.append(pending)
-        if len(self.promised) == 1:
-            self.watch_promised()
-        return 0
-
-    cdef int hold_produce(
-        self, Cursor request, int version, int32_t correlation_id, int acks, waiting
-    ) except -1:
-        """Serve a produce once its partitions are in its transaction; frames behind it wait."""
-        frame = bytearray(request.rest())
-        self.task = waiting
-        waiting.add_done_callback(
-            lambda done: self.go_on_producing(done, frame, version, correlation_id, acks))
-        return 0
-
-    def go_on_producing(self, done, bytearray frame, int version, int correlation_id, int acks):
-        """The coordinator has added a produce's partitions to its transaction, or refused."""
-        cdef Cursor request = Cursor.__new__(Cursor)
-        cdef uint8_t[::1] view = frame
-        self.task = None
-        self.active_at = self.poller.clock.monotonic()
-        if self.closed or done.cancelled():
-            return
-        request.at, request.end = &view[0], &view[0] + view.shape[0]
-        try:
-            self.serve_produce(request, version, correlation_id, acks, done.result())
-        except Exception as error:
-            self.failed(error)
-        self.go_on()
-
-    cdef int handle_fetch(self, Cursor request, int version, int32_t correlation_id) except -1:
-        self.fetch = self.fetching.read(request, version)
-        self.fetch.client = self.client
-        self.correlation_id = correlation_id
-        self.fetching.begin(self.fetch, self.poller.clock.monotonic())
-        if not self.try_fetch(False):
-            self.wait = Wait(self.loop, self.resume_fetch)
-            self.fetching.watch(self.fetch, self.wait)
-            self.wait.start(self.fetch.wait_ms_max * 0.001)
-        return 0
-
-    cdef bint try_fetch(self, bint final) except -1:
-        """Answer the fetch in hand if its reply is due."""
-        cdef Py_ssize_t start = self.out.size
-        cdef Py_ssize_t ranges = len(self.out.ranges)
-        cdef Py_ssize_t file_bytes = self.out.file_bytes
-        if not self.fetching.look(self.fetch, final):
-            return False
-        try:
-            self.out.write_int32(0)
-            write_response_header(self.out, FETCH, self.fetch.version, self.correlation_id)
-            self.fetching.write(self.fetch, self.out)
-        except BaseException:
-            self.out.cut(start, ranges)
-            raise
-        store_int32(
-            self.out.data + start,
-            <int32_t>(self.out.size - start - 4 + self.out.file_bytes - file_bytes))
-        self.fetch = None
-        self.answered(FETCH, self.began_at)
-        return True
-
-    def resume_fetch(self, Wait wait not None):
-        """Something that the waiting fetch reads has moved, or its time is up."""
-        cdef Fetch fetch = self.fetch
-        if self.closed or self.wait is not wait:
-            return
-        try:
-            if not self.try_fetch(wait.over):
-                return
-            self.fetching.unwatch(fetch, wait)
-            wait.stop()
-            self.wait = None
             self.active_at = self.poller.clock.monotonic()
+            self.hold(following)
         except Exception as error:
             self.failed(error)
         self.go_on()
@@ -362,22 +221,9 @@ cdef class Connection:
         context.broker, context.api_key, context.version = self.broker, head.api_key, head.version
         context.client = self.client
         response = serve(context, request)
-        if type(response) is LateReply:
+        if isinstance(response, LateReply):
             return self.wait_for(<LateReply>response, head)
-        if isinstance(response, (Message, bytes)):
-            return self.write_response(head.api_key, head.version, head.correlation_id, response)
-        self.task = asyncio.ensure_future(response, loop=self.loop)
-        self.task.add_done_callback(
-            lambda task: self.task_done(task, head.api_key, head.version, head.correlation_id))
-        return 0
-
-    def task_done(self, task, int key, int version, int correlation_id):
-        """A coroutine handler ended: send its reply and go on with the frames behind it."""
-        self.task = None
-        if self.closed or task.cancelled():
-            return
-        self.answer(task.exception() or task.result(), key, version, correlation_id)
-        self.go_on()
+        return self.write_response(head.api_key, head.version, head.correlation_id, response)
 
     cdef int wait_for(self, LateReply late, RequestHeader head) except -1:
         """Write a late reply if it is there already; else the frames behind it wait."""
@@ -387,12 +233,12 @@ cdef class Connection:
         if late.over:
             self.answer(late.response, late.api_key, late.version, late.correlation_id)
         else:
-            self.task = late
+            self.hold(late)
         return 0
 
     def deliver_late(self, LateReply late not None):
         """A late reply is there: it is sent from here, a turn of the loop would cost more."""
-        self.task = None
+        self.holding = None
         self.answer(late.response, late.api_key, late.version, late.correlation_id)
         if self.inbox.held() > 0:
             self.schedule()             # not from here: what is behind it may need whoever called
@@ -431,65 +277,11 @@ cdef class Connection:
             self.out.size = start
             raise
         store_int32(self.out.data + start, <int32_t>(self.out.size - start - 4))
-        return self.answered(key, self.began_at)
-
-    cdef int answered(self, int key, double began) except -1:
-        """A reply is ready; a clock is asked where somebody wants to know how long it took."""
-        cdef double seconds
-        if self.counts.timing or self.counts.traced:
-            seconds = self.poller.clock.monotonic() - began
-            self.counts.took(key, seconds)
-            if self.counts.traced:
-                self.counts.trace(self, key, seconds)
-        return 0
-
-    # -- promised replies ------------------------------------------------------------------------
+        return self.queue.answered(key, self.queue.began)
 
     def promise_kept(self):
         """The last promise of some queued reply was kept."""
         self.schedule()
-
-    cdef int release_promised(self) except -1:
-        """Move the replies at the head of the queue that are whole behind those to be sent."""
-        cdef PendingReply head
-        cdef bint released = False
-        while self.promised:
-            head = <PendingReply>self.promised[0]
-            if head.open_promises > 0:
-                if released:
-                    self.watch_promised()
-                return 0
-            self.promised.popleft()
-            self.out.write_raw(head.frame.data, head.frame.size)
-            self.answered(PRODUCE, head.began)
-            released = True
-        return 0
-
-    cdef int watch_promised(self) except -1:
-        """Have one timer for the whole queue: nothing behind the head can be sent before it."""
-        cdef double deadline = (<PendingReply>self.promised[0]).deadline
-        if self.promise_timer is not None:
-            if <double>self.promise_timer.when() <= deadline:
-                return 0
-            self.promise_timer.cancel()
-        self.promise_timer = self.loop.call_at(
-            max(deadline, self.poller.clock.monotonic() + 0.01), self.promises_due)
-        return 0
-
-    def promises_due(self):
-        """Tell the clients whose time is up; look again when the next one's may be."""
-        cdef PendingReply reply
-        self.promise_timer = None
-        if self.closed:
-            return
-        now = self.poller.clock.monotonic()
-        for item in self.promised:
-            reply = <PendingReply>item
-            if reply.open_promises > 0 and reply.deadline <= now:
-                reply.expire()
-        self.release_promised()
-        if self.promised:
-            self.watch_promised()
 
     # -- sending ---------------------------------------------------------------------------------
 
@@ -574,16 +366,9 @@ cdef class Connection:
         self.closed = True
         self.counts.closed_connections += 1
         self.poller.watch(self.transport.fd, self, 0)
-        if self.wait is not None:
-            self.fetching.unwatch(self.fetch, self.wait)
-            self.wait.stop()
-            self.wait = None
-        if self.task is not None:
-            self.task.cancel()
-        if self.promise_timer is not None:
-            self.promise_timer.cancel()
-        self.promised.clear()
-        self.out.ranges.clear()
+        if self.holding is not None:
+            self.holding.abandon()
+        self.queue.close()
         self.transport.close()
         self.listener.closed(self)
 
@@ -595,6 +380,4 @@ cdef class Connection:
 
     def held(self):
         """Whether frames wait here because of us, not of the client."""
-        return (
-            self.task is not None or self.wait is not None or len(self.promised) > 0
-        )
+        return self.holding is not None or self.queue.waiting() > 0

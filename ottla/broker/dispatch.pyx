@@ -9,9 +9,10 @@ Produce and Fetch are served by the connection itself and only register their ra
 
 import inspect
 import logging
+from functools import partial
 from importlib import import_module
 
-from ottla.broker.network.promises cimport LateReply
+from ottla.broker.network.promises cimport LateReply, TaskReply
 from ottla.broker.security.client cimport Client
 from ottla.wire.structs cimport Message, decode_from
 
@@ -86,7 +87,7 @@ def handles(key, versions, *, access):
 
 
 cdef object serve(RequestContext context, Cursor body):
-    """Answer one request; the result is the response, its body as bytes, or will be a response.
+    """Answer one request; the result is the response, its body as bytes, or a LateReply.
 
     Raises MalformedMessage where the request has no answer but a closed connection.
     """
@@ -116,21 +117,35 @@ cdef object audited(Handler handler, request, RequestContext context):
     """Leave a line in the log about each administrative act, when it has ended."""
     act = Act(request, context)
     response = decided(handler, request, context)
-    if isinstance(response, Message):
-        act.ended(response)
-        return response
-    return witnessed(response, act)             # none of these APIs has a LateReply
-
-
-async def witnessed(waiting, act):
-    response = await waiting
-    act.ended(response)
+    when_ready(response, act.ended)
     return response
+
+
+cdef int when_ready(response, call) except -1:
+    """Call with a response, now or once it is there; after those that asked before."""
+    cdef LateReply late
+    if not isinstance(response, LateReply):
+        call(response)
+        return 0
+    late = <LateReply>response
+    if late.response is not None:
+        if not isinstance(late.response, BaseException):
+            call(late.response)
+    elif late.amend is None:
+        late.amend = call
+    else:
+        late.amend = partial(in_turn, late.amend, call)
+    return 0
+
+
+def in_turn(first, second, response):
+    first(response)
+    second(response)
 
 
 cdef object handle(Handler handler, request, RequestContext context):
     if handler.waits:
-        return finish(handler, request, context)
+        return TaskReply(finish(handler, request, context))
     try:
         # A handler that waits without a coroutine, where that is worth it, returns a LateReply.
         return handler.function(request, context)
@@ -164,21 +179,7 @@ cdef object guarded(Handler handler, request, RequestContext context):
     response = handle(handler, request, context)
     if amend is None:
         return response
-    if type(response) is LateReply:
-        if response.response is None:
-            response.amend = amend
-        else:
-            amend(response.response)
-        return response
-    if isinstance(response, Message):
-        amend(response)
-        return response
-    return amended(response, amend)
-
-
-async def amended(waiting, amend):
-    response = await waiting
-    amend(response)
+    when_ready(response, amend)
     return response
 
 

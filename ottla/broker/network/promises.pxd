@@ -1,6 +1,13 @@
-# Requests that cannot be answered yet. A PendingReply is a finished reply with promises still open
-# (acks=all); a Wait is a request that runs again when something moved, or when its time is up; a
-# LateReply is what a handler returns in place of a response that it does not have yet.
+# Requests that cannot be answered yet, and who waits for what:
+#
+#   Held           a request that holds the frames after it until it ends, however it ends
+#     LateReply      a handler that has its response later
+#       TaskReply      a handler that is a coroutine
+#     ProduceRequest   a coordinator that admits it, a thread that prepares a batch (api/records)
+#     FetchRequest     bytes, or its time (api/records)
+#   PendingReply   a whole reply with open promises (acks=all); it queues, and holds no frames
+#   AckPromise     one partition of it, until the high watermark has passed its batch
+#   Wait           a watcher of partitions that calls back once, when one has moved or time is up
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 
@@ -38,11 +45,22 @@ cdef class Wait(Watcher):
     cdef int wake(self) except -1
 
 
-cdef class LateReply:
-    cdef readonly object response       # a message, or the exception in its place; None until then
+cdef class Held:
     cdef object receiver                # the connection, once it waits
+    cdef bint over                      # it has ended, or nobody wants it any more
+    cdef bint stops_reading             # not even the end of the stream is read meanwhile
+
+    cdef Held go_on(self)
+    cdef int abandon(self) except -1
+
+
+cdef class LateReply(Held):
+    cdef readonly object response       # a message, or the exception in its place; None until then
     cdef public object amend            # called with a message before it goes, or None
-    cdef bint over                      # delivered, or nobody wants it any more
     cdef int16_t api_key
     cdef int version
     cdef int32_t correlation_id
+
+
+cdef class TaskReply(LateReply):
+    cdef object task

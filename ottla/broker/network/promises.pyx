@@ -7,6 +7,8 @@ from ottla.replication.partition cimport Partition, Promise, Watcher
 from ottla.wire.byteorder cimport store_int16
 from ottla.wire.codec cimport Writer
 
+from asyncio import ensure_future
+
 from ottla.wire.errors import ErrorCode
 
 cdef int16_t REQUEST_TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT
@@ -106,7 +108,21 @@ cdef class Wait(Watcher):
         return 0
 
 
-cdef class LateReply:
+cdef class Held:
+    """A request that holds the frames after it. It calls `resume` of its receiver, from the loop,
+    when `go_on` is worth a try."""
+
+    cdef Held go_on(self):
+        """End the request; returns what holds the frames from now on, None if nothing does."""
+        return None
+
+    cdef int abandon(self) except -1:
+        """The client has gone: let go of everything."""
+        self.over = True
+        return 0
+
+
+cdef class LateReply(Held):
     """A response that its handler has later: cheaper than a coroutine, its task and their turns."""
 
     def deliver(self, response):
@@ -120,6 +136,21 @@ cdef class LateReply:
         if self.receiver is not None:
             self.receiver.deliver_late(self)
 
-    def cancel(self):
-        """The client has gone."""
+
+cdef class TaskReply(LateReply):
+    """The response of a handler that is a coroutine."""
+
+    def __init__(self, coroutine):
+        self.task = ensure_future(coroutine)
+        self.task.add_done_callback(self.done)
+
+    def done(self, task):
+        """The coroutine has ended."""
+        if not task.cancelled():
+            error = task.exception()
+            self.deliver(task.result() if error is None else error)
+
+    cdef int abandon(self) except -1:
         self.over = True
+        self.task.cancel()
+        return 0

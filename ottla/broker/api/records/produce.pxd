@@ -4,7 +4,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from ottla.broker.api.records.preparation cimport Preparation, TopicLimits
 from ottla.broker.api.records.transaction_gate cimport TransactionGate
-from ottla.broker.network.promises cimport PendingReply
+from ottla.broker.network.promises cimport Held, PendingReply
 from ottla.broker.security.client cimport Client
 from ottla.log.clock cimport Clock
 from ottla.log.partition_log cimport PartitionLog
@@ -12,17 +12,19 @@ from ottla.replication.partition cimport Partition
 from ottla.wire.codec cimport Cursor, Writer
 
 
-cdef class Serving:
-    """One request between `begin` and its reply."""
+cdef class Serving(Held):
+    """One request between `check` and its reply."""
     cdef Cursor request
     cdef Writer reply
     cdef int version, acks
+    cdef bint transactional             # it has a transactional id
+    cdef bint transactional_batches     # and batches of a transaction
+    cdef bint untidy                    # it names something twice, or a topic without partitions
     cdef str transactional_id
     cdef Client client
     cdef object access                  # None without an authorizer
     cdef object refusal                 # why its partitions are not in its transaction
     cdef PendingReply pending           # its open promises, if any, and what these need
-    cdef object receiver                # who is told when these are kept
     cdef int timeout_ms
     cdef bint failed                    # some partition was refused
     cdef Py_ssize_t topics, partitions  # still to be served; -1 partitions: the next topic is due
@@ -39,6 +41,7 @@ cdef class Serving:
     cdef bytearray stored               # holds `records` where they are not the client's bytes
     cdef Preparation preparation        # what a thread does about it
     cdef bytearray frame                # the rest of the request, once it has been suspended
+    cdef bytearray frame_kept           # the request's memory, where it was kept for later
 
 
 cdef class Producing:
@@ -49,16 +52,12 @@ cdef class Producing:
     cdef dict limits                    # address of a LogConfig → TopicLimits
     cdef TransactionGate gate
     cdef public double turn_seconds     # what one request may hold the loop for
-    # Of the request checked last: has it a transactional id, and transactional batches; does it
-    # name something twice, or a topic without partitions?
-    cdef bint transactional, transactional_batches, untidy
 
-    cdef int check(self, Cursor request, int version) except -40000
+    cdef int check(self, Serving serving, Cursor request) except -1
     cdef int check_partitions(
-        self, Cursor request, bint flexible, Py_ssize_t partitions) except -1
+        self, Serving serving, Cursor request, bint flexible, Py_ssize_t partitions) except -1
     cdef const uint8_t *tidy(self, Cursor request, int version) except NULL
-    cdef Serving begin(
-        self, Cursor request, Writer reply, int version, Client client, object receiver)
+    cdef int begin(self, Serving serving, Cursor request, Writer reply) except -1
     cdef bint go_on(self, Serving serving) except -1
     cdef int suspend(self, Serving serving, Py_ssize_t start) except -1
     cdef int resume(self, Serving serving) except -1

@@ -17,7 +17,7 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 
 from ottla.broker.api.records.preparation cimport LATER, Preparation, TopicLimits, prepare_on_loop
 from ottla.broker.api.records.transaction_gate cimport TransactionGate
-from ottla.broker.network.promises cimport PendingReply
+from ottla.broker.network.promises cimport Held, PendingReply
 from ottla.broker.security.client cimport Client
 from ottla.log.partition_log cimport PartitionLog
 from ottla.log.producers cimport Producers
@@ -67,7 +67,7 @@ def produce(request, context):
     raise AssertionError("Produce does not pass through dispatch")
 
 
-cdef class Serving:
+cdef class Serving(Held):
     pass
 
 
@@ -80,23 +80,22 @@ cdef class Producing:
         self.limits = {}
         self.turn_seconds = TURN_SECONDS
 
-    cdef int check(self, Cursor request, int version) except -40000:
-        """Walk the request without acting on it; returns acks, any int16.
+    cdef int check(self, Serving serving, Cursor request) except -1:
+        """Walk the request without acting on it, and note what it is about.
 
-        Raises MalformedMessage if it is not well formed.
+        Raises MalformedMessage if the request is not well formed.
         """
+        cdef int version = serving.version
         cdef bint flexible = version >= 9
         cdef Py_ssize_t topics, partitions, size
         cdef const uint8_t *name
         cdef set names = None
-        cdef int acks
-        self.transactional = self.transactional_batches = self.untidy = False
         if version >= 3:
             size = request.read_string_length(flexible)
-            self.transactional = size >= 0
+            serving.transactional = size >= 0
             request.take(max(size, 0), "transactional id")
-        acks = request.read_int16()
-        request.read_int32()
+        serving.acks = request.read_int16()
+        serving.timeout_ms = request.read_int32()
         topics = self.required(request.read_count(flexible, 3), "topics")
         while topics > 0:
             topics -= 1
@@ -107,17 +106,17 @@ cdef class Producing:
             if topics > 0 or names is not None:
                 names = set() if names is None else names
                 key = <bytes>(<const char *>name)[:size]
-                self.untidy = self.untidy or key in names
+                serving.untidy = serving.untidy or key in names
                 names.add(key)
             partitions = self.required(request.read_count(flexible, 5), "partitions")
-            self.untidy = self.untidy or partitions == 0
-            self.check_partitions(request, flexible, partitions)
+            serving.untidy = serving.untidy or partitions == 0
+            self.check_partitions(serving, request, flexible, partitions)
             if flexible:
                 request.skip_tags()
-        return acks
+        return 0
 
     cdef int check_partitions(
-        self, Cursor request, bint flexible, Py_ssize_t partitions
+        self, Serving serving, Cursor request, bint flexible, Py_ssize_t partitions
     ) except -1:
         """Walk the partitions of one topic; `untidy` where one of them is named twice."""
         cdef const uint8_t *records
@@ -135,11 +134,11 @@ cdef class Producing:
             size = request.read_bytes_length(flexible)
             records = request.take(max(size, 0), "records")
             if size >= HEADER_SIZE and magic(records) == 2 and attributes(records) & TRANSACTIONAL:
-                self.transactional_batches = True
+                serving.transactional_batches = True
             if flexible:
                 request.skip_tags()
         if not ascending and len(set(indexes)) < len(indexes):
-            self.untidy = True
+            serving.untidy = True
         return 0
 
     cdef const uint8_t *tidy(self, Cursor request, int version) except NULL:
@@ -167,28 +166,21 @@ cdef class Producing:
             raise MalformedMessage(f"Produce: {what} must not be null")
         return length
 
-    cdef Serving begin(
-        self, Cursor request, Writer reply, int version, Client client, object receiver
-    ):
-        """What it takes to serve a checked request of a client, for `go_on`.
-
-        `receiver` is told by its `promise_kept` when the last of the promises is kept.
-        """
-        cdef Serving serving = Serving.__new__(Serving)
-        serving.client, serving.receiver = client, receiver
-        serving.request, serving.reply, serving.version = request, reply, version
+    cdef int begin(self, Serving serving, Cursor request, Writer reply) except -1:
+        """Read a checked request from its beginning, up to its topics, for `go_on`."""
+        cdef int version = serving.version
+        serving.request, serving.reply = request, reply
         if version >= 3:
             serving.transactional_id = request.read_string(version >= 9)
-        if serving.transactional_id is None and self.transactional_batches:
+        if serving.transactional_id is None and serving.transactional_batches:
             serving.refusal = ProtocolError(
                 "a transactional batch in a request without a transactional id",
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        serving.acks = request.read_int16()
-        serving.timeout_ms = request.read_int32()
+        request.take(6, "acks and timeout")
         serving.topics = request.read_count(version >= 9, 3)
         serving.partitions = -1
         reply.write_count(serving.topics, version >= 9)
-        return serving
+        return 0
 
     cdef bint go_on(self, Serving serving) except -1:
         """Append what the request holds and write the body of its reply.
@@ -200,7 +192,6 @@ cdef class Producing:
         cdef Cursor request = serving.request
         cdef Writer reply = serving.reply
         cdef bint flexible = serving.version >= 9
-        self.gate.transactional_id, self.gate.refusal = serving.transactional_id, serving.refusal
         while serving.topics > 0:
             if serving.partitions < 0:
                 serving.found = self.find_topic(serving)
@@ -405,7 +396,8 @@ cdef class Producing:
         serving.in_log = False
         partition.check_leader(-1)
         if attributes(records) & TRANSACTIONAL:
-            self.gate.check(partition, records, serving.version)
+            self.gate.check(
+                partition, records, serving.version, serving.transactional_id, serving.refusal)
         serving.in_log = True
         return partition.append(serving.records, serving.size, serving.acks == -1)
 

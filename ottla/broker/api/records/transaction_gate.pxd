@@ -10,8 +10,8 @@ from ottla.wire.codec cimport Cursor
 cdef class TransactionGate:
     cdef object broker, by_name, by_id, check_batch, add_batches
     cdef object authorizer              # None: everybody may write everywhere
-    cdef str transactional_id           # of the request that is being served
-    cdef object refusal                 # why its partitions were not added, None if they were
 
     cdef object admission(self, Cursor request, int version, Client client)
-    cdef int check(self, Partition partition, const uint8_t *batch, int version) except -1
+    cdef int check(
+        self, Partition partition, const uint8_t *batch, int version, str transactional_id,
+        object refusal) except -1

@@ -76,14 +76,18 @@ cdef class TransactionGate:
             return None
         return self.add_batches(transactional_id, producer, frozenset(missing))
 
-    cdef int check(self, Partition partition, const uint8_t *batch, int version) except -1:
-        """Raise ProtocolError unless the batch's transaction may write to the partition."""
+    cdef int check(
+        self, Partition partition, const uint8_t *batch, int version, str transactional_id,
+        object refusal
+    ) except -1:
+        """Raise ProtocolError unless the batch's transaction may write to the partition; `refusal`
+        is why `admission` has not added it, None if it has."""
         if is_open(partition, batch):
             return 0
-        if self.refusal is not None:
-            raise self.refusal
+        if refusal is not None:
+            raise refusal
         self.check_batch(
-            self.transactional_id, producer_of(batch), (partition.topic, partition.index), version)
+            transactional_id, producer_of(batch), (partition.topic, partition.index), version)
         return 0
 
 

@@ -1,0 +1,79 @@
+# cython: boundscheck=False, wraparound=False
+"""One Fetch request of a connection: answered at once, or when enough has moved, or in time."""
+
+from libc.stdint cimport int32_t
+
+from ottla.broker.api.records.fetch cimport Fetch, Fetching
+from ottla.broker.network.promises cimport Held, Wait
+from ottla.broker.network.reply cimport Reply
+from ottla.broker.network.reply_queue cimport ReplyQueue
+from ottla.broker.security.client cimport Client
+from ottla.wire.byteorder cimport store_int32
+from ottla.wire.codec cimport Cursor
+from ottla.wire.headers cimport write_response_header
+
+cdef enum:
+    FETCH = 1
+
+
+cdef Held serve_fetch(
+    Fetching fetching, Cursor request, int version, int32_t correlation_id, Client client,
+    ReplyQueue queue, object receiver
+):
+    """Serve a request; None if it is over, else what holds the frames after it."""
+    cdef Fetch fetch = fetching.read(request, version)
+    cdef FetchRequest waiting
+    fetch.client = client
+    fetching.begin(fetch, queue.clock.monotonic())
+    if try_fetch(fetching, fetch, correlation_id, queue, False):
+        return None
+    waiting = FetchRequest.__new__(FetchRequest)
+    waiting.fetching, waiting.fetch, waiting.queue = fetching, fetch, queue
+    waiting.correlation_id, waiting.receiver = correlation_id, receiver
+    waiting.wait = Wait(queue.loop, waiting.moved)
+    fetching.watch(fetch, waiting.wait)
+    waiting.wait.start(fetch.wait_ms_max * 0.001)
+    return waiting
+
+
+cdef bint try_fetch(
+    Fetching fetching, Fetch fetch, int32_t correlation_id, ReplyQueue queue, bint final
+) except -1:
+    """Write the reply if it is due."""
+    cdef Reply out = queue.out
+    cdef Py_ssize_t start = out.size, ranges = len(out.ranges), file_bytes = out.file_bytes
+    if not fetching.look(fetch, final):
+        return False
+    try:
+        out.write_int32(0)
+        write_response_header(out, FETCH, fetch.version, correlation_id)
+        fetching.write(fetch, out)
+    except BaseException:
+        out.cut(start, ranges)
+        raise
+    store_int32(out.data + start, <int32_t>(out.size - start - 4 + out.file_bytes - file_bytes))
+    queue.answered(FETCH, queue.began)
+    return True
+
+
+cdef class FetchRequest(Held):
+    """A long poll."""
+
+    def moved(self, wait):
+        """Something that the request reads has moved, or its time is up."""
+        if not self.over:
+            self.receiver.resume(self)
+
+    cdef Held go_on(self):
+        if not try_fetch(
+                self.fetching, self.fetch, self.correlation_id, self.queue, self.wait.over):
+            return self
+        self.abandon()
+        return None
+
+    cdef int abandon(self) except -1:
+        self.over = True
+        self.fetching.unwatch(self.fetch, self.wait)
+        self.wait.stop()
+        self.wait = None                # it refers back to this
+        return 0

@@ -1,0 +1,27 @@
+# One Produce request of a connection, from its frame to its reply.
+
+from libc.stdint cimport int32_t
+
+from ottla.broker.api.records.produce cimport Producing, Serving
+from ottla.broker.network.promises cimport Held
+from ottla.broker.network.reply_queue cimport ReplyQueue
+from ottla.broker.security.client cimport Client
+from ottla.wire.codec cimport Cursor
+
+
+cdef class ProduceRequest(Serving):
+    cdef Producing producing
+    cdef ReplyQueue queue
+    cdef int32_t correlation_id
+    cdef object work                    # the future that it waits for
+    cdef bytearray unread               # what of it is not read yet, while it is being admitted
+
+    cdef Held begin(self, Cursor request)
+    cdef Held prepare(self, Py_ssize_t start)
+    cdef int wait_for(self, work) except -1
+    cdef int finish(self, Py_ssize_t start) except -1
+
+
+cdef Held serve_produce(
+    Producing producing, Cursor request, int version, int32_t correlation_id, Client client,
+    ReplyQueue queue, object receiver)

@@ -1,0 +1,118 @@
+# cython: boundscheck=False, wraparound=False
+"""One Produce request of a connection: what it waits for, and where its reply goes.
+
+    frame -> checked -> admitted to its transaction -> appended -> prepared in a thread -> ... reply
+                        a coordinator, from version 12 on     |_________________________|
+
+Its promises (acks=all) do not hold the connection: the reply queues with them.
+"""
+
+from libc.stdint cimport int32_t, uint8_t
+
+from ottla.broker.api.records.produce cimport Producing, Serving
+from ottla.broker.network.promises cimport Held
+from ottla.broker.network.reply_queue cimport ReplyQueue
+from ottla.broker.security.client cimport Client
+from ottla.wire.byteorder cimport store_int32
+from ottla.wire.codec cimport Cursor, Writer
+from ottla.wire.headers cimport write_response_header
+
+from ottla.wire.errors import MalformedMessage
+
+cdef enum:
+    PRODUCE = 0
+    IMPLICIT_TRANSACTION = 12           # Produce adds its partitions by itself (KIP-890)
+
+
+cdef Held serve_produce(
+    Producing producing, Cursor request, int version, int32_t correlation_id, Client client,
+    ReplyQueue queue, object receiver
+):
+    """Serve a request; None if it is over, else what holds the frames after it."""
+    cdef const uint8_t *body = request.at
+    cdef ProduceRequest produce = ProduceRequest.__new__(ProduceRequest)
+    produce.producing, produce.queue, produce.receiver = producing, queue, receiver
+    produce.version, produce.correlation_id, produce.client = version, correlation_id, client
+    producing.check(produce, request)
+    request.at, request.elements_max = body, 0          # it is read again, from the beginning
+    if produce.untidy:
+        body = producing.tidy(request, version)
+    if produce.transactional and version >= IMPLICIT_TRANSACTION:
+        waiting = producing.gate.admission(request, version, client)
+        request.at = body
+        if waiting is not None:
+            produce.unread = bytearray(request.rest())
+            produce.wait_for(waiting)
+            return produce
+    return produce.begin(request)
+
+
+cdef class ProduceRequest(Serving):
+    """A request between its frame and its reply. It holds the frames after it while a coordinator
+    admits it to its transaction, and while a thread prepares a batch."""
+
+    cdef Held begin(self, Cursor request):
+        """Append what the request holds, as far as that is done on the loop."""
+        cdef bint apart = self.acks == -1 or self.acks == 0 or self.queue.waiting() > 0
+        cdef Writer reply = Writer() if apart else self.queue.out
+        cdef Py_ssize_t start = reply.size
+        reply.write_int32(0)
+        write_response_header(reply, PRODUCE, self.version, self.correlation_id)
+        self.producing.begin(self, request, reply)
+        if not self.producing.go_on(self):
+            return self.prepare(start)
+        self.finish(start)
+        return None
+
+    cdef Held prepare(self, Py_ssize_t start):
+        """Have a thread prepare a batch. Nothing more is read meanwhile: the end of the stream
+        must not be met before what was sent in front of it is appended."""
+        cdef Writer reply = self.reply
+        self.producing.suspend(self, start)
+        if reply is self.queue.out:                     # half a reply is not to be sent
+            self.queue.out.cut(start, len(self.queue.out.ranges))
+        self.stops_reading = True
+        self.wait_for(self.producing.broker.workers.run(self.preparation.run))
+        return self
+
+    cdef int wait_for(self, work) except -1:
+        self.work = work
+        work.add_done_callback(self.done)
+        return 0
+
+    def done(self, work):
+        """The coordinator or the thread has finished."""
+        if not self.over and not work.cancelled():
+            self.receiver.resume(self)
+
+    cdef Held go_on(self):
+        cdef Cursor request
+        cdef uint8_t[::1] view
+        if self.unread is None:
+            self.producing.resume(self)
+            if not self.producing.go_on(self):
+                return self.prepare(0)
+            self.finish(0)
+            return None
+        view = self.unread
+        request = Cursor.__new__(Cursor)
+        request.at, request.end = &view[0], &view[0] + view.shape[0]
+        # The request is read to its end or copied by `suspend` before this returns.
+        self.frame_kept, self.unread = self.unread, None
+        self.refusal = self.work.result()
+        return self.begin(request)
+
+    cdef int abandon(self) except -1:
+        self.over = True
+        self.work.cancel()
+        return 0
+
+    cdef int finish(self, Py_ssize_t start) except -1:
+        """The reply is whole but for its length: send it, or keep it while it is promised."""
+        cdef Writer reply = self.reply
+        if self.acks == 0:
+            if self.failed:
+                raise MalformedMessage("a produce with acks=0 failed; closing is its only answer")
+            return self.queue.answered(PRODUCE, self.queue.began)
+        store_int32(reply.data + start, <int32_t>(reply.size - start - 4))
+        return self.queue.add(reply, start, self.pending)

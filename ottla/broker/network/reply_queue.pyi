@@ -1,0 +1,14 @@
+"""The replies of one connection: those that may be sent, and those whose promises are open."""
+
+import asyncio
+
+from ottla.broker.counts import Counts
+from ottla.log.clock import Clock
+
+class ReplyQueue:
+    """Keeps replies in the order of their requests."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, clock: Clock, counts: Counts, connection: object
+    ) -> None: ...
+    def due(self) -> None: ...

@@ -1,0 +1,106 @@
+# cython: boundscheck=False, wraparound=False
+"""The replies of one connection: those that may be sent, and those whose promises are open."""
+
+from collections import deque
+
+from ottla.broker.counts cimport Counts
+from ottla.broker.network.promises cimport PendingReply
+from ottla.broker.network.reply cimport Reply
+from ottla.log.clock cimport Clock
+from ottla.wire.codec cimport Writer
+
+cdef enum:
+    PRODUCE = 0
+
+
+cdef class ReplyQueue:
+    """Keeps replies in the order of their requests."""
+
+    def __init__(self, loop, Clock clock not None, Counts counts not None, connection):
+        self.loop, self.clock, self.counts, self.connection = loop, clock, counts, connection
+        self.out, self.promised = Reply(), deque()
+
+    cdef Py_ssize_t waiting(self) except -1:
+        """How many replies may not be sent yet, or follow such a one."""
+        return len(self.promised)
+
+    cdef int add(self, Writer reply, Py_ssize_t start, PendingReply pending) except -1:
+        """A produce's whole reply, in `out` from `start` on or in a writer of its own; `pending`
+        are its promises, None without."""
+        if pending is not None and pending.open_promises == 0:
+            pending = None
+        if reply is self.out:
+            if pending is None:
+                return self.answered(PRODUCE, self.began)
+            # acks=1 that flush.messages holds back: the replies before it go without it.
+            pending.move_to(Writer(), start)
+            self.out.cut(start, len(self.out.ranges))
+        if pending is None and not self.promised:
+            self.out.write_raw(reply.data, reply.size)
+            return self.answered(PRODUCE, self.began)
+        if pending is None:
+            pending = PendingReply(reply, None, 0)
+        pending.began = self.began
+        self.promised.append(pending)
+        if len(self.promised) == 1:
+            self.watch()
+        return 0
+
+    cdef int release(self) except -1:
+        """Move the replies at the head of the queue that are whole to those to be sent."""
+        cdef PendingReply head
+        cdef bint released = False
+        while self.promised:
+            head = <PendingReply>self.promised[0]
+            if head.open_promises > 0:
+                if released:
+                    self.watch()
+                return 0
+            self.promised.popleft()
+            self.out.write_raw(head.frame.data, head.frame.size)
+            self.answered(PRODUCE, head.began)
+            released = True
+        return 0
+
+    cdef int watch(self) except -1:
+        """Have one timer for the whole queue: nothing after the head can be sent before it."""
+        cdef double deadline = (<PendingReply>self.promised[0]).deadline
+        if self.timer is not None:
+            if <double>self.timer.when() <= deadline:
+                return 0
+            self.timer.cancel()
+        self.timer = self.loop.call_at(max(deadline, self.clock.monotonic() + 0.01), self.due)
+        return 0
+
+    def due(self):
+        """Answer the clients whose time is up; look again when the next one's may be."""
+        cdef PendingReply reply
+        self.timer = None
+        now = self.clock.monotonic()
+        for item in self.promised:
+            reply = <PendingReply>item
+            if reply.open_promises > 0 and reply.deadline <= now:
+                reply.expire()
+        self.release()
+        if self.promised:
+            self.watch()
+
+    cdef int answered(self, int key, double began) except -1:
+        """A reply is ready; a clock is asked where somebody wants to know how long it took."""
+        cdef double seconds
+        if self.counts.timing or self.counts.traced:
+            seconds = self.clock.monotonic() - began
+            self.counts.took(key, seconds)
+            if self.counts.traced:
+                self.counts.trace(self.connection, key, seconds)
+        return 0
+
+    cdef int close(self) except -1:
+        """The client has gone."""
+        self.connection = None
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        self.promised.clear()
+        self.out.ranges.clear()
+        return 0

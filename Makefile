@@ -57,7 +57,7 @@ wheel: .venv/.base
 	cp build/wheel/*.tar.gz dist/
 
 run: build
-	.venv/bin/ottla server start
+	.venv/bin/ottla server start --override ottla.http.listener=localhost:9308
 
 test: .venv/.test
 	.venv/bin/pytest -q

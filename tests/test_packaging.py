@@ -30,7 +30,7 @@ def test_the_commented_settings_load_without_a_warning_or_a_hazard() -> None:
 def test_what_is_commented_out_has_the_value_that_counts_without_it() -> None:
     text = (PACKAGING / "server.properties").read_text()
     commented = dict(re.findall(r"^#([a-z.]+)=(\S*)$", text, re.MULTILINE))
-    examples = {"listeners", "advertised.listeners"}
+    examples = {"listeners", "advertised.listeners", "ottla.http.listener"}
     assert len(commented) > 10
     without = BrokerConfig.load(None, ["node.id=0"])
     for name, value in commented.items():

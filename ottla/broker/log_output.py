@@ -14,7 +14,7 @@ import threading
 from collections import deque
 
 LINES_MAX = 10_000
-CLOSING_SECONDS = 2.0
+FLUSH_SECONDS = 1.0
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -72,7 +72,7 @@ class Output(logging.Handler):
     def flush(self) -> None:
         """Wait until everything is written, but not for ever."""
         with self.wanted:
-            self.wanted.wait_for(lambda: self.idle, CLOSING_SECONDS)
+            self.wanted.wait_for(lambda: self.idle, FLUSH_SECONDS)
 
 
 class JsonLines(logging.Formatter):

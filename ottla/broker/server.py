@@ -8,6 +8,7 @@ import logging
 import random
 import resource
 from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.feature_levels import default_levels
 from ottla.broker.cluster.metadata_log import MetadataLog
@@ -39,6 +40,9 @@ from ottla.replication.standalone import TOPIC as METADATA
 from ottla.replication.standalone import StandaloneStore
 from ottla.wire.errors import StorageFailed
 
+if TYPE_CHECKING:
+    from ottla.broker.http.server import HttpServer
+
 log = logging.getLogger("ottla.server")
 
 MIN_OPEN_SEGMENTS = 10
@@ -57,6 +61,7 @@ class Server:
         self.listeners: list[Listener] = []
         self.failure: asyncio.Future[str] | None = None
         self.housekeeping: Housekeeping | None = None
+        self.http: HttpServer | None = None
 
     async def start(self) -> None:
         """Open the logs, fold the metadata, then listen."""
@@ -123,6 +128,21 @@ class Server:
         self.metadata_log.subscribe(self.coordinators.follow)
         self.coordinators.follow(MetadataImage.empty(), image, image.topics.keys())
         self.housekeeping = Housekeeping(self.broker, self.storage, loop)
+        if config.ottla_http_listener:
+            await self._open_http(config.ottla_http_listener, loop)
+
+    async def _open_http(self, address: str, loop: BrokerLoop) -> None:
+        from ottla.broker.http.monitor import Monitor
+        from ottla.broker.http.server import HttpServer
+
+        host, port = self.advertised(self.listeners[0])
+        self.http = HttpServer(Monitor(self.broker, self.listeners, f"{host}:{port}", loop))
+        try:
+            await self.http.start(address)
+        except OSError:
+            await self.stop()
+            raise
+        log.info("metrics, health and status: port %d of %s", self.http.port, address)
 
     async def _begin_epochs(self) -> None:
         """Every start is a new leader epoch of all partitions, as in Kafka, after a clean stop too.
@@ -263,6 +283,8 @@ class Server:
 
     async def stop(self) -> None:
         """Stop accepting, end the connections, write everything down."""
+        if self.http is not None:
+            self.http.close()
         for listener in self.listeners:
             listener.stop_accepting()
         for listener in self.listeners:

@@ -67,6 +67,8 @@ async def _serve(config: BrokerConfig) -> None:
     gc.freeze()
     gc.enable()
     ready = f"node {config.node_id} on {','.join(addresses)}, data in {directories}"
+    for handler in logging.getLogger().handlers:
+        handler.flush()                 # so that the ready line is the last one
     say(f"ottla ready: {ready}")
     notify("READY=1", f"STATUS=serving {', '.join(addresses)}")
     _look_names_up(config)

@@ -18,6 +18,13 @@ Key = tuple[str, int]
 MakeLogConfig = Callable[[MetadataImage, str], LogConfig]
 
 
+COUNTED = (
+    "messages_in", "bytes_in", "bytes_out", "produces", "failed_produces", "fetches",
+    "failed_fetches",
+)
+"""What a partition counts for metrics."""
+
+
 class Replicas:
     """The partitions that have a replica here, by topic name and by topic id.
 
@@ -31,6 +38,8 @@ class Replicas:
         self.node_id = node_id
         self.storage = storage
         self.log_config = log_config
+        self.gone: dict[str, int] = {}
+        """What the partitions of deleted topics had counted."""
         self.flush_before_ack = flush_before_ack
         self.by_name: dict[str, list[Partition | None]] = {}
         self.by_id: dict[bytes, list[Partition | None]] = {}
@@ -149,6 +158,9 @@ class Replicas:
                 self.by_id.pop(partition.topic_id, None)
         for index, partition in enumerate(partitions):
             if partition is not None:
+                for counted in COUNTED:
+                    count = getattr(partition, counted)
+                    self.gone[counted] = self.gone.get(counted, 0) + count
                 partition.close()
                 self.storage.delete(name, index)
                 yield

@@ -42,6 +42,14 @@ def parse_addresses(setting: str, listed: Iterable[str]) -> list[Address]:
     return found
 
 
+def parse_http_address(text: str) -> tuple[str, int]:
+    """ottla.http.listener: `host:port`, an IPv6 address in brackets. Raises SettingsError."""
+    host, colon, port = text.strip().rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535 or "/" in host:
+        raise SettingsError("ottla.http.listener", f"{text!r} is not of the form host:port")
+    return host.strip("[]"), int(port)
+
+
 def parse_protocols(text: str) -> dict[str, str]:
     """`listener.security.protocol.map`: the security protocol of each listener's name."""
     protocols: dict[str, str] = {}

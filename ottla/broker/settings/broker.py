@@ -236,6 +236,9 @@ class BrokerSettings(Settings):
     allow_everyone_if_no_acl_found: bool = setting(
         "allow.everyone.if.no.acl.found", False,
         help="Whether what no access rule is about is open to everybody.")
+    ottla_http_listener: str = setting(
+        "ottla.http.listener", "",
+        help="Ottla's own. host:port for metrics, health and status over HTTP; empty for none.")
     ottla_acks_all_flush: bool = setting(
         "ottla.acks.all.flush", True,
         help="Ottla's own. Whether acks=all waits for the disk while this broker is the only one in"

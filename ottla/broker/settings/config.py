@@ -23,6 +23,7 @@ from ottla.broker.settings.addresses import (
     check_ports,
     check_protocols,
     parse_addresses,
+    parse_http_address,
     parse_protocols,
 )
 from ottla.broker.settings.broker import DYNAMIC, BrokerSettings
@@ -89,6 +90,8 @@ class BrokerConfig(BrokerSettings):
                 "authorizer.class.name",
                 f"{self.authorizer_class_name!r} is not here, {AUTHORIZERS[0]} is",
             )
+        if self.ottla_http_listener:
+            parse_http_address(self.ottla_http_listener)
         log_config({}, self.topic_defaults())
         self._cached: tuple[Layers, dict[str, str], LogConfig] | None = None
 

@@ -38,6 +38,7 @@ class Flusher:
         self.waiting: dict[Partition, None] = {}
         self.running = False
         self.scheduled = False
+        self.flushes, self.seconds, self.began = 0, 0.0, 0.0    # of groups, for metrics
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="ottla-flush")
         self.sync_thread = SyncThread()
         self.tasks: list[tuple[Partition, FlushTask]] = []
@@ -68,6 +69,8 @@ class Flusher:
         if not tasks:
             return
         self.running = True
+        self.flushes += 1
+        self.began = self.loop.time()
         files = plain_files(task for _, task in tasks)
         if files is not None:
             self.tasks = tasks
@@ -91,6 +94,7 @@ class Flusher:
         self, tasks: list[tuple[Partition, FlushTask]], failure: BaseException | None
     ) -> None:
         self.running = False
+        self.seconds += self.loop.time() - self.began
         for partition, task in tasks:
             if failure is not None and task.error is None:
                 task.error = OSError(f"the flush ended with {failure!r}")

@@ -1,0 +1,178 @@
+"""Metrics of the broker as a whole: requests, connections, the controller's view, the process."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections import Counter
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from ottla import __version__
+from ottla.broker.http.exposition import counter, gauge, labels, metric
+from ottla.wire.apis import APIS
+from ottla.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from ottla.broker.http.monitor import Monitor
+
+QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
+CLIENTS_MAX = 1000
+"""Series of connections by client; what is beyond is not listed."""
+REQUESTS = "kafka_network_requestmetrics_"
+
+
+def broker_metrics(monitor: Monitor) -> Iterator[str]:
+    """Everything that is about no topic, partition or group."""
+    yield from _cluster(monitor)
+    yield from _requests(monitor)
+    yield from _connections(monitor)
+    yield from _work(monitor)
+    yield from _process(monitor)
+
+
+def _cluster(monitor: Monitor) -> Iterator[str]:
+    broker, image = monitor.broker, monitor.broker.image
+    partitions = sum(len(topic.partitions) for topic in image.topics.values())
+    offline = len(broker.replicas.offline)
+    here = sum(1 for _ in broker.replicas)
+    replicas, controller = "kafka_server_replicamanager_", "kafka_controller_kafkacontroller_"
+    for name, help_text, value in (
+        (f"{replicas}partitioncount", "Partitions here.", here),
+        (f"{replicas}leadercount", "Partitions that are led here.", here - offline),
+        (f"{replicas}underreplicatedpartitions", "Partitions with replicas missing.", 0),
+        (f"{replicas}underminisrpartitioncount", "Partitions below min.insync.replicas.", 0),
+        (f"{replicas}offlinereplicacount", "Replicas in failed log directories.", offline),
+        (f"{replicas}reassigningpartitions", "Partitions that are being reassigned.", 0),
+        (f"{controller}activecontrollercount", "1 on the controller.", 1),
+        (f"{controller}offlinepartitionscount", "Partitions without a leader.", offline),
+        (f"{controller}preferredreplicaimbalancecount", "Partitions led by another.", 0),
+        (f"{controller}globaltopiccount", "Topics.", len(image.topics)),
+        (f"{controller}globalpartitioncount", "Partitions.", partitions),
+        (f"{controller}fencedbrokercount", "Brokers that may not lead.", 0),
+        (f"{controller}activebrokercount", "Brokers that may lead.", 1),
+        ("kafka_server_kafkaserver_brokerstate", "3 while it serves.", 3),
+        ("kafka_brokers", "Brokers of the cluster.", 1),
+    ):
+        yield from gauge(name, help_text, value)
+    for name in ("isrshrinks", "isrexpands"):
+        yield from counter(f"{replicas}{name}_total", "Changes of in-sync replicas.", 0)
+    yield from counter(
+        "kafka_controller_controllerstats_uncleanleaderelections_total", "Unclean elections.", 0)
+    yield from gauge(
+        "kafka_broker_info", "Where a broker is.", 1, address=monitor.address, id_=broker.node_id)
+    yield from gauge("ottla_build_info", "The version.", 1, version=__version__)
+
+
+def _requests(monitor: Monitor) -> Iterator[str]:
+    counts = monitor.broker.counts
+    rows = [
+        (labels(request=_api(key), version=version), count)
+        for (key, version), count in counts.by_version()
+    ]
+    yield from metric(f"{REQUESTS}requests_total", "counter", "Requests.", rows)
+    errors = [
+        (labels(request=_api(key), error=_error(code)), count)
+        for (key, code), count in sorted(counts.errors.items())
+    ]
+    yield from metric(f"{REQUESTS}errors_total", "counter", "Errors in responses.", errors)
+    durations = counts.durations()
+    times = [
+        (labels(request=_api(key), quantile=quantile), _quantile_ms(buckets, quantile))
+        for key, (buckets, _) in durations.items() for quantile in QUANTILES
+    ]
+    name = f"{REQUESTS}totaltimems"
+    yield from metric(name, "gauge", "From a request to its response, since the start.", times)
+    totals = [(labels(request=_api(key)), sum(found[0])) for key, found in durations.items()]
+    yield from metric(f"{name}_count", "counter", "Requests that were timed.", totals)
+    seconds = "ottla_request_duration_seconds"
+    yield f"# HELP {seconds} From a request to its response.\n# TYPE {seconds} histogram\n"
+    for key, (buckets, spent) in durations.items():
+        last = max(at for at, count in enumerate(buckets) if count)
+        api = _api(key)
+        lines = [
+            f'{seconds}_bucket{{request="{api}",le="{2**at / 1e6}"}} {count}\n'
+            for at, count in enumerate(accumulate(buckets[: last + 1]))
+        ]
+        lines.append(f'{seconds}_bucket{{request="{api}",le="+Inf"}} {sum(buckets)}\n')
+        lines.append(f'{seconds}_sum{{request="{api}"}} {spent}\n')
+        lines.append(f'{seconds}_count{{request="{api}"}} {sum(buckets)}\n')
+        yield "".join(lines)
+
+
+def _api(key: int) -> str:
+    return APIS[key].name if key in APIS else str(key)
+
+
+def _error(code: int) -> str:
+    return ErrorCode(code).name if code in ErrorCode._value2member_map_ else str(code)
+
+
+def _quantile_ms(buckets: list[int], quantile: float) -> float:
+    """The upper end of the bucket in which the quantile falls, in milliseconds."""
+    wanted, seen = quantile * sum(buckets), 0
+    for at, count in enumerate(buckets):
+        seen += count
+        if seen >= wanted:
+            return float(2**at / 1000)
+    return 0.0
+
+
+def _connections(monitor: Monitor) -> Iterator[str]:
+    counts = monitor.broker.counts
+    by_listener = [
+        (labels(listener=each.name, networkprocessor=0), len(each.connections))
+        for each in monitor.listeners
+    ]
+    for name in ("socketservermetrics", "socket_server_metrics"):
+        yield from metric(
+            f"kafka_server_{name}_connection_count", "gauge", "Open connections.", by_listener)
+    yield from counter("ottla_connections_opened_total", "Connections made.", counts.opened)
+    yield from counter(
+        "ottla_connections_closed_total", "Connections ended.", counts.closed_connections)
+    yield from counter("ottla_received_bytes_total", "Bytes of requests.", counts.received)
+    yield from counter("ottla_sent_bytes_total", "Bytes of responses.", counts.sent)
+    clients = Counter(
+        (c.client_id or "", c.software_name or "", c.software_version or "", c.host)
+        for c in (connection.client for connection in monitor.connections())
+    )
+    rows = [
+        (labels(client_id=who[0], software=who[1], version=who[2], address=who[3]), count)
+        for who, count in clients.most_common(CLIENTS_MAX)
+    ]
+    yield from metric("ottla_connections", "gauge", "Open connections by client.", rows)
+
+
+def _work(monitor: Monitor) -> Iterator[str]:
+    broker = monitor.broker
+    lag = "ottla_event_loop_lag_seconds"
+    yield from gauge(
+        f"{lag}_max", "The latest that the loop came to a timer since the last scrape.",
+        monitor.lag.take_max())
+    yield from counter(f"{lag}_sum", "How late it came to all timers.", monitor.lag.sum)
+    yield from counter(f"{lag}_count", "Timers of this measurement.", monitor.lag.count)
+    flusher = broker.flusher
+    yield from counter("ottla_flushes_total", "Groups of flushes.", flusher.flushes)
+    yield from counter("ottla_flush_seconds_total", "Seconds of flushes.", flusher.seconds)
+    yield from counter(
+        "ottla_cold_reads_total", "Reads that were not in the page cache.", broker.cold_reads.begun)
+
+
+def _process(monitor: Monitor) -> Iterator[str]:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    with open("/proc/self/statm", "rb") as statm:
+        pages = [int(number) for number in statm.read().split()]
+    page_size = resource.getpagesize()
+    for name, help_text, value in (
+        ("process_resident_memory_bytes", "Resident memory.", pages[1] * page_size),
+        ("process_virtual_memory_bytes", "Virtual memory.", pages[0] * page_size),
+        ("process_open_fds", "Open descriptors.", len(os.listdir("/proc/self/fd"))),
+        ("process_max_fds", "Descriptors at most.", resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
+        ("process_start_time_seconds", "When it started.", monitor.started_seconds),
+        ("ottla_uptime_seconds", "Since it serves.", time.time() - monitor.started_seconds),
+    ):
+        yield from gauge(name, help_text, value)
+    yield from counter(
+        "process_cpu_seconds_total", "CPU time.", used.ru_utime + used.ru_stime)

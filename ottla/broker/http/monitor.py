@@ -1,0 +1,77 @@
+"""What looks on while metrics are wanted: the loop's lag, the rates of connections."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.broker.connection import Connection
+    from ottla.broker.context import BrokerContext
+    from ottla.broker.listener import Listener
+    from ottla.broker.network.poller import BrokerLoop
+
+LAG_EVERY_SECONDS = 0.5
+RATES_EVERY_SECONDS = 5.0
+
+
+class LoopLag:
+    """How late the loop comes to a timer."""
+
+    def __init__(self, loop: BrokerLoop) -> None:
+        self.loop = loop
+        self.max = self.sum = 0.0
+        self.count = 0
+        self.due = loop.time() + LAG_EVERY_SECONDS
+        self.timer = loop.call_at(self.due, self._tick)
+
+    def _tick(self) -> None:
+        now = self.loop.time()
+        late = max(0.0, now - self.due)
+        self.max, self.sum, self.count = max(self.max, late), self.sum + late, self.count + 1
+        self.due = now + LAG_EVERY_SECONDS
+        self.timer = self.loop.call_at(self.due, self._tick)
+
+    def take_max(self) -> float:
+        """The latest since this was asked last."""
+        found, self.max = self.max, 0.0
+        return found
+
+
+class Monitor:
+    """The parts of a broker that metrics are read from."""
+
+    def __init__(
+        self, broker: BrokerContext, listeners: list[Listener], address: str, loop: BrokerLoop
+    ) -> None:
+        self.broker, self.listeners, self.address, self.loop = broker, listeners, address, loop
+        self.started_seconds = time.time()
+        self.lag = LoopLag(loop)
+        self.rates: dict[Connection, tuple[float, float]] = {}
+        self._before: dict[Connection, tuple[int, int]] = {}
+        self._timer = loop.call_later(RATES_EVERY_SECONDS, self._measure)
+        broker.counts.timing = True
+
+    def connections(self) -> Iterator[Connection]:
+        """All connections of all listeners."""
+        for listener in self.listeners:
+            yield from list(listener.connections)
+
+    def _measure(self) -> None:
+        now = {each: (each.received, each.sent) for each in self.connections()}
+        self.rates = {
+            each: (
+                (received - self._before.get(each, (0, 0))[0]) / RATES_EVERY_SECONDS,
+                (sent - self._before.get(each, (0, 0))[1]) / RATES_EVERY_SECONDS,
+            )
+            for each, (received, sent) in now.items()
+        }
+        self._before = now
+        self._timer = self.loop.call_later(RATES_EVERY_SECONDS, self._measure)
+
+    def close(self) -> None:
+        """Stop looking."""
+        self.lag.timer.cancel()
+        self._timer.cancel()
+        self.broker.counts.timing = False

@@ -1,0 +1,150 @@
+"""The port for metrics and health: GET, one request a connection, nothing else of HTTP.
+
+    /metrics                what Prometheus scrapes
+    /healthz                200 while the process answers
+    /readyz                 200 while clients are served, 503 otherwise
+    /api/v1/status, /api/v1/connections, /api/v1/groups      as JSON
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ottla.broker.http import status
+from ottla.broker.http.broker_metrics import broker_metrics
+from ottla.broker.http.exposition import CONTENT_TYPE
+from ottla.broker.http.group_metrics import group_metrics
+from ottla.broker.http.monitor import Monitor
+from ottla.broker.http.partition_metrics import partition_metrics, traffic_metrics
+from ottla.broker.settings.addresses import parse_http_address
+from ottla.broker.threads.slices import Slices
+
+log = logging.getLogger("ottla.http")
+
+SETTING = "ottla.http.listener"
+HEAD_SIZE_MAX = 8192
+HEAD_SECONDS = 10.0
+SEND_SECONDS = 60.0
+CONNECTIONS_MAX = 32
+JSON: dict[str, Callable[[Monitor], Any]] = {
+    "/api/v1/status": status.status,
+    "/api/v1/connections": status.connections,
+    "/api/v1/groups": status.groups,
+}
+
+
+class HttpServer:
+    """The listening socket and its few connections."""
+
+    def __init__(self, monitor: Monitor) -> None:
+        self.monitor = monitor
+        self.ready = True
+        self.open = 0
+        self.port = 0
+        self.server: asyncio.Server | None = None
+
+    async def start(self, address: str) -> None:
+        """Listen. Raises OSError."""
+        host, port = parse_http_address(address)
+        try:
+            self.server = await asyncio.start_server(
+                self._serve, host or None, port, limit=HEAD_SIZE_MAX, family=_family(host)
+            )
+        except OSError as error:
+            raise OSError(
+                error.errno, f"{SETTING}={address} cannot be listened on: {error.strerror}"
+            ) from error
+        self.port = self.server.sockets[0].getsockname()[1]
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.open += 1
+        try:
+            if self.open > CONNECTIONS_MAX:
+                await self._answer(writer, 503, "too many connections\n")
+                return
+            async with asyncio.timeout(HEAD_SECONDS):
+                head = await reader.readuntil(b"\r\n\r\n")
+            async with asyncio.timeout(SEND_SECONDS):
+                await self._route(head, writer)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass                        # it went, or took its time
+        except Exception:
+            log.exception("a request on %s failed", SETTING)
+        finally:
+            self.open -= 1
+            writer.close()
+
+    async def _route(self, head: bytes, writer: asyncio.StreamWriter) -> None:
+        words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+            await self._answer(writer, 400, "this is no HTTP/1.1 request\n")
+            return
+        method, path = words[0], words[1].partition("?")[0]
+        if method not in ("GET", "HEAD"):
+            await self._answer(writer, 405, "only GET is served here\n", allow="GET, HEAD")
+        elif path == "/metrics":
+            await self._metrics(writer, method == "HEAD")
+        elif path == "/healthz":
+            await self._answer(writer, 200, "ok\n")
+        elif path == "/readyz":
+            ready = self.ready and self.monitor.broker.replicas.storage.started
+            await self._answer(writer, 200 if ready else 503, "ok\n" if ready else "not serving\n")
+        elif path in JSON:
+            text = json.dumps(JSON[path](self.monitor), indent=2)
+            await self._answer(writer, 200, text + "\n", "application/json")
+        else:
+            known = " ".join(["/metrics", "/healthz", "/readyz", *JSON])
+            await self._answer(writer, 404, f"not here; here are {known}\n")
+
+    async def _answer(
+        self, writer: asyncio.StreamWriter, code: int, body: str,
+        kind: str = "text/plain; charset=utf-8", allow: str = "",
+    ) -> None:
+        data = body.encode()
+        extra = f"Allow: {allow}\r\n" if allow else ""
+        writer.write(_head(code, kind, f"Content-Length: {len(data)}\r\n{extra}") + data)
+        await writer.drain()
+
+    async def _metrics(self, writer: asyncio.StreamWriter, head_only: bool) -> None:
+        """Write the metrics in pieces; clients are served between them."""
+        writer.write(_head(200, CONTENT_TYPE, ""))
+        slices = Slices()
+        for piece in () if head_only else all_metrics(self.monitor):
+            if piece:
+                writer.write(piece.encode())
+                await writer.drain()
+            if slices.over:
+                await slices.pause()
+
+    def close(self) -> None:
+        """Stop listening; what is being answered is given up."""
+        self.ready = False
+        if self.server is not None:
+            self.server.close()
+        self.monitor.close()
+
+
+def all_metrics(monitor: Monitor) -> Iterator[str]:
+    """Everything that /metrics says, in pieces."""
+    yield from broker_metrics(monitor)
+    yield from traffic_metrics(monitor.broker)
+    yield from group_metrics(monitor.broker)
+    yield from partition_metrics(monitor.broker)
+
+
+def _head(code: int, kind: str, extra: str) -> bytes:
+    reason = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed",
+              503: "Service Unavailable"}[code]
+    return (
+        f"HTTP/1.1 {code} {reason}\r\nContent-Type: {kind}\r\nConnection: close\r\n{extra}\r\n"
+    ).encode()
+
+
+def _family(host: str) -> int:
+    """`localhost` is one address, as for clients of the protocol."""
+    return socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -1,0 +1,77 @@
+"""What /api/v1 says, as JSON: the broker, and who is connected."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from ottla import __version__
+from ottla.broker.http.group_metrics import lags, shards_of
+from ottla.wire.apis import APIS
+
+if TYPE_CHECKING:
+    from ottla.broker.http.monitor import Monitor
+
+LISTED_MAX = 10_000
+
+
+def status(monitor: Monitor) -> dict[str, Any]:
+    """The broker in one object."""
+    broker, image = monitor.broker, monitor.broker.image
+    directories = broker.replicas.storage.directories
+    return {
+        "version": __version__,
+        "node_id": broker.node_id,
+        "cluster_id": image.cluster_id,
+        "address": monitor.address,
+        "ready": True,
+        "uptime_seconds": round(time.time() - monitor.started_seconds, 1),
+        "topics": len(image.topics),
+        "partitions": sum(1 for _ in broker.replicas),
+        "offline_partitions": len(broker.replicas.offline),
+        "connections": sum(len(listener.connections) for listener in monitor.listeners),
+        "groups": sum(len(shard.groups) for shard in shards_of(broker)),
+        "log_directories": {each.path: each.offline or "ok" for each in directories},
+    }
+
+
+def connections(monitor: Monitor) -> list[dict[str, Any]]:
+    """Who is connected: software, address, what it asks for, bytes and requests, and rates."""
+    now = monitor.loop.time()
+    found = []
+    for connection in monitor.connections():
+        client = connection.client
+        lived = max(now - connection.opened_at, 0.001)
+        key = connection.newest_key
+        rates = monitor.rates.get(connection, (0.0, 0.0))
+        found.append({
+            "peer": client.peer(),
+            "listener": client.listener,
+            "principal": client.principal,
+            "client_id": client.client_id,
+            "software": client.software_name,
+            "software_version": client.software_version,
+            "connected_seconds": round(lived, 1),
+            "newest_request": APIS[key].name if key in APIS else None,
+            "requests": connection.requests,
+            "received_bytes": connection.received,
+            "sent_bytes": connection.sent,
+            "received_bytes_per_second": round(rates[0], 1),
+            "sent_bytes_per_second": round(rates[1], 1),
+        })
+        if len(found) >= LISTED_MAX:
+            break
+    return found
+
+
+def groups(monitor: Monitor) -> list[dict[str, Any]]:
+    """The groups with their members and their lag in records."""
+    return [
+        {
+            "group": group_id,
+            "state": group.state_name,
+            "members": len(group.members),
+            "lag": sum(lag for *_, lag in lags(monitor.broker, shard, group_id)),
+        }
+        for shard in shards_of(monitor.broker) for group_id, group in sorted(shard.groups.items())
+    ][:LISTED_MAX]

@@ -1,0 +1,240 @@
+"""Metrics, health and status over HTTP, as Prometheus and people read them."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from ottla.broker.settings.config import BrokerConfig, SettingsError
+from ottla.client.cluster import Cluster
+from ottla.client.errors import check
+from ottla.tools.command import main
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import (
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    MetadataRequest,
+    OffsetCommitRequest,
+)
+from tests.broker.produce_fetch import batch, fetch, produce
+from tests.broker.running import RunningBroker, WireClient
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    data = tmp_path_factory.mktemp("data")
+    with RunningBroker(data, ottla_http_listener="127.0.0.1:0") as running:
+        yield running
+
+
+def http(broker: RunningBroker, request: str) -> tuple[int, dict[str, str], str]:
+    """Status, headers and body of the answer to raw bytes."""
+    assert broker.server.http is not None
+    with socket.create_connection(("127.0.0.1", broker.server.http.port), 20) as client:
+        client.sendall(request.encode())
+        data = b"".join(iter(lambda: client.recv(1 << 16), b""))
+    head, _, body = data.decode().partition("\r\n\r\n")
+    first, *rest = head.split("\r\n")
+    return int(first.split()[1]), dict(line.split(": ", 1) for line in rest), body
+
+
+def get(broker: RunningBroker, path: str) -> str:
+    status, _, body = http(broker, f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert status == 200, body
+    return body
+
+
+def samples(broker: RunningBroker) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(get(broker, "/metrics"))
+        for sample in family.samples
+    }
+
+
+def value(found: Any, name: str, **labels: object) -> float:
+    wanted = frozenset((key, str(each)) for key, each in labels.items())
+    return float(found[name, wanted])
+
+
+@pytest.fixture
+def used(broker: RunningBroker, topic: str) -> str:
+    """A topic with three records, two of them fetched once, one committed by a group."""
+    with WireClient(broker.address) as client:
+        for text in (b"a", b"b", b"c"):
+            assert produce(client, topic, batch(text)).error_code == 0
+        fetch(client, topic)
+        assert produce(client, "missing", batch(b"x")).error_code == 3
+    commit = OffsetCommitRequest.Topic
+    partition = commit.Partition(partition_index=0, committed_offset=1, committed_metadata="")
+    request = OffsetCommitRequest(
+        group_id=f"group of {topic}", generation_id_or_member_epoch=-1,
+        topics=[commit(name=topic, partitions=[partition])],
+    )
+    with Cluster(f"127.0.0.1:{broker.port}") as cluster:
+
+        def committed() -> None:
+            done = cluster.coordinator(request.group_id).call(request, 2)
+            check(done.topics[0].partitions[0].error_code)
+
+        cluster.patiently(committed)
+    return topic
+
+
+def test_prometheus_reads_what_was_produced_fetched_and_committed(
+    broker: RunningBroker, used: str
+) -> None:
+    found = samples(broker)
+    traffic = "kafka_server_brokertopicmetrics_"
+    assert value(found, f"{traffic}messagesin_total", topic=used) == 3
+    size = value(found, f"{traffic}bytesin_total", topic=used)
+    assert size == value(found, "kafka_log_log_size", topic=used, partition=0) > 3 * 61
+    assert value(found, f"{traffic}bytesout_total", topic=used) == size
+    assert value(found, f"{traffic}totalproducerequests_total", topic=used) == 3
+    assert value(found, f"{traffic}messagesin_total") >= 3
+    assert value(found, "kafka_topic_partition_current_offset", topic=used, partition=0) == 3
+    assert value(found, "kafka_topic_partitions", topic=used) == 2
+    group = f"group of {used}"
+    where = {"consumergroup": group, "topic": used}
+    assert value(found, "kafka_consumergroup_lag", partition=0, **where) == 2
+    assert value(found, "kafka_consumergroup_lag_sum", **where) == 2
+    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
+    assert value(
+        found, "kafka_network_requestmetrics_errors_total", request="Produce", error=error) >= 1
+    timed = "ottla_request_duration_seconds_count"
+    assert value(found, timed, request="Produce") >= 4
+    assert 0 < value(found, "ottla_request_duration_seconds_sum", request="Produce") < 60
+    assert value(found, "process_resident_memory_bytes") > 1 << 20
+
+
+def test_sums_over_all_topics_never_go_back(broker: RunningBroker, used: str) -> None:
+    name = "kafka_server_brokertopicmetrics_messagesin_total"
+    before = value(samples(broker), name)
+    with WireClient(broker.address) as client:
+        client.call(DeleteTopicsRequest(topic_names=[used], timeout_ms=10_000), 5)
+    after = samples(broker)
+    assert value(after, name) >= before     # groups forget its offsets, which are records too
+    assert (name, frozenset({("topic", used)})) not in after
+
+
+def test_each_metric_is_one_group_with_help_and_type(broker: RunningBroker, used: str) -> None:
+    seen: list[str] = []
+    for line in get(broker, "/metrics").splitlines():
+        if line.startswith("# TYPE "):
+            seen.append(line.split()[2])
+        elif not line.startswith("#"):
+            assert re.match(r"[a-z_]+", line)[0].startswith(seen[-1])   # type: ignore[index]
+    assert len(seen) == len(set(seen)) > 60
+
+
+def test_what_dashboards_ask_for_is_there(broker: RunningBroker, used: str) -> None:
+    """The names in Grafana's 7589 and in the Kafka rows of Strimzi's strimzi-kafka.json."""
+    names = {name for name, _ in samples(broker)}
+    assert {
+        "kafka_topic_partition_current_offset", "kafka_consumergroup_lag",
+        "kafka_consumergroup_current_offset", "kafka_topic_partitions",
+        "kafka_controller_kafkacontroller_activecontrollercount",
+        "kafka_server_replicamanager_leadercount", "kafka_server_replicamanager_partitioncount",
+        "kafka_server_replicamanager_underreplicatedpartitions",
+        "kafka_controller_kafkacontroller_offlinepartitionscount",
+        "kafka_cluster_partition_underminisr", "kafka_log_log_size",
+        "kafka_server_brokertopicmetrics_bytesin_total",
+        "kafka_server_brokertopicmetrics_bytesout_total",
+        "kafka_server_brokertopicmetrics_messagesin_total",
+        "kafka_server_brokertopicmetrics_totalproducerequests_total",
+        "kafka_server_brokertopicmetrics_totalfetchrequests_total",
+        "kafka_server_brokertopicmetrics_failedproducerequests_total",
+        "kafka_server_brokertopicmetrics_failedfetchrequests_total",
+        "kafka_network_requestmetrics_totaltimems",
+        "kafka_server_socket_server_metrics_connection_count",
+    } <= names
+
+
+def test_our_board_asks_for_metrics_that_there_are(broker: RunningBroker, used: str) -> None:
+    types = re.findall(r"# TYPE (\S+)", get(broker, "/metrics"))
+    names = {*types, *(f"{name}_bucket" for name in types)}
+    board = json.loads((ROOT / "packaging" / "grafana" / "ottla.json").read_text())
+    asked = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    assert len(asked) > 10
+    for expression in asked:
+        wanted = set(re.findall(r"\b((?:kafka|ottla|process)_\w+)", expression))
+        assert wanted <= names, expression
+
+
+def test_health_readiness_and_nonsense(broker: RunningBroker) -> None:
+    assert get(broker, "/healthz") == get(broker, "/readyz?full") == "ok\n"
+    assert http(broker, "GET /nothing HTTP/1.1\r\n\r\n")[0] == 404
+    status, headers, _ = http(broker, "POST /metrics HTTP/1.1\r\n\r\n")
+    assert (status, headers["Allow"]) == (405, "GET, HEAD")
+    assert http(broker, "what is this\r\n\r\n")[0] == 400
+    assert http(broker, "HEAD /metrics HTTP/1.1\r\n\r\n")[2] == ""
+    with pytest.raises((ConnectionError, IndexError)):
+        http(broker, "GET /" + "x" * 20_000)
+    assert get(broker, "/healthz") == "ok\n"
+
+
+def test_who_is_connected_is_said_with_software_and_address(broker: RunningBroker) -> None:
+    with WireClient(broker.address) as client:
+        client.call(MetadataRequest(topics=[]), 5)
+        port = client.socket.getsockname()[1]
+        listed = json.loads(get(broker, "/api/v1/connections"))
+    [mine] = [each for each in listed if each["peer"] == f"127.0.0.1:{port}"]
+    assert (mine["client_id"], mine["newest_request"], mine["requests"]) == ("test", "Metadata", 1)
+    assert mine["sent_bytes"] > 0 < mine["received_bytes"]
+
+
+def test_the_command_shows_who_is_connected(
+    broker: RunningBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert broker.server.http is not None
+    url = f"http://127.0.0.1:{broker.server.http.port}"
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        status = main(["server", *arguments])
+        return status, *capsys.readouterr()
+
+    assert json.loads(get(broker, "/api/v1/status"))["ready"] is True
+    with WireClient(broker.address) as client:
+        client.call(MetadataRequest(topics=[]), 5)
+        status, printed, _ = run("connections", "--url", url)
+    assert status == 0 and "Metadata" in printed and printed.lower().startswith("peer")
+    status, _, error = run("connections", "--url", "http://127.0.0.1:1")
+    assert status == 1 and "is ottla.http.listener set?" in error and error.count("\n") == 1
+
+
+def test_without_the_setting_nothing_listens_and_no_clock_is_asked(tmp_path: Path) -> None:
+    with RunningBroker(tmp_path) as broker:
+        assert broker.server.http is None and not broker.server.broker.counts.timing
+    with pytest.raises(SettingsError, match=r"ottla\.http\.listener: 'here' is not of the form"):
+        BrokerConfig.load(None, ["ottla.http.listener=here"])
+
+
+def test_clients_are_served_while_many_partitions_are_scraped(tmp_path: Path) -> None:
+    with RunningBroker(tmp_path, ottla_http_listener="127.0.0.1:0") as broker:
+        with WireClient(broker.address) as client:
+            topics = [
+                CreateTopicsRequest.Topic(name=f"t{n}", num_partitions=500, replication_factor=1)
+                for n in range(6)
+            ]
+            client.call(CreateTopicsRequest(topics=topics, timeout_ms=60_000), 5)
+            scraped: list[int] = []
+            scraper = threading.Thread(
+                target=lambda: scraped.append(get(broker, "/metrics").count("\n")))
+            scraper.start()
+            calls = 0
+            while scraper.is_alive():
+                client.call(MetadataRequest(topics=[]), 5)
+                calls += 1
+            scraper.join()
+    assert scraped[0] > 15 * 3000
+    assert calls > 5

@@ -36,7 +36,7 @@ from compat_tests.answers.running import (
 from compat_tests.answers.scenes import GUARDED, SCENES
 from compat_tests.brokers import Broker, KafkaBroker, OttlaBroker
 
-PATIENCE_SECONDS = 0.01
+PATIENCE_SECONDS = 0.03
 SHOWN_MAX = 200
 
 

@@ -259,7 +259,7 @@ async def _alter(
             except ProtocolError as refusal:
                 errors[place] = refusal
         else:
-            errors[place] = InvalidRequest(f"Unknown resource type {resource_type}")
+            errors[place] = InvalidRequest(f"Unknown resource type {resource_type}: not supported")
     if alterations:
         broker = context.broker
         rules = rules_for(broker.node_id, broker.config.static)

@@ -353,9 +353,9 @@ cdef class Fetching:
             partition.check_leader(max(item.current_leader_epoch, -1))
             if fetch.replica_id >= 0:
                 raise NotLeaderOrFollower(f"{fetch.replica_id} is no replica of {partition!r}")
+            self.check_divergence(item)
             if item.size_max < 0 or room < 0:
                 raise ProtocolError("a negative number of bytes", ErrorCode.UNKNOWN_SERVER_ERROR)
-            self.check_divergence(item)
             if fetch.version < LEGACY_BELOW:
                 item.converted = read_converted(
                     partition, item, fetch.version, room, at_least_one)

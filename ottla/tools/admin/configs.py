@@ -71,7 +71,7 @@ def describe(
 
 
 def describe_many(cluster: Cluster, kind: int, wanted: Sequence[str]) -> dict[str, list[Any]]:
-    """The settings of several resources, of topics as a rule, by their names."""
+    """The settings of several resources by their names, in the order that the broker gives."""
     resources = [
         DescribeConfigsRequest.Resource(
             resource_type=kind, resource_name=name, configuration_keys=None
@@ -84,7 +84,7 @@ def describe_many(cluster: Cluster, kind: int, wanted: Sequence[str]) -> dict[st
     found = {}
     for result in results:
         check(result.error_code, result.error_message, result.resource_name)
-        found[result.resource_name] = sorted(result.configs, key=lambda item: str(item.name))
+        found[result.resource_name] = list(result.configs)
     return found
 
 

@@ -37,7 +37,7 @@ def run(options: Options) -> int:
     wanted = reading(options, properties)
     most = options.number("max-messages", -1)
     show = formatter(options)
-    count = 0
+    count, status = 0, 0
     try:
         with cluster_of(options.one("bootstrap-server"), properties) as cluster:
             cluster.any()
@@ -49,10 +49,11 @@ def run(options: Options) -> int:
                     break
         sys.stdout.flush()
     except KeyboardInterrupt:
+        status = 130
         sys.stdout.flush()
     finally:
         print(f"Processed a total of {count} messages", file=sys.stderr)
-    return 0
+    return status
 
 
 def check(options: Options) -> None:

@@ -24,7 +24,7 @@ FILTERS = (
     "under-min-isr-partitions",
     "at-min-isr-partitions",
 )
-OWN_CONFIGS = 1  # DYNAMIC_TOPIC_CONFIG
+DEFAULT_CONFIG = 5  # a source: nobody has set it, for the topic or for the broker
 
 
 def run(options: Options) -> int:
@@ -185,7 +185,7 @@ def describe(options: Options, cluster: Cluster) -> None:
         own = {
             item.name: item.value
             for item in settings[topic.name]
-            if item.config_source == OWN_CONFIGS
+            if item.config_source != DEFAULT_CONFIG
         }
         minimum = next(
             (

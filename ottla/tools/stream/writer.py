@@ -15,6 +15,8 @@ from ottla.tools.stream.batches import Headers, send_one, sendable
 from ottla.tools.stream.client_settings import keyword_arguments, quiet
 from ottla.wire.records import Record
 
+BATCHING = {"linger_ms": 10, "batch_size": 131_072}
+"""Larger batches than kafka-python's own: a command sends many records, or waits for the end."""
 CLOSE_SECONDS = 60
 IN_FLIGHT_MAX = 10_000
 """Records that are sent and not acknowledged; a faster reader waits."""
@@ -52,7 +54,7 @@ class KafkaPythonWriter:
         self.failure: BaseException | None = None
         self.sent = 0
         self._error = KafkaError
-        settings = {"acks": "all", **keyword_arguments(properties)}
+        settings = {"acks": "all", **BATCHING, **keyword_arguments(properties)}
         try:
             self._producer = KafkaProducer(bootstrap_servers=list(servers), **settings)
         except (AssertionError, ValueError, KafkaError) as wrong:

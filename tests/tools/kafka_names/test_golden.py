@@ -52,7 +52,7 @@ def comparable(step: Step, text: str) -> object:
         text = re.sub(r"-?\d+(\.\d+)?(E-?\d+)?", "N", text)
         text = re.sub(r" +", " ", text)
     if "order" in step.loose:
-        return sorted(re.split(r"[\s,\[\]{}]+", text))
+        return sorted(filter(None, re.split(r"[\s,\[\]{}]+", text)))
     return text
 
 

@@ -1,0 +1,94 @@
+"""Our tools under Kafka's names: the recorded answers are still what Apache Kafka's tools print,
+and against Apache Kafka itself ours and its own answer alike."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from compat_tests.brokers import KafkaBroker
+from compat_tests.kafka_tools import KafkaTools
+from compat_tests.record_tools import GOLDEN, outputs_of
+from tests.tools.kafka_names.scenario import Output, Step, parse, play
+from tests.tools.kafka_names.stage import OVERRIDES, Stage, place_of
+from tests.tools.kafka_names.test_golden import difference, run
+
+pytestmark = pytest.mark.timeout(300)
+
+ON_KAFKA = ("offsets", "consumer-groups", "client-metrics", "configs", "topics", "partitions")
+"""Played one after the other on one Apache Kafka, in this order."""
+Run = Callable[[list[str], bytes], Output]
+
+
+@pytest.fixture(scope="module")
+def tools() -> Iterator[KafkaTools]:
+    made = KafkaTools()
+    yield made
+    made.close()
+
+
+def commands_of(name: str) -> list[Step]:
+    return [step for step in parse((GOLDEN / f"{name}.txt").read_text()) if step.kind == "$"]
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.txt")), ids=lambda path: path.stem)
+def test_kafkas_tools_print_what_was_recorded(tools: KafkaTools, path: Path) -> None:
+    outputs = outputs_of(tools, path.read_text())
+    steps = commands_of(path.stem)
+    wrong = [problem for step, output in zip(steps, outputs, strict=True)
+             if (problem := difference(step, output._replace(stderr="one line")))]  # fmt: skip
+    assert not wrong, "record them again: python -m compat_tests.record_tools\n" + "\n".join(wrong)
+
+
+SETTLE_SECONDS = 0.2
+CHANGES = {"--create", "--delete", "--alter"}
+
+
+def patiently(run_one: Run) -> Run:
+    """Apache Kafka's brokers learn of a change a moment after its answer: do not ask sooner."""
+
+    def waiting(words: list[str], stdin: bytes) -> Output:
+        output = run_one(words, stdin)
+        if CHANGES & set(words):
+            time.sleep(SETTLE_SECONDS)
+        return output
+
+    return waiting
+
+
+def session(directory: Path, run_one: Run) -> dict[str, list[Output]]:
+    """The scenarios of ON_KAFKA on a new Apache Kafka."""
+    settings = ["node.id=0", *(f"{name}={value}" for name, value in OVERRIDES.items())]
+    broker = KafkaBroker(directory / "kafka", settings)
+    broker.start()
+    outputs = {}
+    try:
+        for name in ON_KAFKA:
+            (directory / name).mkdir()
+            stage = Stage(broker.bootstrap)
+            place = place_of(broker.bootstrap, directory / name, directory / "kafka" / "data")
+            steps = parse((GOLDEN / f"{name}.txt").read_text())
+            outputs[name] = play(steps, place, patiently(run_one), stage.act)
+            stage.close()
+    finally:
+        broker.stop()
+    return outputs
+
+
+def test_ours_and_kafkas_answer_alike_on_apache_kafka(tools: KafkaTools, tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "ours").mkdir()
+    theirs = session(
+        tmp_path / "theirs", lambda words, stdin: Output(*tools.run(words[0], words[1:], stdin))
+    )
+    ours = session(tmp_path / "ours", run)
+    wrong = []
+    for name in ON_KAFKA:
+        for step, expected, got in zip(commands_of(name), theirs[name], ours[name], strict=True):
+            step.status, step.stdout = expected.status, expected.stdout
+            if problem := difference(step, got):
+                wrong.append(f"{name}: {step.line}\n{problem}")
+    assert not wrong, "\n".join(wrong)

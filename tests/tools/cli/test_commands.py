@@ -344,3 +344,16 @@ def test_every_command_of_the_comparison_is_one_that_exists() -> None:
             parse(tools[words[0]], words[1:])
         checked += 1
     assert checked > 60
+
+
+def test_a_broker_for_a_while_ends_by_sigterm_too() -> None:
+    process = subprocess.Popen(
+        command("server", "dev", "--detach-stdin"), stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    address = process.stdout.readline().strip().removeprefix("BOOTSTRAP_SERVERS=")
+    process.terminate()
+    assert process.wait(30) == 0
+    process.stdout.close()
+    assert Ottla(address)("topic list --timeout 0.1").status == 1

@@ -46,8 +46,8 @@ def comparable(step: Step, text: str) -> object:
     text = "\n".join(lines)
     if "head" in step.loose:
         text = text.partition("\n")[0]
-    if "message" in step.loose:
-        text = text.partition(" : ")[0]
+    if "message" in step.loose:  # what follows are the words of the broker
+        text = re.sub(r"(Exception| ): .*", r"\1", text)
     if "figures" in step.loose:
         text = re.sub(r"-?\d+(\.\d+)?(E-?\d+)?", "N", text)
         text = re.sub(r" +", " ", text)

@@ -86,7 +86,7 @@ def config(options: Namespace) -> None:
 
 
 def dev(options: Namespace) -> int:
-    """Run a broker on data that go away; ends with standard input, Ctrl-C, SIGTERM or the broker."""
+    """Run a broker on data that go away, until standard input, Ctrl-C or SIGTERM ends it."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what is below cleans up
     with tempfile.TemporaryDirectory(prefix="ottla-dev-", dir=memory()) as name:
         process = start_broker(options, Path(name))

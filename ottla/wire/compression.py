@@ -23,6 +23,8 @@ XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 XERIAL_BLOCK_SIZE = 32_768  # what Java's clients write
 SNAPPY_RATIO_MAX = 22  # a copy element of 3 bytes makes 64
+GZIP_RATIO_MAX = 1032  # deflate: two bits make 258 bytes
+LZ4_RATIO_MAX = 255  # each further byte of a match's length makes so many
 
 LZ4_LEVEL_DEFAULT = 9  # Kafka's number for the fast compressor (compression.lz4.level)
 INPUT_STEP = 65_536  # zlib copies what it leaves of a step
@@ -70,6 +72,16 @@ def decompress(codec: int, data: Data, size_max: int) -> bytes:
         _check_size(len(data), size_max)
         return bytes(data)
     return _lookup(DECOMPRESSORS, codec)(data, size_max)
+
+
+def size_bound(codec: int, data: Data) -> int:
+    """The most bytes that may come out of `data`: says what it may cost to decompress them.
+
+    Raises CorruptMessage for zstd whose frames are damaged.
+    """
+    if codec == Codec.ZSTD:
+        return sum(bound for _, _, bound in _zstd_frames(memoryview(data)))
+    return len(data) * RATIOS_MAX.get(codec, 1)
 
 
 def _lookup(functions: dict[int, Callable[..., bytes]], codec: int) -> Callable[..., bytes]:
@@ -344,6 +356,9 @@ def _little(view: memoryview, position: int, size: int) -> int:
     return int.from_bytes(view[position : position + size], "little")
 
 
+RATIOS_MAX: dict[int, int] = {
+    Codec.GZIP: GZIP_RATIO_MAX, Codec.SNAPPY: SNAPPY_RATIO_MAX, Codec.LZ4: LZ4_RATIO_MAX,
+}  # fmt: skip
 COMPRESSORS: dict[int, Callable[[Data, int | None], bytes]] = {
     Codec.GZIP: _compress_gzip,
     Codec.SNAPPY: _compress_snappy,

@@ -58,3 +58,24 @@ cdef inline const uint8_t *read_varlong(
     if at is not NULL:
         value[0] = <int64_t>((bits >> 1) ^ (~(bits & 1) + 1))
     return at
+
+
+cdef inline uint8_t *write_varlong(uint8_t *at, int64_t value) noexcept nogil:
+    """Writes a zigzag int64, or int32, at a pointer; returns where it ends, 10 bytes on at most."""
+    cdef uint64_t bits = (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
+    while bits >= 0x80:
+        at[0] = <uint8_t>(bits & 0x7f | 0x80)
+        at += 1
+        bits >>= 7
+    at[0] = <uint8_t>bits
+    return at + 1
+
+
+cdef inline int varlong_size(int64_t value) noexcept nogil:
+    """How many bytes `write_varlong` writes."""
+    cdef uint64_t bits = (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
+    cdef int size = 1
+    while bits >= 0x80:
+        bits >>= 7
+        size += 1
+    return size

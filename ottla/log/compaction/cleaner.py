@@ -5,9 +5,9 @@ anew, from the log's beginning to the end of that part, without the records that
 newer one of. Where the table is full, the pass ends sooner and the next one goes on there.
 
 A pass is a generator. It yields None where the loop may do something else, and tasks whose `run`
-blocks in the kernel and belongs into a thread: reads, with the checksums of what they bring, and
-syncs. Between two steps the log may change: a pass that finds its segments gone gives up, and
-leaves the log as it is.
+belongs into a thread: reads, with the checksums of what they bring, syncs, and large batches, whose
+records are decompressed, gone through and compressed without the interpreter lock. Between two
+steps the log may change: a pass that finds its segments gone gives up, and leaves the log as it is.
 """
 
 from collections.abc import Callable, Generator
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from ottla.log.compaction.choice import Cleanable, groups_of
-from ottla.log.compaction.filter import CleanedSegment, CleanerPass
+from ottla.log.compaction.filter import BatchTask, CleanedSegment, CleanerPass
 from ottla.log.compaction.key_table import KeyOffsets
 from ottla.log.compaction.swaps import SUFFIXES
 from ottla.log.compaction.transactions import CleanedTransactions
@@ -69,7 +69,7 @@ class ReadTask:
             self.error = error
 
 
-Steps = Generator[SyncTask | ReadTask | None, None, None]
+Steps = Generator[SyncTask | ReadTask | BatchTask | None, None, None]
 
 
 class Cleaner:
@@ -180,6 +180,9 @@ class Cleaner:
                     return
                 if done:
                     break
+                if work.due is not None:
+                    yield from self._aside(work.due, [source])
+                    work.due = None
         work.end_offset = self.target.end_offset
 
     def _clean_group(self, work: CleanerPass, group: list[Segment]) -> Steps:
@@ -215,6 +218,9 @@ class Cleaner:
                 done = work.clean(
                     scan, cleaned, source is filled[-1], self.log.clock, self.slice_seconds
                 )
+                if work.due is not None:
+                    yield from self._aside(work.due, group)
+                    work.put(cleaned)
         cleaned.finish()
         aborted, work.transactions.kept = work.transactions.kept, []
         if len(group) == 1 and work.changes == before:
@@ -244,6 +250,13 @@ class Cleaner:
                 raise CorruptMessage(str(task.error))
             if task.error is not None:
                 raise task.error
+        self._check(sources)
+
+    def _aside(self, task: BatchTask, sources: list[Segment]) -> Steps:
+        """Have a large batch gone through beside the loop."""
+        yield task
+        if task.error is not None:
+            raise task.error
         self._check(sources)
 
     def _sync(self, task: SyncTask) -> Steps:

@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from ottla.log.compaction.key_table cimport KeyOffsets
 from ottla.log.clock cimport Clock
+from ottla.log.recovery.scan cimport BatchScan
 from ottla.log.segment cimport Segment
 from ottla.wire.codec cimport Writer
 
@@ -25,6 +26,25 @@ cdef class Slice:
     cdef bint over(self) except -1
 
 
+cdef struct Kept:                       # the records of a batch that stay
+    int32_t count
+    bint tombstones                     # some delete their key
+    int64_t max_timestamp
+    Py_ssize_t size                     # bytes
+
+
+cdef class BatchTask:
+    cdef CleanerPass work
+    cdef BatchScan scan                 # keeps the bytes of the batch
+    cdef const uint8_t *batch
+    cdef Py_ssize_t size
+    cdef bint indexes                   # the keys are noted; else the records are chosen
+    cdef public object error
+
+    cdef int prepare(self, CleanerPass work, BatchScan scan, const uint8_t *batch,
+                     bint indexes) except -1
+
+
 cdef class CleanerPass:
     cdef readonly KeyOffsets keys
     cdef readonly int64_t first_dirty_offset
@@ -36,16 +56,26 @@ cdef class CleanerPass:
     cdef public int64_t changes         # batches that were dropped or rewritten
     cdef Writer body, batch
     cdef object plain                   # keeps decompressed records alive
+    cdef public BatchTask due           # a large batch that has to be gone through beside the loop
+    cdef int outcome                    # what becomes of the current batch
+    cdef bint stays                     # it stays in any case, if need be without records
+    cdef bint over                      # a marker of whose transaction nothing is left
 
     cdef const uint8_t *records_of(self, const uint8_t *batch, Py_ssize_t size,
                                    const uint8_t **end) except? NULL
-    cdef int index_batch(self, const uint8_t *batch, Py_ssize_t size) except -1
-    cdef int clean_batch(self, const uint8_t *batch, Py_ssize_t size, CleanedSegment target,
+    cdef int index_batch(self, BatchScan scan, const uint8_t *batch) except -1
+    cdef int index_records(self, const uint8_t *batch, Py_ssize_t size) except -1
+    cdef void put_keys(
+        self, const uint8_t *batch, const uint8_t *at, const uint8_t *end) noexcept nogil
+    cdef int clean_batch(self, BatchScan scan, const uint8_t *batch, CleanedSegment target,
                          bint is_last) except -1
+    cdef int choose_records(self, const uint8_t *batch, Py_ssize_t size) except -1
+    cdef int put_batch(
+        self, const uint8_t *batch, Py_ssize_t size, CleanedSegment target) except -1
     cdef bint must_stay(self, const uint8_t *batch) except -1
-    cdef int32_t filter_records(self, const uint8_t *batch, const uint8_t *at, const uint8_t *end,
-                                int64_t base_timestamp, bint everything, bint *tombstones,
-                                int64_t *max_timestamp) except -1
+    cdef int filter_records(self, const uint8_t *batch, const uint8_t *at, const uint8_t *end,
+                            int64_t base_timestamp, Kept *kept) except -1
+    cdef void copy_records(self, const uint8_t *batch, const uint8_t *at, const uint8_t *end,
+                           int64_t base_timestamp, Kept *kept) noexcept nogil
     cdef int write_empty(self, const uint8_t *batch, CleanedSegment target) except -1
-    cdef int rewrite(self, const uint8_t *batch, CleanedSegment target, int32_t count,
-                     int64_t horizon_ms, int64_t max_timestamp) except -1
+    cdef int rewrite(self, const uint8_t *batch, const Kept *kept, int64_t horizon_ms) except -1

@@ -7,12 +7,19 @@ from ottla.log.compaction.key_table import KeyOffsets
 from ottla.log.compaction.transactions import CleanedTransactions
 from ottla.log.recovery.scan import BatchScan
 from ottla.log.segment import Segment
+from ottla.wire.errors import ProtocolError
 
 class CleanedSegment(Segment):
     """A segment that is being written beside those that it will replace."""
 
     def begin(self) -> None: ...
     def finish(self) -> None: ...
+
+class BatchTask:
+    """A large batch of a pass. `run` goes through its records, in any thread."""
+
+    error: ProtocolError | MemoryError | None
+    def run(self) -> None: ...
 
 class CleanerPass:
     """What one pass knows: keys, transactions, producers, and the time that it is for it."""
@@ -24,6 +31,7 @@ class CleanerPass:
     bytes_read: int
     bytes_written: int
     changes: int
+    due: BatchTask | None
     def __init__(
         self,
         keys: KeyOffsets,
@@ -42,3 +50,4 @@ class CleanerPass:
         clock: Clock,
         seconds: float,
     ) -> bool: ...
+    def put(self, target: CleanedSegment) -> None: ...

@@ -20,16 +20,24 @@ cimport ottla.wire.batch as fields
 from ottla.wire.byteorder cimport store_int32, store_int64
 from ottla.wire.checksum cimport crc32c
 from ottla.wire.codec cimport Writer
-from ottla.wire.compression import compress, decompress
-from ottla.wire.errors import CorruptMessage
+from ottla.wire.compression import compress, decompress, size_bound
+from ottla.wire.errors import CorruptMessage, ProtocolError
 from ottla.wire.record_walk cimport SOUND, Flaw, Walk, flaw_text, walk_records
-from ottla.wire.varint cimport read_varint, read_varlong
+from ottla.wire.varint cimport read_varint, read_varlong, varlong_size, write_varlong
 
 cdef enum:
     WRITE_SIZE = 1 << 16                # bytes that are written at once
     SLICE_SIZE = 1 << 20                # bytes of work after which a slice ends in any case
     LOOK_SIZE = 1 << 14                 # bytes of work between two looks at the clock
     BATCH_COST = 128                    # what a batch costs besides its bytes, in bytes
+    ASIDE_SIZE = 1 << 14                # bytes of records worth to let go of the interpreter lock
+    SHORT_SIZE = 4096                   # compressed bytes of which it is worth to ask what is in
+    SHORT_PLAIN_SIZE = 1 << 16          # bytes of records that cost less than a millisecond
+    SHORT_COUNT = 2000                  # records that do
+    GROWTH_MAX = 13                     # bytes that a record grows by, with another base timestamp
+
+cdef enum:                              # what becomes of a batch
+    UNCHANGED, REWRITTEN, EMPTIED
 
 cdef int64_t PLAIN_MAX = 0x7fffffff
 
@@ -100,6 +108,42 @@ cdef const uint8_t *next_batch(BatchScan scan) except? NULL:
     return batch
 
 
+cdef bint takes_long(const uint8_t *batch, Py_ssize_t size) except -1:
+    """Whether the records of a batch may cost more than a millisecond: no work for the loop."""
+    cdef int codec = fields.attributes(batch) & fields.CODEC_MASK
+    if fields.record_count(batch) > SHORT_COUNT:
+        return True
+    if not codec:
+        return size > SHORT_PLAIN_SIZE
+    return size > SHORT_SIZE or size_bound(
+        codec, PyMemoryView_FromMemory(
+            <char *>batch + fields.RECORDS_AT, size - fields.RECORDS_AT, PyBUF_READ),
+    ) > 16 * SHORT_PLAIN_SIZE
+
+
+cdef class BatchTask:
+    """A large batch of a pass. `run` goes through its records, in any thread.
+
+    The pass and the batch's bytes are its own until it returns; the target is not touched.
+    """
+
+    cdef int prepare(self, CleanerPass work, BatchScan scan, const uint8_t *batch,
+                     bint indexes) except -1:
+        self.work, self.scan, self.batch, self.indexes = work, scan, batch, indexes
+        self.size = scan.size
+        return 0
+
+    def run(self):
+        """Do it; what is raised is kept in `error`."""
+        try:
+            if self.indexes:
+                self.work.index_records(self.batch, self.size)
+            else:
+                self.work.choose_records(self.batch, self.size)
+        except (ProtocolError, MemoryError) as error:
+            self.error = error
+
+
 cdef class CleanerPass:
     """What one pass knows: keys, transactions, producers, and the time that it is for it."""
 
@@ -115,12 +159,13 @@ cdef class CleanerPass:
         """Note the keys of the batches that `scan` holds, for a slice of time.
 
         True where the scan is at its end, False where it is not, None where the table is full: then
-        `end_offset` is where the next pass begins. Raises CorruptMessage, InvalidRecord, OSError.
+        `end_offset` is where the next pass begins. Where `due` is set, that has to run first.
+        Raises CorruptMessage, InvalidRecord, OSError.
         """
         cdef const uint8_t *batch
         cdef int64_t count
         cdef Slice slice = Slice(clock, seconds)
-        while scan.holds_next() and not slice.over():
+        while self.due is None and scan.holds_next() and not slice.over():
             batch = next_batch(scan)
             if batch is NULL:
                 return True
@@ -132,31 +177,46 @@ cdef class CleanerPass:
                 if self.keys.used:
                     return None
                 self.keys.grow(count)
-            slice.work += scan.size + BATCH_COST + self.index_batch(batch, scan.size)
+            slice.work += scan.size + BATCH_COST + self.index_batch(scan, batch)
             self.bytes_read += scan.size
             self.end_offset = fields.last_offset(batch) + 1
         return False
 
-    cdef int index_batch(self, const uint8_t *batch, Py_ssize_t size) except -1:
+    cdef int index_batch(self, BatchScan scan, const uint8_t *batch) except -1:
         cdef Marker marker
-        cdef const uint8_t *at
-        cdef const uint8_t *end
-        cdef const uint8_t *record_end
-        cdef int32_t length, delta, left = fields.record_count(batch)
-        cdef int64_t timestamp, base = fields.base_offset(batch)
-        cdef Py_ssize_t plain_size
         if fields.attributes(batch) & fields.CONTROL:
-            if left:
-                marker = read_marker(batch, size)
+            if fields.record_count(batch):
+                marker = read_marker(batch, scan.size)
                 if marker.valid:
                     self.transactions.marker(
                         fields.producer_id(batch), fields.last_offset(batch), marker.commits)
             return 0
         if fields.attributes(batch) & fields.TRANSACTIONAL and self.transactions.batch(
-                fields.producer_id(batch), base, fields.last_offset(batch)):
+                fields.producer_id(batch), fields.base_offset(batch), fields.last_offset(batch)):
             return 0
-        at = self.records_of(batch, size, &end)
-        plain_size = end - at
+        if takes_long(batch, scan.size):
+            self.due = BatchTask.__new__(BatchTask)
+            self.due.prepare(self, scan, batch, True)
+            return 0
+        return self.index_records(batch, scan.size)
+
+    cdef int index_records(self, const uint8_t *batch, Py_ssize_t size) except -1:
+        """Note the keys of a batch, in any thread; the work that it was."""
+        cdef const uint8_t *end
+        cdef const uint8_t *at = self.records_of(batch, size, &end)
+        if end - at > ASIDE_SIZE:
+            with nogil:
+                self.put_keys(batch, at, end)
+        else:
+            self.put_keys(batch, at, end)
+        return <int>min(end - at, SLICE_SIZE)
+
+    cdef void put_keys(
+        self, const uint8_t *batch, const uint8_t *at, const uint8_t *end
+    ) noexcept nogil:
+        cdef const uint8_t *record_end
+        cdef int32_t length, delta, left = fields.record_count(batch)
+        cdef int64_t timestamp, base = fields.base_offset(batch)
         while left:
             left -= 1
             at = read_varint(at, end, &length)
@@ -167,7 +227,6 @@ cdef class CleanerPass:
             if length >= 0 and base + delta >= self.first_dirty_offset:
                 self.keys.put(at, length, base + delta)
             at = record_end
-        return <int>min(plain_size, SLICE_SIZE)
 
     cdef const uint8_t *records_of(self, const uint8_t *batch, Py_ssize_t size,
                                    const uint8_t **end) except? NULL:
@@ -189,7 +248,11 @@ cdef class CleanerPass:
         walk.gaps = True
         walk.size_max = INT32_MAX
         walk.last_offset_delta = fields.last_offset_delta(batch)
-        flaw = walk_records(at, end[0], fields.record_count(batch), &walk)
+        if end[0] - at > ASIDE_SIZE:
+            with nogil:
+                flaw = walk_records(at, end[0], fields.record_count(batch), &walk)
+        else:
+            flaw = walk_records(at, end[0], fields.record_count(batch), &walk)
         if flaw != SOUND:
             raise CorruptMessage(
                 f"batch at offset {fields.base_offset(batch)}, record {walk.index}: "
@@ -201,21 +264,19 @@ cdef class CleanerPass:
 
         True where the scan is at its end. The last batch of the last source stays in any case, if
         need be without records: so the target ends where its sources did, and recovery can tell
-        from it alone which segments it replaces. Raises CorruptMessage, OSError.
+        from it alone which segments it replaces. Where `due` is set, that has to run first, and
+        `put` to follow. Raises CorruptMessage, OSError.
         """
         cdef const uint8_t *batch
-        cdef int64_t before
         cdef Slice slice = Slice(clock, seconds)
-        while scan.holds_next() and not slice.over():
+        while self.due is None and scan.holds_next() and not slice.over():
             batch = next_batch(scan)
             if batch is NULL:
                 return True
             check(scan, batch)
-            before = target.size
-            slice.work += scan.size + BATCH_COST + self.clean_batch(
-                batch, scan.size, target, last_source and scan.next_position == scan.end)
             self.bytes_read += scan.size
-            self.bytes_written += target.size - before
+            slice.work += scan.size + BATCH_COST + self.clean_batch(
+                scan, batch, target, last_source and scan.next_position == scan.end)
         return False
 
     cdef bint must_stay(self, const uint8_t *batch) except -1:
@@ -231,72 +292,115 @@ cdef class CleanerPass:
         return (fields.attributes(batch) & fields.CONTROL
                 and fields.producer_epoch(batch) == last[1])
 
-    cdef int clean_batch(self, const uint8_t *batch, Py_ssize_t size, CleanedSegment target,
+    cdef int clean_batch(self, BatchScan scan, const uint8_t *batch, CleanedSegment target,
                          bint is_last) except -1:
-        cdef int32_t count = fields.record_count(batch), kept
-        cdef int attributes = fields.attributes(batch)
-        cdef bint stays = is_last or self.must_stay(batch)
-        cdef bint over = False, drop = False, tombstones = False
-        cdef int64_t base_timestamp = fields.base_timestamp(batch), max_timestamp, horizon_ms = -1
-        cdef const uint8_t *at
-        cdef const uint8_t *end
+        """Decide about a batch by its header, and by its records, if need be later; the work."""
+        cdef int attributes = fields.attributes(batch), work
+        cdef bint drop = False
+        cdef Py_ssize_t size = scan.size
         cdef Marker marker
+        self.stays = is_last or self.must_stay(batch)
+        self.over = False
         if attributes & fields.CONTROL:
-            over = count == 0
-            if count:
+            self.over = fields.record_count(batch) == 0
+            if fields.record_count(batch):
                 marker = read_marker(batch, size)
-                over = marker.valid and self.transactions.marker(
+                self.over = marker.valid and self.transactions.marker(
                     fields.producer_id(batch), fields.last_offset(batch), marker.commits)
-            drop = over and attributes & fields.DELETE_HORIZON and base_timestamp <= self.now_ms
+            drop = (self.over and attributes & fields.DELETE_HORIZON
+                    and fields.base_timestamp(batch) <= self.now_ms)
         elif attributes & fields.TRANSACTIONAL:
             drop = self.transactions.batch(
                 fields.producer_id(batch), fields.base_offset(batch), fields.last_offset(batch))
-        if drop or count == 0:
-            self.changes += not (stays and count == 0)
-            if stays:
-                self.write_empty(batch, target)
+        if drop or fields.record_count(batch) == 0:
+            self.outcome = EMPTIED
+            self.changes -= self.stays and fields.record_count(batch) == 0      # it is already
+            return self.put_batch(batch, size, target)
+        if takes_long(batch, size):
+            self.due = BatchTask.__new__(BatchTask)
+            self.due.prepare(self, scan, batch, False)
             return 0
-        at = self.records_of(batch, size, &end)
-        kept = self.filter_records(batch, at, end, base_timestamp, attributes & fields.CONTROL,
-                                   &tombstones, &max_timestamp)
-        if (tombstones or over) and not attributes & fields.DELETE_HORIZON:
-            horizon_ms = self.now_ms + self.delete_retention_ms
-        if kept == count and horizon_ms < 0:
-            target.add(batch, size)
-            return <int>min(end - at, SLICE_SIZE)
-        self.changes += 1
-        if kept == 0:
-            if stays:
-                self.write_empty(batch, target)
-            return <int>min(end - at, SLICE_SIZE)
-        if horizon_ms >= 0:
-            self.filter_records(batch, at, end, horizon_ms, attributes & fields.CONTROL,
-                                &tombstones, &max_timestamp)
-        self.rewrite(batch, target, kept, horizon_ms, max_timestamp)
-        return <int>min(2 * (end - at), SLICE_SIZE)
+        work = self.choose_records(batch, size)
+        self.put_batch(batch, size, target)
+        return work
 
-    cdef int32_t filter_records(self, const uint8_t *batch, const uint8_t *at, const uint8_t *end,
-                                int64_t base_timestamp, bint everything, bint *tombstones,
-                                int64_t *max_timestamp) except -1:
-        """Put the records that stay into `body`, for a batch with `base_timestamp`; how many."""
-        cdef int32_t length, key_length, value_length, delta, kept = 0
-        cdef int32_t left = fields.record_count(batch)
-        cdef int64_t timestamp, offset, found
+    cdef int choose_records(self, const uint8_t *batch, Py_ssize_t size) except -1:
+        """Find out what becomes of a batch, and make it, in any thread; the work that it was."""
+        cdef int64_t base_timestamp = fields.base_timestamp(batch), horizon_ms = -1
+        cdef int attributes = fields.attributes(batch)
+        cdef Kept kept
+        cdef const uint8_t *end
+        cdef const uint8_t *at = self.records_of(batch, size, &end)
+        self.filter_records(batch, at, end, base_timestamp, &kept)
+        if (kept.tombstones or self.over) and not attributes & fields.DELETE_HORIZON:
+            horizon_ms = self.now_ms + self.delete_retention_ms
+        if kept.count == 0:
+            self.outcome = EMPTIED
+        elif kept.count == fields.record_count(batch) and horizon_ms < 0:
+            self.outcome = UNCHANGED
+        else:
+            self.outcome = REWRITTEN
+            if horizon_ms >= 0:
+                self.filter_records(batch, at, end, horizon_ms, &kept)
+            self.rewrite(batch, &kept, horizon_ms)
+        return <int>min(2 * (end - at) if horizon_ms >= 0 else end - at, SLICE_SIZE)
+
+    def put(self, CleanedSegment target not None):
+        """Write what the batch that was due has become. Raises OSError."""
+        cdef BatchTask task = self.due
+        self.due = None
+        self.put_batch(task.batch, task.size, target)
+
+    cdef int put_batch(
+        self, const uint8_t *batch, Py_ssize_t size, CleanedSegment target
+    ) except -1:
+        cdef int64_t before = target.size
+        self.changes += self.outcome != UNCHANGED
+        if self.outcome == UNCHANGED:
+            target.add(batch, size)
+        elif self.outcome == REWRITTEN:
+            target.add(self.batch.data, self.batch.size)
+        elif self.stays:
+            self.write_empty(batch, target)
+        self.bytes_written += target.size - before
+        return 0
+
+    cdef int filter_records(self, const uint8_t *batch, const uint8_t *at, const uint8_t *end,
+                            int64_t base_timestamp, Kept *kept) except -1:
+        """Put the records that stay into `body`, for a batch with `base_timestamp`."""
+        cdef Py_ssize_t room = end - at
+        if base_timestamp != fields.base_timestamp(batch):
+            room += <Py_ssize_t>GROWTH_MAX * fields.record_count(batch)
+        self.body.size = 0
+        self.body.more(room)
+        if room > ASIDE_SIZE:
+            with nogil:
+                self.copy_records(batch, at, end, base_timestamp, kept)
+        else:
+            self.copy_records(batch, at, end, base_timestamp, kept)
+        self.body.size = kept.size
+        return 0
+
+    cdef void copy_records(self, const uint8_t *batch, const uint8_t *at, const uint8_t *end,
+                           int64_t base_timestamp, Kept *kept) noexcept nogil:
+        cdef int32_t length, key_length, value_length, delta, left = fields.record_count(batch)
+        cdef int64_t timestamp, offset, found, new_delta
         cdef int64_t old_base = fields.base_timestamp(batch)
+        cdef bint everything = fields.attributes(batch) & fields.CONTROL
         cdef bint expired = (fields.attributes(batch) & fields.DELETE_HORIZON
                              and old_base <= self.now_ms)
         cdef const uint8_t *start
         cdef const uint8_t *record_end
-        cdef const uint8_t *behind
+        cdef const uint8_t *after
         cdef const uint8_t *key
-        self.body.size = 0
-        max_timestamp[0] = -1
+        cdef uint8_t *to = self.body.data
+        kept.count, kept.tombstones, kept.max_timestamp = 0, False, -1
         while left:
             left -= 1
             start = at
             at = read_varint(at, end, &length)
             record_end = at + length
-            at = behind = read_varlong(at + 1, end, &timestamp)
+            at = after = read_varlong(at + 1, end, &timestamp)
             at = read_varint(at, end, &delta)
             at = read_varint(at, end, &key_length)
             key = at
@@ -312,21 +416,21 @@ cdef class CleanerPass:
                 if offset < found or (value_length < 0 and expired):
                     continue
             if value_length < 0:
-                tombstones[0] = True
-            kept += 1
+                kept.tombstones = True
+            kept.count += 1
             timestamp = <int64_t>(<uint64_t>old_base + <uint64_t>timestamp)
-            max_timestamp[0] = max(max_timestamp[0], timestamp)
+            kept.max_timestamp = max(kept.max_timestamp, timestamp)
             if base_timestamp == old_base:
-                self.body.write_raw(start, record_end - start)
+                memcpy(to, start, record_end - start)
+                to += record_end - start
             else:
-                self.batch.size = 0
-                self.batch.write_int8(0)
-                self.batch.write_varlong(
-                    <int64_t>(<uint64_t>timestamp - <uint64_t>base_timestamp))
-                self.batch.write_raw(behind, record_end - behind)
-                self.body.write_varlong(self.batch.size)
-                self.body.write_raw(self.batch.data, self.batch.size)
-        return kept
+                new_delta = <int64_t>(<uint64_t>timestamp - <uint64_t>base_timestamp)
+                to = write_varlong(to, 1 + varlong_size(new_delta) + (record_end - after))
+                to[0] = 0
+                to = write_varlong(to + 1, new_delta)
+                memcpy(to, after, record_end - after)
+                to += record_end - after
+        kept.size = to - self.body.data
 
     cdef int write_empty(self, const uint8_t *batch, CleanedSegment target) except -1:
         """Write a batch's header without records: its offsets and sequence numbers are known on."""
@@ -345,9 +449,8 @@ cdef class CleanerPass:
         target.add(header, fields.HEADER_SIZE)
         return 0
 
-    cdef int rewrite(self, const uint8_t *batch, CleanedSegment target, int32_t count,
-                     int64_t horizon_ms, int64_t max_timestamp) except -1:
-        """Write the batch that `body` holds the records of, with the codec that it had."""
+    cdef int rewrite(self, const uint8_t *batch, const Kept *kept, int64_t horizon_ms) except -1:
+        """Make the batch that `body` holds the records of, with the codec that it had."""
         cdef int attributes = fields.attributes(batch)
         cdef bytes packed
         cdef uint8_t *header
@@ -365,10 +468,9 @@ cdef class CleanerPass:
             fields.set_attributes(header, attributes | fields.DELETE_HORIZON)
             store_int64(header + fields.BASE_TIMESTAMP_AT, horizon_ms)
         if not attributes & fields.LOG_APPEND_TIME:
-            fields.set_max_timestamp(header, max_timestamp)
+            fields.set_max_timestamp(header, kept.max_timestamp)
         store_int32(header + fields.LENGTH_AT, self.batch.size - fields.LOG_OVERHEAD)
-        store_int32(header + fields.RECORD_COUNT_AT, count)
+        store_int32(header + fields.RECORD_COUNT_AT, kept.count)
         fields.set_crc(header, crc32c(
             header + fields.ATTRIBUTES_AT, self.batch.size - fields.ATTRIBUTES_AT))
-        target.add(header, self.batch.size)
         return 0

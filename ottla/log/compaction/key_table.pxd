@@ -20,6 +20,6 @@ cdef class KeyOffsets:
 
     cdef int allocate(self, int64_t slots) except -1
     cdef void let_go(self) noexcept
-    cdef KeyEntry *find(self, const uint8_t *key, Py_ssize_t size) noexcept
-    cdef void put(self, const uint8_t *key, Py_ssize_t size, int64_t offset) noexcept
-    cdef int64_t get(self, const uint8_t *key, Py_ssize_t size) noexcept
+    cdef KeyEntry *find(self, const uint8_t *key, Py_ssize_t size) noexcept nogil
+    cdef void put(self, const uint8_t *key, Py_ssize_t size, int64_t offset) noexcept nogil
+    cdef int64_t get(self, const uint8_t *key, Py_ssize_t size) noexcept nogil

@@ -125,7 +125,7 @@ cdef class KeyOffsets:
         if keys > self.limit:
             self.allocate(slots_for(keys))
 
-    cdef KeyEntry *find(self, const uint8_t *key, Py_ssize_t size) noexcept:
+    cdef KeyEntry *find(self, const uint8_t *key, Py_ssize_t size) noexcept nogil:
         """The entry of a key, or the free one where it belongs."""
         cdef uint64_t low, high, slot
         cdef KeyEntry *entry
@@ -142,14 +142,14 @@ cdef class KeyOffsets:
             if slot == self.slots:
                 slot = 0
 
-    cdef void put(self, const uint8_t *key, Py_ssize_t size, int64_t offset) noexcept:
+    cdef void put(self, const uint8_t *key, Py_ssize_t size, int64_t offset) noexcept nogil:
         """Note a key's offset; the caller has seen that `used` is below `limit`."""
         cdef KeyEntry *entry = self.find(key, size)
         if entry.offset_plus_one == 0:
             self.used += 1
         entry.offset_plus_one = offset + 1
 
-    cdef int64_t get(self, const uint8_t *key, Py_ssize_t size) noexcept:
+    cdef int64_t get(self, const uint8_t *key, Py_ssize_t size) noexcept nogil:
         return self.find(key, size).offset_plus_one - 1
 
     def set(self, bytes key not None, int64_t offset):

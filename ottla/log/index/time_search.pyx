@@ -5,7 +5,7 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 from ottla.log.recovery.scan cimport BatchScan
 from ottla.log.segment cimport Segment
 cimport ottla.wire.batch as fields
-from ottla.wire.compression import decompress
+from ottla.wire.compression import decompress, size_bound
 from ottla.wire.errors import CorruptMessage
 from ottla.wire.varint cimport read_varint, read_varlong
 
@@ -15,8 +15,8 @@ cdef int64_t HIGHEST = INT64_MAX        # instead of a timestamp
 
 
 cdef enum:
-    SHORT_SIZE = 1024                   # compressed bytes that decompress within a millisecond
-    SHORT_PLAIN_SIZE = 1 << 20          # plain ones that are walked through in that time
+    SHORT_SIZE = 4096                   # compressed bytes of which it is worth to ask what is in
+    SHORT_PLAIN_SIZE = 1 << 20          # plain ones that are walked through in a millisecond
 
 
 cdef class RecordSearch:
@@ -30,10 +30,13 @@ cdef class RecordSearch:
     def takes_long(self):
         """Whether it may take more than a millisecond, so that it is no work for the loop."""
         cdef const uint8_t *batch = self.batch
-        compressed = fields.attributes(batch) & fields.CODEC_MASK
+        cdef int codec = fields.attributes(batch) & fields.CODEC_MASK
         if not fields.record_count(batch) or fields.attributes(batch) & fields.LOG_APPEND_TIME:
             return False
-        return len(self.batch) > (SHORT_SIZE if compressed else SHORT_PLAIN_SIZE)
+        if not codec:
+            return len(self.batch) > SHORT_PLAIN_SIZE
+        return len(self.batch) > SHORT_SIZE or size_bound(
+            codec, self.batch[fields.RECORDS_AT:]) > SHORT_PLAIN_SIZE
 
     def run(self):
         """Look through the batch. Raises CorruptMessage."""

@@ -1,16 +1,26 @@
-"""A cleaner's reads are tasks for a thread; what goes wrong with one leaves the log as it is."""
+"""A cleaner's reads and large batches are tasks for a thread.
+
+What goes wrong with one leaves the log as it is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
+from ottla.log.compaction import filter
 from ottla.log.compaction.choice import cleanable
 from ottla.log.compaction.cleaner import Cleaner, ReadTask
+from ottla.log.compaction.filter import BatchTask
+from ottla.wire.checksum import crc32c_of
+from ottla.wire.compression import compress, decompress
 from ottla.wire.errors import CorruptMessage
-from tests.log.compaction.test_cleaner import Table
+from ottla.wire.records import Record, build_batch
+from tests.log.batches import NOW_MS
+from tests.log.compaction.test_cleaner import COMPACT, Table
 from tests.log.faulty_disk import FaultyFile
 
 
@@ -73,3 +83,82 @@ def test_a_read_that_fails_ends_the_pass(
                 task.error = failure  # type: ignore[assignment]
     assert table.log.first_dirty_offset == 0
     assert table.committed(table.log) == before
+
+
+def large_table(codec: int) -> Table:
+    """Batches of which each is too large for the loop: newer ones, deletions, and a small one."""
+    made = Table(config=replace(COMPACT, segment_bytes=1 << 20))
+    for number in range(2):
+        values = [bytes([number + at % 7]) * 40 for at in range(2500)]
+        made.put(*[(b"%d" % (at * 2), value) for at, value in enumerate(values)], codec=codec)
+    made.put(*[(b"%d" % at, None if at % 3 else b"x") for at in range(3000)], codec=codec)
+    made.put((b"%d" % 2, b"last"), codec=codec)
+    made.seal()
+    return made
+
+
+@pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
+def test_large_batches_are_gone_through_by_tasks(
+    codec: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed = False
+
+    def beside(work: Callable[..., bytes]) -> Callable[..., bytes]:
+        def called(codec: int, data: memoryview, *rest: int) -> bytes:
+            result = work(codec, data, *rest)
+            assert allowed or max(len(data), len(result)) < 1 << 16
+            return result
+
+        return called
+
+    monkeypatch.setattr(filter, "decompress", beside(decompress))
+    monkeypatch.setattr(filter, "compress", beside(compress))
+    table, tasks = large_table(codec), 0
+    for again in range(2):
+        target = cleanable(table.log, table.log.log_end_offset, table.clock.now_ms())
+        assert target is not None
+        for task in Cleaner(target, 1 << 20, 0.0, lambda paths: None).steps():
+            allowed = isinstance(task, BatchTask)
+            tasks += allowed
+            if task is not None:
+                task.run()
+            allowed = False
+        table.check(table.log)
+        assert len(table.committed(table.log)) == (2002 if again else 4000)
+        if not again:
+            assert tasks == 6
+            table.clock.advance(table.config.delete_retention_ms + 1)
+            table.put((b"new", b"new"))
+            table.seal()
+    table.check(table.log)
+
+
+def test_few_bytes_with_much_inside_are_a_task() -> None:
+    table = Table()
+    table.put((b"a", bytes(20 << 20)), codec=4)
+    table.put((b"b", bytes(2 << 20)), codec=1)
+    assert table.log.size_bytes < 5000
+    table.seal()
+    target = cleanable(table.log, table.log.log_end_offset, table.clock.now_ms())
+    assert target is not None
+    kinds = []
+    for task in Cleaner(target, 1 << 20, 0.0, lambda paths: None).steps():
+        kinds.append(type(task))
+        if task is not None:
+            task.run()
+    assert kinds.count(BatchTask) == 4
+
+
+def test_damage_inside_a_large_batch_ends_the_pass() -> None:
+    table = Table(config=replace(COMPACT, segment_bytes=1 << 20))
+    records = [Record(timestamp=NOW_MS, key=b"%d" % at, value=b"v" * 40) for at in range(2500)]
+    data = bytearray(build_batch(records, codec=1))
+    data[3000:3100] = bytes(100)
+    data[17:21] = crc32c_of(data[21:]).to_bytes(4, "big")
+    table.log.append_bytes(data, 0)
+    table.seal()
+    before = table.log.read_bytes(0, 1 << 20)
+    with pytest.raises(CorruptMessage):
+        table.clean()
+    assert table.log.first_dirty_offset == 0
+    assert table.log.read_bytes(0, 1 << 20) == before

@@ -1,8 +1,8 @@
-import socket
 
 from ottla.broker.listener import Listener
 from ottla.broker.network.poller import BrokerLoop, Pollable
 from ottla.broker.network.promises import Held, LateReply
+from ottla.broker.network.transport import Transport
 from ottla.broker.security.client import Client
 
 class Connection(Pollable):
@@ -10,7 +10,7 @@ class Connection(Pollable):
         self,
         loop: BrokerLoop,
         listener: Listener,
-        sock: socket.socket,
+        transport: Transport,
         client: Client,
     ) -> None: ...
     @property
@@ -33,6 +33,7 @@ class Connection(Pollable):
     def newest_key(self) -> int: ...
     def go_on(self) -> None: ...
     def catch_up(self) -> None: ...
+    def receive_pending(self) -> None: ...
     def pause(self) -> None: ...
     def trim(self) -> None: ...
     def resume(self, held: Held) -> None: ...

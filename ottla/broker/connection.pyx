@@ -46,12 +46,12 @@ cdef enum:
 
 
 cdef class Connection:
-    def __init__(self, loop, listener, sock, Client client not None):
+    def __init__(self, loop, listener, Transport transport not None, Client client not None):
         self.loop, self.listener, self.client = loop, listener, client
         self.broker = listener.broker
         self.producing, self.fetching = listener.producing, listener.fetching
         self.inbox = Inbox(listener.frame_size_max)
-        self.transport = Transport(sock)
+        self.transport = transport
         self.poller = loop.poller
         self.counts = self.broker.counts
         self.counts.opened += 1
@@ -122,7 +122,14 @@ cdef class Connection:
             self.go_on()
         if not self.closed:
             self.transport.wait_for(self.inbox.awaited(got))
+            if self.transport.pending() > 0:
+                self.loop.call_soon(self.receive_pending)
         return 0
+
+    def receive_pending(self):
+        """Receive what waits inside the transport: the poller does not know of it."""
+        if not self.closed and not self.paused and not self.writing:
+            self.ready()
 
     def catch_up(self):
         """Receive what has come of a slow frame, though it is less than is worth a wake-up."""
@@ -143,6 +150,8 @@ cdef class Connection:
                 and not (self.holding is not None and self.holding.stops_reading)):
             self.paused = False
             self.poller.watch(self.transport.fd, self, EPOLLIN)
+            if self.transport.pending() > 0:
+                self.loop.call_soon(self.receive_pending)
         return 0
 
     def trim(self):
@@ -311,6 +320,8 @@ cdef class Connection:
             self.writing = False
             self.active_at = self.poller.clock.monotonic()       # nothing could arrive until now
             self.poller.watch(self.transport.fd, self, 0 if self.paused else EPOLLIN)
+            if self.transport.pending() > 0:
+                self.loop.call_soon(self.receive_pending)
         return 0
 
     cdef int wait_for_room(self) except -1:

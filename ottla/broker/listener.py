@@ -9,6 +9,7 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.connection import Connection
+from ottla.broker.network.transport import Transport
 from ottla.broker.security.client import Client
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class Listener:
 
     def admit(self, sock: socket.socket, address: tuple[Any, ...]) -> None:
         """Serve the client at the other end of a socket that does not block."""
-        connection = Connection(self.loop, self, sock, self._client(sock, address))
+        connection = Connection(self.loop, self, Transport(sock), self._client(sock, address))
         self.connections[connection] = None
         log.debug("listener %s: %r is open", self.name, connection)
         self.limits.opened(address[0])

@@ -9,11 +9,11 @@ class ClientError(Exception):
     """The common base: `str(error)` is one sentence for a person."""
 
 
-class Unreachable(ClientError):
+class Unreachable(ClientError, ConnectionError):
     """No broker could be connected to, or the connection broke and could not be made again."""
 
 
-class TimedOut(ClientError):
+class TimedOut(ClientError, TimeoutError):
     """A broker did not answer in time."""
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import struct
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +11,8 @@ from typing import Any
 from ottla.broker.network.poller import BrokerLoop
 from ottla.broker.server import Server
 from ottla.broker.settings.config import BrokerConfig
+from ottla.client.connection import Connection
 from ottla.log.disk import Disk
-from ottla.wire.apis import APIS
-from ottla.wire.headers import RequestHeader, response_header_size
 from tests.fakes import LeapingClock
 
 CLIENT_ID = "test"
@@ -73,66 +70,11 @@ class RunningBroker:
         self.stop()
 
 
-class WireClient:
-    """One connection; every call is a frame out and a frame in."""
+class WireClient(Connection):
+    """The package's client of one connection to a broker of a test, for good and bad frames."""
 
     def __init__(self, address: tuple[str, int]) -> None:
-        self.socket = socket.create_connection(address, TIMEOUT_SECONDS)
-        self.correlation_id = 0
-
-    def call(self, request: Any, version: int) -> Any:
-        """Send a message and decode the answer to it."""
-        return self.answer(self.send(request, version))
-
-    def send(self, request: Any, version: int) -> tuple[int, int, int]:
-        """Send a message; the result is for `answer`."""
-        self.correlation_id += 1
-        header = RequestHeader(request.API_KEY, version, self.correlation_id, CLIENT_ID)
-        self.send_frame(header.encode() + request.encode(version))
-        return request.API_KEY, version, self.correlation_id
-
-    def answer(self, sent: tuple[int, int, int]) -> Any:
-        """The decoded response to what `send` sent; it must be the next frame."""
-        key, version, correlation_id = sent
-        frame = self.receive_frame()
-        assert struct.unpack(">i", frame[:4])[0] == correlation_id
-        body = frame[response_header_size(key, version, frame) :]
-        return APIS[key].response.decode(body, version)
-
-    def send_frame(self, frame: bytes) -> None:
-        """Send bytes behind their length."""
-        self.send_bytes(struct.pack(">i", len(frame)) + frame)
-
-    def send_bytes(self, data: bytes) -> None:
-        """Send bytes as they are."""
-        self.socket.sendall(data)
-
-    def receive_frame(self) -> bytes:
-        """The next frame without its length; ConnectionError where the broker closed instead."""
-        return self._receive(struct.unpack(">i", self._receive(4))[0])
-
-    def _receive(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            part = self.socket.recv(size - len(data))
-            if not part:
-                raise ConnectionError("the broker closed the connection")
-            data += part
-        return data
-
-    def is_closed(self) -> bool:
-        """Whether the broker closes the connection without another byte."""
-        try:
-            return self.socket.recv(1) == b""
-        except ConnectionResetError:
-            return True
-
-    def close(self) -> None:
-        """End the connection."""
-        self.socket.close()
-
-    def __enter__(self) -> WireClient:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        super().__init__(
+            address, client_id=CLIENT_ID, connect_seconds=TIMEOUT_SECONDS,
+            request_seconds=TIMEOUT_SECONDS, retry_refused=False,
+        )  # fmt: skip

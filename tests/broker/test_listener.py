@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ottla.broker import listener as listener_module
+from ottla.client.frames import Sent
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages import MetadataRequest
 from tests.broker.running import RunningBroker, WireClient
@@ -64,7 +65,7 @@ def accepted(monkeypatch: pytest.MonkeyPatch) -> list[socket.socket]:
     class Seen(listener_module.Connection):
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
-            sockets.append(arguments[2])
+            sockets.append(arguments[2].sock)
 
     monkeypatch.setattr(listener_module, "Connection", Seen)
     return sockets
@@ -128,7 +129,7 @@ def test_a_frame_that_comes_in_small_pieces_wakes_the_broker_for_many_of_them_at
         while connection.active_at == before:
             broker.run(sweep(broker))
         slow.send_bytes(frame[1000:])
-        assert len(slow.answer((request.API_KEY, 9, 1)).topics) == 500
+        assert len(slow.answer(Sent(request.API_KEY, 9, 1)).topics) == 500
         assert broker.call(awaited) == 1
         assert is_served(slow)
 

@@ -1,4 +1,4 @@
-# What a connection does with its socket. TLS is another form of this class.
+# What a connection does with its socket. Its listener makes it; TLS would be a subclass.
 
 from libc.stdint cimport int64_t, uint8_t
 
@@ -10,6 +10,7 @@ cdef class Transport:
 
     cdef Py_ssize_t moved(self, Py_ssize_t result) except? -1
     cdef Py_ssize_t receive(self, uint8_t *into, Py_ssize_t size) except? -1
+    cdef Py_ssize_t pending(self) noexcept
     cdef int wait_for(self, int size) except -1
     cdef Py_ssize_t send(self, const uint8_t *data, Py_ssize_t size, bint more) except? -1
     cdef Py_ssize_t send_file(self, int fd, int64_t position, Py_ssize_t size) except? -1

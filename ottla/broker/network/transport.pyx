@@ -39,6 +39,10 @@ cdef class Transport:
     cdef Py_ssize_t receive(self, uint8_t *into, Py_ssize_t size) except? -1:
         return self.moved(recv(self.fd, into, size, 0))
 
+    cdef Py_ssize_t pending(self) noexcept:
+        """How many received bytes wait in here, of which the socket will not tell again."""
+        return 0
+
     cdef int wait_for(self, int size) except -1:
         """Be ready for receiving only once `size` bytes have come, or the end of the stream.
 

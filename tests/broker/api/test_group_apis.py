@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ottla.client.frames import Sent
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import ErrorCode
 from ottla.wire.headers import RequestHeader
@@ -412,7 +413,7 @@ def test_a_group_id_that_is_no_utf_8_is_the_one_that_kafka_would_read(
     find(client, f"odd{replacement}", 6)
     header = RequestHeader(request.API_KEY, 5, 1, "test").encode()
     client.send_frame(header + request.encode(5).replace(b"#", b"\xff"))
-    answer = client.answer((request.API_KEY, 5, 1))
+    answer = client.answer(Sent(request.API_KEY, 5, 1))
     assert answer.topics[0].partitions[0].error_code == 0
     answer = client.call(OffsetFetchRequest(group_id=f"odd{replacement}", topics=None), 5)
     assert answer.topics[0].partitions[0].metadata == replacement

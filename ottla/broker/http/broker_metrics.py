@@ -151,8 +151,10 @@ def _work(monitor: Monitor) -> Iterator[str]:
     yield from gauge(
         f"{lag}_max", "The latest that the loop came to a timer since the last scrape.",
         monitor.lag.take_max())
-    yield from counter(f"{lag}_sum", "How late it came to all timers.", monitor.lag.sum)
-    yield from counter(f"{lag}_count", "Timers of this measurement.", monitor.lag.count)
+    yield (
+        f"# HELP {lag} How late the loop came to timers.\n# TYPE {lag} summary\n"
+        f"{lag}_sum {monitor.lag.sum}\n{lag}_count {monitor.lag.count}\n"
+    )
     flusher = broker.flusher
     yield from counter("ottla_flushes_total", "Groups of flushes.", flusher.flushes)
     yield from counter("ottla_flush_seconds_total", "Seconds of flushes.", flusher.seconds)

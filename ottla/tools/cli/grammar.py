@@ -14,6 +14,7 @@ from ottla.tools.commands import table
 from ottla.tools.commands.table import Command, Flag
 
 NUMBERS = {"N", "MS", "SECONDS"}
+DEBUG = "OTTLA_DEBUG"
 INSTALL = 'pip install "ottla[tools]"'
 ADDRESS = "localhost:9092"
 VARIABLE = "OTTLA_BOOTSTRAP_SERVERS"
@@ -148,6 +149,17 @@ def run(command: Command, arguments: list[str]) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+    except Exception as bug:
+        if os.environ.get(DEBUG):
+            raise
+        print(f"{name}: {unexpected(bug)}", file=sys.stderr)
+        return 1
+
+
+def unexpected(bug: Exception) -> str:
+    """One line about an error that nobody thought of."""
+    what = " ".join(str(bug).split())
+    return f"unexpected {type(bug).__name__}: {what} ({DEBUG}=1 shows where)"
 
 
 def negative_values(command: Command, arguments: list[str]) -> list[str]:

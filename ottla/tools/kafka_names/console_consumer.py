@@ -11,6 +11,7 @@ from ottla.tools.admin.offsets import EARLIEST, LATEST
 from ottla.tools.json_form import java_double
 from ottla.tools.kafka_names.common import cluster_of, properties_of
 from ottla.tools.kafka_names.grammar import Options, UsageError
+from ottla.tools.kafka_names.main import Failed
 from ottla.tools.properties import pairs, read_properties
 from ottla.tools.stream.reader import Reading, read
 
@@ -164,10 +165,11 @@ class Formatter:
         """Print one record."""
         try:
             line = self.key_separator.join(self.parts(record)) + self.line_separator
-        except (struct.error, ValueError):
+        except (struct.error, ValueError) as wrong:
             if self.lenient:
                 return
-            raise
+            where = f"{record.topic}-{record.partition} offset {record.offset}"
+            raise Failed(f"{where} cannot be deserialized: {wrong}") from wrong
         out = getattr(sys.stdout, "buffer", None)
         if out is None:
             sys.stdout.write(line.decode(errors="replace"))

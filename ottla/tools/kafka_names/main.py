@@ -86,6 +86,13 @@ def guarded(name: str, options: Options) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+    except Exception as bug:
+        from ottla.tools.cli.grammar import DEBUG, unexpected
+
+        if os.environ.get(DEBUG):
+            raise
+        complain(name, unexpected(bug))
+        return 1
 
 
 def same_file() -> bool:

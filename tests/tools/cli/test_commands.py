@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -357,3 +358,53 @@ def test_a_broker_for_a_while_ends_by_sigterm_too() -> None:
     assert process.wait(30) == 0
     process.stdout.close()
     assert Ottla(address)("topic list --timeout 0.1").status == 1
+
+
+def test_what_a_deserializer_cannot_read_is_said_in_one_line(ottla: Ottla) -> None:
+    ottla.ok("topic create texts --partitions 1")
+    ottla.ok("produce texts", b"no number\n12345678\n")
+    words = [
+        "kafka-console-consumer",
+        "--bootstrap-server",
+        ottla.address,
+        "--topic",
+        "texts",
+        "--from-beginning",
+        "--timeout-ms",
+        "500",
+        "--value-deserializer",
+        "LongDeserializer",
+    ]
+    done = ottla(words)
+    assert done.status == 1 and "texts-0 offset 0 cannot be deserialized" in done.err
+    assert ottla([*words, "--skip-message-on-error"]).out.split() == ["3544952156018063160"]
+
+
+def test_ctrl_c_ends_a_command_with_130_and_no_traceback(ottla: Ottla) -> None:
+    for words in (
+        ("consume", "long", "-f", "%o\\n"),
+        (
+            "mirror",
+            "--from",
+            ottla.address,
+            "--to",
+            ottla.address,
+            "--topics",
+            "long",
+            "--prefix",
+            "copy.",
+            "--report",
+            "0.1",
+        ),
+    ):
+        ottla("topic create long --partitions 1 --if-not-exists")
+        ottla.ok("perf produce long --records 20000 --size 100")
+        process = subprocess.Popen(
+            command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=os.environ | {"OTTLA_BOOTSTRAP_SERVERS": ottla.address},
+        )  # fmt: skip
+        assert process.stdout is not None and process.stderr is not None
+        assert (process.stderr if words[0] == "mirror" else process.stdout).readline()
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+        assert process.returncode == 130 and "Traceback" not in said, said

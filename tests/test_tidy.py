@@ -155,6 +155,18 @@ def test_every_file_opens_with_what_it_is_for(path: Path) -> None:
     assert opening[0].startswith(('"""', 'r"""', "#", "/*", "//"))
 
 
+@pytest.mark.parametrize(
+    "path", [p for p in tracked(".py", ".pyx") if len(p.relative_to(ROOT).parts) > 2
+             and name_of(p).startswith("ottla/")], ids=name_of
+)  # fmt: skip
+def test_a_readme_lists_every_module_of_its_folder(path: Path) -> None:
+    if path.stem in ("__init__", "__main__"):
+        return
+    folder = next(each for each in path.parents if (each / "README.md").exists())
+    assert folder != ROOT
+    assert re.search(rf"\b{path.stem}\b", (folder / "README.md").read_text()), f"see {folder}"
+
+
 @pytest.mark.parametrize("path", tracked(".pyx"), ids=name_of)
 def test_every_compiled_module_has_a_stub(path: Path) -> None:
     assert path.with_suffix(".pyi").exists()

@@ -31,6 +31,7 @@ COMMANDS = {
     "log": ("ottla.tools.log_command", "print, check and adopt log directories"),
     "completion": (TABLE, "print the completion of a shell"),
     "install-kafka-scripts": (TABLE, "write scripts with the names of Apache Kafka's tools"),
+    "pipeline": ("ottla.spark_interop.pipelines.command", "archive, replay, mirror … with Spark"),
 }
 USAGE = "usage: ottla [--version] COMMAND …"
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.spark_interop.cluster import Cluster, offsets_json
 from ottla.spark_interop.errors import PipelineError
 from ottla.spark_interop.pipelines import running, transactional
+from ottla.spark_interop.pipelines.archive import read_offsets
 from ottla.spark_interop.pipelines.files import Files
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def mirror(
     rows = running.run(query, running.Progress(f"mirror {topic}", progress))
     report["left_out"] = max(rows - report["written"] - report["already_there"], 0)
     report["seconds"] = round(time.monotonic() - begin, 3)
-    report["lag"] = mirror_lag(here, topic, there, to=target, name=writer)
+    report["lag"] = _lag(here, topic, Files(spark, checkpoint))
     return report
 
 
@@ -98,11 +99,22 @@ def mirror_lag(
     to: str | None = None,
     name: str | None = None,
 ) -> dict[int, int]:
-    """By partition, how many offsets of the source topic the mirror has not copied yet."""
+    """By partition, how many offsets of the source come after the last that the mirror copied.
+
+    Those are records to copy, and what is never copied: transaction markers, and records that came
+    from the destination. What `mirror` returns leaves the latter two out.
+    """
     here, there = Cluster.of(source), Cluster.of(destination)
     done = transactional.positions(there, to or topic, name or f"mirror-{topic}")
     starts = here.starts(topic)
     return {p: end - max(done.get(p, 0), starts[p]) for p, end in sorted(here.ends(topic).items())}
+
+
+def _lag(here: Cluster, topic: str, checkpoint: Files) -> dict[int, int]:
+    """Offsets of the source after the last batch."""
+    ends = here.ends(topic)
+    done = read_offsets(checkpoint, "")
+    return {p: end - done.get(str(p), 0) for p, end in sorted(ends.items())}
 
 
 def _starting(here: Cluster, topic: str, into: transactional.Destination) -> str:

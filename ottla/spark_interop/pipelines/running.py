@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -29,6 +30,10 @@ CAUSES = {
     "could not verify page checksum": (DataLost, "a file is damaged"),
     "bad record at": (PipelineError, "mode failfast ends at the first bad record"),
 }
+
+
+# An error of ours that went through a Python worker or a callback of the JVM.
+OURS = re.compile(r"\b(PipelineError|DataLost|BadRecord|SparkUnavailable): (.+)")
 
 
 class Progress:
@@ -99,6 +104,8 @@ def explained(error: BaseException) -> PipelineError:
         if sign in text:
             line = next((x.strip() for x in text.splitlines() if sign in x), sign)
             return kind(f"{advice}. Spark says: {line[:600]}")
+    ours = OURS.search(text)
+    if ours is not None:
+        return DataLost(ours[2]) if ours[1] == "DataLost" else PipelineError(ours[2])
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    ours = [x for x in lines if "ottla.spark_interop.errors" in x or "PipelineError" in x]
-    return PipelineError((ours or lines or [type(error).__name__])[0][:1200])
+    return PipelineError((lines or [type(error).__name__])[0][:1200])

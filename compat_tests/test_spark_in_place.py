@@ -1,0 +1,176 @@
+"""`format("ottla")` reads from files what Spark's kafka source reads; helpers for users' tests."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import SparkSession
+
+from compat_tests.brokers import Broker, KafkaBroker, OttlaBroker
+from compat_tests.flights import CODECS, read_flights
+from ottla.spark_interop import read_topic
+from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.in_place.source import InPlaceReader, OttlaDataSource, Part, read_in_place
+from ottla.spark_interop.testing import assert_frames_equal, run_available_now
+
+pytestmark = pytest.mark.timeout(300)
+KAFKA_COLUMNS = [
+    "key",
+    "value",
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "timestampType",
+    "headers",
+]
+TOPIC = "in-place"
+
+
+@pytest.fixture(scope="module")
+def small_segments(new_broker: Callable[..., Broker]) -> Iterator[tuple[Broker, Path]]:
+    """A broker with segments of 1 MiB, and a topic in every codec, with headers, transactions
+    that commit and abort, deleted records, and one partition in a single open segment."""
+    broker = new_broker("log.segment.bytes=1048576", "log.index.interval.bytes=1000")
+    assert isinstance(broker, OttlaBroker | KafkaBroker)
+    broker.start()
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(TOPIC, 3, 1, config={"retention.ms": "-1"})])[TOPIC].result()
+    for number, codec in enumerate(CODECS):
+        producer = Producer({
+            "bootstrap.servers": broker.bootstrap, "compression.type": codec, "linger.ms": 20,
+            "batch.num.messages": 500, "transactional.id": f"t{number}",
+        })  # fmt: skip
+        producer.init_transactions()
+        for part in range(4):
+            producer.begin_transaction()
+            for n, event in enumerate(read_flights(1_200)[part * 300 : part * 300 + 300]):
+                headers = [("n", struct.pack(">i", n)), ("none", None)] if n % 3 == 0 else None
+                value = None if n % 50 == 7 else event.value * 10
+                producer.produce(TOPIC, value, event.key, partition=n % 2, headers=headers,
+                                 timestamp=event.timestamp_ms + number)  # fmt: skip
+            if part % 2:
+                producer.flush()
+                producer.abort_transaction()
+            else:
+                producer.commit_transaction()
+    last = Producer({"bootstrap.servers": broker.bootstrap})
+    last.produce(TOPIC, b"alone", partition=2)
+    assert last.flush(30) == 0
+    [done] = admin.delete_records([TopicPartition(TOPIC, 0, 100)]).values()
+    done.result()
+    yield broker, broker.directory / "data"
+    broker.stop()
+
+
+def kafka(spark: SparkSession, broker: Broker, **options: str) -> Any:
+    reader = spark.read.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap)
+    reader = reader.option("kafka.isolation.level", "read_committed").option(
+        "includeHeaders", "true"
+    )
+    return reader.option("subscribe", TOPIC).options(**options).load().select(*KAFKA_COLUMNS)
+
+
+def test_every_column_of_every_record_is_that_of_the_kafka_source(
+    spark: SparkSession, small_segments: tuple[Broker, Path]
+) -> None:
+    broker, directory = small_segments
+    ours = read_in_place(spark, broker.bootstrap, TOPIC, [directory], columns=KAFKA_COLUMNS)
+    theirs = kafka(spark, broker)
+    assert [f.simpleString() for f in ours.schema] == [f.simpleString() for f in theirs.schema]
+    assert_frames_equal(ours, theirs)
+    plain = spark.read.format("ottla").option("kafka.bootstrap.servers", broker.bootstrap)
+    plain = plain.option("topic", TOPIC).option("logDirs", str(directory)).load()
+    assert plain.columns == KAFKA_COLUMNS[:-1]
+    assert plain.where("partition = 1").count() == theirs.where("partition = 1").count() > 800
+
+
+def test_most_of_it_came_from_files_and_the_rest_over_the_wire(
+    spark: SparkSession, small_segments: tuple[Broker, Path]
+) -> None:
+    broker, directory = small_segments
+    schema = type("Schema", (), {"names": ["offset"]})()
+    options = {"bootstrap": broker.bootstrap, "topic": TOPIC, "logDirs": str(directory)}
+    parts = [p for p in InPlaceReader(options, schema).partitions() if isinstance(p, Part)]
+    assert sum(p.segment is not None for p in parts) >= 2
+    assert [p.partition for p in parts if p.segment is None] == [0, 1, 2]
+
+
+def test_ranges_of_offsets_and_of_time_are_those_of_the_kafka_source(
+    spark: SparkSession, small_segments: tuple[Broker, Path]
+) -> None:
+    broker, directory = small_segments
+    theirs = kafka(
+        spark, broker, startingOffsets=f'{{"{TOPIC}":{{"0":250,"1":17,"2":-2}}}}',
+        endingOffsets=f'{{"{TOPIC}":{{"0":301,"1":1500,"2":-1}}}}',
+    ).select("partition", "offset")  # fmt: skip
+    ranges = {"startingOffsets": '{"0":250,"1":17,"2":-2}', "endingOffsets": '{"0":301,"1":1500}'}
+    names = ["partition", "offset"]
+    ours = read_in_place(spark, broker.bootstrap, TOPIC, [directory], columns=names, options=ranges)
+    assert_frames_equal(ours, theirs)
+    times = read_flights(1_200)[400].timestamp_ms, read_flights(1_200)[900].timestamp_ms
+    theirs = kafka(
+        spark, broker, startingTimestamp=str(times[0]), endingTimestamp=str(times[1]),
+        startingOffsetsByTimestampStrategy="latest",
+    ).select("partition", "offset")  # fmt: skip
+    ours = read_in_place(
+        spark, broker.bootstrap, TOPIC, [directory], columns=names, since=times[0], until=times[1]
+    )
+    assert_frames_equal(ours, theirs)
+
+
+def test_files_of_another_topic_are_refused_and_no_files_are_no_matter(
+    spark: SparkSession, small_segments: tuple[Broker, Path], tmp_path: Path
+) -> None:
+    broker, directory = small_segments
+    fake = tmp_path / f"{TOPIC}-1"
+    fake.mkdir()
+    (fake / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA\n")
+    with pytest.raises(Exception, match="files of another cluster"):
+        read_in_place(spark, broker.bootstrap, TOPIC, [tmp_path]).count()
+    names = ["partition", "offset"]
+    wire = read_in_place(spark, broker.bootstrap, TOPIC, [tmp_path / "none"], columns=names)
+    assert_frames_equal(wire, kafka(spark, broker).select(*names))
+    with pytest.raises(PipelineError, match="there is no column colour"):
+        read_in_place(spark, broker.bootstrap, TOPIC, [directory], columns=["colour"])
+
+
+def test_a_segment_that_is_deleted_after_planning_is_read_over_the_wire(
+    spark: SparkSession, small_segments: tuple[Broker, Path]
+) -> None:
+    broker, directory = small_segments
+    schema = type("Schema", (), {"names": ["offset"]})()
+    options = {"bootstrap": broker.bootstrap, "topic": TOPIC, "logDirs": str(directory)}
+    reader = InPlaceReader(options, schema)
+    part = next(p for p in reader.partitions() if isinstance(p, Part) and p.segment is not None)
+    before = [x for b in reader.read(part) for x in b.column(0).to_pylist()]
+    gone = Part(part.partition, part.start, part.end,
+                type(part.segment)("/nowhere.log", part.start, part.end), part.aborted)  # fmt: skip
+    assert [x for b in reader.read(gone) for x in b.column(0).to_pylist()] == before
+    assert OttlaDataSource.name() == "ottla"
+
+
+def test_the_helpers_for_users_tests_find_what_differs(
+    spark: SparkSession, broker: Broker, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    from ottla.spark_interop import stream_topic, write_topic
+
+    topic = new_topic("orders", 1)
+    frame = spark.createDataFrame([(1, "a"), (2, "b")], "n INT, s STRING")
+    write_topic(frame, broker.bootstrap, topic)
+    stream = stream_topic(spark, broker.bootstrap, topic, format="json", schema="n INT, s STRING")
+    writer = stream.select("n", "s").writeStream.format("parquet")
+    reports = run_available_now(writer, tmp_path / "c", tmp_path / "out")
+    assert sum(r["numInputRows"] for r in reports) == 2
+    assert_frames_equal(spark.read.parquet(str(tmp_path / "out")), [(2, "b"), (1, "a")])
+    assert read_topic(spark, broker.bootstrap, topic).count() == 2
+    with pytest.raises(AssertionError, match=r"1 rows of .* are missing: \[\(3, 'c'\)\]"):
+        assert_frames_equal(frame, [(1, "a"), (2, "b"), (3, "c")])
+    with pytest.raises(AssertionError, match="row 0"):
+        assert_frames_equal(frame, [(2, "b"), (1, "a")], ordered=True)

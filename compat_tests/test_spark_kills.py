@@ -1,0 +1,188 @@
+"""archive → latest → windows → replay, with driver and broker killed (-9) in the middle of each.
+
+The command runs as users run it, a file of steps; after the last kill it runs to its end, and what
+is there equals what the source says: no duplicate, no gap.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import SparkSession
+
+from compat_tests.brokers import Broker, KafkaBroker, OttlaBroker
+from compat_tests.flights import PARTITIONS, LoadedTopic, produce, read_flights
+from compat_tests.requirements import COMPAT_DIR, java
+from compat_tests.test_spark_pipelines import committed_lines, source_lines
+from ottla import spark_interop as si
+from ottla.spark_interop.cluster import Cluster
+from ottla.spark_interop.in_place.source import read_in_place
+from ottla.spark_interop.pipelines import transactional
+
+pytestmark = pytest.mark.timeout(900)
+FLIGHTS = int(os.environ.get("OTTLA_SPARK_FLIGHTS", "12000"))
+RUN_SECONDS = 300
+STEPS = """
+bootstrap = "{bootstrap}"
+records_per_batch = 1000
+[[step]]
+run = "archive"
+topic = "flights"
+path = "{path}/archive"
+by = "date"
+[[step]]
+run = "latest"
+topic = "flights"
+path = "{path}/latest"
+[[step]]
+run = "windows"
+topic = "flights"
+path = "{path}/windows"
+window = "1 day"
+time_column = "time_hour"
+by = ["carrier"]
+aggregates = {{ flights = "count(*)", minutes = "coalesce(sum(dep_delay), 0)" }}
+schema = "carrier STRING, dep_delay INT, time_hour TIMESTAMP"
+watermark = "10 days"
+to = "daily"
+updates = true
+[[step]]
+run = "replay"
+path = "{path}/archive"
+topic = "again"
+rate = 4000
+"""
+
+
+@pytest.fixture(scope="module")
+def own_broker(new_broker: Callable[..., Broker]) -> Iterator[OttlaBroker | KafkaBroker]:
+    """A broker of this module's own, to be killed."""
+    broker = new_broker("log.segment.bytes=1048576")
+    assert isinstance(broker, OttlaBroker | KafkaBroker)
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture(scope="module")
+def flights_there(own_broker: OttlaBroker | KafkaBroker) -> LoadedTopic:
+    admin = AdminClient({"bootstrap.servers": own_broker.bootstrap})
+    config = {"retention.ms": "-1", "compression.type": "uncompressed"}
+    names = [
+        NewTopic(t, PARTITIONS, 1, config=config) for t in ("flights", "again")
+    ]
+    for made in admin.create_topics(names).values():
+        made.result(30)
+    return produce(own_broker.bootstrap, "flights", "lz4", read_flights(FLIGHTS))
+
+
+class Driver:
+    """`ottla pipeline run`, with its JVM and workers in a process group."""
+
+    def __init__(self, file: Path, log: Path) -> None:
+        ottla = str(Path(sys.executable).with_name("ottla"))
+        command = [ottla, "pipeline", "run", str(file), "--master", "local[2]", "--memory", "1g",
+                   "--jars", str(COMPAT_DIR / "ivy")]  # fmt: skip
+        self.log = log
+        with log.open("ab") as out:
+            self.process = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
+
+    def wait_until(self, reached: Callable[[], bool]) -> bool:
+        """False if the driver ended before; AssertionError after RUN_SECONDS."""
+        deadline = time.monotonic() + RUN_SECONDS
+        while not reached():
+            assert time.monotonic() < deadline, self.log.read_text()[-3000:]
+            if self.process.poll() is not None:
+                assert self.process.returncode == 0, self.log.read_text()[-3000:]
+                return False
+            time.sleep(0.05)
+        return True
+
+    def kill(self) -> None:
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def commits(path: Path) -> int:
+    return len(list((path / "_ottla" / "commits").glob("[0-9]*.json")))
+
+
+def written_to(broker: Broker, topic: str, group: str) -> int:
+    try:
+        return sum(transactional.positions(Cluster(broker.bootstrap), topic, group).values())
+    except Exception:  # the topic is not there yet, or the broker is away
+        return 0
+
+
+def test_killed_in_the_middle_of_each_step_the_results_are_the_sources(
+    own_broker: OttlaBroker | KafkaBroker, flights_there: LoadedTopic, tmp_path: Path
+) -> None:
+    java()
+    file = tmp_path / "steps.toml"
+    file.write_text(STEPS.format(bootstrap=own_broker.bootstrap, path=tmp_path))
+    progress: dict[str, Callable[[], int]] = {
+        "archive": lambda: commits(tmp_path / "archive"),
+        "latest": lambda: commits(tmp_path / "latest"),
+        "windows": lambda: written_to(own_broker, "daily", "windows-daily"),
+        "replay": lambda: written_to(own_broker, "again", "replay-again"),
+    }
+    kills = Counter[str]()
+    for step, done in progress.items():
+        driver = Driver(file, tmp_path / "driver.log")
+        before = done()
+        if driver.wait_until(lambda: done() > before):  # noqa: B023
+            own_broker.kill()
+            own_broker.start()
+            kills["broker"] += 1
+            between = done()
+            if driver.wait_until(lambda: done() > between):  # noqa: B023
+                driver.kill()
+                kills[step] += 1
+    assert kills["broker"] == 4 and kills["archive"] and kills["latest"], kills
+    driver = Driver(file, tmp_path / "driver.log")
+    assert not driver.wait_until(lambda: False)
+
+
+def test_after_the_kills_nothing_is_missing_and_nothing_is_there_twice(
+    spark: SparkSession, own_broker: OttlaBroker | KafkaBroker, flights_there: LoadedTopic,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:  # fmt: skip
+    [path] = [p.parent for p in tmp_path_factory.getbasetemp().glob("test_killed_*/archive")]
+    source = source_lines(flights_there)
+    verdict = si.verify(spark, path / "archive", own_broker.bootstrap)
+    assert verdict["ok"], verdict
+    assert sum(p["records"] for p in verdict["partitions"].values()) == FLIGHTS
+    newest: dict[bytes, bytes] = {}
+    daily: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+    for _, _, key, value in source:
+        newest[key] = value
+        flight = json.loads(value)
+        figures = daily[flight["time_hour"][:10], flight["carrier"]]
+        figures[0] += 1
+        figures[1] += flight["dep_delay"] or 0
+    rows = si.read_latest(spark, path / "latest").collect()
+    assert {bytes(r.key): bytes(r.value) for r in rows} == newest and len(rows) == len(newest)
+    last = {key: json.loads(v) for _, _, key, v in committed_lines(own_broker, "daily")}
+    assert {
+        (w["window_start"][:10], w["carrier"]): [w["flights"], w["minutes"]] for w in last.values()
+    } == daily
+    again = committed_lines(own_broker, "again")
+    assert Counter(again) == Counter(source)
+    by_partition = {p: [x for x in again if x[0] == p] for p in range(PARTITIONS)}
+    assert by_partition == {p: [x for x in source if x[0] == p] for p in range(PARTITIONS)}
+    if isinstance(own_broker, OttlaBroker):
+        data = own_broker.directory / "data"
+        names = ["partition", "timestamp", "key", "value"]
+        frame = read_in_place(spark, own_broker.bootstrap, "again", [data], columns=names)
+        got = frame.selectExpr("partition", "unix_millis(timestamp)", "key", "value").collect()
+        assert Counter((a, b, bytes(c), bytes(d)) for a, b, c, d in got) == Counter(source)

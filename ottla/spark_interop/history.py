@@ -1,0 +1,137 @@
+"""Large histories: the rules of `history_rules`, each group of rows in a Spark task.
+
+Events are paired by process; sends and reads go to their keys, the lists to their groups. Rules
+over several keys need little of each: what is left of transactions is judged in the driver.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ottla.spark_interop import history_rules as rules
+from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.history_events import HistoryError, operations, spread
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LISTS = ("end", "offset", "owner", "epoch", "leader")
+
+
+def check_history_file(
+    spark: SparkSession | None,
+    path: str | Path,
+    *,
+    small: bool = False,
+    not_idempotent: bool = False,
+) -> dict[str, Any]:
+    """Judge the history in a file: JSON lines, or Parquet whose `mops` column is JSON text.
+
+    `small` judges without Spark. Returns {"valid", "anomalies": {rule: count}, "examples": {rule:
+    [{"where", "what"}], at most 32}, "operations": {type: count}, "doubts": [text]}. Raises
+    PipelineError for a file that is none, or events that do not fit together.
+    """
+    if not Path(path).exists():
+        raise PipelineError(f"there is no history at {path}")
+    try:
+        if small or spark is None:
+            with Path(path).open() as file:
+                verdict = rules.check(_parsed(file, path), idempotent=not not_idempotent)
+        else:
+            verdict = check_history(spark, path, idempotent=not not_idempotent)
+    except HistoryError as error:
+        raise PipelineError(f"{path}: {error}") from error
+    return verdict.to_json()
+
+
+def _parsed(lines: Any, path: str | Path) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            yield event_of(line, f"{path}, line {number}")
+
+
+def event_of(line: str, where: str = "an event") -> dict[str, Any]:
+    """One event from its text; HistoryError where it is none."""
+    try:
+        event = json.loads(line)
+    except ValueError as error:
+        raise HistoryError(f"{where} is not JSON: {error}") from None
+    if not isinstance(event, dict):
+        raise HistoryError(f"{where} is not an object")
+    if isinstance(event.get("mops"), str):
+        event["mops"] = json.loads(event["mops"])
+    return event
+
+
+def check_history(
+    spark: SparkSession, path: str | Path, *, idempotent: bool = True, ok_share_min: float = 0.5
+) -> rules.Verdict:
+    """As `history_rules.check`, for a file of any size; one key's rows have to fit into a task.
+
+    Raises HistoryError where events do not fit together.
+    """
+    if str(path).endswith(".parquet"):
+        lines = spark.read.parquet(str(path)).toJSON()
+    else:
+        lines = spark.sparkContext.textFile(str(path))
+    events = lines.filter(lambda line: bool(line.strip())).map(event_of)
+    try:
+        return _judge(events, idempotent, ok_share_min)
+    except HistoryError:
+        raise
+    except Exception as error:
+        text = str(error)
+        if "HistoryError: " in text:
+            line = text.partition("HistoryError: ")[2].splitlines()[0]
+            raise HistoryError(line) from error
+        raise
+
+
+def _judge(events: Any, idempotent: bool, ok_share_min: float) -> rules.Verdict:
+    verdict = rules.Verdict()
+    by_process = events.keyBy(lambda event: event.get("process")).groupByKey()
+    ops = by_process.flatMap(lambda one: operations(one[1])).persist()
+    verdict.operations = dict(ops.map(lambda op: op.kind).countByValue())
+    grouped = ops.groupBy(lambda op: op.process)
+    rows = grouped.flatMap(lambda one: spread(sorted(one[1], key=lambda op: op.idx))).persist()
+    try:
+        keyed = rows.filter(lambda row: row[0] in ("send", "read")).map(
+            lambda row: (row[1], (row[0], row[2]))
+        )
+        facts = keyed.groupByKey().map(lambda one: _facts(one[0], list(one[1]), idempotent))
+        facts = facts.persist()
+        lists = rows.filter(lambda row: row[0] in LISTS).map(lambda r: ((r[0], r[1]), r[2]))
+        broken = lists.groupByKey().flatMap(
+            lambda one: rules.judge_lists(one[0][0], one[0][1], list(one[1]))
+        )
+        own = rows.filter(lambda row: row[0] == "own").map(lambda row: row[2])
+        for anomaly in (
+            facts.flatMap(lambda f: f.anomalies).union(broken).union(own).toLocalIterator()
+        ):
+            verdict.add(anomaly)
+        edges = set(facts.flatMap(lambda f: f.reads_from).collect())
+        seen = facts.flatMap(lambda f: list(f.seen.items())).reduceByKey(
+            lambda a, b: (a[0] + b[0], a[1] + b[1])
+        )
+        torn = dict(seen.filter(lambda one: one[1][0] > 0 and one[1][1] > 0).collect())
+        inside = {op for edge in edges for op in edge}
+        times = rows.filter(lambda row: row[0] == "txn" and row[1] in inside)
+        for anomaly in rules.judge_transactions(
+            torn, edges, dict(times.map(lambda row: (row[1], row[2])).collect())
+        ):
+            verdict.add(anomaly)
+    finally:
+        rows.unpersist()
+        ops.unpersist()
+    verdict.doubt(ok_share_min)
+    return verdict
+
+
+def _facts(key: Hashable, rows: list[tuple[str, Any]], idempotent: bool) -> rules.KeyFacts:
+    sends = [row for table, row in rows if table == "send"]
+    # A key's rows come from many processes in any order; each process's own order has to hold.
+    reads = [row for table, row in rows if table == "read"]
+    return rules.judge_key(key, sends, reads, idempotent)

@@ -1,0 +1,1 @@
+"""Topics read from the segment files of their log: `spark.read.format("ottla")`."""

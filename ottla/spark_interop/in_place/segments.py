@@ -1,0 +1,175 @@
+"""Closed segments on disk: which ones hold a range of offsets, and their committed batches.
+
+A segment is closed once there is a next one: it does not grow any more. Retention or compaction
+may delete or replace it meanwhile; an open file stays whole, and a missing one is `SegmentGone`.
+Kafka's file formats: `.log` batches; `.index` pairs of int32, relative offset and position;
+`.txnindex` 34 bytes an aborted transaction (version, producer id, first, last and last stable
+offset).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import FileIO
+from itertools import pairwise
+from pathlib import Path
+
+from ottla.wire.errors import CorruptMessage
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+INDEX_ENTRY = struct.Struct(">ii")
+ABORTED_ENTRY = struct.Struct(">hqqqq")
+PREFIX_BYTES = 12
+CHUNK_BYTES = 1 << 20
+BATCH_BYTES_MAX = 1 << 30
+TRANSACTIONAL, CONTROL = 0x10, 0x20
+
+
+class SegmentGone(Exception):
+    """A segment was deleted after it had been listed, or holds batches of an older format."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A closed segment: its file, and its offsets from `start` up to and without `end`."""
+
+    path: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Aborted:
+    """An aborted transaction: the batches of that producer from `first` to `last` do not count."""
+
+    producer_id: int
+    first: int
+    last: int
+
+
+def partition_directory(log_dirs: list[str], topic: str, partition: int) -> Path | None:
+    """The directory of a partition, in whichever log directory it is."""
+    for directory in log_dirs:
+        path = Path(directory) / f"{topic}-{partition}"
+        if path.is_dir():
+            return path
+    return None
+
+
+def topic_id(directory: Path) -> str | None:
+    """The topic id that `partition.metadata` has, as Kafka writes it; None without the file."""
+    try:
+        lines = (directory / "partition.metadata").read_text().splitlines()
+    except OSError:
+        return None
+    pairs = dict(line.split(": ", 1) for line in lines if ": " in line)
+    return pairs.get("topic_id")
+
+
+def closed_segments(directory: Path) -> list[Segment]:
+    """All segments but the last, by offset."""
+    bases = sorted(int(f.stem) for f in directory.glob("*.log") if f.stem.isdigit())
+    return [
+        Segment(str(directory / f"{base:020}.log"), base, after) for base, after in pairwise(bases)
+    ]
+
+
+def aborted_transactions(directory: Path) -> list[Aborted]:
+    """Every aborted transaction that the partition's transaction indexes have."""
+    found = []
+    for file in sorted(directory.glob("*.txnindex")):
+        try:
+            data = file.read_bytes()
+        except FileNotFoundError:
+            continue
+        whole = len(data) // ABORTED_ENTRY.size * ABORTED_ENTRY.size
+        for _, producer_id, first, last, _ in ABORTED_ENTRY.iter_unpack(data[:whole]):
+            found.append(Aborted(producer_id, first, last))
+    return found
+
+
+def position_of(segment: Segment, offset: int) -> int:
+    """A position in the file at or before the batch with this offset, by the offset index."""
+    try:
+        data = Path(segment.path).with_suffix(".index").read_bytes()
+    except FileNotFoundError:
+        return 0
+    low, high, best = 0, len(data) // INDEX_ENTRY.size, 0
+    while low < high:
+        middle = (low + high) // 2
+        relative, position = INDEX_ENTRY.unpack_from(data, middle * INDEX_ENTRY.size)
+        if segment.start + relative <= offset and (relative or not middle):
+            best, low = position, middle + 1
+        else:  # beyond the offset, or the zeros of an index that is larger than its entries
+            high = middle
+    return best
+
+
+def committed_batches(
+    segment: Segment, start: int, end: int, aborted: list[Aborted]
+) -> Iterator[memoryview]:
+    """The batches with offsets from `start` to `end`, without control and aborted ones.
+
+    Read in chunks of CHUNK_BYTES, or a batch where one is larger. Raises SegmentGone, and
+    CorruptMessage where lengths are impossible or the file ends inside a batch.
+    """
+    dropped: dict[int, list[Aborted]] = {}
+    for one in aborted:
+        dropped.setdefault(one.producer_id, []).append(one)
+    with _opened(segment) as file:
+        for batch in _batches(file, segment.path, position_of(segment, start)):
+            fields = HEADER.unpack_from(batch)
+            base, last, attributes = fields[0], fields[0] + fields[6], fields[5]
+            if base >= end:
+                return
+            if last < start or attributes & CONTROL:
+                continue
+            if attributes & TRANSACTIONAL and any(
+                one.first <= base <= one.last for one in dropped.get(fields[9], ())
+            ):
+                continue
+            yield batch
+
+
+def _opened(segment: Segment) -> FileIO:
+    try:
+        return FileIO(segment.path)
+    except FileNotFoundError:
+        raise SegmentGone(segment.path) from None
+
+
+def _batches(file: FileIO, path: str, position: int) -> Iterator[memoryview]:
+    """Every batch from a position to the end of the file."""
+    wanted = CHUNK_BYTES
+    while True:
+        file.seek(position)
+        chunk = memoryview(file.read(wanted))
+        used = 0
+        while len(chunk) - used >= HEADER.size:
+            size = _size(chunk, used, f"{path}, position {position + used}")
+            if size > len(chunk) - used:
+                break
+            yield chunk[used : used + size]
+            used += size
+        if used:
+            position += used
+            wanted = CHUNK_BYTES
+        elif not chunk:
+            return
+        elif len(chunk) < wanted or wanted > CHUNK_BYTES:
+            raise CorruptMessage(f"{path} ends inside the batch at position {position}")
+        else:
+            wanted = _size(chunk, 0, path)  # one batch that is larger than a chunk
+
+
+def _size(chunk: memoryview, at: int, where: str) -> int:
+    """Bytes of the batch that begins there, its length field checked."""
+    fields = HEADER.unpack_from(chunk, at)
+    if fields[3] < 2:
+        raise SegmentGone(f"{where}: batches of format v{fields[3]}")
+    size = PREFIX_BYTES + int(fields[1])
+    if not HEADER.size <= size <= BATCH_BYTES_MAX:
+        raise CorruptMessage(f"{where}: a batch of {size} bytes")
+    return size

@@ -1,0 +1,329 @@
+"""`spark.read.format("ottla")`: a topic from its segment files, with the columns of Spark's source.
+
+Closed segments are read by the executors, one task a segment; what is not closed comes over the
+wire. Only committed records are read. Options:
+
+    kafka.bootstrap.servers   the cluster
+    topic                     one topic
+    logDirs                   the brokers' log.dirs as the executors see them, with commas between;
+                              partitions that are in none of them come over the wire
+    startingOffsets, endingOffsets       earliest, latest, or {"0": 17, …} by partition
+    startingTimestamp, endingTimestamp   epoch ms; the first offset not older, by the time indexes
+    includeHeaders            true adds the column headers
+    failOnDataLoss            false goes on where retention was faster
+
+Spark 4.0 does not hand the columns of a query to a Python source: name them with
+`.schema("partition INT, offset LONG")`, or use `read_in_place(columns=…)`, and no others are made.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from ottla.spark_interop.cluster import Cluster
+from ottla.spark_interop.errors import DataLost, PipelineError
+from ottla.spark_interop.in_place import segments
+from ottla.spark_interop.in_place.columns import Columns
+from ottla.spark_interop.in_place.segments import Aborted, Segment, SegmentGone
+from ottla.spark_interop.times import milliseconds
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FIELDS = {
+    "key": "BINARY", "value": "BINARY", "topic": "STRING", "partition": "INT", "offset": "BIGINT",
+    "timestamp": "TIMESTAMP", "timestampType": "INT",
+    "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
+}  # fmt: skip
+ROWS_MAX = 65_536  # of an Arrow batch
+BYTES_MAX = 8 * 1024 * 1024
+WIRE_SECONDS = 60  # without a record
+WIRE_STEP_SECONDS = 0.1
+
+
+def read_in_place(
+    spark: SparkSession,
+    bootstrap: str | Cluster,
+    topic: str,
+    log_dirs: Sequence[str | Path],
+    *,
+    columns: Sequence[str] | None = None,
+    since: str | datetime | int | None = None,
+    until: str | datetime | int | None = None,
+    time_zone: str = "UTC",
+    options: dict[str, str] | None = None,
+) -> DataFrame:
+    """A topic from its files, as Spark's own source gives it; see the head of this module.
+
+    `columns` of key, value, topic, partition, offset, timestamp (ms), timestampType (0 create,
+    1 append), headers; by default all but headers. `since` (included) and `until` (excluded) go by
+    the first offset not older, as Spark's startingTimestamp does. Raises PipelineError for a
+    missing topic, an unknown column, or log directories of another cluster's topic.
+    """
+    spark.dataSource.register(OttlaDataSource)
+    unknown = [name for name in columns or () if name not in FIELDS]
+    if unknown:
+        raise PipelineError(
+            f"there is no column {', '.join(unknown)}; there are {', '.join(FIELDS)}"
+        )
+    cluster = Cluster.of(bootstrap)
+    given = {
+        "bootstrap": cluster.bootstrap,
+        "security": json.dumps(dict(cluster.security)),
+        "topic": topic,
+        "logDirs": ",".join(map(str, log_dirs)),
+    }
+    if since is not None:
+        given["startingTimestamp"] = str(milliseconds(since, time_zone))
+    if until is not None:
+        given["endingTimestamp"] = str(milliseconds(until, time_zone))
+    reader = spark.read.format("ottla").options(**given).options(**(options or {}))
+    if columns is not None:
+        reader = reader.schema(", ".join(f"{name} {FIELDS[name]}" for name in columns))
+    return reader.load()
+
+
+class OttlaDataSource(DataSource):
+    """The data source `ottla`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` takes."""
+        return "ottla"
+
+    def schema(self) -> str:
+        """The columns of Spark's kafka source, in its order."""
+        headers = self.options.get("includeHeaders", "false").lower() == "true"
+        names = [name for name in FIELDS if headers or name != "headers"]
+        return ", ".join(f"{name} {FIELDS[name]}" for name in names)
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        """A reader of the columns of the schema."""
+        return InPlaceReader(dict(self.options), schema)
+
+
+@dataclass
+class Part(InputPartition):
+    """Offsets of a partition for one task: of a closed segment, or over the wire."""
+
+    partition: int
+    start: int
+    end: int
+    segment: Segment | None
+    aborted: list[Aborted]
+
+
+class InPlaceReader(DataSourceReader):
+    """Plans in the driver, reads in the executors."""
+
+    def __init__(self, options: dict[str, str], schema: Any) -> None:
+        low = {key.lower(): value for key, value in options.items()}
+        bootstrap = low.get("bootstrap") or low.get("kafka.bootstrap.servers")
+        if not bootstrap or not low.get("topic"):
+            raise PipelineError('format("ottla") needs kafka.bootstrap.servers and topic')
+        self.cluster = Cluster(bootstrap, json.loads(low.get("security", "{}")))
+        self.topic = low["topic"]
+        self.log_dirs = [d for d in low.get("logdirs", "").split(",") if d]
+        self.columns = list(schema.names)
+        unknown = [name for name in self.columns if name not in FIELDS]
+        if unknown:
+            raise PipelineError(f"there is no column {', '.join(unknown)}")
+        self.options = low
+
+    def partitions(self) -> list[InputPartition]:
+        """A part a closed segment, and one for what comes after, in every partition."""
+        starts, ends = self._bounds()
+        parts: list[InputPartition] = []
+        for partition in sorted(ends):
+            start, end = starts[partition], ends[partition]
+            if start >= end:
+                continue
+            directory = segments.partition_directory(self.log_dirs, self.topic, partition)
+            aborted: list[Aborted] = []
+            if directory is not None:
+                self._check_id(directory)
+                closed = segments.closed_segments(directory)
+                aborted = segments.aborted_transactions(directory)
+                for segment in closed:
+                    low, high = max(start, segment.start), min(end, segment.end)
+                    if low < high and low == start:
+                        mine = [a for a in aborted if a.last >= low and a.first < high]
+                        parts.append(Part(partition, low, high, segment, mine))
+                        start = high
+            if start < end:
+                parts.append(Part(partition, start, end, None, []))
+        return parts
+
+    def _check_id(self, directory: Path) -> None:
+        """A directory of a topic that was made anew, or of another cluster, must not be read."""
+        from confluent_kafka import TopicCollection
+
+        if not hasattr(self, "_topic_id"):
+            admin = self.cluster.admin()
+            asked = admin.describe_topics(TopicCollection([self.topic]), request_timeout=15)
+            told = str(asked[self.topic].result().topic_id)
+            # Kafka writes ids in the alphabet of URLs, librdkafka in base64's own.
+            self._topic_id = told.translate(str.maketrans("+/", "-_")).rstrip("=")
+        there = segments.topic_id(directory)
+        if there is not None and there != self._topic_id:
+            raise PipelineError(
+                f"{directory} is of topic id {there}, and {self.topic} at {self.cluster.bootstrap} "
+                f"has {self._topic_id}: files of another cluster, or of a topic that was deleted"
+            )
+
+    def _bounds(self) -> tuple[dict[int, int], dict[int, int]]:
+        """Where to begin and end, by partition; never beyond what is committed."""
+        first, last = self.cluster.starts(self.topic), self.cluster.ends(self.topic)
+        starts = self._resolve("starting", first, last)
+        ends = self._resolve("ending", first, last)
+        lost = {p: o for p, o in starts.items() if o < first[p]}
+        if lost and self.options.get("failondataloss", "true").lower() == "true":
+            raise DataLost(f"offsets before {first} are gone, asked for were {lost}")
+        return (
+            {p: max(o, first[p]) for p, o in starts.items()},
+            {p: min(o, last[p]) for p, o in ends.items()},
+        )
+
+    def _resolve(self, which: str, first: dict[int, int], last: dict[int, int]) -> dict[int, int]:
+        default = first if which == "starting" else last
+        moment = self.options.get(f"{which}timestamp")
+        if moment is not None:
+            return self.cluster.at_time(self.topic, int(moment))
+        text = self.options.get(f"{which}offsets")
+        if text in (None, "earliest", "latest"):
+            return {None: default, "earliest": first, "latest": last}[text]
+        try:
+            given = json.loads(str(text))
+            named = given.get(self.topic, given)
+            special = {-2: first, -1: last}
+            return {
+                p: special[o][p] if (o := int(named.get(str(p), default[p]))) in special else o
+                for p in default
+            }
+        except (ValueError, AttributeError) as error:
+            raise PipelineError(f"{which}Offsets {text!r} is no JSON of offsets") from error
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Arrow batches of a part."""
+        if not isinstance(partition, Part):
+            return  # Spark's stand-in where there is nothing to read
+        if partition.segment is not None:
+            done = partition.start
+            try:
+                for made, done in self._read_segment(partition, partition.segment):  # noqa: B007
+                    yield made
+                return
+            except SegmentGone:
+                rest = Part(partition.partition, done, partition.end, None, [])
+                yield from self._read_wire(rest)
+                return
+        yield from self._read_wire(partition)
+
+    def _read_segment(self, part: Part, segment: Segment) -> Iterator[tuple[Any, int]]:
+        columns = Columns(self.columns)
+        batches = segments.committed_batches(segment, part.start, part.end, part.aborted)
+        for batch in batches:
+            columns.add(batch, part.start, part.end)
+            if columns.rows >= ROWS_MAX or columns.size >= BYTES_MAX:
+                after = segments.HEADER.unpack_from(batch)
+                yield self._arrow(part.partition, *columns.take()), after[0] + after[6] + 1
+        if columns.rows:
+            yield self._arrow(part.partition, *columns.take()), part.end
+
+    def _arrow(self, partition: int, rows: int, columns: dict[str, Any]) -> Any:
+        """The buffers of `Columns` as a RecordBatch: nothing is copied."""
+        import pyarrow as pa
+
+        def strings(kind: Any, made: tuple[Any, ...]) -> Any:
+            count, nulls, *buffers = made
+            return pa.Array.from_buffers(kind, count, [pa.py_buffer(b) for b in buffers], nulls)
+
+        def plain(kind: Any, name: str) -> Any:
+            return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(columns[name])])
+
+        def headers() -> Any:
+            bits, nulls, offsets, keys, values = columns["headers"]
+            pairs = pa.StructArray.from_arrays(
+                [strings(pa.string(), keys), strings(pa.binary(), values)],
+                fields=[pa.field("key", pa.string()), pa.field("value", pa.binary())],
+            )
+            buffers = [pa.py_buffer(bits), pa.py_buffer(offsets)]
+            return pa.Array.from_buffers(
+                pa.list_(pairs.type), rows, buffers, nulls, children=[pairs]
+            )
+
+        made = {
+            "key": lambda: strings(pa.binary(), columns["key"]),
+            "value": lambda: strings(pa.binary(), columns["value"]),
+            "topic": lambda: pa.repeat(pa.scalar(self.topic, pa.string()), rows),
+            "partition": lambda: pa.repeat(pa.scalar(partition, pa.int32()), rows),
+            "offset": lambda: plain(pa.int64(), "offset"),
+            "timestamp": lambda: plain(pa.timestamp("us", "UTC"), "timestamp"),
+            "timestampType": lambda: plain(pa.int32(), "timestampType"),
+            "headers": headers,
+        }
+        arrays = [made[name]() for name in self.columns]
+        return pa.RecordBatch.from_arrays(arrays, names=self.columns)
+
+    def _read_wire(self, part: Part) -> Iterator[Any]:
+        """Rows of what is not in a closed segment, by a consumer with read_committed."""
+        from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+        consumer = Consumer(
+            self.cluster.client(**{
+                "group.id": "ottla-in-place", "enable.auto.commit": False,
+                "isolation.level": "read_committed", "enable.partition.eof": True,
+                "auto.offset.reset": "error", "queued.max.messages.kbytes": 16_384,
+            })
+        )  # fmt: skip
+        consumer.assign([TopicPartition(self.topic, part.partition, part.start)])
+        deadline = time.monotonic() + WIRE_SECONDS
+        try:
+            while True:
+                # It waits until there are so many: a long time at the end of a partition.
+                messages = consumer.consume(4096, WIRE_STEP_SECONDS)
+                if not messages:
+                    if time.monotonic() > deadline:
+                        raise PipelineError(f"no record of {self.topic} within {WIRE_SECONDS} s")
+                    continue
+                deadline = time.monotonic() + WIRE_SECONDS
+                good = [m for m in messages if m.error() is None and m.offset() < part.end]
+                if good:
+                    yield self._arrow_of_messages(good)
+                for message in messages:
+                    error = message.error()
+                    if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                        raise DataLost(f"{self.topic}-{part.partition}: {error.str()}")
+                if messages[-1].error() is not None or messages[-1].offset() >= part.end - 1:
+                    return
+        finally:
+            consumer.close()
+
+    def _arrow_of_messages(self, messages: list[Any]) -> Any:
+        import pyarrow as pa
+
+        kinds = {"key": pa.binary(), "value": pa.binary(), "topic": pa.string(),
+                 "partition": pa.int32(), "offset": pa.int64(),
+                 "timestamp": pa.timestamp("us", "UTC"), "timestampType": pa.int32(),
+                 "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+                 }  # fmt: skip
+        of: dict[str, Any] = {
+            "key": lambda m: m.key(),
+            "value": lambda m: m.value(),
+            "topic": lambda m: m.topic(),
+            "partition": lambda m: m.partition(),
+            "offset": lambda m: m.offset(),
+            "timestamp": lambda m: m.timestamp()[1] * 1000,
+            "timestampType": lambda m: int(m.timestamp()[0] == 2),
+            "headers": lambda m: [{"key": k, "value": v} for k, v in m.headers() or ()] or None,
+        }
+        arrays = [pa.array([of[n](m) for m in messages], kinds[n]) for n in self.columns]
+        return pa.RecordBatch.from_arrays(arrays, names=self.columns)

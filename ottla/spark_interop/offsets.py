@@ -1,0 +1,228 @@
+"""Offsets of queries and of consumer groups, from one to the other, and lag as metrics.
+
+Spark keeps a query's offsets in its checkpoint, where no Kafka tool looks. `OffsetCommitter` puts
+them into a consumer group after each batch, for monitoring only: the query never reads them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ottla.spark_interop.cluster import Cluster, offsets_json
+from ottla.spark_interop.errors import PipelineError
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming import StreamingQuery
+
+TopicOffsets = dict[str, dict[int, int]]
+ANSWER_SECONDS = 15
+PENDING_MAX = 64  # progress events that wait for a commit; the oldest give way
+logger = logging.getLogger(__name__)
+
+
+def commit(where: str | Cluster, group: str, offsets: Mapping[str, Mapping[int, int]]) -> None:
+    """Set a group's offsets; PipelineError where it has members, or a topic is gone."""
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+    wanted = [TopicPartition(t, p, o) for t, ps in offsets.items() for p, o in ps.items()]
+    consumer = Consumer(
+        Cluster.of(where).client(**{"group.id": group, "enable.auto.commit": False})
+    )
+    try:
+        done = consumer.commit(offsets=wanted, asynchronous=False)
+        failed = [at for at in done if at.error is not None]
+    except KafkaException as error:
+        raise PipelineError(
+            f"the offsets of group {group} were not set: {error.args[0].str()}. A group with "
+            "members takes no offsets from others: use a name that no consumer has"
+        ) from error
+    finally:
+        consumer.close()
+    if failed:
+        raise PipelineError(f"{failed[0].topic}-{failed[0].partition}: {failed[0].error.str()}")
+
+
+def group_offsets(where: str | Cluster, group: str, topic: str) -> dict[int, int]:
+    """The committed offset of each partition of a topic that the group has one for."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    cluster = Cluster.of(where)
+    consumer = Consumer(cluster.client(**{"group.id": group, "enable.auto.commit": False}))
+    try:
+        asked = [TopicPartition(topic, p) for p in cluster.partitions(topic)]
+        found = consumer.committed(asked, timeout=ANSWER_SECONDS)
+    finally:
+        consumer.close()
+    return {at.partition: at.offset for at in found if at.offset >= 0}
+
+
+def starting_offsets_from_group(
+    where: str | Cluster, group: str, topic: str, missing: str = "earliest"
+) -> str:
+    """`startingOffsets` for Spark: where a consumer group is.
+
+    `missing` is earliest or latest, for partitions that the group has no offset for. PipelineError
+    where it has none at all.
+    """
+    found = group_offsets(where, group, topic)
+    if not found:
+        raise PipelineError(f"the group {group} has committed no offset of {topic}")
+    other = {"earliest": -2, "latest": -1}[missing]
+    partitions = Cluster.of(where).partitions(topic)
+    return offsets_json(topic, {p: found.get(p, other) for p in partitions})
+
+
+def offsets_from_checkpoint(checkpoint: str | Path) -> TopicOffsets:
+    """Where a query will go on, from its checkpoint on a local file system: {topic: {partition:
+    offset}} at the end of its last committed batch. PipelineError where there is no such batch."""
+    place = Path(checkpoint)
+    numbers = [int(f.name) for f in (place / "commits").glob("[0-9]*") if f.name.isdigit()]
+    if not numbers:
+        raise PipelineError(f"{place} is no checkpoint with a committed batch")
+    lines = (place / "offsets" / str(max(numbers))).read_text().splitlines()
+    result: TopicOffsets = {}
+    for line in lines[2:]:  # the version, the batch's settings, then a line a source
+        if line.startswith("{"):
+            _merge(result, json.loads(line))
+    if not result:
+        raise PipelineError(f"the query of {place} reads no Kafka topic")
+    return result
+
+
+def starting_offsets_from_checkpoint(checkpoint: str | Path) -> str:
+    """`startingOffsets` for a new query that goes on where another one is."""
+    found = offsets_from_checkpoint(checkpoint)
+    return json.dumps({t: {str(p): o for p, o in ps.items()} for t, ps in found.items()})
+
+
+def checkpoint_to_group(checkpoint: str | Path, where: str | Cluster, group: str) -> TopicOffsets:
+    """Give a consumer group the offsets of a checkpoint, so that a consumer takes over from Spark;
+    returns them. Stop the query first."""
+    found = offsets_from_checkpoint(checkpoint)
+    commit(where, group, found)
+    return found
+
+
+def _merge(into: TopicOffsets, offsets: Any) -> None:
+    if isinstance(offsets, dict):
+        for topic, partitions in offsets.items():
+            if isinstance(partitions, dict):
+                into.setdefault(topic, {}).update({int(p): int(o) for p, o in partitions.items()})
+
+
+def _sources(progress: Any) -> list[Any]:
+    return [s for s in progress.sources if str(s.description).startswith("KafkaV2")]
+
+
+def OffsetCommitter(where: str | Cluster, group: str | Mapping[str, str]) -> Any:
+    """A StreamingQueryListener that commits each batch's end offsets to a group.
+
+    `spark.streams.addListener(OffsetCommitter("localhost:9092", "my-query"))`. `group` is a name
+    for every query, or {query name: group} for some. Commits happen in a thread of their own: a
+    broker that is away holds up no query; what failed is logged and the next batch commits again.
+    `close()` waits for what is pending.
+    """
+    from pyspark.sql.streaming import StreamingQueryListener
+
+    class Committer(StreamingQueryListener):
+        def __init__(self) -> None:
+            self._cluster = Cluster.of(where)
+            self._pending: queue.Queue[tuple[str, TopicOffsets] | None] = queue.Queue(PENDING_MAX)
+            self._thread = threading.Thread(target=self._run, name="OffsetCommitter", daemon=True)
+            self._thread.start()
+
+        def onQueryStarted(self, event: Any) -> None:
+            """Nothing to commit yet."""
+
+        def onQueryProgress(self, event: Any) -> None:
+            """Hand the end offsets over."""
+            to = group if isinstance(group, str) else group.get(event.progress.name or "")
+            if to is None:
+                return
+            offsets: TopicOffsets = {}
+            for source in _sources(event.progress):
+                _merge(offsets, _offsets(source.endOffset))
+            while offsets:
+                try:
+                    return self._pending.put_nowait((to, offsets))
+                except queue.Full:
+                    self._drop_oldest()
+
+        def _drop_oldest(self) -> None:
+            try:
+                self._pending.get_nowait()
+            except queue.Empty:
+                return
+
+        def onQueryIdle(self, event: Any) -> None:
+            """Nothing new."""
+
+        def onQueryTerminated(self, event: Any) -> None:
+            """What is pending is still committed."""
+
+        def _run(self) -> None:
+            while (item := self._pending.get()) is not None:
+                try:
+                    commit(self._cluster, *item)
+                except Exception as error:
+                    logger.warning("offsets of group %s were not committed: %s", item[0], error)
+
+        def close(self, seconds: float = 30) -> None:
+            """Commit what is pending, then end the thread."""
+            self._pending.put(None)
+            self._thread.join(seconds)
+
+    return Committer()
+
+
+def _offsets(text: Any) -> Any:
+    return json.loads(text) if isinstance(text, str) and text.startswith("{") else text
+
+
+def lag_metrics(query: StreamingQuery) -> str:
+    """The lag of a query's last batch in Prometheus text format, "" before the first.
+
+    ottla_spark_offsets_behind_latest{query,topic,partition}   offsets between batch and topic end
+    ottla_spark_end_offset{query,topic,partition}              where the last batch ended
+    ottla_spark_input_rows_per_second{query}, ottla_spark_processed_rows_per_second{query}
+    ottla_spark_batch_duration_seconds{query}, ottla_spark_batch_id{query}
+    """
+    last = query.lastProgress
+    if last is None:
+        return ""
+    name = _label(query.name or str(query.id))
+    gauges: dict[str, list[tuple[str, float]]] = {
+        "batch_id": [("", last.batchId)],
+        "batch_duration_seconds": [("", last.batchDuration / 1000)],
+        "input_rows_per_second": [("", last.inputRowsPerSecond)],
+        "processed_rows_per_second": [("", last.processedRowsPerSecond)],
+        "end_offset": [],
+        "offsets_behind_latest": [],
+    }
+    for source in _sources(last):
+        ended: TopicOffsets = {}
+        latest: TopicOffsets = {}
+        _merge(ended, _offsets(source.endOffset))
+        _merge(latest, _offsets(source.latestOffset))
+        for topic, partitions in ended.items():
+            for partition, offset in sorted(partitions.items()):
+                labels = f',topic="{_label(topic)}",partition="{partition}"'
+                gauges["end_offset"].append((labels, offset))
+                behind = max(latest.get(topic, {}).get(partition, offset) - offset, 0)
+                gauges["offsets_behind_latest"].append((labels, behind))
+    lines = []
+    for gauge, values in gauges.items():
+        lines.append(f"# TYPE ottla_spark_{gauge} gauge")
+        lines += [f'ottla_spark_{gauge}{{query="{name}"{more}}} {v:g}' for more, v in values
+                  if v == v]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def _label(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

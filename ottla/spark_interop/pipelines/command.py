@@ -1,0 +1,162 @@
+"""`ottla pipeline NAME …`: progress on standard error, the summary as JSON on standard output."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import Any
+
+from ottla.spark_interop.cluster import Cluster
+from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.pipelines import steps
+from ottla.spark_interop.pipelines.steps import BY_NAME, STEPS, Option, Step
+
+INTERRUPTED = 130
+ADDRESSES = ("bootstrap", "source", "destination")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    root = argparse.ArgumentParser(
+        prog="ottla pipeline",
+        description="Data pipelines on Spark. Each goes on where it was stopped.",
+        epilog="Needs pip install 'ottla[spark]' and Java 17.",
+    )
+    names = root.add_subparsers(dest="command", metavar="NAME", required=True)
+    for step in STEPS:
+        one = names.add_parser(
+            step.name, help=step.what, description=step.what[0].upper() + step.what[1:] + ".",
+            epilog=f"example:\n  {step.example}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )  # fmt: skip
+        for option in step.options:
+            _add(one, option)
+        _add_common(one)
+    run = names.add_parser(
+        "run", help="run the steps of a TOML file, checked before anything starts",
+        epilog="example:\n  ottla pipeline run flights.toml",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    run.add_argument("file", metavar="FILE", help="the file")
+    run.add_argument("--check", action="store_true", help="check the file and end")
+    _add_common(run)
+    return root
+
+
+def _add(to: argparse.ArgumentParser, option: Option) -> None:
+    flag = "--" + option.name.replace("_", "-")
+    more: dict[str, Any] = {"help": option.what, "required": option.required}
+    if option.kind == "flag":
+        to.add_argument(flag, action="store_const", const=True, help=option.what)
+        return
+    if option.kind in ("list", "table"):
+        more["nargs"] = "+"
+    if option.kind in ("count", "number"):
+        more["type"] = {"count": int, "number": float}[option.kind]
+    to.add_argument(flag, metavar=option.kind.upper(), **more)
+
+
+def _add_common(to: argparse.ArgumentParser) -> None:
+    spark = to.add_argument_group("Spark")
+    spark.add_argument("--master", default=None, help="Spark's master, local[*] by default")
+    spark.add_argument("--memory", default="2g", help="the driver's heap, 2g by default")
+    spark.add_argument("--jars", default=None, help="a directory of the connector's jars")
+    to.add_argument(
+        "--command-config", metavar="FILE", help="security properties of the clusters, key=value"
+    )
+    to.add_argument("--quiet", action="store_true", help="no progress")
+
+
+def main(arguments: list[str]) -> int:
+    """Run the command; `arguments` begin with "pipeline". Returns the exit status."""
+    options = parser().parse_args(arguments[1:])
+    try:
+        if options.command == "run":
+            todo = steps.load_file(options.file)
+            steps.check_topics(_logged_in(todo, options.command_config), options.file)
+            if options.check:
+                print(f"{options.file}: {len(todo)} steps, nothing to say against them")
+                return 0
+        else:
+            todo = [(BY_NAME[options.command], _given(BY_NAME[options.command], options))]
+        reports = _run(_logged_in(todo, options.command_config), options)
+    except PipelineError as error:
+        print(f"ottla pipeline: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    print(steps.summary(reports if options.command == "run" else reports[0]))
+    sys.stdout.flush()
+    bad = any(r.get("ok") is False or r.get("valid") is False for r in reports)
+    return 1 if bad else 0
+
+
+def _given(step: Step, options: argparse.Namespace) -> dict[str, Any]:
+    given = {}
+    for option in step.options:
+        value = getattr(options, option.name)
+        if value is not None and option.kind == "table":
+            pairs = [text.partition("=") for text in value]
+            bad = [name for name, equals, sql in pairs if not equals or not sql.strip()]
+            if bad:
+                raise PipelineError(f"--{option.name}: write NAME = SQL, not {bad[0]!r}")
+            value = {name.strip(): sql.strip() for name, _, sql in pairs}
+        if value is not None:
+            given[option.name] = value
+    return steps.check_options(step, given, "ottla pipeline")
+
+
+def _logged_in(
+    todo: list[tuple[Step, dict[str, Any]]], config: str | None
+) -> list[tuple[Step, dict[str, Any]]]:
+    """Addresses as clusters with their security, where a file says how to log in."""
+    if config is None:
+        return todo
+    return [
+        (
+            step,
+            given
+            | {k: Cluster.from_file(given[k], config) for k in ADDRESSES
+               if isinstance(given.get(k), str)},
+        )
+        for step, given in todo
+    ]  # fmt: skip
+
+
+def _run(
+    todo: list[tuple[Step, dict[str, Any]]], options: argparse.Namespace
+) -> list[dict[str, Any]]:
+    spark = None
+    reports = []
+    for number, (step, given) in enumerate(todo, 1):
+        if step.name == "check-history" and given.get("small"):
+            reports.append(step.run(None, given))
+            continue
+        if spark is None:
+            spark = _session(options)
+        if step.name not in ("compact", "verify", "replay", "check-history"):
+            given = given | {"progress": False if options.quiet else None}
+        if len(todo) > 1 and not options.quiet:
+            print(f"step {number} of {len(todo)}: {step.name}", file=sys.stderr)
+        report = step.run(spark, given)
+        reports.append({"step": step.name, **report} if len(todo) > 1 else report)
+    return reports
+
+
+def _session(options: argparse.Namespace) -> Any:
+    """The session; what Spark's start prints goes nowhere unless it fails."""
+    from ottla.spark_interop.spark_session import session
+
+    kept, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.dup2(null, 2)
+    try:
+        return session(
+            "ottla pipeline", master=options.master, memory=options.memory, jars=options.jars,
+            log_level="OFF",
+        )  # fmt: skip
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(null)

@@ -1,0 +1,250 @@
+"""The pipelines by name, with their options: one declaration for the command and for TOML files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ottla.spark_interop.cluster import Cluster
+from ottla.spark_interop.errors import PipelineError
+
+KINDS = {
+    "text": str, "path": str, "count": int, "number": float, "flag": bool, "list": list,
+    "table": dict,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option: `kind` is a key of KINDS; a flag is false by default."""
+
+    name: str
+    what: str
+    kind: str = "text"
+    required: bool = False
+    creates_topic: bool = False
+
+
+@dataclass(frozen=True)
+class Step:
+    """A pipeline: the function that runs it, and what it takes beside the session."""
+
+    name: str
+    module: str
+    function: str
+    what: str
+    example: str
+    options: tuple[Option, ...] = field(default=())
+
+    def run(self, spark: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Call the function with the options that were given."""
+        function = getattr(import_module(self.module), self.function)
+        return dict(function(spark, **{key: given[key] for key in given if given[key] is not None}))
+
+
+BOOTSTRAP = Option("bootstrap", "the cluster's address, host:port", required=True)
+TOPIC = Option("topic", "the topic to read", required=True)
+PATH = Option("path", "the directory of the result", "path", True)
+EVERY = Option(
+    "every", "go on for ever at this interval, e.g. '1 minute'; else end when all is read"
+)
+BATCH = Option("records_per_batch", "bound of a batch: memory, and what a crash repeats", "count")
+GAPS = Option("allow_gaps", "go on where retention was faster than this pipeline", "flag")
+SINCE = Option("since", "first time, included: 2013-06-01, 2013-06-01T12:30+02:00 or epoch ms")
+UNTIL = Option("until", "last time, excluded")
+ZONE = Option("time_zone", "of times without one of their own; UTC by default")
+FORMAT = (
+    Option("format", "raw, text, json, avro or protobuf"),
+    Option("schema", "DDL (json), or a file .ddl, .json, .avsc, .proto"),
+    Option("schemas", "a directory of ID.avsc or ID.proto files, or a registry's address", "path"),
+)
+NAME = Option("name", "under which the progress is kept")
+AT = "ottla.spark_interop.pipelines."
+LOCAL = "--bootstrap localhost:9092"
+
+STEPS = (
+    Step(
+        "archive", AT + "archive", "archive", "append a topic to Parquet files by date and hour",
+        f"ottla pipeline archive {LOCAL} --topic flights --path flights-archive --by date",
+        (BOOTSTRAP, TOPIC, PATH, Option("by", "hour (default), date or none"), EVERY,
+         Option("starting", "earliest (default), latest or offsets in Spark's JSON"), BATCH,
+         Option("isolation", "read_committed (default) or read_uncommitted"), GAPS),
+    ),
+    Step(
+        "compact", AT + "archive", "compact", "make one file of an archive's small ones",
+        "ottla pipeline compact --path flights-archive",
+        (PATH, Option("small_bytes", "files below this are small, 64 MiB by default", "count"),
+         Option("files_min", "directories with fewer small files stay, 2 by default", "count")),
+    ),
+    Step(
+        "verify", AT + "archive", "verify", "prove what an archive holds, against the topic too",
+        f"ottla pipeline verify --path flights-archive {LOCAL}",
+        (PATH, Option("bootstrap", "compare with the topic at this address")),
+    ),
+    Step(
+        "replay", AT + "replay", "replay", "write an archive back into a topic",
+        f"ottla pipeline replay {LOCAL} --path flights-archive --topic flights-again --create",
+        (PATH, BOOTSTRAP, Option("topic", "the topic to write", "text", True, True), NAME, SINCE,
+         UNTIL, ZONE, Option("rate", "limit in records a second", "number"),
+         Option("timestamps", "original (default) or now"),
+         Option("create", "make the topic if it is not there", "flag"),
+         Option("dry_run", "count and write nothing", "flag")),
+    ),
+    Step(
+        "latest", AT + "latest", "latest", "keep a table of the newest value of each key",
+        f"ottla pipeline latest {LOCAL} --topic flights --path flights-latest",
+        (BOOTSTRAP, TOPIC, PATH, EVERY, BATCH, GAPS),
+    ),
+    Step(
+        "windows", AT + "windows", "windows", "aggregate by windows of event time",
+        f"ottla pipeline windows {LOCAL} --topic flights --path flights-hours --window '1 day' "
+        "--schema 'carrier STRING, dep_delay INT, time_hour TIMESTAMP' --time-column time_hour "
+        "--by carrier --aggregates 'flights = count(*)' 'delay = avg(dep_delay)'",
+        (BOOTSTRAP, TOPIC, Option("path", "the directory of state and result", "path", True),
+         Option("window", "length, e.g. '1 hour'", "text", True),
+         Option("aggregates", "column = SQL, e.g. 'flights = count(*)'", "table", True),
+         Option("time_column", "event time; the record's timestamp by default"),
+         Option("by", "columns to group by", "list"), Option("slide", "windows overlap by this"),
+         Option("session_gap", "a window ends where a group is silent for --window", "flag"),
+         Option("watermark", "how late rows may be, '1 hour' by default"), *FORMAT,
+         Option("to", "the topic of the result; else Parquet", "text", False, True), NAME,
+         Option("updates", "write changes before a window is final (topics only)", "flag"),
+         EVERY, BATCH, GAPS),
+    ),
+    Step(
+        "dead-letter", AT + "dead_letter", "dead_letter", "pass good records on, bad ones aside",
+        f"ottla pipeline dead-letter {LOCAL} --topic flights --to flights-good "
+        "--dead-letters flights-bad --checkpoint flights-state "
+        "--format json --schema 'carrier STRING NOT NULL, dep_delay INT'",
+        (BOOTSTRAP, TOPIC, Option("to", "the topic of good records", "text", True, True),
+         Option("dead_letters", "the topic of bad ones", "text", True, True),
+         Option("checkpoint", "the directory of the progress", "path", True), *FORMAT, NAME,
+         Option("share_max", "end if a batch has a greater share of bad ones", "number"),
+         EVERY, BATCH, GAPS),
+    ),
+    Step(
+        "mirror", AT + "mirror", "mirror", "copy a topic to another cluster",
+        "ottla pipeline mirror --source localhost:9092 --topic flights "
+        "--destination localhost:9192 --checkpoint mirror-state",
+        (Option("source", "the address of the cluster to read", required=True), TOPIC,
+         Option("destination", "the address of the cluster to write", required=True),
+         Option("checkpoint", "the directory of the progress", "path", True),
+         Option("to", "the topic there; the same name by default", "text", False, True), NAME,
+         EVERY, BATCH, GAPS),
+    ),
+    Step(
+        "slice", AT + "slice", "slice_topic", "print or keep the records of a stretch of time",
+        f"ottla pipeline slice {LOCAL} --topic flights --since 2013-06-01 --until 2013-06-02 "
+        "--time-zone America/New_York --limit 5",
+        (BOOTSTRAP, TOPIC, SINCE, UNTIL, ZONE, *FORMAT,
+         Option("output", "- (default), a file of JSON lines, or NAME.parquet", "path"),
+         Option("limit", "so many records at most", "count")),
+    ),
+    Step(
+        "quality-report", AT + "quality", "quality_report", "measure a topic or an archive",
+        f"ottla pipeline quality-report {LOCAL} --topic flights --format json "
+        "--schema 'carrier STRING, dep_delay INT, time_hour TIMESTAMP' --html flights.html",
+        (Option("bootstrap", "the cluster's address, host:port"), Option("topic", "the topic"),
+         Option("archive", "the directory of an archive, in place of a topic", "path"), *FORMAT,
+         SINCE, UNTIL, Option("html", "write a page with plots to this file", "path")),
+    ),
+    Step(
+        "check-history", "ottla.spark_interop.history", "check_history_file",
+        "judge a recorded history of sends, polls and transactions",
+        "ottla pipeline check-history --path history.jsonl",
+        (Option("path", "a file of JSON lines, or Parquet with the same columns", "path", True),
+         Option("small", "judge without Spark, for what fits into memory", "flag"),
+         Option("not_idempotent", "producers were not idempotent: duplicates are legal", "flag")),
+    ),
+)  # fmt: skip
+BY_NAME = {step.name: step for step in STEPS}
+
+
+def check_options(step: Step, given: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The options, checked: PipelineError for one that is unknown, missing or of another kind."""
+    known = {option.name: option for option in step.options}
+    for key, value in given.items():
+        if key not in known:
+            raise PipelineError(
+                f"{where}: {step.name} has no option {key!r}; it has {', '.join(known)}"
+            )
+        kind = KINDS[known[key].kind]
+        if kind is float and isinstance(value, int) and not isinstance(value, bool):
+            continue
+        if value is not None and (not isinstance(value, kind) or (kind is int and value is True)):
+            raise PipelineError(f"{where}: {key} is a {known[key].kind}, not {value!r}")
+    missing = [o.name for o in step.options if o.required and given.get(o.name) is None]
+    if missing:
+        raise PipelineError(f"{where}: {step.name} needs {', '.join(missing)}")
+    return dict(given)
+
+
+def load_file(path: str | Path) -> list[tuple[Step, dict[str, Any]]]:
+    """The steps of a TOML file, checked as far as that goes without a cluster.
+
+        bootstrap = "localhost:9092"        # what several steps have in common
+        [[step]]
+        run = "archive"
+        topic = "flights"
+        path = "flights-archive"
+
+    Raises PipelineError with the file, the number of the step and what is wrong with it.
+    """
+    import tomllib
+
+    try:
+        with Path(path).open("rb") as file:
+            content = tomllib.load(file)
+    except OSError as error:
+        raise PipelineError(f"{path} cannot be read: {error.strerror}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise PipelineError(f"{path} is not TOML: {error}") from error
+    steps = content.pop("step", [])
+    if not isinstance(steps, list) or not steps:
+        raise PipelineError(f"{path} has no [[step]]")
+    used: set[str] = set()
+    result = []
+    for number, step in enumerate(steps, 1):
+        where = f"{path}, step {number}"
+        name = step.pop("run", None)
+        if name not in BY_NAME:
+            raise PipelineError(f"{where}: run = {name!r} is none of {', '.join(BY_NAME)}")
+        known = {option.name for option in BY_NAME[name].options}
+        shared = {key: value for key, value in content.items() if key in known}
+        used |= shared.keys()
+        result.append((BY_NAME[name], check_options(BY_NAME[name], shared | step, where)))
+    if content.keys() - used:
+        unknown = ", ".join(sorted(content.keys() - used))
+        raise PipelineError(f"{path}: no step has an option {unknown}")
+    return result
+
+
+def check_topics(steps: list[tuple[Step, dict[str, Any]]], where: str) -> None:
+    """Every topic that is read is there, or made by an earlier step; PipelineError otherwise."""
+    made: set[tuple[str, str]] = set()
+    for number, (step, given) in enumerate(steps, 1):
+        address = given.get("bootstrap") or given.get("source")
+        creates = [o.name for o in step.options if o.creates_topic and given.get(o.name)]
+        if address and given.get("topic") and "topic" not in creates:
+            _check_topic(address, given["topic"], made, f"{where}, step {number} ({step.name})")
+        for name in creates:
+            there = Cluster.of(given.get("destination") or address or "")
+            made.add((there.bootstrap, str(given[name])))
+
+
+def _check_topic(address: Any, topic: str, made: set[tuple[str, str]], where: str) -> None:
+    cluster = Cluster.of(address)
+    if (cluster.bootstrap, topic) not in made:
+        try:
+            cluster.partitions(topic)
+        except PipelineError as error:
+            raise PipelineError(f"{where}: {error}") from None
+
+
+def summary(report: Any) -> str:
+    """A report as JSON."""
+    return json.dumps(report, indent=1, default=str)

@@ -1,0 +1,199 @@
+"""Windows: figures by windows of event time, from a topic to a topic or to Parquet.
+
+A row is a window of a group: window_start and window_end (timestamp, UTC), the columns of `by`,
+and one column an aggregate. To a topic, key and value are JSON: the key is the window and the
+group, so that a compacted topic keeps the newest figure of each. To Parquet the windows are final.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ottla.spark_interop.cluster import Cluster
+from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.pipelines import running, transactional
+from ottla.spark_interop.pipelines.files import Files
+from ottla.spark_interop.pipelines.table import CHECKPOINT, Entry, Table
+from ottla.spark_interop.topics import stream_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+BOUNDS = ("window_start", "window_end")
+
+
+def windows(
+    spark: SparkSession,
+    bootstrap: str | Cluster,
+    topic: str,
+    path: str | Path,
+    *,
+    window: str,
+    aggregates: Mapping[str, str],
+    time_column: str = "_timestamp",
+    by: Sequence[str] = (),
+    slide: str | None = None,
+    session_gap: bool = False,
+    watermark: str = "1 hour",
+    format: str = "json",
+    schema: Any = None,
+    schemas: str | Path | None = None,
+    to: str | None = None,
+    name: str | None = None,
+    updates: bool = False,
+    every: str | None = None,
+    records_per_batch: int = 1_000_000,
+    allow_gaps: bool = False,
+    progress: bool | None = None,
+) -> dict[str, Any]:
+    """Aggregate what is new in `topic` by windows; run again, it goes on.
+
+    `path` holds the state, and the result too unless `to` names a topic for it. `window` is a
+    length like `1 hour`; `slide` makes windows overlap; with `session_gap` a window ends where a
+    group was silent for `window`. `aggregates` are columns as SQL, `{"flights": "count(*)"}`, over
+    the format's columns and `_timestamp`, `_partition` and so on. `time_column` is a timestamp.
+    A row that is later than `watermark` after the newest event is late: it is left out and counted.
+    A window is final once the watermark passed its end; `updates` (to a topic only) also writes
+    each change before.
+
+    Returns {"records" (read), "bad" (not of the format), "without_time", "late" (Spark's count: of
+    window-and-group rows after each task's partial sums), "written", "watermark", "seconds"}.
+    Raises as `archive` does, and PipelineError for an expression or column that cannot be, and for
+    a lost checkpoint whose windows are in `to` already.
+    """
+    if updates and to is None:
+        raise PipelineError("updates go to a topic: give to=; in Parquet windows are final")
+    cluster, begin = Cluster.of(bootstrap), time.monotonic()
+    settings = {"topic": topic, "window": window, "slide": slide or "", "by": list(by),
+                "aggregates": dict(aggregates), "to": to or ""}  # fmt: skip
+    target = Table.create_or_open(Files(spark, path), "windows", settings)
+    loss = {"failOnDataLoss": str(not allow_gaps).lower()}
+    stream = stream_topic(
+        spark, cluster, topic, format=format, schema=schema, schemas=schemas,
+        records_per_batch=records_per_batch, options=loss,
+    )  # fmt: skip
+    figures = _aggregated(
+        stream, window, slide, session_gap, time_column, by, aggregates, watermark
+    )
+    report: dict[str, Any] = {"records": 0, "bad": 0, "without_time": 0, "late": 0, "written": 0}
+    write = _to_parquet(target, report)
+    if to is not None:
+        into = transactional.Destination(cluster, to, name or f"windows-{to}")
+        cluster.create(to, len(cluster.partitions(topic)), {"cleanup.policy": "compact"})
+        _same_life(target, into)
+        write = _to_topic(into, by, report)
+    writer = figures.writeStream.outputMode("update" if updates else "append").foreachBatch(write)
+    writer = writer.option("checkpointLocation", target.files.at(CHECKPOINT))
+    try:
+        query = writer.trigger(**running.trigger_of(every)).start()
+    except Exception as error:
+        raise running.explained(error) from error
+
+    running.run(query, running.Progress(f"windows {topic}", progress), _counting(report))
+    report["seconds"] = round(time.monotonic() - begin, 3)
+    return report
+
+
+def _counting(report: dict[str, Any]) -> Any:
+    """What adds the figures of each batch's progress to the report."""
+
+    def count(told: Any) -> None:
+        seen = told.observedMetrics.get("input")
+        if seen is not None:
+            for key in ("records", "bad", "without_time"):
+                report[key] += seen[key] or 0
+        report["late"] += sum(s["numRowsDroppedByWatermark"] for s in told["stateOperators"])
+        report["watermark"] = (told["eventTime"] or {}).get("watermark")
+
+    return count
+
+
+def read_windows(spark: SparkSession, path: str | Path) -> DataFrame:
+    """The final windows at a path."""
+    return Table.open(Files(spark, path), "windows").read(spark)
+
+
+def _aggregated(
+    stream: DataFrame,
+    window: str,
+    slide: str | None,
+    session_gap: bool,
+    time_column: str,
+    by: Sequence[str],
+    aggregates: Mapping[str, str],
+    watermark: str,
+) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    if not aggregates:
+        raise PipelineError("name at least one aggregate, e.g. records = count(*)")
+    try:
+        at = f.col(time_column)
+        events = stream.observe(
+            "input",
+            f.count("*").alias("records"),
+            f.count_if(f.col("_error").isNotNull()).alias("bad"),
+            f.count_if(f.col("_error").isNull() & at.isNull()).alias("without_time"),
+        )
+        events = events.where(f.col("_error").isNull() & at.isNotNull())
+        events = events.withWatermark(time_column, watermark)
+        spans = f.session_window(at, window) if session_gap else f.window(at, window, slide)
+        figures = [f.expr(sql).alias(name) for name, sql in aggregates.items()]
+        rows = events.groupBy(spans.alias("w"), *by).agg(*figures)
+    except Exception as error:
+        raise running.explained(error) from error
+    return rows.select(
+        f.col("w.start").alias(BOUNDS[0]), f.col("w.end").alias(BOUNDS[1]), *by, *aggregates
+    )
+
+
+def _same_life(target: Table, into: transactional.Destination) -> None:
+    """Batch numbers are the positions: they mean nothing to a checkpoint that begins anew."""
+    begun = target.files.exists(f"{CHECKPOINT}/offsets")
+    if not begun and transactional.positions(into.cluster, into.topic, into.writer):
+        raise PipelineError(
+            f"{into.topic} has windows of `{into.writer}`, and {target.files.root} has no "
+            "checkpoint of it: restore that directory, or give the pipeline another name and topic"
+        )
+
+
+def _to_topic(into: transactional.Destination, by: Sequence[str], report: dict[str, Any]) -> Any:
+    lanes = len(into.cluster.partitions(into.topic))
+
+    def write(batch: DataFrame, number: int) -> None:
+        from pyspark.sql import functions as f
+
+        key = f.to_json(f.struct(*BOUNDS, *by))
+        rows = batch.select(
+            f.to_json(f.struct(*batch.columns)).cast("binary").alias("value"),
+            key.cast("binary").alias("key"),
+            f.pmod(f.xxhash64(key), f.lit(lanes)).cast("int").alias("lane"),
+            f.lit(number + 1).cast("long").alias("position"),
+        ).withColumn("partition", f.col("lane"))
+        report["written"] += transactional.total_written(transactional.write(rows, into))
+
+    return write
+
+
+def _to_parquet(target: Table, report: dict[str, Any]) -> Any:
+    def write(batch: DataFrame, number: int) -> None:
+        if number in target.batches:
+            return
+        stage = f"batch-{number}"
+        batch.coalesce(1).write.parquet(target.stage(stage))
+        moved = target.adopt(stage, f"b{number:08}")
+        sizes = target.files.list("data")
+        added = {name: Entry(sizes[name], _rows(target.files, name)) for name in moved}
+        added = {name: entry for name, entry in added.items() if entry.records}
+        target.commit(added, [], {number: {}})
+        report["written"] += sum(entry.records for entry in added.values())
+
+    return write
+
+
+def _rows(files: Files, name: str) -> dict[str, list[int]]:
+    count = sum(block.getRowCount() for block in files.footer(name).getBlocks())
+    return {"0": [0, 0, int(count)]} if count else {}

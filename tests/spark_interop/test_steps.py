@@ -1,0 +1,142 @@
+"""Files of steps and options are checked before anything starts; times mean what they say."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from ottla.spark_interop import offsets, schemas
+from ottla.spark_interop.cluster import Cluster
+from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.pipelines import command, steps
+from ottla.spark_interop.times import duration_ms, milliseconds
+
+GOOD = """
+bootstrap = "localhost:1"
+[[step]]
+run = "archive"
+topic = "flights"
+path = "a"
+[[step]]
+run = "replay"
+path = "a"
+topic = "again"
+rate = 100
+"""
+
+
+def test_what_steps_have_in_common_reaches_those_that_know_it(tmp_path: Path) -> None:
+    file = tmp_path / "good.toml"
+    file.write_text(GOOD)
+    [(archive, first), (replay, second)] = steps.load_file(file)
+    assert (archive.name, replay.name) == ("archive", "replay")
+    assert first == {"bootstrap": "localhost:1", "topic": "flights", "path": "a"}
+    assert second["bootstrap"] == "localhost:1" and second["rate"] == 100
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('run = "archive"', 'run = "archiv"', "step 1: run = 'archiv' is none of archive"),
+        ('topic = "flights"\n', "", "step 1: archive needs topic"),
+        ("rate = 100", 'rate = "fast"', "step 2: rate is a number, not 'fast'"),
+        ("rate = 100", "ratte = 100", "step 2: replay has no option 'ratte'; it has path"),
+        ("[[step]]", "[step]", "is not TOML|has no"),
+        (
+            'bootstrap = "localhost:1"',
+            'color = 1\nbootstrap = "x:1"',
+            "no step has an option color",
+        ),
+    ],
+)
+def test_a_file_that_cannot_run_is_refused_with_its_place(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_text(GOOD.replace(old, new))
+    with pytest.raises(PipelineError, match=message):
+        steps.load_file(file)
+
+
+def test_every_example_is_a_command_that_is_accepted() -> None:
+    for step in steps.STEPS:
+        options = command.parser().parse_args(shlex.split(step.example)[2:])
+        assert options.command == step.name
+
+
+@pytest.mark.parametrize(
+    ("text", "zone", "expected"),
+    [
+        ("2013-06-01", "UTC", "2013-06-01T00:00+00:00"),
+        ("2013-06-01", "America/New_York", "2013-06-01T04:00+00:00"),
+        ("2013-06-01T12:30+02:00", "America/New_York", "2013-06-01T10:30+00:00"),
+        ("1370044800000", "America/New_York", "2013-06-01T00:00+00:00"),
+    ],
+)
+def test_times_go_by_their_zone(text: str, zone: str, expected: str) -> None:
+    assert milliseconds(text, zone) == int(datetime.fromisoformat(expected).timestamp() * 1000)
+    assert milliseconds(datetime(2013, 6, 1, tzinfo=UTC)) == 1_370_044_800_000
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("2013-11-03T01:30", "is twice in America/New_York"),
+        ("2013-03-10T02:30", "does not exist in America/New_York"),
+        ("June", "is no time"),
+    ],
+)
+def test_times_that_are_none_or_two_are_refused(text: str, message: str) -> None:
+    with pytest.raises(PipelineError, match=message):
+        milliseconds(text, "America/New_York")
+
+
+def test_durations_have_units() -> None:
+    assert [duration_ms(t) for t in ("500ms", "10s", "5m", "2h", "1d")] == [
+        500, 10_000, 300_000, 7_200_000, 86_400_000]  # fmt: skip
+    with pytest.raises(PipelineError, match="is no duration"):
+        duration_ms("10")
+
+
+def test_a_checkpoints_offsets_are_those_of_its_last_committed_batch(tmp_path: Path) -> None:
+    for folder in ("offsets", "commits"):
+        (tmp_path / folder).mkdir()
+    for batch in range(3):
+        text = f'v1\n{{"batchWatermarkMs":0}}\n{{"t":{{"0":{batch * 10},"1":5}}}}'
+        (tmp_path / "offsets" / str(batch)).write_text(text)
+    (tmp_path / "commits" / "0").touch()
+    (tmp_path / "commits" / "1").touch()
+    assert offsets.offsets_from_checkpoint(tmp_path) == {"t": {0: 10, 1: 5}}
+    starting = json.loads(offsets.starting_offsets_from_checkpoint(tmp_path))
+    assert starting == {"t": {"0": 10, "1": 5}}
+    with pytest.raises(PipelineError, match="is no checkpoint"):
+        offsets.offsets_from_checkpoint(tmp_path / "none")
+
+
+def test_schemas_of_a_subject_are_its_folders(tmp_path: Path) -> None:
+    (tmp_path / "t-value").mkdir()
+    (tmp_path / "t-value" / "3.avsc").write_text("three")
+    (tmp_path / "9-other.avsc").write_text("nine")
+    assert schemas.load(tmp_path, "t-value", "avro").texts == {3: "three"}
+    assert schemas.load(tmp_path, "u-value", "avro").newest == 9
+    (tmp_path / "name.avsc").touch()
+    with pytest.raises(PipelineError, match="not named by its schema id"):
+        schemas.load(tmp_path, "u-value", "avro")
+
+
+def test_security_properties_become_those_of_the_java_client(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(
+        "# a comment\nsecurity.protocol=SASL_SSL\nsasl.mechanism = SCRAM-SHA-256\n"
+        'sasl.username=me\nsasl.password=a"b\nssl.ca.location=/ca.pem\n'
+    )
+    options = Cluster.from_file("h:1", file).spark_options()
+    assert options["kafka.ssl.truststore.type"] == "PEM"
+    login = options["kafka.sasl.jaas.config"]
+    assert "ScramLoginModule required" in login and 'password="a\\"b"' in login
+    with pytest.raises(PipelineError, match=r"ssl\.colour is none that pipelines know"):
+        Cluster("h:1", {"ssl.colour": "red"}).spark_options()

@@ -4,13 +4,13 @@ from ottla.log.clock import Clock
 
 
 class FakeClock(Clock):
-    """A clock whose two times move together, and only by `advance`."""
+    """A clock whose two times move together, by `advance`, unless the wall clock is set."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
-        self.time_ms = now_ms
+        self.time_ms, self.leapt_ms = now_ms, 0
 
     def now_ms(self) -> int:
-        return self.time_ms
+        return self.time_ms + self.leapt_ms
 
     def monotonic(self) -> float:
         return self.time_ms / 1000
@@ -18,6 +18,10 @@ class FakeClock(Clock):
     def advance(self, ms: int) -> None:
         """Let time pass."""
         self.time_ms += ms
+
+    def set_wall_clock(self, by_ms: int) -> None:
+        """What an operator or NTP does: the time of day is another one, and no time has passed."""
+        self.leapt_ms += by_ms
 
 
 class LeapingClock(Clock):

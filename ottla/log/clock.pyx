@@ -18,3 +18,7 @@ cdef class Clock:
         cdef timespec now
         clock_gettime(CLOCK_MONOTONIC, &now)
         return now.tv_sec + now.tv_nsec * 1e-9
+
+    cpdef int64_t monotonic_ms(self) except? -1:
+        """The same in milliseconds: what is due after a while is measured with it."""
+        return <int64_t>(self.monotonic() * 1000)

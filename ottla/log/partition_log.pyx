@@ -383,7 +383,7 @@ cdef class PartitionLog(ReadableLog):
         if self.health.offline is not None:
             self.unflushed.give_up(task)
         self.health.check()
-        self.unflushed.end(task, self._epochs, self.clock.now_ms())
+        self.unflushed.end(task, self._epochs, self.clock.monotonic_ms())
 
     @property
     def flushing(self):
@@ -391,7 +391,10 @@ cdef class PartitionLog(ReadableLog):
         return self.unflushed is not None and bool(self.unflushed.tasks)
 
     def flush_due(self, now_ms):
-        """Whether flush.ms has passed since the last flush, and something is not on the medium."""
+        """Whether flush.ms has passed since the last flush, and something is not on the medium.
+
+        `now_ms` is the clock's `monotonic_ms`.
+        """
         return (self.durable_offset() < self.log_end_offset and self.health.offline is None
                 and now_ms - self.unflushed.flushed_ms >= self.config.flush_ms)
 
@@ -483,5 +486,5 @@ cdef class PartitionLog(ReadableLog):
         self.chain.set_directory(directory)
         self.directory = self.health.directory = directory
         self.health.on_failure = on_failure
-        self.unflushed.moved(self.log_end_offset, self.chain.active, self.clock.now_ms())
+        self.unflushed.moved(self.log_end_offset, self.chain.active, self.clock.monotonic_ms())
         self._epochs.changed = False

@@ -58,7 +58,8 @@ cdef class ReadableLog:
         self.chain = SegmentChain(
             self.disk, self.clock, self.open_files, self.directory, self.config, loaded.segments)
         self.unflushed = Unflushed(
-            loaded.recovery_point, loaded.has_epochs_file, self.clock.now_ms(), loaded.rebuilt)
+            loaded.recovery_point, loaded.has_epochs_file, self.clock.monotonic_ms(),
+            loaded.rebuilt)
         if loaded.recovery_point < loaded.log_end_offset:
             # What was appended last may be in a file whose name is not on the medium either.
             self.unflushed.note_names(self.directory)

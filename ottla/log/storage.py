@@ -48,6 +48,7 @@ class Storage:
         self.open_files = OpenFiles(open_segments_max)
         self.on_failure = on_failure
         self.deletions: list[tuple[int, str]] = []
+        """When, by `Clock.monotonic_ms`: a wall clock set back by hours must not hold the room."""
         self.deleted_in_place: dict[Partition, str] = {}
         """Directories to remove under their own name, which is not given again before."""
         self.file_deletions: list[tuple[int, str]] = []
@@ -386,7 +387,7 @@ class Storage:
 
     def delete_later(self, path: str, delay_ms: int) -> None:
         """Have a directory removed in `delay_ms`."""
-        self.deletions.append((self.clock.now_ms() + delay_ms, path))
+        self.deletions.append((self.clock.monotonic_ms() + delay_ms, path))
 
     def take_unsynced(self) -> list[str]:
         """Directories to sync now, in any thread, for what was renamed in them; told once."""
@@ -395,19 +396,19 @@ class Storage:
 
     def due_deletions(self) -> list[str]:
         """Directories to delete now, by `rebuild.remove_directory` in any thread; told once."""
-        now_ms = self.clock.now_ms()
+        now_ms = self.clock.monotonic_ms()
         due = [path for at, path in self.deletions if at <= now_ms]
         self.deletions = [entry for entry in self.deletions if entry[0] > now_ms]
         return due
 
     def delete_files_later(self, paths: list[str], delay_ms: int) -> None:
         """Note files of removed segments, which may go in `delay_ms`: file.delete.delay.ms."""
-        at = self.clock.now_ms() + delay_ms
+        at = self.clock.monotonic_ms() + delay_ms
         self.file_deletions += [(at, path) for path in paths]
 
     def due_files(self) -> list[str]:
         """Files to unlink now, in any thread; told once."""
-        now_ms = self.clock.now_ms()
+        now_ms = self.clock.monotonic_ms()
         due = [path for at, path in self.file_deletions if at <= now_ms]
         if due:
             self.file_deletions = [entry for entry in self.file_deletions if entry[0] > now_ms]

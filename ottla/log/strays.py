@@ -61,7 +61,9 @@ def expire_strays(storage: Storage, retention_ms: int) -> None:
                 if name.endswith(STRAY):
                     path = directory.file(name)
                     at = put_aside_ms(name) or storage.disk.modified_ms(path)
-                    storage.delete_later(path, at + retention_ms - storage.clock.now_ms())
+                    left_ms = at + retention_ms - storage.clock.now_ms()
+                    # A clock that was set back meanwhile does not make it longer.
+                    storage.delete_later(path, min(left_ms, retention_ms))
 
 
 def put_aside_ms(name: str) -> int | None:

@@ -11,7 +11,7 @@ from ottla.log.segment cimport Segment
 cdef class Unflushed:
     cdef readonly int64_t recovery_point        # all batches below are on the medium
     cdef readonly int64_t checkpoint_offset     # and their leader epochs: where recovery may begin
-    cdef readonly int64_t flushed_ms            # when the last flush ended, or the log was opened
+    cdef readonly int64_t flushed_ms            # monotonic: the last flush ended, or it was opened
     cdef list sealed                            # Segments that have ended since the last flush
     cdef list paths                             # of other files that the next flush syncs
     cdef list directories                       # with names that the next flush syncs

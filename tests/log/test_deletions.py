@@ -107,3 +107,21 @@ def test_a_disk_that_dies_in_a_deletion_is_offline() -> None:
     with pytest.raises(StorageFailed, match="could not be renamed"):
         storage.delete("events", 0)
     assert [each.offline is None for each in storage.directories] == [False, True]
+
+
+@pytest.mark.parametrize("hours", [-9, 9])
+def test_a_deletion_delay_is_time_that_passes_whatever_the_wall_clock_is_set_to(hours: int) -> None:
+    disk, clock = FaultyDisk(), FakeClock()
+    storage = Storage.open(disk, clock, ["/a"])
+    log = written(storage, OLD)
+    written_files = [each.path(".log") for each in log.segments]
+    storage.delete_files_later(written_files[:1], 60_000)
+    storage.get_or_create("other", 0, NEW, SMALL).append_bytes(batch(b"x"), 0)
+    storage.delete("other", 0)
+    clock.set_wall_clock(hours * 3_600_000)
+    clock.advance(59_999)
+    assert storage.due_files() == storage.due_deletions() == []
+    clock.advance(1)
+    assert storage.due_files() == written_files[:1]
+    [gone] = storage.due_deletions()
+    assert gone.startswith("/a/other-0.") and gone.endswith("-delete")

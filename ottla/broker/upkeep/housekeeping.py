@@ -111,7 +111,7 @@ class Housekeeping:
 
     async def _flush_overdue(self) -> None:
         """Flush what flush.ms says. A topic without it costs one look at one of its partitions."""
-        now_ms = self.broker.clock.now_ms()
+        now_ms = self.broker.clock.monotonic_ms()
         slices = Slices()
         for partitions in list(self.broker.replicas.by_name.values()):
             if slices.over:
@@ -161,7 +161,7 @@ class Housekeeping:
             await self._in_thread(partial(disk.sync_directory, path))
         for path in storage.due_deletions():
             if not await self._removed(path):
-                storage.deletions.append((storage.clock.now_ms() + AGAIN_MS, path))
+                storage.delete_later(path, AGAIN_MS)
         for key, path in list(storage.deleted_in_place.items()):
             if await self._removed(path):
                 del storage.deleted_in_place[key]

@@ -277,9 +277,7 @@ class Move:
         away = source.file(storage.unique_name(self.name, "delete"))
         try:
             self.disk.rename(source.file(self.name), away)
-            storage.deletions.append(
-                (storage.clock.now_ms() + self.log.config.file_delete_delay_ms, away)
-            )
+            storage.delete_later(away, self.log.config.file_delete_delay_ms)
         except FileNotFoundError:
             pass                        # a partition without records has no files
         except OSError as error:
@@ -312,4 +310,4 @@ class Move:
     def discard(self) -> None:
         """Have the copy deleted, if it does not count. No step may be running."""
         if not self.committed and self.target.offline is None:
-            self.storage.deletions.append((self.storage.clock.now_ms(), self.directory))
+            self.storage.delete_later(self.directory, 0)

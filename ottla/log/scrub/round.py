@@ -114,7 +114,8 @@ class Scrub:
                     yield 0.0
             yield from self.save_place()
             left_ms = self.began_ms + self.interval_ms - self.clock.now_ms()
-            yield max(PAUSE_SECONDS_MIN, left_ms / 1000)
+            # The round began by the wall clock, which may have been set back.
+            yield max(PAUSE_SECONDS_MIN, min(left_ms, self.interval_ms) / 1000)
             self.began_ms, self.places = self.clock.now_ms(), {}
 
     def check_log(self, key: Partition) -> Steps:

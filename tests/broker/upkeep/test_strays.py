@@ -27,8 +27,8 @@ WEEK_MS = 7 * 24 * 3600 * 1000
 class LateClock(Clock):
     """Eight days from now."""
 
-    def now_ms(self) -> int:
-        return super().now_ms() + 8 * 24 * 3600 * 1000
+    def monotonic(self) -> float:
+        return super().monotonic() + 8 * 24 * 3600
 
 
 def killed_in_a_deletion() -> FaultyDisk:
@@ -154,3 +154,21 @@ def test_a_removal_that_was_cut_short_is_not_taken_for_a_new_topics_log() -> Non
     assert "partition.metadata" in left and len(left) > 1
     log = Storage.open(disk, FakeClock(), ["/a"]).get_or_create("t", 0, bytes(16), LogConfig())
     assert log.log_end_offset == 0
+
+
+def test_strays_are_not_kept_longer_where_the_wall_clock_was_set_back() -> None:
+    disk, clock = FaultyDisk(), FakeClock()
+    storage = Storage.open(disk, clock, ["/a"])
+    storage.get_or_create("t", 0, bytes(16), LogConfig()).append_bytes(stored_batch(b"x"), 0)
+    disk.kill()
+    storage = Storage.open(disk, clock, ["/a"])
+    expire_strays(storage, WEEK_MS)
+    [stray] = put_strays_aside(storage, set())
+    clock.set_wall_clock(-WEEK_MS)
+    for restarted in (False, True):
+        if restarted:
+            disk.kill()
+            storage = Storage.open(disk, clock, ["/a"])
+            expire_strays(storage, WEEK_MS)
+        due_ms = clock.monotonic_ms() + WEEK_MS
+        assert storage.deletions == [(due_ms, stray)]

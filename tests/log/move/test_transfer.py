@@ -260,6 +260,7 @@ def test_a_record_that_may_or_may_not_count_stops_the_writes() -> None:
     storage = open_storage(disk)
     log = open_log(storage)
     log.append_bytes(batch(b"x"), 0)
+    log.flush()
     move = begin(storage)
     step(move)
     real = disk.sync_directory

@@ -212,6 +212,13 @@ def test_a_restart_goes_on_where_the_scrub_was(tmp_path: Path) -> None:
     third.storage.close()
 
 
+def test_a_wall_clock_that_is_set_back_does_not_put_the_next_round_off(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.clock.set_wall_clock(-30 * DAY_MS)
+    pause = next(step for step in machine.steps if isinstance(step, float) and step)
+    assert pause == DAY_MS / 1000
+
+
 def test_a_file_that_became_shorter_is_damaged(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     machine.log("t", 4)

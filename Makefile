@@ -5,7 +5,7 @@ PY := .venv/bin/python
 BUILD_SECONDS := 80
 SOURCES := pyproject.toml setup.py $(shell find ottla -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
-.PHONY: build run test lint compat compare simulate demo has-java bench bench-quick wheel
+.PHONY: build run test lint compat compare simulate mutants demo has-java bench bench-quick wheel
 
 build: .venv/.built
 

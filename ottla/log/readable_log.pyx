@@ -61,8 +61,12 @@ cdef class ReadableLog:
             loaded.recovery_point, loaded.has_epochs_file, self.clock.monotonic_ms(),
             loaded.rebuilt)
         if loaded.recovery_point < loaded.log_end_offset:
-            # What was appended last may be in a file whose name is not on the medium either.
+            # What was appended last may be in a file whose name is not on the medium either, in a
+            # directory of which the medium does not know whose it is.
             self.unflushed.note_names(self.directory)
+            path = f"{self.directory}/partition.metadata"
+            if self.disk.exists(path):
+                self.unflushed.note_file(path)
         self._epochs, self._producers = loaded.epochs, loaded.producers
         self.snapshots = SnapshotFiles(self.disk, loaded.snapshots)
         self.log_start_offset = loaded.log_start_offset

@@ -54,6 +54,28 @@ def test_records_flushed_after_a_kill_survive_a_power_cut(rolled: bool, together
         assert values_of(open_log(disk, log.recovery_point)) == expected
 
 
+def test_a_log_whose_first_flush_never_came_is_its_topics_after_a_power_cut() -> None:
+    def opened(recovery_point: int) -> PartitionLog:
+        return PartitionLog.open(
+            disk, FakeClock(), "/data/events-0", CONFIG, recovery_point=recovery_point,
+            topic_id=bytes(range(16)),
+        )
+
+    for seed in range(20):
+        disk = FaultyDisk(seed)
+        disk.makedirs("/data")
+        disk.sync_directory("/")
+        log = opened(0)
+        log.append_bytes(batch(b"a"), 0)
+        whose = disk.read_bytes("/data/events-0/partition.metadata")
+        disk.kill()
+        log = opened(0)
+        log.append_bytes(batch(b"b"), 0)
+        log.flush()
+        disk.cut_power()
+        assert disk.read_bytes("/data/events-0/partition.metadata") == whose
+
+
 def test_a_torn_end_that_recovery_cut_does_not_come_back() -> None:
     for seed in range(40):
         disk = FaultyDisk(seed)

@@ -15,6 +15,11 @@ Answer = Callable[[Any], None]
 """Takes one reply, or the ProtocolError that stands for it. Called exactly once."""
 
 
+RETRY_MS = 1000
+"""After this time a timer looks again whether what it did was recorded: a full disk refuses that.
+"""
+
+
 class TimerKey(NamedTuple):
     """Names a timer; setting one of the same name again moves it."""
 

@@ -34,7 +34,7 @@ from ottla.groups.errors import (
 from ottla.groups.offset_requests import Commit, FetchedOffset
 from ottla.groups.offsets import Offsets
 from ottla.groups.records import GroupKey, GroupValue, OffsetKey, Record
-from ottla.groups.result import Answer, Result, TimerKey
+from ottla.groups.result import RETRY_MS, Answer, Result, TimerKey
 from ottla.groups.settings import GroupSettings
 from ottla.wire.errors import ErrorCode, ProtocolError
 
@@ -336,7 +336,7 @@ class Shard:
             classic_rebalance.join_timer_fired(group, result, self.settings)
         elif key.kind == classic_rebalance.SYNC:
             classic_rebalance.sync_timer_fired(group, result, self.settings)
-        elif key.kind == consumer_migration.DOWNGRADE:
+        elif key.kind == consumer_migration.REJOIN_ALL:
             for member in group.members.values():
                 classic_rebalance.arm_session(group, member, result)
             classic_rebalance.rebalance(group, result, self.settings)
@@ -350,6 +350,7 @@ class Shard:
             member = group.members.get(key.member_id)
             if member is not None and member.rejoin_asked:
                 consumer_heartbeat.remove(group, [member], result, self.cluster)
+                result.set_timer(*key, after_ms=RETRY_MS)
         elif key.kind == consumer_migration.DOWNGRADE:
             consumer_migration.downgrade(group, result, self.settings, self.cluster)
 

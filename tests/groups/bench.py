@@ -16,6 +16,8 @@ from ottla.groups.shard import Shard
 from ottla.groups.shard_runtime import Committed
 from tests.groups.compacting import compacted, durable
 
+TURNS_AT_ONCE_MAX = 1000
+
 
 class FakeClock:
     """Time that stands still until somebody moves it."""
@@ -151,8 +153,10 @@ class Workbench:
 
     def wait(self, ms: int) -> None:
         """Let time pass, with every timer firing at its own moment."""
-        end_ms = self.clock.elapsed_ms + ms
+        end_ms, at_once = self.clock.elapsed_ms + ms, 0
         while (at_ms := self.runtime.next_timer_ms()) is not None and at_ms <= end_ms:
+            at_once = 0 if at_ms > self.clock.elapsed_ms else at_once + 1
+            assert at_once < TURNS_AT_ONCE_MAX, "a timer is set again for the moment it fires at"
             self.clock.elapsed_ms = max(at_ms, self.clock.elapsed_ms)
             self.runtime.fire()
         self.clock.elapsed_ms = end_ms

@@ -27,7 +27,7 @@ from ottla.groups.records import (
     Record,
     TopicPartition,
 )
-from ottla.groups.result import Result
+from ottla.groups.result import RETRY_MS, Result
 from ottla.groups.settings import GroupSettings
 from ottla.wire.errors import InvalidRequest
 
@@ -396,7 +396,8 @@ def remove(
     draft = Draft(group, result, cluster)
     for member in leaving:
         draft.drop(member.member_id)
-        result.cancel_timer(SESSION, group.group_id, member.member_id)
+        # Where the log refuses this, the member is there still, and may never be heard of again.
+        result.set_timer(SESSION, group.group_id, member.member_id, after_ms=RETRY_MS)
         result.cancel_timer(REBALANCE, group.group_id, member.member_id)
     draft.bump_epoch()
     offer_downgrade(group.group_id, draft.members, result)
@@ -414,6 +415,9 @@ def arm_all(
         if member.current.state == MemberState.UNREVOKED_PARTITIONS:
             timeout_ms = max(member.value.rebalance_timeout_ms, 0)
             result.set_timer(REBALANCE, group.group_id, member.member_id, after_ms=timeout_ms)
+    # The last one who speaks KIP-848 may have left just before the stop.
+    values = {member_id: member.value for member_id, member in group.members.items()}
+    offer_downgrade(group.group_id, values, result)
 
 
 def session_timer_fired(
@@ -437,3 +441,4 @@ def rebalance_timer_fired(
     member = group.members.get(member_id)
     if member is not None and member.current.state == MemberState.UNREVOKED_PARTITIONS:
         remove(group, [member], result, cluster)
+        result.set_timer(REBALANCE, group.group_id, member_id, after_ms=RETRY_MS)

@@ -39,8 +39,10 @@ from ottla.groups.records import (
 from ottla.groups.result import Result
 from ottla.groups.settings import GroupSettings
 
-DOWNGRADE = "downgrade"
-"""Timer without delay: turn back into a classic group, then have its members join."""
+DOWNGRADE, REJOIN_ALL = "downgrade", "rejoin all"
+"""Timers: turn back into a classic group; then have its members join. Neither has a delay."""
+DOWNGRADE_RETRY_MS = 100
+"""The log may have refused the records, as a full disk does."""
 
 
 def upgrade(
@@ -122,7 +124,10 @@ def offer_downgrade(
 def downgrade(
     group: ConsumerGroup, result: Result, settings: GroupSettings, cluster: Cluster
 ) -> None:
-    """Record a KIP-848 group as a classic one, if it may be one; its members join again then."""
+    """Record a KIP-848 group as a classic one, if it may be one; its members join again then.
+
+    Where it still speaks KIP-848 after DOWNGRADE_RETRY_MS, it is tried again.
+    """
     if (
         settings.group_consumer_migration_policy not in ("downgrade", "bidirectional")
         or len(group.members) > settings.group_max_size
@@ -156,7 +161,8 @@ def downgrade(
     result.records.extend(group.tombstones())
     value_of_group = classic.value(result.wall_ms, assignments)
     result.records.append(Record(GroupKey(group.group_id), value_of_group))
-    result.set_timer(DOWNGRADE, group.group_id, after_ms=0)
+    result.set_timer(REJOIN_ALL, group.group_id, after_ms=0)
+    result.set_timer(DOWNGRADE, group.group_id, after_ms=DOWNGRADE_RETRY_MS)
 
 
 def assignment_bytes(

@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from ottla.wire.errors import StorageFailed
 from tests.groups.bench import Workbench
 from tests.groups.members import GROUP, TOPIC, Member
 
@@ -79,6 +80,10 @@ class MigrationMachine(RuleBasedStateMachine):
             member.pass_time(ms)
         self.bench.wait(ms)
 
+    @rule(is_full=st.booleans())
+    def fill_disk(self, is_full: bool) -> None:
+        self.bench.refusal = StorageFailed("disk full") if is_full else None
+
     @rule()
     def crash(self) -> None:
         self.bench.crash()
@@ -108,6 +113,7 @@ class MigrationMachine(RuleBasedStateMachine):
         """Quiet: whoever is there does what it is told, until everything is read by one of them."""
         if not self.members:
             return
+        self.bench.refusal = None
         for member in self.members[:1]:
             member.present = True
         there = [member for member in self.members if member.present]

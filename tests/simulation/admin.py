@@ -111,6 +111,7 @@ class Admin:
         if topic_id in self.story.model.by_id:
             raise Violation(f"{name} was deleted, and is there again with its id")
         topic = self.story.model.new_topic(name, topic_id, count)
+        topic.indexed_whole = self.story.options.settings["log.index.interval.bytes"] == "0"
         self.story.world.note(f"created {name}({topic.number}) with {count}")
 
     async def identify(self, name: str) -> tuple[bytes, int]:
@@ -173,11 +174,18 @@ class Admin:
             topic.retention_by_size = True
         if "compact" in value:
             topic.compacted = True
+        topic.settings.setdefault(name, {"default"}).add(value)
+        alone = not topic.changing.get(name)
+        topic.changing[name] = topic.changing.get(name, 0) + 1
         made = IncrementalAlterConfigsRequest
-        await self.session.call(made(resources=[made.Resource(
+        answer = await self.session.call(made(resources=[made.Resource(
             resource_type=2, resource_name=topic.name,
             configs=[made.Resource.Config(name=name, config_operation=0, value=value)],
         )]), 1)
+        if alone and topic.changing[name] == 1:
+            topic.changing[name] = 0
+            if answer.responses[0].error_code == 0:
+                topic.settings[name] = {value}
 
     async def delete_records(self) -> None:
         topic = self.some_topic()
@@ -204,8 +212,12 @@ class Admin:
         if topic is None or len(directories) < 2:
             return
         partition, made = self.random.choice(topic.partitions), AlterReplicaLogDirsRequest
-        await self.session.call(made(dirs=[made.Dir(
+        answer = await self.session.call(made(dirs=[made.Dir(
             path=self.random.choice(directories),
             topics=[made.Dir.Topic(
                 name=topic.name, partitions=[partition.index])],
         )]), 2)
+        code = ErrorCode(answer.results[0].partitions[0].error_code)
+        well = not {"disk full", "io error", "directory missing"} & {*self.story.options.faults}
+        if code != ErrorCode.NONE and topic.state == LIVE and well:
+            raise Violation(f"{partition!r} is not moved, though every disk is well: {code.name}")

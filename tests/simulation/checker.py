@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.wire.messages import DescribeConfigsRequest, ListGroupsRequest
 from tests.simulation.model import (
     ACKED,
     COMMITTED,
     UNKNOWN,
     Batch,
     PartitionModel,
+    TopicModel,
 )
 from tests.simulation.reading import (
     LARGEST,
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
     from tests.simulation.story import Story
 
 
+DEFAULT = 5
+"""What DescribeConfigs calls the source of a setting that nobody has set."""
+
+
 async def check_partition(story: Story, session: Session, partition: PartitionModel) -> None:
     """Everything about one partition, while nobody writes."""
     everything = await content(session, partition, 0, story.random)
@@ -40,6 +46,31 @@ async def check_partition(story: Story, session: Session, partition: PartitionMo
         raise Violation(f"{partition!r} reads differently the second time")
 
 
+async def check_settings(session: Session, topic: TopicModel) -> None:
+    """The settings of a topic are what they were set to."""
+    made = DescribeConfigsRequest
+    answer = await session.call(made(resources=[
+        made.Resource(resource_type=2, resource_name=topic.name, configuration_keys=None)
+    ]), 4)
+    told = {
+        each.name: "default" if each.is_default or each.config_source == DEFAULT else each.value
+        for each in answer.results[0].configs
+    }
+    for name, possible in topic.settings.items():
+        if told[name] not in possible:
+            raise Violation(
+                f"{name} of {topic.name}({topic.number}) is {told[name]}, may be {sorted(possible)}"
+            )
+
+
+async def check_groups(session: Session) -> None:
+    """Nobody is a member any more whose session has ended."""
+    answer = await session.call(ListGroupsRequest(), 5)
+    for group in answer.groups:
+        if group.group_state not in ("Empty", "Dead"):
+            raise Violation(f"group {group.group_id} is {group.group_state}, its members are gone")
+
+
 def check_soundness(partition: PartitionModel, read: Content) -> None:
     """Nothing that nobody sent, nothing twice, nothing out of order, every answer kept."""
     last = -1
@@ -52,6 +83,12 @@ def check_soundness(partition: PartitionModel, read: Content) -> None:
         last = record.offset
         if record.control:
             continue
+        before_it = partition.places.setdefault((record.epoch, record.offset), record.value or b"")
+        if before_it != record.value:
+            raise Violation(
+                f"{partition!r} had {before_it!r:.12} at {record.offset} of epoch {record.epoch},"
+                f" has {record.value!r:.12} there now: nobody can notice"
+            )
         known = partition.known(record.value)
         if known is None:
             raise Violation(f"{partition!r} has at {record.offset} what nobody sent: {record}")

@@ -60,7 +60,8 @@ class Follower:
         for partition in gone:
             del self.told[partition]
         answer = await self.session.call(FetchRequest(
-            replica_id=-1, max_wait_ms=200, min_bytes=1, max_bytes=1 << 20,
+            replica_id=-1, max_wait_ms=self.story.random.choice((200, 200, 200, 100_000)),
+            min_bytes=1, max_bytes=1 << 20,
             isolation_level=self.isolation, session_id=self.id, session_epoch=self.epoch,
             topics=[
                 made(topic_id=p.topic.topic_id, partitions=[made.Partition(

@@ -70,7 +70,7 @@ class Offsets:
         if key in self.held:
             return False
         self.held.add(key)
-        self.pending[key] = Pending(key[0] in self.going)
+        self.pending[key] = Pending(key[0] in self.going or key in self.haunted)
         return True
 
     def decided(self, transaction: Transaction) -> None:
@@ -92,8 +92,10 @@ class Offsets:
             key for key in {**self.known, **self.pending}
             if key[0] == group and topic in (None, key[1]) and index in (None, key[2])
         ]
-        if topic is None:
+        if topic is None or index is None:
             self.going.add(group)
+        elif (group, topic, index) not in keys:
+            keys.append((group, topic, index))      # one that comes meanwhile
         for key in keys:
             self.of(key).possible.add(NONE)
             self.haunted.add(key)
@@ -302,15 +304,18 @@ async def be_new(story: Story, name: str) -> None:
     session, random, group = Session(story.world, name), story.random, f"n-{name}"
     member, epoch, lost, heard_at = f"{name}-member", 0, 0, 0.0
     owned: list[tuple[bytes, tuple[int, ...]]] = []
+    wanted, whole = ["a", "b"], True        # `whole`: an answer was lost, so all is told anew
     made = ConsumerGroupHeartbeatRequest
     while not story.over:
         await asyncio.sleep(random.expovariate(0.3 / story.pace))
-        joining = epoch == 0
+        joining, told = epoch == 0, random.random() < 0.1
+        if told:
+            wanted = random.choice((["a"], ["a", "b"], ["b", "c"]))
         try:
             answer = await session.call(made(
                 group_id=group, member_id=member, member_epoch=epoch,
-                rebalance_timeout_ms=30_000 if joining else -1,
-                subscribed_topic_names=["a", "b"] if joining else None,
+                rebalance_timeout_ms=30_000 if joining or whole else -1,
+                subscribed_topic_names=wanted if joining or whole or told else None,
                 topic_partitions=[] if joining else [
                     made.TopicPartition(topic_id=topic_id, partitions=list(indexes))
                     for topic_id, indexes in owned
@@ -318,8 +323,10 @@ async def be_new(story: Story, name: str) -> None:
             ), 1)
         except Broken:
             lost += 1
+            whole = True
             continue
         code = ErrorCode(answer.error_code)
+        whole = code != ErrorCode.NONE
         if code == ErrorCode.NONE:
             if not joining and answer.member_epoch < epoch:
                 raise Violation(f"{name} went from epoch {epoch} back to {answer.member_epoch}")

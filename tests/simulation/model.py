@@ -52,6 +52,8 @@ class PartitionModel:
     batches: list[Batch] = field(default_factory=list)
     delete_asked: int = 0           # DeleteRecords that may have happened
     delete_acked: int = 0           # and that has happened for certain
+    places: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    """What anybody has read, by leader epoch and offset: nothing else is ever there."""
 
     def __repr__(self) -> str:
         return f"{self.topic.name}({self.topic.number})-{self.index}"
@@ -91,6 +93,11 @@ class TopicModel:
     retention_ms_least: int = 7 * 86_400_000     # of all that was ever asked for
     retention_by_size: bool = False
     compacted: bool = False
+    settings: dict[str, set[str]] = field(default_factory=dict)
+    """What each setting that was changed may be by now."""
+    indexed_whole: bool = False
+    changing: dict[str, int] = field(default_factory=dict)
+    """Changes of a setting that are under way, or of which nobody knows."""
 
 
 OffsetKey = tuple[str, TopicModel, int]
@@ -116,6 +123,7 @@ class Model:
         self.incarnation = 0
         self.wall_ms_most = 0
         self.records_sent = 0
+        self.producer_ids: dict[int, str] = {}
 
     def new_topic(self, name: str, topic_id: bytes, partitions: int) -> TopicModel:
         topic = TopicModel(name, len(self.topics), topic_id, self.by_value)

@@ -1,7 +1,7 @@
 """`python -m tests.simulation.mutants`: breaks the broker on purpose, and shows that it is found.
 
-Each mutant is one change of one file, applied to a copy of the project. The simulator has to break
-a promise with it within SEEDS_MAX seeds; without it, all of them are kept.
+Each mutant changes a text or a few of them, in a copy of the project. The simulator has to break a
+promise with it within SEEDS_MAX seeds; without it, all of them are kept.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,38 +24,43 @@ SEEDS_MAX = 10_000
 
 @dataclass(frozen=True)
 class Mutant:
-    """A name, the promise that it breaks, and the text of a file that becomes another."""
+    """A name, the promise that it breaks, and its changes: a file, a text of it, another text."""
 
     name: str
     promise: str
-    path: str
-    old: str
-    new: str
+    changes: list[tuple[str, str, str]]
 
-    def text(self) -> str:
-        """The changed file. Raises LookupError where the place is not there, or there twice."""
-        text = (ROOT / self.path).read_text()
-        if text.count(self.old) != 1:
-            raise LookupError(f"{self.name}: {text.count(self.old)} such places in {self.path}")
-        return text.replace(self.old, self.new)
+    def texts(self) -> dict[str, str]:
+        """The changed files. Raises LookupError where a place is not there, or there twice."""
+        texts: dict[str, str] = {}
+        for path, old, new in self.changes:
+            text = texts.get(path) or (ROOT / path).read_text()
+            if text.count(old) != 1:
+                raise LookupError(f"{self.name}: {text.count(old)} such places in {path}: {old}")
+            texts[path] = text.replace(old, new)
+        return texts
 
 
 def mutants() -> list[Mutant]:
     """All mutants, from the files of mutants/: one a file, its parts behind lines of ====."""
     found = []
     for path in sorted((Path(__file__).parent / "mutants").glob("*.txt")):
-        promise, place, old, new = re.split(r"^====.*\n", path.read_text(), flags=re.MULTILINE)
-        found.append(Mutant(path.stem, promise.strip(), place.strip(), old[:-1], new[:-1]))
+        promise, *parts = re.split(r"^====.*\n", path.read_text(), flags=re.MULTILINE)
+        changes = [
+            (place.strip(), old[:-1], new[:-1])
+            for place, old, new in zip(parts[::3], parts[1::3], parts[2::3], strict=True)
+        ]
+        found.append(Mutant(path.stem, promise.strip(), changes))
     return found
 
 
 def try_one(mutant: Mutant, copy: Path, jobs: int, seeds: int) -> tuple[bool, str]:
     """Whether a mutant is found, and how; the copy is as before afterwards."""
-    target = copy / mutant.path
-    before = target.read_text()
-    target.write_text(mutant.text())
+    texts = mutant.texts()
+    for path, text in texts.items():
+        (copy / path).write_text(text)
     try:
-        build(copy, mutant.path)
+        build(copy, texts)
         began = time.monotonic()
         ran = subprocess.run(
             [sys.executable, "-W", "ignore", "-m", "tests.simulation", "--first", "--seeds",
@@ -65,8 +71,9 @@ def try_one(mutant: Mutant, copy: Path, jobs: int, seeds: int) -> tuple[bool, st
         seconds = time.monotonic() - began
         return bool(lines), f"{lines[0][:150]} ({seconds:.0f} s)" if lines else ran.stderr[-300:]
     finally:
-        target.write_text(before)
-        build(copy, mutant.path)
+        for path in texts:
+            (copy / path).write_text((ROOT / path).read_text())
+        build(copy, texts)
 
 
 def environment(copy: Path) -> dict[str, str]:
@@ -74,9 +81,9 @@ def environment(copy: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(copy), "PYTHONHASHSEED": "0"}
 
 
-def build(copy: Path, path: str) -> None:
-    """Compile what a changed Cython file needs."""
-    if path.endswith((".pyx", ".pxd")):
+def build(copy: Path, paths: Iterable[str]) -> None:
+    """Compile what changed Cython files need."""
+    if any(path.endswith((".pyx", ".pxd")) for path in paths):
         subprocess.run(
             [sys.executable, "setup.py", "-q", "build_ext", "--inplace"],
             cwd=copy, check=True, capture_output=True,
@@ -92,7 +99,7 @@ def main() -> int:
     arguments = parser.parse_args()
     chosen = [m for m in mutants() if not arguments.names or m.name in arguments.names]
     for mutant in chosen:
-        mutant.text()
+        mutant.texts()
     if arguments.list:
         print("\n".join(f"{m.name:40} {m.promise}" for m in chosen))
         return 0

@@ -28,6 +28,7 @@ class Options:
     readers: int = 1
     admins: int = 1
     groups: int = 1
+    metadata_snapshot_after: int = 20_000
 
     @classmethod
     def draw(cls, seed: int) -> Options:
@@ -71,4 +72,5 @@ class Options:
         options.readers = chance.choice([0, 1])
         options.admins = chance.choice([0, 1, 1, 2])
         options.groups = chance.choice([0, 1, 2])
+        options.metadata_snapshot_after = chance.choice([0, 10, 20_000])
         return options

@@ -42,6 +42,7 @@ AGAIN = {
     ErrorCode.NOT_COORDINATOR, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.LEADER_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.UNKNOWN_SERVER_ERROR,
 }
+FENCED = {ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH}
 CODECS = (0, 0, 0, 1, 2, 3, 4)
 
 
@@ -56,6 +57,7 @@ class Producer:
         self.numbers: dict[PartitionModel, int] = {}
         self.sequences: dict[PartitionModel, int] = {}
         self.id, self.epoch = -1, -1
+        self.since = 0                  # the incarnation of the broker that gave the epoch
 
     def choose(self) -> PartitionModel | None:
         topics = self.model.live()
@@ -127,10 +129,17 @@ class Producer:
             raise Violation(f"{batch.values} acked at {batch.base_offset} and {base_offset}")
         batch.fate, batch.base_offset = ACKED, base_offset
 
-    async def begin(self, timeout_ms: int = 5000) -> bool:
-        """Get a producer id; True once there is one."""
+    def remembered(self) -> bool:
+        """Whether the coordinator has to know the epoch before: it is not kept in the log."""
+        shaken = {"disk full", "io error"} & {*self.story.options.faults}
+        return self.since == self.model.incarnation and not shaken
+
+    async def begin(self, timeout_ms: int = 5000, recovers: bool = False) -> bool:
+        """Get a producer id; True once there is one. Who `recovers` says which it had (KIP-360)."""
+        recovers = recovers and self.id >= 0
         request = InitProducerIdRequest(
-            transactional_id=self.transactional, transaction_timeout_ms=timeout_ms
+            transactional_id=self.transactional, transaction_timeout_ms=timeout_ms,
+            producer_id=self.id if recovers else -1, producer_epoch=self.epoch if recovers else -1,
         )
         while not self.story.over:
             with contextlib.suppress(Broken):
@@ -139,7 +148,14 @@ class Producer:
                 if code == ErrorCode.NONE:
                     self.id, self.epoch = answer.producer_id, answer.producer_epoch
                     self.sequences.clear()
+                    owner = self.model.producer_ids.setdefault(self.id, self.name)
+                    if owner != self.name:
+                        raise Violation(f"{self.name} gets the producer id {self.id} of {owner}")
+                    self.since = self.model.incarnation
                     return True
+                if recovers and code in FENCED and not self.remembered():
+                    recovers, request.producer_id, request.producer_epoch = False, -1, -1
+                    continue
                 if code not in AGAIN:
                     raise Violation(f"InitProducerId of {self.name}: {code.name}")
             await asyncio.sleep(0.1)
@@ -151,25 +167,32 @@ async def produce_plainly(story: Story, name: str) -> None:
     producer = Producer(story, name)
     while not story.over:
         await asyncio.sleep(story.random.expovariate(1 / story.pace))
-        partition = producer.choose()
-        if partition is None:
-            continue
-        acks = story.random.choice((0, 1, 1, -1))
-        batch, data = producer.batch(partition, acks, False)
-        version = story.random.choice((7, 7, 9, 11, 13))
-        try:
-            if acks == 0:
-                batch.fate = UNKNOWN
-                link = await producer.session.connected()
-                link.send_only(producer.request(batch, data, version), version)
-                continue
-            code = await producer.send(batch, data, version)
-            if code != ErrorCode.NONE:
-                # What was refused is not in the log: a failed write is rolled back. After a
-                # timeout, or a failure of the disk that came later, it may be.
-                batch.fate = REFUSED if code in GONE else UNKNOWN
-        except Broken:
+        # Several are on their way at once, now and then.
+        count = story.random.choice((1, 1, 1, 4))
+        await asyncio.gather(*(produce_one(producer) for _ in range(count)))
+
+
+async def produce_one(producer: Producer) -> None:
+    """One batch, sent once."""
+    story, partition = producer.story, producer.choose()
+    if partition is None:
+        return
+    acks = story.random.choice((0, 1, 1, -1))
+    batch, data = producer.batch(partition, acks, False)
+    version = story.random.choice((7, 7, 9, 11, 13))
+    try:
+        if acks == 0:
             batch.fate = UNKNOWN
+            link = await producer.session.connected()
+            link.send_only(producer.request(batch, data, version), version)
+            return
+        code = await producer.send(batch, data, version)
+        if code != ErrorCode.NONE:
+            # What was refused is not in the log: a failed write is rolled back. After a
+            # timeout, or a failure of the disk that came later, it may be.
+            batch.fate = REFUSED if code in GONE else UNKNOWN
+    except Broken:
+        batch.fate = UNKNOWN
 
 
 async def produce_idempotently(story: Story, name: str) -> None:
@@ -362,7 +385,9 @@ async def produce_transactions(story: Story, name: str) -> None:
     ready = False
     while not story.over:
         if not ready:
-            ready = await producer.begin(story.random.choice((2000, 20_000)))
+            ready = await producer.begin(
+                story.random.choice((2000, 20_000)), story.random.random() < 0.5
+            )
             if ready:
                 for transaction in story.model.transactions:
                     if transaction.name.startswith(name + "/"):

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tests.simulation.model import PartitionModel
 
 EARLIEST, LATEST, LARGEST = -2, -1, -3
+NEAR = 60
+"""Offsets of some batches."""
 
 
 @dataclass(slots=True)
@@ -144,6 +146,13 @@ def take(found: Content, part: Any, offset: int, isolation: int, partition: Any)
         ((entry.first_offset, entry.producer_id) for entry in part.aborted_transactions or ()),
         reverse=True,
     )
+    last = max((view.last_offset for view in batches(part.records or b"")), default=offset)
+    # The bound is the index's next entry, in Kafka as well: near where every batch has one.
+    if partition.topic.indexed_whole and waiting and waiting[0][0] > last + NEAR:
+        raise Violation(
+            f"{partition!r}: records up to {last} come with an aborted transaction from"
+            f" {waiting[0][0]} on"
+        )
     for view in batches(part.records or b""):
         if not view.crc_holds():
             raise Violation(f"{partition!r}: the batch at {view.base_offset} is damaged")

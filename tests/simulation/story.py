@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import FindCoordinatorRequest
 from tests.simulation.admin import Admin
-from tests.simulation.checker import check_disk, check_live, check_partition, check_soundness
+from tests.simulation.checker import (
+    check_disk,
+    check_groups,
+    check_live,
+    check_partition,
+    check_settings,
+    check_soundness,
+)
 from tests.simulation.following import Follower
 from tests.simulation.groups import (
     Offsets,
@@ -20,7 +27,7 @@ from tests.simulation.groups import (
     check_offset,
     commit_simply,
 )
-from tests.simulation.model import ABORTED, LIVE, Model, OffsetKey
+from tests.simulation.model import ABORTED, LIVE, Model
 from tests.simulation.network import Broken
 from tests.simulation.producers import (
     produce_idempotently,
@@ -200,22 +207,17 @@ class Story:
                 for partition in topic.partitions:
                     await self.check(session, partition)
             for topic in self.model.live():
+                await again(lambda topic=topic: check_settings(session, topic))
                 for group in ("s0", "s1"):
                     for index in range(len(topic.partitions)):
-                        await self.check_offset(session, (group, topic, index))
+                        key = group, topic, index
+                        await again(lambda key=key: check_offset(self, session, key))
             check_live(self)
             if when == "at the end":
                 check_disk(self)
+                await again(lambda: check_groups(session))
         except Violation as violation:
             raise Violation(f"{when}: {violation}") from violation
-
-    async def check_offset(self, session: Session, key: OffsetKey) -> None:
-        for _ in range(5):
-            try:
-                await check_offset(self, session, key)
-                return
-            except Broken:
-                continue
 
     async def check(self, session: Session, partition: Any) -> None:
         for _ in range(5):
@@ -226,6 +228,16 @@ class Story:
                 raise Violation(f"{partition!r} cannot be read: {answer}") from answer
             except Broken:
                 continue
+
+
+async def again(check: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Check, and once more where a link broke meanwhile."""
+    for _ in range(5):
+        try:
+            await check()
+            return
+        except Broken:
+            continue
 
 
 def _places(task: asyncio.Task[None]) -> str:

@@ -22,6 +22,7 @@ from ottla.broker.settings.config import BrokerConfig
 from ottla.broker.settings.kafka_settings import kafka_settings
 from ottla.broker.settings.topic import TopicConfig
 from ottla.broker.threads import slices
+from ottla.replication import standalone
 from tests.simulation.disk import ProcessEnds, SimDisk
 from tests.simulation.loop import SimExecutor, SimLoop, running
 from tests.simulation.network import Link
@@ -347,6 +348,7 @@ class Patches:
         self.put(random, "SystemRandom", lambda: chance)
         self.put(slices.time, "monotonic", world.spent)
         self.put(serving, "Listener", SimListener)
+        self.put(standalone, "SNAPSHOT_AFTER_RECORDS", world.options.metadata_snapshot_after)
         # Small segments, so that little data makes many of them.
         self.put(TopicConfig.declared["segment.bytes"], "at_least", 1)
         self.put(kafka_settings("broker")["log.segment.bytes"].setting, "at_least", 1)

@@ -123,13 +123,13 @@ cdef class Producing:
         cdef Py_ssize_t left = partitions, size
         cdef int32_t index, before = -1
         cdef bint ascending = True
-        cdef list indexes = []
+        cdef list indexes = [] if partitions > 1 else None     # most requests name one
         while left > 0:
             left -= 1
             index = request.read_int32()
             ascending = ascending and index > before
             before = index
-            if partitions > 1:
+            if indexes is not None:
                 indexes.append(index)
             size = request.read_bytes_length(flexible)
             records = request.take(max(size, 0), "records")
@@ -137,7 +137,7 @@ cdef class Producing:
                 serving.transactional_batches = True
             if flexible:
                 request.skip_tags()
-        if not ascending and len(set(indexes)) < len(indexes):
+        if indexes is not None and not ascending and len(set(indexes)) < len(indexes):
             serving.untidy = True
         return 0
 

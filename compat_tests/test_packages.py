@@ -36,10 +36,23 @@ def environment(directory: Path) -> Path:
     return directory / "bin" / "python"
 
 
+def forget_what_has_moved() -> None:
+    """Setuptools keeps files in build/lib whose source has moved or gone, and packs them too."""
+    for library in ROOT.glob("build/lib*"):
+        for path in [each for each in library.rglob("*") if each.is_file()]:
+            source = ROOT / path.relative_to(library)
+            compiled = source.with_name(source.name.partition(".")[0] + ".pyx")
+            if path.suffix == ".so":
+                source = compiled
+            if not source.exists() and not path.name.startswith("_cython."):
+                path.unlink()
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel, built in the working tree: what `make` has compiled is not compiled again."""
     directory = tmp_path_factory.mktemp("wheel")
+    forget_what_has_moved()
     run(sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w",
         directory, ROOT, cwd=ROOT)
     return next(directory.glob("*.whl"))

@@ -123,6 +123,7 @@ def test_ranges_of_offsets_and_of_time_are_those_of_the_kafka_source(
         spark, broker.bootstrap, TOPIC, [directory], columns=names, since=times[0], until=times[1]
     )
     assert_frames_equal(ours, theirs)
+    assert 0 < theirs.count() < kafka(spark, broker).count()
 
 
 def test_files_of_another_topic_are_refused_and_no_files_are_no_matter(

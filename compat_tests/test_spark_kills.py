@@ -30,7 +30,7 @@ from ottla.spark_interop.in_place.source import read_in_place
 from ottla.spark_interop.pipelines import transactional
 
 pytestmark = pytest.mark.timeout(900)
-FLIGHTS = int(os.environ.get("OTTLA_SPARK_FLIGHTS", "12000"))
+FLIGHTS = int(os.environ.get("OTTLA_SPARK_FLIGHTS", "6000"))
 RUN_SECONDS = 300
 STEPS = """
 bootstrap = "{bootstrap}"

@@ -92,7 +92,8 @@ def test_the_wheel_has_what_runs_and_nothing_else(wheel: Path) -> None:
     compiled = {str(p.relative_to(ROOT))[:-4] for p in (ROOT / "ottla").rglob("*.pyx")}
     assert modules == compiled | {"ottla/_cython"}
     assert "Classifier: Programming Language :: Python :: 3.13" in metadata
-    assert "kazoo" not in metadata and "uvloop" not in metadata
+    wanted = re.findall(r"^Requires-Dist: ([\w-]+)[^;\n]*$", metadata, re.MULTILINE)
+    assert set(wanted) == {"google-re2", "lz4", "python-snappy", "zstandard"}
     description = metadata.partition("\n\n")[2]
     assert description.startswith("# Ottla")
     assert not re.search(r"\]\((?!https?:|#)", description), "links that an index cannot follow"

@@ -78,12 +78,16 @@ def own_broker(new_broker: Callable[..., Broker]) -> Iterator[OttlaBroker | Kafk
 def flights_there(own_broker: OttlaBroker | KafkaBroker) -> LoadedTopic:
     admin = AdminClient({"bootstrap.servers": own_broker.bootstrap})
     config = {"retention.ms": "-1", "compression.type": "uncompressed"}
-    names = [
-        NewTopic(t, PARTITIONS, 1, config=config) for t in ("flights", "again")
-    ]
+    names = [NewTopic(t, PARTITIONS, 1, config=config) for t in ("flights", "again")]
     for made in admin.create_topics(names).values():
         made.result(30)
     return produce(own_broker.bootstrap, "flights", "lz4", read_flights(FLIGHTS))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the pipelines put everything."""
+    return tmp_path_factory.mktemp("pipelines")
 
 
 class Driver:
@@ -125,20 +129,20 @@ def written_to(broker: Broker, topic: str, group: str) -> int:
 
 
 def test_killed_in_the_middle_of_each_step_the_results_are_the_sources(
-    own_broker: OttlaBroker | KafkaBroker, flights_there: LoadedTopic, tmp_path: Path
+    own_broker: OttlaBroker | KafkaBroker, flights_there: LoadedTopic, place: Path
 ) -> None:
     java()
-    file = tmp_path / "steps.toml"
-    file.write_text(STEPS.format(bootstrap=own_broker.bootstrap, path=tmp_path))
+    file = place / "steps.toml"
+    file.write_text(STEPS.format(bootstrap=own_broker.bootstrap, path=place))
     progress: dict[str, Callable[[], int]] = {
-        "archive": lambda: commits(tmp_path / "archive"),
-        "latest": lambda: commits(tmp_path / "latest"),
+        "archive": lambda: commits(place / "archive"),
+        "latest": lambda: commits(place / "latest"),
         "windows": lambda: written_to(own_broker, "daily", "windows-daily"),
         "replay": lambda: written_to(own_broker, "again", "replay-again"),
     }
     kills = Counter[str]()
     for step, done in progress.items():
-        driver = Driver(file, tmp_path / "driver.log")
+        driver = Driver(file, place / "driver.log")
         before = done()
         if driver.wait_until(lambda: done() > before):  # noqa: B023
             own_broker.kill()
@@ -149,15 +153,15 @@ def test_killed_in_the_middle_of_each_step_the_results_are_the_sources(
                 driver.kill()
                 kills[step] += 1
     assert kills["broker"] == 4 and kills["archive"] and kills["latest"], kills
-    driver = Driver(file, tmp_path / "driver.log")
+    driver = Driver(file, place / "driver.log")
     assert not driver.wait_until(lambda: False)
 
 
 def test_after_the_kills_nothing_is_missing_and_nothing_is_there_twice(
     spark: SparkSession, own_broker: OttlaBroker | KafkaBroker, flights_there: LoadedTopic,
-    tmp_path_factory: pytest.TempPathFactory,
+    place: Path,
 ) -> None:  # fmt: skip
-    [path] = [p.parent for p in tmp_path_factory.getbasetemp().glob("test_killed_*/archive")]
+    path = place
     source = source_lines(flights_there)
     verdict = si.verify(spark, path / "archive", own_broker.bootstrap)
     assert verdict["ok"], verdict

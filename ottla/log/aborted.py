@@ -8,21 +8,19 @@ aborted records would look committed.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.log.index.transaction_index import ENTRY, AbortedTransaction
+from ottla.log.recovery.trust import FAR, header_at, header_in
 
 if TYPE_CHECKING:
     from ottla.log.readable_log import ReadableLog
     from ottla.log.segment import Segment
 
-HEADER_BYTES = 61
 TRANSACTIONAL, CONTROL = 1 << 4, 1 << 5
 CHECKED_AT_ONCE_MAX = 256
 """A longer index is checked entry by entry, as they are looked at: each costs two small reads."""
-FAR = (1 << 63) - 1
 
 
 class AbortedTransactions:
@@ -149,32 +147,17 @@ def check(
     if known.checked[at]:
         return
     entry = known.entry(at)
-    _, last, producer_id, attributes = header_at(segment, entry.last_offset)
-    if (last, producer_id) != (entry.last_offset, entry.producer_id) or not attributes & CONTROL:
+    marker = header_at(segment, entry.last_offset)
+    if (marker.last, marker.producer_id) != (entry.last_offset, entry.producer_id):
         raise DoesNotFit
-    segments = log.segments
-    number = bisect_right(segments, entry.first_offset, key=base_of) - 1
-    if number >= 0:
-        first, _, producer_id, attributes = header_at(segments[number], entry.first_offset)
-        # Where the next one begins later, compaction took it.
-        if first < entry.first_offset or (first == entry.first_offset and (
-            producer_id != entry.producer_id
-            or attributes & (TRANSACTIONAL | CONTROL) != TRANSACTIONAL
-        )):
-            raise DoesNotFit
+    # Where the next one begins later, compaction took it.
+    begun = header_in(log.segments, entry.first_offset)
+    if not marker.attributes & CONTROL or begun.first < entry.first_offset or (
+        begun.first == entry.first_offset
+        and (
+            begun.producer_id != entry.producer_id
+            or begun.attributes & (TRANSACTIONAL | CONTROL) != TRANSACTIONAL
+        )
+    ):
+        raise DoesNotFit
     known.checked[at] = 1
-
-
-def base_of(segment: Segment) -> int:
-    """A segment's first offset."""
-    return segment.base_offset
-
-
-def header_at(segment: Segment, offset: int) -> tuple[int, int, int, int]:
-    """First and last offset, producer id and attributes of the batch with an offset or after it."""
-    header = segment.data_file().pread(HEADER_BYTES, segment.position_of(offset))
-    if len(header) < HEADER_BYTES:
-        return FAR, FAR, -1, 0
-    first = int.from_bytes(header[:8], "big")
-    last = first + int.from_bytes(header[23:27], "big")
-    return first, last, int.from_bytes(header[43:51], "big"), int.from_bytes(header[21:23], "big")

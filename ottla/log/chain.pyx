@@ -160,8 +160,10 @@ cdef class SegmentChain:
                   int64_t upto_offset) except -1:
         """Fill in `slice`: batches from its first offset on, of one segment, below `upto_offset`.
 
-        The first batch is whole: with `at_least_one` however large it is, else if it fits.
+        The first batch is whole: with `at_least_one` however large it is, else if it fits. Returns
+        1 where no batch has the offset, but a later one: compaction leaves such gaps.
         """
+        cdef int skipped = 0
         cdef Segment segment
         cdef Py_ssize_t number = max(self.number_of(slice.first_offset), 0), batch_size = 0
         cdef int64_t start = 0, end, room
@@ -171,8 +173,10 @@ cdef class SegmentChain:
             if batch_size or number + 1 == len(self.segments):
                 break
             number += 1
+            skipped = 1
         if not batch_size:
-            return 0
+            return skipped
+        skipped = skipped or segment.after_gap
         # The position of upto_offset has to be looked up only where it may lie within reach.
         if upto_offset >= segment.end_offset:
             end = segment.size
@@ -180,17 +184,17 @@ cdef class SegmentChain:
             end = segment.bound_for(upto_offset)
         room = end - start
         if room <= 0:
-            return 0
+            return skipped
         if size_max < batch_size:
             # Half a first batch helps nobody: it is sent whole or not at all (KIP-74).
             if not at_least_one:
-                return 0
+                return skipped
             size_max = batch_size
         slice.size = min(room, <int64_t>size_max)
         slice.ends_segment = slice.size == room and number + 1 < len(self.segments)
         slice.position, slice.segment = start, segment
         slice.file = segment.opened()
-        return 0
+        return skipped
 
     # Aborted transactions
 

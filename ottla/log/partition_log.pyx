@@ -278,7 +278,8 @@ cdef class PartitionLog(ReadableLog):
         """The producers' state at the log's end, from the newest snapshot that holds."""
         self.snapshots.remove_above(self.directory, self.log_end_offset)
         self._producers = rebuild.load_producers(
-            self.disk, self.directory, list(self.snapshots.offsets), self.chain.segments)
+            self.disk, self.directory, list(self.snapshots.offsets), self.chain.segments,
+            self.forgotten_ms())
         return 0
 
     def remove_segment(self, Segment segment):

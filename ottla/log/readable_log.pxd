@@ -38,6 +38,7 @@ cdef class ReadableLog:
     cdef int awake(self) except -1
     cdef int load(self, recovery_point, log_start_offset, clean) except -1
     cdef int64_t durable_offset(self) noexcept
+    cdef int64_t forgotten_ms(self) except? -1
     cdef LogSlice read(self, int64_t offset, Py_ssize_t size_max, bint at_least_one,
                        int64_t upto_offset)
     cdef int begin_epoch(self, int32_t epoch, int64_t start_offset=*) except -1

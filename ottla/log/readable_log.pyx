@@ -147,7 +147,8 @@ cdef class ReadableLog:
         """Up to `size_max` bytes of one segment, from the batch with `offset`, below `upto_offset`.
 
         The first batch is whole: with `at_least_one` however large it is, else if it fits.
-        Raises OffsetOutOfRange; StorageFailed behind damage that was found while the log was open.
+        Raises OffsetOutOfRange; StorageFailed behind damage that was found while the log was open;
+        CorruptMessage where the batches' headers contradict each other.
         """
         cdef LogSlice slice = LogSlice.__new__(LogSlice)
         cdef int64_t readable_end = self.health.readable_end
@@ -166,7 +167,10 @@ cdef class ReadableLog:
             return slice
         if self.at_rest is not None:
             self.awake()
-        self.chain.read(slice, size_max, at_least_one, upto_offset)
+        if (self.chain.read(slice, size_max, at_least_one, upto_offset)
+                and offset >= self.first_dirty_offset and not self.config.compacts):
+            raise CorruptMessage(
+                f"{self.directory} misses offset {offset}: batches are lost, or not as written")
         return slice
 
     def slice(self, offset, size_max, upto=None, at_least_one=True):
@@ -243,6 +247,10 @@ cdef class ReadableLog:
             return high_watermark
         return max(first, self.log_start_offset)        # DeleteRecords may pass an open transaction
 
+    cdef int64_t forgotten_ms(self) except? -1:
+        """Producers that wrote nothing since then are not kept."""
+        return self.clock.now_ms() - self.config.producer_id_expiration_ms
+
     def active_producers(self):
         """The state of every producer that is known."""
         return self.producers.values()
@@ -266,7 +274,8 @@ cdef class ReadableLog:
         before = self.chain.segments[:self.chain.segments.index(segment)]
         producers = rebuild.load_producers(
             self.disk, self.directory,
-            [at for at in self.snapshots.offsets if at <= segment.base_offset], before)
+            [at for at in self.snapshots.offsets if at <= segment.base_offset], before,
+            self.forgotten_ms())
         fault = segment.rebuild(producers, None, segment.size, entries.append)
         if fault is not None:
             raise CorruptMessage(f"{segment.path('.log')} at {fault[0]}: {fault[1]}")

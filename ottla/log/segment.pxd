@@ -24,6 +24,7 @@ cdef class Segment(Openable):
     cdef bint times_known                   # the three above have been read from the files
     cdef bint appendable                    # all files are open and the times are known
     cdef public bint transactions_changed   # the .txnindex file is not on the medium yet
+    cdef bint after_gap                     # what was found last begins after what was asked for
     cdef int64_t sealed_size                # what `size` was at the last `seal`, or -1
     cdef int64_t since_index                # bytes since the last index entry
     cdef int64_t last_offset                # the last batch's base offset, and where it begins

@@ -7,10 +7,11 @@ from ottla.log.disk import Disk, File
 from ottla.log.epochs import LeaderEpochs
 from ottla.log.open_files import Openable, OpenFiles
 from ottla.log.producers import Producers
+from ottla.wire.errors import CorruptMessage
 
 def file_name(offset: int, suffix: str) -> str: ...
 
-class SegmentDamaged(Exception):
+class SegmentDamaged(CorruptMessage):
     """The batches of a log file contradict themselves; `position` is where."""
 
     position: int

@@ -16,6 +16,7 @@ from ottla.log.producers cimport Producers
 from ottla.log.recovery.scan cimport BatchScan, problem_of
 from ottla.log.index.time_index cimport TimeIndex
 cimport ottla.wire.batch as fields
+from ottla.wire.errors import CorruptMessage
 
 cdef enum:
     CHUNK = 4608                        # an index interval and a header: mostly one read will do
@@ -213,7 +214,9 @@ cdef class Segment(Openable):
 
         `batch_size` is the batch's size, or up to `enough` where the index says that it is no more:
         then the batch itself, which may still have to come from the disk, is not looked at.
+        `after_gap` says whether that batch begins after `offset`.
         """
+        self.after_gap = False
         if offset >= self.end_offset:
             batch_size[0] = 0
             return self.size
@@ -289,7 +292,7 @@ cdef class Segment(Openable):
         cdef File file = self.opened()
         cdef uint8_t[CHUNK] chunk
         cdef Py_ssize_t held = 0, at = 0
-        cdef int64_t size
+        cdef int64_t size, previous = -1
         if expected != UNLED and not 0 <= position <= self.size - fields.HEADER_SIZE:
             raise IndexDamaged(f"{self.index.path} points to {position}, behind the log's end")
         while position + fields.HEADER_SIZE <= self.size:
@@ -304,11 +307,15 @@ cdef class Segment(Openable):
                         f"{self.index.path}: no batch at {position} ends with offset {expected}")
                 expected = UNLED
             size = fields.total_size(chunk + at)
-            if size < fields.HEADER_SIZE or size > self.size - position:
+            if (size < fields.HEADER_SIZE or size > self.size - position
+                    or fields.magic(chunk + at) != 2
+                    or fields.base_offset(chunk + at) <= previous):
                 raise SegmentDamaged(
-                    f"{file.path}: the batch at {position} says that it takes {size} bytes",
-                    position)
-            if fields.last_offset(chunk + at) >= offset:
+                    f"{file.path}: what lies at {position} is no batch after offset {previous}: "
+                    f"{size} bytes, magic {fields.magic(chunk + at)}", position)
+            previous = fields.last_offset(chunk + at)
+            if previous >= offset:
+                self.after_gap = fields.base_offset(chunk + at) > offset
                 batch_size[0] = size
                 return position
             position += size
@@ -592,7 +599,7 @@ cdef class Segment(Openable):
         return None
 
 
-class SegmentDamaged(Exception):
+class SegmentDamaged(CorruptMessage):
     """The batches of a log file contradict themselves; `position` is where."""
 
     def __init__(self, message, position):

@@ -7,6 +7,7 @@ the client to find that its checksum does not fit.
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable, Iterator
 
@@ -15,6 +16,8 @@ import pytest
 from ottla.log.config import LogConfig
 from ottla.log.partition_log import PartitionLog
 from ottla.log.storage import Storage
+from ottla.wire.checksum import crc32c_of
+from ottla.wire.errors import CorruptMessage, OffsetOutOfRange, StorageFailed
 from ottla.wire.records import ControlType, build_marker
 from tests.fakes import FakeClock
 from tests.log.batches import NOW_MS, batch, split
@@ -23,7 +26,10 @@ from tests.log.faulty_disk import FaultyDisk
 CONFIG = LogConfig(index_interval_bytes=150, segment_ms=1 << 60, retention_ms=-1)
 TOPIC_ID = bytes(range(16))
 DATA = "/data/events-0/"
-SUFFIXES = (".index", ".timeindex", ".txnindex", "partition.metadata")
+SUFFIXES = (
+    ".index", ".timeindex", ".txnindex", ".snapshot", "leader-epoch-checkpoint",
+    "partition.metadata",
+)
 SIZES = (1, 200, 1 << 20)
 
 Change = Callable[[bytes, bytes, random.Random], bytes | None]
@@ -176,3 +182,43 @@ def test_answers_are_true_whatever_became_of_a_file(suffix: str, how: str, clean
             change(disk, name, data)
         found = list(everything(reopened(disk)))
         assert found == expected, f"seed {seed}"
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+@pytest.mark.parametrize("how", CHANGES)
+def test_batches_that_are_not_as_written_are_never_skipped_without_a_word(
+    how: str, clean: bool
+) -> None:
+    for seed in range(10):
+        disk, end = written(seed, clean), reopened(written(seed, clean)).log_end_offset
+        other = written(seed + 100, clean)
+        chance = random.Random(seed)
+        names = names_with(disk, ".log")
+        at = chance.randrange(len(names))
+        data = CHANGES[how](
+            disk.read_bytes(names[at]), other.read_bytes(names_with(other, ".log")[at]), chance
+        )
+        change(disk, names[at], data)
+        log = reopened(disk)
+        for offset in range(end):
+            check_read(log, offset)
+        for time in range(-5, 140, 7):
+            with contextlib.suppress(CorruptMessage, StorageFailed):
+                log.offset_for_timestamp(NOW_MS + time)
+        with contextlib.suppress(CorruptMessage, StorageFailed):
+            log.aborted_transactions(0, end)
+
+
+def check_read(log: PartitionLog, offset: int) -> None:
+    """An error that a client knows, the batch with this offset, or one whose checksum is wrong."""
+    try:
+        whole = split(log.read_bytes(offset, 1))
+    except (CorruptMessage, StorageFailed, OffsetOutOfRange):
+        return
+    if not whole:
+        return                                  # the log says itself that it ends before
+    data = whole[0]
+    if crc32c_of(data[21:]) != int.from_bytes(data[17:21], "big"):
+        return
+    first = int.from_bytes(data[:8], "big")
+    assert first <= offset <= first + int.from_bytes(data[23:27], "big")

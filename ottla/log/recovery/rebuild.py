@@ -27,6 +27,7 @@ from ottla.log.index.transaction_index import AbortedTransaction, TransactionInd
 from ottla.log.open_files import OpenFiles
 from ottla.log.producers import Producers
 from ottla.log.recovery.scan import find_valid_batch
+from ottla.log.recovery.trust import epochs_fit, snapshot_fits
 from ottla.log.segment import Segment, SegmentDamaged, file_name
 from ottla.log.snapshots import decode
 
@@ -116,15 +117,17 @@ def load(
     damage, rebuilt = None, list[Segment]()
     if clean and not notes and end_is_known(segments[-1]):
         end = recovery_point = segments[-1].end_offset
-        producers = load_producers(disk, directory, snapshots, segments)
+        forgotten_ms = clock.now_ms() - config.producer_id_expiration_ms
+        producers = load_producers(disk, directory, snapshots, segments, forgotten_ms)
         epochs = load_epochs(disk, directory, segments)
     else:
         offset = min([recovery_point, segments[-1].base_offset, *notes])
         first = max([at for at, one in enumerate(segments) if one.base_offset <= offset], default=0)
-        epochs = load_epochs(disk, directory, segments[:first])
+        epochs = load_epochs(disk, directory, segments[:first], segments[first].base_offset)
         producers, damage = recover(
             disk, directory, segments, epochs, snapshots, first, recovery_point,
             OFFSET_MAX if config.compacts else first_dirty_offset,
+            clock.now_ms() - config.producer_id_expiration_ms,
         )
         rebuilt = seal(segments[first:-1])
         end = segments[-1].end_offset
@@ -200,12 +203,12 @@ def recover(
     first: int,
     recovery_point: int,
     gaps_below: int,
+    forgotten_ms: int,
 ) -> tuple[Producers, Damage | None]:
     """Check the segments from the one numbered `first` on; drop those behind a fault."""
     bases = [segment.base_offset for segment in segments]
-    epochs.truncate_from_end(segments[first].base_offset)
     usable = [at for at in snapshots if at <= segments[first].base_offset]
-    producers = load_producers(disk, directory, usable, segments[:first])
+    producers = load_producers(disk, directory, usable, segments[:first], forgotten_ms)
     for number in range(first, len(segments)):
         segment = segments[number]
         size = disk.size(segment.path(".log"))
@@ -325,11 +328,19 @@ def copy_tail(disk: Disk, source: str, target: str, position: int, end: int) -> 
     disk.rename(target + ".tmp", target)
 
 
-def load_epochs(disk: Disk, directory: str, segments: list[Segment]) -> LeaderEpochs:
-    """The leader epochs from their file; from these segments where it is missing or damaged."""
+def load_epochs(
+    disk: Disk, directory: str, segments: list[Segment], upto: int = OFFSET_MAX
+) -> LeaderEpochs:
+    """The leader epochs from their file, those that begin before `upto`.
+
+    From these segments where it is missing, damaged or another log's.
+    """
     try:
-        return LeaderEpochs.decode(disk.read_bytes(f"{directory}/{EPOCHS}"))
-    except (FileNotFoundError, ValueError, IndexError):
+        known = LeaderEpochs.decode(disk.read_bytes(f"{directory}/{EPOCHS}"))
+        known.truncate_from_end(upto)
+        if segments and epochs_fit(known, segments):
+            return known
+    except (FileNotFoundError, ValueError, IndexError, SegmentDamaged):
         pass
     epochs = LeaderEpochs()
     for segment in segments:
@@ -338,16 +349,26 @@ def load_epochs(disk: Disk, directory: str, segments: list[Segment]) -> LeaderEp
 
 
 def load_producers(
-    disk: Disk, directory: str, snapshots: list[int], segments: list[Segment]
+    disk: Disk,
+    directory: str,
+    snapshots: list[int],
+    segments: list[Segment],
+    forgotten_ms: int,
 ) -> Producers:
-    """The producers at the end of `segments`: the newest valid snapshot, and what followed."""
+    """The producers at the end of `segments`: the newest valid snapshot, and what followed.
+
+    Producers that wrote nothing since `forgotten_ms` may be missing.
+    """
     end = segments[-1].end_offset if segments else 0
     producers, known = Producers(), 0
     for offset in sorted((at for at in snapshots if at <= end or not segments), reverse=True):
         try:
-            producers = decode(disk.read_bytes(f"{directory}/{file_name(offset, '.snapshot')}"))
-        except (ValueError, FileNotFoundError):
+            found = decode(disk.read_bytes(f"{directory}/{file_name(offset, '.snapshot')}"))
+            if segments and not snapshot_fits(found, offset, segments, forgotten_ms):
+                continue
+        except (ValueError, FileNotFoundError, SegmentDamaged):
             continue
+        producers = found
         known = offset
         break
     for segment in segments:

@@ -1,0 +1,115 @@
+"""Whether a file beside the batches is what was written for them, by a few of their headers.
+
+Producer snapshots and leader epochs have a checksum at the most, and one of another partition is as
+whole as this one's. What does not fit is made anew from the batches; what compaction or retention
+took away speaks neither for a file nor against it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.log.epochs import LeaderEpochs
+    from ottla.log.producers import Producers
+    from ottla.log.segment import Segment
+
+HEADER_BYTES = 61
+FAR = (1 << 63) - 1
+LOOKS_MAX = 16
+"""Entries of a file that are compared with a batch: each costs two small reads."""
+
+
+class Header(NamedTuple):
+    """What the header of a batch says."""
+
+    first: int
+    last: int
+    leader_epoch: int
+    attributes: int
+    max_timestamp: int
+    producer_id: int
+
+
+NOTHING = Header(FAR, FAR, -1, 0, -1, -1)
+
+
+def header_at(segment: Segment, offset: int) -> Header:
+    """The header of the batch with an offset, or of the next; NOTHING after the last.
+
+    Raises SegmentDamaged, OSError.
+    """
+    data = segment.data_file().pread(HEADER_BYTES, segment.position_of(offset))
+    if len(data) < HEADER_BYTES:
+        return NOTHING
+    first = int.from_bytes(data[:8], "big")
+    return Header(
+        first,
+        first + int.from_bytes(data[23:27], "big"),
+        int.from_bytes(data[12:16], "big", signed=True),
+        int.from_bytes(data[21:23], "big"),
+        int.from_bytes(data[35:43], "big", signed=True),
+        int.from_bytes(data[43:51], "big", signed=True),
+    )
+
+
+def header_in(segments: Sequence[Segment], offset: int) -> Header:
+    """The same for a log; NOTHING where no segment has the offset, or its batch is gone."""
+    number = bisect_right(segments, offset, key=base_of) - 1
+    return header_at(segments[number], offset) if number >= 0 else NOTHING
+
+
+def base_of(segment: Segment) -> int:
+    """A segment's first offset."""
+    return segment.base_offset
+
+
+def snapshot_fits(
+    producers: Producers, offset: int, segments: Sequence[Segment], forgotten_ms: int
+) -> bool:
+    """Whether a snapshot of the producers before `offset` is this log's.
+
+    A producer that wrote nothing since `forgotten_ms` may be missing in it.
+    Raises SegmentDamaged, OSError.
+    """
+    states = producers.values()
+    for state in states[-LOOKS_MAX:]:
+        if state.last_offset >= offset or state.transaction_start >= offset:
+            return False
+        for wanted in (state.last_offset, state.transaction_start):
+            if wanted < 0:
+                continue
+            header = header_in(segments, wanted)
+            if header.first <= wanted and header.producer_id != state.producer_id:
+                return False
+            if wanted == state.last_offset and header.first <= wanted != header.last:
+                return False
+    newest = header_in(segments, offset - 1)
+    return (
+        newest.first >= offset
+        or newest.producer_id < 0
+        or newest.max_timestamp <= forgotten_ms
+        or any(state.producer_id == newest.producer_id for state in states)
+    )
+
+
+def epochs_fit(epochs: LeaderEpochs, segments: Sequence[Segment]) -> bool:
+    """Whether the newest leader epochs begin where the batches say. Raises SegmentDamaged, OSError.
+    """
+    end = segments[-1].end_offset
+    first_epoch = epochs.entries[0][0] if epochs.entries else -1
+    for epoch, start in epochs.entries[-LOOKS_MAX:]:
+        header = header_in(segments, start)
+        if start > end or (header is not NOTHING and header.leader_epoch < epoch):
+            return False
+        if header.first <= start and header.leader_epoch != epoch:
+            return False
+        # The first one was cut where the log begins.
+        before = header_in(segments, start - 1)
+        if epoch > first_epoch and before.first < start and before.leader_epoch >= epoch:
+            return False
+    last = header_in(segments, end - 1)
+    return last.first >= end or epochs.of_offset(end - 1) == last.leader_epoch

@@ -255,8 +255,9 @@ def test_a_full_target_leaves_the_partition_where_it_is() -> None:
     assert log.directory == "/a/events-0" and values_of(log) == [b"x", b"y"]
 
 
-def test_a_record_that_may_or_may_not_count_stops_the_writes() -> None:
-    disk = FaultyDisk()
+@pytest.mark.parametrize("seed", range(10))
+def test_a_record_that_may_or_may_not_count_stops_the_writes(seed: int) -> None:
+    disk = FaultyDisk(seed)
     storage = open_storage(disk)
     log = open_log(storage)
     log.append_bytes(batch(b"x"), 0)
@@ -287,6 +288,7 @@ def test_an_old_copy_that_comes_back_does_not_win() -> None:
     storage = open_storage(disk)
     log = open_log(storage)
     log.append_bytes(batch(b"x"), 0)
+    log.flush()
     move = begin(storage)
     move.swap()
     log.append_bytes(batch(b"y"), 0)

@@ -292,7 +292,9 @@ class Storage:
 
     def settle_rivals(self, key: Partition, topic_id: bytes | None) -> LogDirectory | None:
         """Of several directories of a name, the one of this topic; the others are put aside."""
-        named = [self.homes.pop(key), *self.rivals.pop(key)]
+        # The first of them may be gone: a topic that was deleted meanwhile took it along.
+        homes = [self.homes.pop(key)] if key in self.homes else []
+        named = [*homes, *self.rivals.pop(key)]
         right = next((each for each in named if each.topic_id(key) == topic_id), None)
         for each in named:
             each.closed.pop(key, None)
@@ -499,6 +501,10 @@ class Storage:
             if directory.offline is None and directory.path not in failed:
                 self.mark_clean(directory)
             directory.close()
+        for log in self.logs.values():
+            # A callback that was due may still come; what it appended would be taken for damage.
+            log.health.on_failure = None
+            log.fail("the broker has stopped")
         self.logs.clear()
 
     def mark_clean(self, directory: LogDirectory) -> None:

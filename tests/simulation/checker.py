@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.wire.messages import DescribeConfigsRequest, ListGroupsRequest
+from ottla.wire.messages import DescribeConfigsRequest, ListGroupsRequest, ListTransactionsRequest
 from tests.simulation.model import (
     ACKED,
     COMMITTED,
@@ -69,6 +69,14 @@ async def check_groups(session: Session) -> None:
     for group in answer.groups:
         if group.group_state not in ("Empty", "Dead"):
             raise Violation(f"group {group.group_id} is {group.group_state}, its members are gone")
+
+
+async def check_transactions(session: Session) -> None:
+    """Whatever was begun has ended, in the coordinator's books, too."""
+    states = ["Ongoing", "PrepareCommit", "PrepareAbort"]
+    answer = await session.call(ListTransactionsRequest(state_filters=states), 1)
+    if answer.transaction_states:
+        raise Violation(f"transactions without an end: {answer.transaction_states}")
 
 
 def check_soundness(partition: PartitionModel, read: Content) -> None:

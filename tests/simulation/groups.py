@@ -257,6 +257,7 @@ async def be_classic(story: Story, name: str) -> None:
                     member = ""
                 elif code == ErrorCode.NONE:
                     member, wanted = answer.member_id, answer.generation_id
+                    asked_at = story.world.now
                     answer = await session.call(SyncGroupRequest(
                         group_id=group, generation_id=wanted, member_id=member,
                         assignments=[SyncGroupRequest.Assignment(
@@ -266,9 +267,9 @@ async def be_classic(story: Story, name: str) -> None:
                     if answer.error_code == 0:
                         if answer.assignment != b"mine":
                             raise Violation(f"{name} was assigned {answer.assignment!r}")
-                        generation, heard_at = wanted, story.world.now
+                        generation, heard_at = wanted, asked_at
                 continue
-            chosen = random.random()
+            chosen, asked_at = random.random(), story.world.now
             if chosen < 0.1:
                 leaving, member, generation = member, "", -1
                 await session.call(LeaveGroupRequest(group_id=group, member_id=leaving), 2)
@@ -283,7 +284,7 @@ async def be_classic(story: Story, name: str) -> None:
                 elif code == ErrorCode.REBALANCE_IN_PROGRESS:
                     generation = -1
                 elif code == ErrorCode.NONE:
-                    heard_at = story.world.now
+                    heard_at = asked_at
             elif story.model.live():
                 topic = random.choice(story.model.live())
                 key = group, topic, random.randrange(len(topic.partitions))
@@ -294,7 +295,7 @@ async def be_classic(story: Story, name: str) -> None:
                     story.member_lost(name, code, heard_at)
                     member, generation = "", -1
                 elif code == ErrorCode.NONE:
-                    heard_at = story.world.now
+                    heard_at = asked_at
         except Broken:
             pass
 
@@ -311,6 +312,7 @@ async def be_new(story: Story, name: str) -> None:
         joining, told = epoch == 0, random.random() < 0.1
         if told:
             wanted = random.choice((["a"], ["a", "b"], ["b", "c"]))
+        asked_at = story.world.now
         try:
             answer = await session.call(made(
                 group_id=group, member_id=member, member_epoch=epoch,
@@ -330,7 +332,7 @@ async def be_new(story: Story, name: str) -> None:
         if code == ErrorCode.NONE:
             if not joining and answer.member_epoch < epoch:
                 raise Violation(f"{name} went from epoch {epoch} back to {answer.member_epoch}")
-            epoch, heard_at, lost = answer.member_epoch, story.world.now, 0
+            epoch, heard_at, lost = answer.member_epoch, asked_at, 0
             if answer.assignment is not None:
                 owned = [
                     (part.topic_id, tuple(part.partitions))

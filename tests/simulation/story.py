@@ -18,6 +18,7 @@ from tests.simulation.checker import (
     check_partition,
     check_settings,
     check_soundness,
+    check_transactions,
 )
 from tests.simulation.following import Follower
 from tests.simulation.groups import (
@@ -216,6 +217,7 @@ class Story:
             if when == "at the end":
                 check_disk(self)
                 await again(lambda: check_groups(session))
+                await again(lambda: check_transactions(session))
         except Violation as violation:
             raise Violation(f"{when}: {violation}") from violation
 

@@ -213,7 +213,10 @@ cdef class PartitionLog(ReadableLog):
 
     def write_snapshot(self):
         """Write what is known of the producers at the log's end. Raises OSError."""
-        self.snapshots.write(self.directory, self.log_end_offset, self._producers)
+        path = self.snapshots.write(self.directory, self.log_end_offset, self._producers)
+        # Compaction may drop a marker once it is flushed: an older snapshot, which a power cut
+        # would bring back, knows its transaction as open.
+        self.unflushed.note_file(path)
 
     cdef bint has_sealed(self) noexcept:
         """Whether a segment has ended that is not on the medium yet."""

@@ -87,14 +87,16 @@ class SnapshotFiles:
         self.disk = disk
         self.offsets = dict.fromkeys(sorted(offsets))
 
-    def write(self, directory: str, offset: int, producers: Producers) -> None:
-        """Write what is known of the producers at the log's end. Raises OSError."""
-        data = encode(producers)
-        file = self.disk.open(path_of(directory, offset), create=True)
+    def write(self, directory: str, offset: int, producers: Producers) -> str:
+        """Write what is known of the producers at the log's end; the file's path, which a flush
+        has to sync. Raises OSError."""
+        data, path = encode(producers), path_of(directory, offset)
+        file = self.disk.open(path, create=True)
         file.pwrite(data, 0)
         file.truncate(len(data))
         file.close()
         self.offsets[offset] = None
+        return path
 
     def remove_above(self, directory: str, end: int) -> None:
         """Delete the snapshots of offsets that the log does not have any more."""

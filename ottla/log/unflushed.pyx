@@ -162,7 +162,8 @@ cdef class Unflushed:
 
     cdef list files_to_sync(self, SegmentChain chain):
         cdef Segment segment
-        files = [chain.disk.open(path) for path in self.paths]
+        # Retention may have taken a snapshot since.
+        files = [chain.disk.open(path) for path in self.paths if chain.disk.exists(path)]
         for segment in self.touched(chain):
             files += segment.files_to_sync()
         for segment in self.sealed:

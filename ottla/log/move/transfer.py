@@ -26,7 +26,7 @@ CHUNK_BYTES = 1 << 20
 SWAP_BYTES = 4 << 20
 """So much may be left for the loop itself."""
 SEGMENT_FILES = (".log", ".index", ".timeindex", ".txnindex")
-MADE_ANEW = (".index", ".timeindex", ".snapshot")
+MADE_ANEW = (".index", ".timeindex")
 PASSING_FILES = (*rebuild.UNFINISHED, SWAP, rebuild.EPOCHS, "partition.metadata")
 
 
@@ -176,8 +176,8 @@ class Move:
         return f"{self.directory}/{path.rpartition('/')[2]}"
 
     def beside(self, segment: Segment) -> list[Piece]:
-        """The other files of a segment."""
-        paths = [segment.path(suffix) for suffix in SEGMENT_FILES[1:]]
+        """The other files of a segment, and what was known of producers before it."""
+        paths = [segment.path(suffix) for suffix in (*SEGMENT_FILES[1:], ".snapshot")]
         return [Piece(path, self.inside(path)) for path in paths if self.disk.exists(path)]
 
     def note(self, copy: Copy) -> None:

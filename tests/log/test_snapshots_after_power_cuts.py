@@ -1,4 +1,4 @@
-"""Producers' snapshots and power cuts: an older one must not bring a transaction back that has ended.
+"""Producers' snapshots and power cuts: an older one brings no ended transaction back.
 
 Compaction drops a marker once nothing of its transaction is left. Where the power cut took a newer
 snapshot, recovery would begin with one that knows the transaction as open, and never meet its end.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.wire.messages import DescribeConfigsRequest, ListGroupsRequest, ListTransactionsRequest
 from tests.simulation.model import (
+    ABORTED,
     ACKED,
     COMMITTED,
     UNKNOWN,
@@ -168,11 +169,17 @@ def hidden(batch: Batch) -> bool:
     return batch.transaction is not None and batch.transaction.fate != COMMITTED
 
 
+def undecided(batch: Batch) -> bool:
+    """Whether nobody knows if readers of committed records may see it. An aborted one is no reason
+    to drop an older record of its key."""
+    return batch.transaction is not None and batch.transaction.fate not in (COMMITTED, ABORTED)
+
+
 def newer_was_dropped(partition: PartitionModel, key: bytes | None, offset: int) -> bool:
     """Whether a newer record of the key was there once, and a power cut or a deletion took it."""
     return any(
         key in batch.keys and batch.base_offset > offset
-        and (batch.lost_ok or batch.base_offset < partition.delete_asked or hidden(batch))
+        and (batch.lost_ok or batch.base_offset < partition.delete_asked or undecided(batch))
         for batch in partition.batches
     ) or any(key in batch.keys and batch.fate == UNKNOWN for batch in partition.batches)
 

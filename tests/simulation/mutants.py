@@ -20,6 +20,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS_MAX = 10_000
+TABLE = Path(__file__).parent / "mutants" / "README.md"
+RULE = "| --- | --- | --- | --- |\n"
 
 
 @dataclass(frozen=True)
@@ -54,11 +56,20 @@ def mutants() -> list[Mutant]:
     return found
 
 
-def try_one(mutant: Mutant, copy: Path, jobs: int, seeds: int) -> tuple[bool, str]:
-    """Whether a mutant is found, and how; the copy is as before afterwards."""
+@dataclass(frozen=True)
+class Found:
+    """What came of a mutant: the first seed that has found it, -1 if none has."""
+
+    seed: int
+    seconds: float
+    how: str
+
+
+def try_one(mutant: Mutant, copy: Path, jobs: int, seeds: int) -> Found:
+    """See whether a mutant is found; the copy is as before afterwards."""
     texts = mutant.texts()
     for path, text in texts.items():
-        (copy / path).write_text(text)
+        put(copy / path, text)
     try:
         build(copy, texts)
         began = time.monotonic()
@@ -68,17 +79,26 @@ def try_one(mutant: Mutant, copy: Path, jobs: int, seeds: int) -> tuple[bool, st
             cwd=copy, capture_output=True, text=True, env=environment(copy),
         )  # fmt: skip
         lines = [line for line in ran.stdout.splitlines() if line.startswith("seed ")]
-        seconds = time.monotonic() - began
-        return bool(lines), f"{lines[0][:150]} ({seconds:.0f} s)" if lines else ran.stderr[-300:]
+        seed = int(lines[0].split()[1].rstrip(":")) if lines else -1
+        how = lines[0][:150] if lines else ran.stderr[-300:]
+        return Found(seed, time.monotonic() - began, how)
     finally:
         for path in texts:
-            (copy / path).write_text((ROOT / path).read_text())
+            put(copy / path, (ROOT / path).read_text())
         build(copy, texts)
 
 
 def environment(copy: Path) -> dict[str, str]:
     """The copy's modules, in the interpreter that runs this."""
     return {**os.environ, "PYTHONPATH": str(copy), "PYTHONHASHSEED": "0"}
+
+
+def put(path: Path, text: str) -> None:
+    """Change a file. What Python compiled from it goes: a text of the same size and second would
+    pass for the one before."""
+    path.write_text(text)
+    for compiled in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
+        compiled.unlink()
 
 
 def build(copy: Path, paths: Iterable[str]) -> None:
@@ -90,12 +110,35 @@ def build(copy: Path, paths: Iterable[str]) -> None:
         )  # fmt: skip
 
 
+def rows(text: str) -> dict[str, str]:
+    """The rows of the table in README.md, by mutant."""
+    found = re.findall(r"^\| `(\w+)` \|.*$", text, flags=re.MULTILINE)
+    return {name: line for name in found for line in text.splitlines() if f"`{name}` |" in line}
+
+
+def write_table(results: dict[str, Found]) -> None:
+    """Renew these mutants' rows, and drop those of mutants that are no more."""
+    text = TABLE.read_text()
+    known = rows(text)
+    for mutant in mutants():
+        result = results.get(mutant.name)
+        if result is not None:
+            seed = str(result.seed) if result.seed >= 0 else "not found"
+            known[mutant.name] = (
+                f"| `{mutant.name}` | {mutant.promise} | {seed} | {result.seconds:.0f} |"
+            )
+    names = {mutant.name for mutant in mutants()}
+    head = text[: text.index(RULE) + len(RULE)]
+    TABLE.write_text(head + "".join(f"{known[n]}\n" for n in sorted(known) if n in names))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutants", description=__doc__)
     parser.add_argument("names", nargs="*", help="only these mutants")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seeds", type=int, default=SEEDS_MAX)
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--table", action="store_true", help="renew the table in README.md")
     arguments = parser.parse_args()
     chosen = [m for m in mutants() if not arguments.names or m.name in arguments.names]
     for mutant in chosen:
@@ -109,9 +152,12 @@ def main() -> int:
         ignored = shutil.ignore_patterns(".git", ".venv", ".cache", "data", "__pycache__")
         shutil.copytree(ROOT, copy, symlinks=True, ignore=ignored)
         for mutant in chosen:
-            found, how = try_one(mutant, copy, arguments.jobs, arguments.seeds)
-            missed += not found
-            print(f"{'found ' if found else 'MISSED'} {mutant.name}: {how}", flush=True)
+            found = try_one(mutant, copy, arguments.jobs, arguments.seeds)
+            missed += found.seed < 0
+            word = "found " if found.seed >= 0 else "MISSED"
+            print(f"{word} {mutant.name}: {found.how} ({found.seconds:.0f} s)", flush=True)
+            if arguments.table:
+                write_table({mutant.name: found})
     print(f"{len(chosen)} mutants, {missed} missed")
     return bool(missed)
 

@@ -178,14 +178,23 @@ cdef class PartitionLog(ReadableLog):
         except OSError as error:
             self.health.refuse("a segment could not be begun", error)
 
-    cdef int start_segment(self) except -1:
-        """Begin a segment at the log's end; the one before it is sealed. Raises OSError."""
+    cdef int start_segment(self, bint discards=False) except -1:
+        """Begin a segment at the log's end; the one before it is sealed. Raises OSError.
+
+        `discards`: the segment that ends is about to go, so on a full disk nothing is written for
+        it. Without room for a snapshot, a kill forgets its producers.
+        """
         cdef Segment ended = self.chain.active
         if ended is None:
             self.make_directory()
         elif ended.size:
-            self.chain.seal_active()
-            self.write_snapshot()
+            try:
+                self.chain.seal_active()
+                self.write_snapshot()
+            except OSError as error:
+                if not (discards and is_passing(error)):
+                    raise
+                self.replace_snapshots()
         self.chain.begin(self.log_end_offset)
         if ended is not None and ended.size:
             self.unflushed.note_sealed(ended)
@@ -217,6 +226,20 @@ cdef class PartitionLog(ReadableLog):
         # Compaction may drop a marker once it is flushed: an older snapshot, which a power cut
         # would bring back, knows its transaction as open.
         self.unflushed.note_file(path)
+
+    cdef int replace_snapshots(self) except -1:
+        """Write a snapshot in the room of the older ones, as far as there is any.
+
+        What they say of a producer is outdated once the records after them are gone: to know
+        nothing of it is better.
+        """
+        for path in self.snapshots.take_up_to(self.directory, self.log_end_offset):
+            self.disk.unlink(path)
+        try:
+            self.write_snapshot()
+        except OSError as error:
+            if not is_passing(error):
+                raise
 
     cdef bint has_sealed(self) noexcept:
         """Whether a segment has ended that is not on the medium yet."""
@@ -344,8 +367,23 @@ cdef class PartitionLog(ReadableLog):
             self.chain.segments, self.config, now_ms, self.log_start_offset, high_watermark)
         if not count or self.health.offline is not None:
             return []
-        if count == len(self.chain.segments):
-            self.roll()
+        # What precedes the active segment needs no room to go, and may make some.
+        older = min(count, len(self.chain.segments) - 1)
+        paths = self.retire(older)
+        if older < count:
+            try:
+                self.start_segment(True)
+            except OSError as error:
+                if not paths or not is_passing(error):
+                    self.health.refuse("a segment could not be begun", error)
+                return paths            # the next round tells what this one met
+            paths += self.retire(1)
+        return paths
+
+    cdef list retire(self, Py_ssize_t count):
+        """Take away so many of the oldest segments, none of them the active one."""
+        if not count:
+            return []
         self.delete_before(
             max(self.log_start_offset, <int64_t>self.chain.segments[count - 1].end_offset))
         return self.remove_below_start()

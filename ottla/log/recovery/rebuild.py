@@ -113,7 +113,9 @@ def load(
             [], start, start, start, LeaderEpochs(), Producers(), has_epochs_file=EPOCHS in names
         )
     notes = [offset_in(name) for name in names if name.endswith(".damaged")]
-    snapshots = sorted(offset_in(name) for name in names if name.endswith(".snapshot"))
+    written = sorted(offset_in(name) for name in names if name.endswith(".snapshot"))
+    # What one of before the first record says is outdated: nothing tells what came in between.
+    snapshots = [at for at in written if at >= segments[0].base_offset]
     damage, rebuilt = None, list[Segment]()
     if clean and not notes and end_is_known(segments[-1]):
         end = recovery_point = segments[-1].end_offset
@@ -131,8 +133,8 @@ def load(
         )
         rebuilt = seal(segments[first:-1])
         end = segments[-1].end_offset
-    for stale in [at for at in snapshots if at > end]:
-        snapshots.remove(stale)
+    snapshots = [at for at in snapshots if at <= end]
+    for stale in [at for at in written if at not in snapshots]:
         if not (damage and damage.permanent):
             disk.unlink(f"{directory}/{file_name(stale, '.snapshot')}")
     start = min(max(log_start_offset, segments[0].base_offset), end)

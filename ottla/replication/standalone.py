@@ -8,6 +8,7 @@ begins with a snapshot mark, and what lies before it is deleted.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from ottla.log.clock import Clock
@@ -29,6 +30,7 @@ from ottla.replication.metadata import (
 from ottla.replication.principals import QuotaSet, RuleSet, ScramSet
 from ottla.replication.records import decode_record, encode_record
 from ottla.wire.batch import batches
+from ottla.wire.errors import StorageFailed
 from ottla.wire.records import Record, build_batch
 
 TOPIC = "__ottla_metadata"
@@ -53,6 +55,13 @@ class StandaloneWrite:
         """Sync it: nothing but kernel calls, in any thread."""
         if self.task is not None:
             self.task.run()
+
+    def give_up(self, error: Exception) -> None:
+        """The medium may have the records or not: the log takes no more of them."""
+        if self.task is not None:
+            self.task.error = self.task.error or OSError(f"its thread failed: {error!r}")
+            with suppress(StorageFailed):
+                self.store.log.end_flush(self.task)
 
     def finish(self) -> None:
         """Move the recovery point. Raises StorageFailed where the sync failed."""

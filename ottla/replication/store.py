@@ -18,6 +18,10 @@ class MetadataWrite(Protocol):
         """Make the records survive a power cut."""
         ...
 
+    def give_up(self, error: Exception) -> None:
+        """`run` did not come to its end, or was not even begun; instead of `finish`."""
+        ...
+
     def finish(self) -> None:
         """Take note that they do."""
         ...

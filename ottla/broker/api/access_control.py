@@ -10,6 +10,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any
 
+from ottla.broker.cluster.metadata_log import for_each
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
 from ottla.broker.security.decisions import on_cluster
@@ -117,7 +118,9 @@ async def create_acls(request: CreateAclsRequest, context: RequestContext) -> Cr
         )
         for each in request.creations
     ]
-    errors = await context.broker.metadata_log.decide(create_rules, wanted)
+    errors = await context.broker.metadata_log.decide_each(
+        for_each(wanted), create_rules, wanted
+    )
     return CreateAclsResponse(
         results=[
             made(error_code=0, error_message="") if error is None
@@ -135,7 +138,9 @@ async def delete_acls(request: DeleteAclsRequest, context: RequestContext) -> De
         refused = [made(matching_acls=[], **REFUSAL) for _ in request.filters]
         return DeleteAclsResponse(filter_results=refused)
     filters = [_filter(each, context.version) for each in request.filters]
-    results = await context.broker.metadata_log.decide(delete_rules, filters)
+    results = await context.broker.metadata_log.decide_each(
+        for_each(filters), delete_rules, filters
+    )
     return DeleteAclsResponse(
         filter_results=[_deleted(result, context.version) for result in results]
     )

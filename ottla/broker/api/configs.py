@@ -8,6 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from ottla.broker.cluster.metadata_log import for_each
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
 from ottla.broker.security.decisions import on_cluster
@@ -263,7 +264,9 @@ async def _alter(
     if alterations:
         broker = context.broker
         rules = rules_for(broker.node_id, broker.config.static)
-        found = await broker.metadata_log.decide(alter_configs, alterations, rules, validate_only)
+        found = await broker.metadata_log.decide_each(
+            for_each(places), alter_configs, alterations, rules, validate_only
+        )
         for place, error in zip(places, found, strict=True):
             errors[place] = error
     return errors

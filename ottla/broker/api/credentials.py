@@ -16,7 +16,7 @@ from ottla.broker.security.guard.admin import guard_credentials
 from ottla.replication.controller.access import Operation
 from ottla.replication.controller.scram import NewCredential, alter_credentials
 from ottla.wire.apis import ApiKey
-from ottla.wire.errors import ErrorCode, as_message
+from ottla.wire.errors import ErrorCode, ProtocolError, as_message
 from ottla.wire.messages import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -75,7 +75,10 @@ async def alter_user_scram_credentials(
     request: AlterUserScramCredentialsRequest, context: RequestContext
 ) -> AlterUserScramCredentialsResponse:
     """Set and delete credentials; a user at a time, as a whole or not at all."""
-    errors = await context.broker.metadata_log.decide(
+    users = [each.name for each in request.deletions]
+    users += [each.name for each in request.upsertions]
+    errors: dict[str, ProtocolError | None] = await context.broker.metadata_log.decide_each(
+        lambda error: dict.fromkeys(users, error),
         alter_credentials,
         [(each.name, each.mechanism) for each in request.deletions],
         [

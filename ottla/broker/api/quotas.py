@@ -6,6 +6,7 @@ They are kept and described; nobody is throttled by them yet, and throttle_time_
 
 from __future__ import annotations
 
+from ottla.broker.cluster.metadata_log import for_each
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
 from ottla.broker.security.decisions import on_cluster
@@ -74,8 +75,9 @@ async def alter_client_quotas(
         )
         for entry in request.entries
     ]
-    errors = await context.broker.metadata_log.decide(
-        alter_quotas, alterations, request.validate_only
+    errors = await context.broker.metadata_log.decide_each(
+        for_each(alterations),
+        alter_quotas, alterations, request.validate_only,
     )
     return AlterClientQuotasResponse(
         entries=[

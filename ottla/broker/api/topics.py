@@ -58,7 +58,9 @@ async def create_topics_api(
         defaults = topic_defaults(broker, image)
         return create_topics(image, wanted, defaults, new_topic_id, request.validate_only)
 
-    answers = await broker.metadata_log.decide(create)
+    answers = await broker.metadata_log.decide_each(
+        lambda error: [TopicAnswer(topic.name, error) for topic in wanted], create
+    )
     response, slices = CreateTopicsResponse(topics=[]), Slices()
     for answer in answers:
         response.topics.append(_created(answer, context))
@@ -135,7 +137,10 @@ async def delete_topics_api(
     if not context.broker.config.delete_topic_enable:
         answers = [TopicAnswer(name, _disabled(context.version), i) for name, i in wanted]
     else:
-        answers = await context.broker.metadata_log.decide(delete_topics, wanted)
+        answers = await context.broker.metadata_log.decide_each(
+            lambda error: [TopicAnswer(name, error, topic_id) for name, topic_id in wanted],
+            delete_topics, wanted,
+        )
     return DeleteTopicsResponse(
         responses=[
             DeleteTopicsResponse.Response(
@@ -170,8 +175,9 @@ async def create_partitions_api(
         )
         for topic in request.topics
     ]
-    answers = await context.broker.metadata_log.decide(
-        create_partitions, wanted, request.validate_only
+    answers = await context.broker.metadata_log.decide_each(
+        lambda error: [TopicAnswer(topic.name, error) for topic in wanted],
+        create_partitions, wanted, request.validate_only,
     )
     return CreatePartitionsResponse(
         results=[

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sized
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -66,6 +66,19 @@ class MetadataLog:
         # A client that goes away does not take back what was decided for it.
         return await asyncio.shield(future)
 
+    async def decide_each(
+        self,
+        refused: Callable[[StorageFailed], Result],
+        function: Callable[..., Decision[Result]],
+        *arguments: Any,
+    ) -> Result:
+        """The same for an API that has no error of the whole: what the store refuses, such as on
+        a full disk, is what `refused` makes of it, an error for each item."""
+        try:
+            return await self.decide(function, *arguments)
+        except StorageFailed as error:
+            return refused(error)
+
     async def _write(self) -> None:
         try:
             while self.asked:
@@ -93,7 +106,11 @@ class MetadataLog:
         if records:
             try:
                 write = self.store.begin(records, image)
-                await self.loop.run_in_executor(self.thread, write.run)
+                try:
+                    await self.loop.run_in_executor(self.thread, write.run)
+                except Exception as error:
+                    write.give_up(error)
+                    raise
                 write.finish()
             except Exception as error:
                 log.error("metadata could not be written: %s", error)
@@ -137,6 +154,11 @@ class MetadataLog:
         """Wait for the write that runs."""
         self.thread.shutdown(wait=True)
         self.store.close()
+
+
+def for_each(items: Sized) -> Callable[[StorageFailed], list[Any]]:
+    """For `decide_each`: the error once for each item."""
+    return lambda error: [error] * len(items)
 
 
 def _fail(future: asyncio.Future[Any], error: Exception) -> None:

@@ -32,6 +32,9 @@ class ListWrite:
         if self.store.failure is not None:
             raise self.store.failure
 
+    def give_up(self, error: Exception) -> None:
+        pass
+
     def finish(self) -> None:
         self.store.groups.append(list(self.records))
 

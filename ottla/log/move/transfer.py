@@ -199,9 +199,13 @@ class Move:
         return whole and left <= SWAP_BYTES
 
     def prepared(self) -> bool:
-        """Whether the target's checkpoint tells where the log starts: deleted records would come
-        back with the move."""
-        return self.target.log_starts.get(self.key) == self.log.log_start_offset
+        """Whether the target's checkpoints tell where the log starts, or deleted records would come
+        back with the move, and how far it is compacted, or a recovery would take a gap there for
+        damage."""
+        return (
+            self.target.log_starts.get(self.key) == self.log.log_start_offset
+            and self.target.cleaned.get(self.key, 0) == self.log.first_dirty_offset
+        )
 
     def prepare(self) -> None:
         """Let the target's next checkpoint tell of the log: it has to before the move counts."""
@@ -211,6 +215,8 @@ class Move:
         target.log_starts[self.key] = log.log_start_offset
         if log.first_dirty_offset:
             target.cleaned[self.key] = log.first_dirty_offset
+        else:
+            target.cleaned.pop(self.key, None)
         if self.key in self.source.high_watermarks:
             target.high_watermarks[self.key] = self.source.high_watermarks[self.key]
 

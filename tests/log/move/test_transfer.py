@@ -239,6 +239,30 @@ def test_a_log_start_that_moves_meanwhile_has_to_be_told_to_the_target_again() -
     assert not move.prepared()
 
 
+def test_a_compaction_or_a_cut_meanwhile_has_to_be_told_to_the_target_again() -> None:
+    storage = open_storage(FaultyDisk())
+    log = open_log(storage, COMPACT)
+    for number in range(12):
+        record = Record(timestamp=NOW_MS, key=b"k%d" % (number % 2), value=bytes(100))
+        log.append_bytes(build_batch([record]), 0)
+    log.flush()
+    move = begin(storage)
+    step(move)
+    move.prepare()
+    assert move.prepared()
+    target = cleanable(log, log.log_end_offset, NOW_MS)
+    assert target is not None
+    clean(target, 1 << 20, lambda paths: None)
+    assert log.first_dirty_offset > 0
+    assert not move.prepared(), "a recovery in the target would take the gaps for damage"
+    move.prepare()
+    assert move.prepared()
+    log.truncate_to(0)
+    assert not move.prepared()
+    move.prepare()
+    assert move.prepared() and KEY not in storage.directories[1].cleaned
+
+
 def test_a_full_target_leaves_the_partition_where_it_is() -> None:
     disk = FaultyDisk()
     storage = open_storage(disk)

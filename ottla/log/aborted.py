@@ -117,6 +117,8 @@ def within(
 
 def load(log: ReadableLog, segment: Segment) -> AbortedTransactions:
     """Read a segment's entries, and those that wait for room in its file. Raises DoesNotFit."""
+    if segment.distrusted:
+        raise DoesNotFit
     waiting = log.waiting_aborted(segment)
     try:
         data = log.disk.read_bytes(segment.path(".txnindex"))

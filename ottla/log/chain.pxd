@@ -43,6 +43,8 @@ cdef class SegmentChain:
     cdef int seal_active(self) except -1
     cdef int read(self, LogSlice slice, Py_ssize_t size_max, bint at_least_one,
                   int64_t upto_offset) except -1
+    cdef int64_t aborted_bytes(self) except -1
+    cdef int distrust_aborted(self) except -1
     cdef int note_aborted(self, tuple aborted) except -1
     cdef int write_aborted(self) except -1
     cdef list waiting(self, Segment segment)

@@ -100,6 +100,22 @@ cdef class SegmentChain:
                 high = middle
         return low
 
+    cdef int64_t aborted_bytes(self) except -1:
+        """Bytes of all segments' transaction indexes. Raises OSError."""
+        cdef int64_t size = 0
+        for segment in self.segments:
+            path = segment.path(".txnindex")
+            if self.disk.exists(path):
+                size += self.disk.size(path)
+        return size
+
+    cdef int distrust_aborted(self) except -1:
+        """Have each transaction index made anew from the batches before it is used."""
+        cdef Segment segment
+        for segment in self.segments:
+            segment.distrusted = True
+        return 0
+
     # Roll
 
     cdef bint must_roll(self, const uint8_t *batch, Py_ssize_t size, int64_t last_offset) except -1:

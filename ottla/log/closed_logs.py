@@ -5,9 +5,9 @@ removed with it by the next start: version, number of entries, then an entry a l
 
     0
     1
-    events 0 AAECAwQFBgcICQoLDA0ODw 0 1312 4 1 90112 1700000000000
+    events 0 AAECAwQFBgcICQoLDA0ODw 0 1312 4 1 90112 1700000000000 34
     topic, partition, topic id (- without), log start, log end, latest leader epoch, segments,
-    size in bytes, highest timestamp of the first segment
+    size in bytes, highest timestamp of the first segment, bytes of all transaction indexes
 
 An entry counts only where the recovery point that was written beside it says the same end: what
 another program did to the log meanwhile makes the start look for itself.
@@ -25,7 +25,8 @@ CLOSED_LOGS = ".ottla-closed-logs"
 
 class ClosedLog(NamedTuple):
     """One log as it was when it was closed; `first_ms` is -1 where the first segment's timestamps
-    were not at hand. Without segments it has no files."""
+    were not at hand, `aborted_bytes` where an older version closed it. Without segments it has no
+    files."""
 
     topic_id: bytes | None
     log_start_offset: int
@@ -34,6 +35,7 @@ class ClosedLog(NamedTuple):
     segments: int
     size_bytes: int
     first_ms: int
+    aborted_bytes: int = -1
 
 
 def encode(logs: Mapping[Partition, ClosedLog]) -> bytes:
@@ -43,7 +45,7 @@ def encode(logs: Mapping[Partition, ClosedLog]) -> bytes:
         lines.append(
             f"{topic} {partition} {id_text(log.topic_id)} {log.log_start_offset}"
             f" {log.log_end_offset} {log.latest_epoch} {log.segments} {log.size_bytes}"
-            f" {log.first_ms}"
+            f" {log.first_ms} {log.aborted_bytes}"
         )
     return ("\n".join(lines) + "\n").encode()
 
@@ -61,7 +63,7 @@ def decode(data: bytes) -> dict[Partition, ClosedLog]:
         if topic_id is None and text != NO_ID:
             # A topic's partitions share its id.
             topic_id = topic_ids[text] = id_of(text)
-        if len(numbers) != len(ClosedLog._fields) - 1:
+        if len(ClosedLog._fields) - len(numbers) not in (1, 2):
             raise ValueError(f"{line!r} is no closed log")
         found[topic, int(partition)] = ClosedLog(topic_id, *map(int, numbers))
     if len(found) != int(lines[1]):

@@ -54,7 +54,8 @@ cdef class PartitionLog(ReadableLog):
             disk, clock, directory, config, open_files, topic_id)
         log.log_start_offset, log.log_end_offset = closed.log_start_offset, closed.log_end_offset
         log.latest_epoch = closed.latest_epoch
-        log.at_rest = RestState(closed.segments, closed.size_bytes, closed.first_ms)
+        log.at_rest = RestState(
+            closed.segments, closed.size_bytes, closed.first_ms, closed.aborted_bytes)
         return log
 
     # Append
@@ -499,10 +500,11 @@ cdef class PartitionLog(ReadableLog):
             first = self.chain.segments[0]
             rest = RestState(
                 len(self.chain.segments), self.chain.size_bytes(),
-                first.max_timestamp if first.times_known else -1)
+                first.max_timestamp if first.times_known else -1,
+                self.chain.aborted_bytes())
         return ClosedLog(
             self.topic_id, self.log_start_offset, self.log_end_offset, self.latest_epoch,
-            rest.segments, rest.size_bytes, rest.first_ms)
+            rest.segments, rest.size_bytes, rest.first_ms, rest.aborted_bytes)
 
     def move_to(self, directory):
         """Rename the log's directory, as a deletion does first; durable after `sync_directory` of

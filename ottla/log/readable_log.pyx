@@ -35,11 +35,15 @@ cdef class ReadableLog:
         """Read the files of a log at rest. Raises StorageFailed; a later call tries again."""
         cdef int64_t end = self.log_end_offset
         cdef int32_t epoch = self.latest_epoch
+        cdef int64_t aborted_bytes
         if self.at_rest is None:
             return 0
+        aborted_bytes = self.at_rest.aborted_bytes
         self.health.check()
         try:
             self.load(end, self.log_start_offset, True)
+            if 0 <= aborted_bytes != self.chain.aborted_bytes():
+                self.chain.distrust_aborted()       # some are gone or cut between two entries
         except OSError as error:
             raise StorageFailed(f"{self.directory} could not be opened: {error}") from error
         if self.log_end_offset != end and self.health.damage is None:
@@ -281,6 +285,7 @@ cdef class ReadableLog:
             raise CorruptMessage(f"{segment.path('.log')} at {fault[0]}: {fault[1]}")
         self.chain.forget_waiting(segment)
         rebuild.write_transactions(self.disk, segment, entries)
+        segment.distrusted = False
         if segment is not self.chain.active:
             segment.seal()
             self.unflushed.note_sealed(segment)

@@ -35,6 +35,7 @@ cdef class Segment(Openable):
     cdef readonly bint reserved             # the disk holds room behind the last batch
     cdef bint unindexed                     # it is closed, without index entries and index files
     cdef public object aborted              # AbortedTransactions, None until asked for
+    cdef public bint distrusted             # its transaction index has to be made anew first
     cdef File file
     cdef OffsetIndex index
     cdef TimeIndex times

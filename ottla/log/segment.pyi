@@ -7,15 +7,8 @@ from ottla.log.disk import Disk, File
 from ottla.log.epochs import LeaderEpochs
 from ottla.log.open_files import Openable, OpenFiles
 from ottla.log.producers import Producers
-from ottla.wire.errors import CorruptMessage
 
 def file_name(offset: int, suffix: str) -> str: ...
-
-class SegmentDamaged(CorruptMessage):
-    """The batches of a log file contradict themselves; `position` is where."""
-
-    position: int
-    def __init__(self, message: str, position: int) -> None: ...
 
 class Segment(Openable):
     """The batches from `base_offset` on, up to the next segment's base."""
@@ -33,6 +26,7 @@ class Segment(Openable):
     reserved: bool
     transactions_changed: bool
     aborted: AbortedTransactions | None
+    distrusted: bool
     def __init__(
         self,
         disk: Disk,

@@ -14,9 +14,9 @@ from ottla.log.index.offset_index cimport OffsetIndex
 from ottla.log.open_files cimport OpenFiles
 from ottla.log.producers cimport Producers
 from ottla.log.recovery.scan cimport BatchScan, problem_of
+from ottla.log.recovery.scan import SegmentDamaged
 from ottla.log.index.time_index cimport TimeIndex
 cimport ottla.wire.batch as fields
-from ottla.wire.errors import CorruptMessage
 
 cdef enum:
     CHUNK = 4608                        # an index interval and a header: mostly one read will do
@@ -597,11 +597,3 @@ cdef class Segment(Openable):
             return (f"leader epoch jumps to {fields.leader_epoch(batch)}, "
                     f"{fields.leader_epoch(following)} follows")
         return None
-
-
-class SegmentDamaged(CorruptMessage):
-    """The batches of a log file contradict themselves; `position` is where."""
-
-    def __init__(self, message, position):
-        super().__init__(message)
-        self.position = position

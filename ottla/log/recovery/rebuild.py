@@ -26,9 +26,9 @@ from ottla.log.index.index_file import IndexDamaged
 from ottla.log.index.transaction_index import AbortedTransaction, TransactionIndex
 from ottla.log.open_files import OpenFiles
 from ottla.log.producers import Producers
-from ottla.log.recovery.scan import find_valid_batch
+from ottla.log.recovery.scan import SegmentDamaged, find_valid_batch
 from ottla.log.recovery.trust import epochs_fit, snapshot_fits
-from ottla.log.segment import Segment, SegmentDamaged, file_name
+from ottla.log.segment import Segment, file_name
 from ottla.log.snapshots import decode
 
 UNFINISHED = (".tmp", ".cleaned", ".deleted")

@@ -1,6 +1,13 @@
 """Walks the record batches of a log file from a position; what it meets is never trusted."""
 
 from ottla.log.disk import File
+from ottla.wire.errors import CorruptMessage
+
+class SegmentDamaged(CorruptMessage):
+    """The batches of a log file contradict themselves; `position` is where."""
+
+    position: int
+    def __init__(self, message: str, position: int) -> None: ...
 
 class BatchScan:
     """The whole batches between two positions of a file."""

@@ -8,9 +8,18 @@ from libc.string cimport memmove
 from ottla.log.disk cimport File
 cimport ottla.wire.batch as fields
 from ottla.wire.checksum cimport crc32c
+from ottla.wire.errors import CorruptMessage
 
 cdef enum:
     ASIDE_BYTES = 65536                 # who reads as much at a time lets other threads run
+
+
+class SegmentDamaged(CorruptMessage):
+    """The batches of a log file contradict themselves; `position` is where."""
+
+    def __init__(self, message, position):
+        super().__init__(message)
+        self.position = position
 
 
 cdef class BatchScan:

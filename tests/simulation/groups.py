@@ -124,7 +124,18 @@ async def commit_simply(story: Story, name: str) -> None:
         key = group, topic, index
         chosen = random.random()
         try:
-            if chosen < 0.6:
+            if chosen < 0.2:
+                # Those of one turn share a batch.
+                keys = [(f"s{at}", topic, index) for at in range(2) for topic in topics
+                        for index in range(len(topic.partitions))]
+                done = await asyncio.gather(*(
+                    commit(story, session, each, random.randrange(1000, 2000))
+                    for each in random.sample(keys, min(len(keys), 4))
+                ), return_exceptions=True)
+                for each in done:
+                    if isinstance(each, BaseException):
+                        raise each
+            elif chosen < 0.6:
                 await commit(story, session, key, random.randrange(1000, 2000))
             elif chosen < 0.8:
                 await check_offset(story, session, key)

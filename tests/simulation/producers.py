@@ -148,8 +148,11 @@ class Producer:
                 if code == ErrorCode.NONE:
                     self.id, self.epoch = answer.producer_id, answer.producer_epoch
                     self.sequences.clear()
-                    owner = self.model.producer_ids.setdefault(self.id, self.name)
-                    if owner != self.name:
+                    owner = self.model.producer_ids.get(self.id)
+                    self.model.producer_ids[self.id] = self.name
+                    if owner is not None and (owner, True) != (
+                        self.name, self.transactional is not None
+                    ):
                         raise Violation(f"{self.name} gets the producer id {self.id} of {owner}")
                     self.since = self.model.incarnation
                     return True
@@ -205,6 +208,8 @@ async def produce_idempotently(story: Story, name: str) -> None:
         return
     while not story.over:
         await asyncio.sleep(story.random.expovariate(1 / story.pace))
+        if story.random.random() < 0.05 and not await producer.begin():
+            return                      # another one, with an id of its own
         partition = producer.choose()
         if partition is None:
             continue

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from tests.simulation.story import Story
 
 
-DEFAULT = 5
-"""What DescribeConfigs calls the source of a setting that nobody has set."""
+SET_OF_TOPIC = 1
+"""What DescribeConfigs calls the source of a setting that was set of the topic itself."""
 
 
 async def check_partition(story: Story, session: Session, partition: PartitionModel) -> None:
@@ -54,7 +54,7 @@ async def check_settings(session: Session, topic: TopicModel) -> None:
         made.Resource(resource_type=2, resource_name=topic.name, configuration_keys=None)
     ]), 4)
     told = {
-        each.name: "default" if each.is_default or each.config_source == DEFAULT else each.value
+        each.name: each.value if each.config_source == SET_OF_TOPIC else "default"
         for each in answer.results[0].configs
     }
     for name, possible in topic.settings.items():

@@ -153,7 +153,7 @@ def check_nothing_is_lost(story: Story, partition: PartitionModel, read: Content
                 aged = batch.timestamps[at] + topic.retention_ms_least <= now_ms
                 if aged or topic.retention_by_size:
                     continue
-            elif topic.compacted:
+            if topic.compacted:
                 if newest_by_key.get(batch.keys[at], -1) > offset or hidden(batch):
                     continue
                 if newer_was_dropped(partition, batch.keys[at], offset):

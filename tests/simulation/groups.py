@@ -86,7 +86,9 @@ class Offsets:
                 if pending.cleared:
                     known.possible.add(NONE)
 
-    def clearing(self, group: str, topic: TopicModel | None, index: int | None) -> list[OffsetKey]:
+    def clearing(
+        self, group: str, topic: TopicModel | None, index: int | None
+    ) -> dict[OffsetKey, set[int]]:
         """A deletion is asked for: the offsets that it is about may be none from now on."""
         keys = [
             key for key in {**self.known, **self.pending}
@@ -101,13 +103,13 @@ class Offsets:
             self.haunted.add(key)
             if key in self.pending:
                 self.pending[key].cleared = True
-        return keys
+        return {key: set(self.of(key).possible) for key in keys}
 
-    def cleared(self, keys: list[OffsetKey]) -> None:
-        """It has happened."""
-        for key in keys:
+    def cleared(self, keys: dict[OffsetKey, set[int]]) -> None:
+        """It has happened; what was committed meanwhile may have come after it."""
+        for key, before in keys.items():
             self.haunted.discard(key)
-            if key not in self.held:
+            if key not in self.held and self.of(key).possible == before:
                 self.of(key).possible = {NONE}
 
 

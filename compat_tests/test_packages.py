@@ -36,11 +36,11 @@ def environment(directory: Path) -> Path:
     return directory / "bin" / "python"
 
 
-def forget_what_has_moved() -> None:
+def forget_what_has_moved(tree: Path) -> None:
     """Setuptools keeps files in build/lib whose source has moved or gone, and packs them too."""
-    for library in ROOT.glob("build/lib*"):
+    for library in tree.glob("build/lib*"):
         for path in [each for each in library.rglob("*") if each.is_file()]:
-            source = ROOT / path.relative_to(library)
+            source = tree / path.relative_to(library)
             compiled = source.with_name(source.name.partition(".")[0] + ".pyx")
             if path.suffix == ".so":
                 source = compiled
@@ -50,11 +50,13 @@ def forget_what_has_moved() -> None:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel, built in the working tree: what `make` has compiled is not compiled again."""
+    """A wheel of what `make` has compiled, built in a copy: other tests build in the tree."""
     directory = tmp_path_factory.mktemp("wheel")
-    forget_what_has_moved()
+    ignored = shutil.ignore_patterns(".git", ".venv", ".cache", "data", "bdist.*")
+    tree = shutil.copytree(ROOT, directory / "tree", symlinks=True, ignore=ignored)
+    forget_what_has_moved(tree)
     run(sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w",
-        directory, ROOT, cwd=ROOT)
+        directory, tree, cwd=tree)
     return next(directory.glob("*.whl"))
 
 

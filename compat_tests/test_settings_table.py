@@ -10,7 +10,7 @@ import pytest
 from compat_tests.requirements import PEER_DIR, PEER_JARS, ROOT, java, missing
 
 PROGRAM = Path(__file__).with_name("settings") / "KafkaSettings.java"
-TABLE = ROOT / "ottla" / "broker" / "kafka_settings.tsv"
+TABLE = ROOT / "ottla" / "broker" / "settings" / "kafka_settings.tsv"
 
 
 @pytest.mark.timeout(180)

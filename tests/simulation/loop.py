@@ -35,8 +35,6 @@ class SimClock(Clock):
 class SimExecutor:
     """A pool of threads of a simulated process: its work is done when the world says so."""
 
-    world: World | None = None
-
     def __init__(self, max_workers: int = 1, thread_name_prefix: str = "") -> None:
         self.width, self.name = max_workers, thread_name_prefix
         self.queue: deque[Work] = deque()

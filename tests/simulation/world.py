@@ -77,7 +77,6 @@ class World:
         self.dead: list[Any] = []
         self.died = False
         self.trace: list[str] = []
-        self.executors: list[SimExecutor] = []
         self.excused_end: str | None = None     # why the broker may end or refuse to start
         self.steps = 0
         self.failures: list[BaseException] = []     # of the broker, logged whole: bugs of ours

@@ -1,0 +1,53 @@
+"""How a broker reaches another one: the port with real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Protocol
+
+from ottla.broker.network.transport import Transport
+
+
+class Network(Protocol):
+    """What makes connections; the simulator has links of its own in its place."""
+
+    async def connect(self, host: str, port: int, listener: str) -> Transport:
+        """A connection to the listener of this name at another broker. Raises OSError."""
+
+
+class TcpNetwork:
+    """Plain TCP."""
+
+    async def connect(self, host: str, port: int, listener: str) -> Transport:
+        """Connect without blocking; each address that the host has is tried in turn."""
+        loop = asyncio.get_running_loop()
+        refused: OSError | None = None
+        for family, address in await _addresses(host, port):
+            sock = socket.socket(family, socket.SOCK_STREAM)
+            try:
+                sock.setblocking(False)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                await loop.sock_connect(sock, address)
+            except OSError as error:
+                sock.close()
+                refused = error
+            except BaseException:           # the time is up
+                sock.close()
+                raise
+            else:
+                return Transport(sock)
+        assert refused is not None
+        raise refused
+
+
+async def _addresses(host: str, port: int) -> list[tuple[int, tuple[str, int]]]:
+    """Family and address; only a name costs a thread, which asks the resolver."""
+    try:
+        found = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+        )
+    except socket.gaierror:
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [(info[0], info[4]) for info in found]       # type: ignore[misc]

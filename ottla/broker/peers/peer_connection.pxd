@@ -1,0 +1,30 @@
+# One connection to another broker; see peer_connection.pyx.
+
+from libc.stdint cimport int32_t
+
+from ottla.broker.network.inbox cimport Inbox
+from ottla.broker.network.poller cimport Pollable, Poller
+from ottla.broker.network.transport cimport Transport
+from ottla.wire.codec cimport Cursor, Writer
+
+
+cdef class PeerConnection(Pollable):
+    cdef object loop
+    cdef Poller poller
+    cdef Transport transport            # None once it is closed or handed over
+    cdef Inbox inbox
+    cdef Writer out
+    cdef Py_ssize_t sent                # how much of `out` the socket has
+    cdef bint writing                   # the socket took no more
+    cdef int32_t correlation_id
+    cdef str client_id
+    cdef object waiting                 # deque of (correlation id, api, version, future), in order
+    cdef readonly str name              # whom it reaches, for texts
+    cdef readonly object error          # why it has ended; None while it is open
+    cdef readonly double heard_at       # loop time of the newest bytes
+    cdef object on_close                # called once, after it has ended by itself
+
+    cdef int flush(self) except -1
+    cdef int receive(self) except -1
+    cdef int take_reply(self) except -1
+    cdef int fail(self, error) except -1

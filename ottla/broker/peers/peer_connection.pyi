@@ -1,0 +1,29 @@
+"""One connection to another broker: requests out in order, and their replies in the same order."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from ottla.broker.network.poller import BrokerLoop
+from ottla.broker.network.transport import Transport
+from ottla.wire.structs import Message
+
+class PeerUnavailable(ConnectionError):
+    sent: bool
+    def __init__(self, text: str, sent: bool) -> None: ...
+
+class PeerConnection:
+    name: str
+    error: Exception | None
+    heard_at: float
+    def __init__(
+        self,
+        loop: BrokerLoop,
+        transport: Transport,
+        client_id: str,
+        name: str,
+        on_close: Callable[[Exception], None] | None,
+    ) -> None: ...
+    def ask(self, request: Message, version: int) -> asyncio.Future[Any]: ...
+    def close(self, error: Exception) -> None: ...
+    def hand_over(self) -> Transport: ...

@@ -1,0 +1,194 @@
+# cython: boundscheck=False, wraparound=False
+"""One connection to another broker: requests out in order, and their replies in the same order.
+
+The connection knows nothing of addresses and of trying again: `Peers` does. Whatever ends it,
+the requests that wait for a reply fail, and nobody knows whether they were served.
+"""
+
+from libc.stdint cimport uint8_t
+from libc.string cimport memmove
+
+from ottla.broker.network.inbox cimport Inbox
+from ottla.broker.network.poller cimport EPOLLIN, EPOLLOUT, Pollable
+from ottla.broker.network.transport cimport Transport
+from ottla.wire.byteorder cimport store_int32
+from ottla.wire.codec cimport Cursor, Writer
+from ottla.wire.headers cimport RequestHeader, is_flexible
+from ottla.wire.structs cimport Message, decode_from
+
+import asyncio
+import logging
+from collections import deque
+
+from ottla.wire.apis import APIS, ApiKey
+from ottla.wire.errors import MalformedMessage
+
+log = logging.getLogger("ottla.peers")
+
+cdef enum:
+    WAITING_MAX = 1000              # requests without a reply
+    UNSENT_MAX = 4 << 20            # bytes of requests that the socket has not taken
+    REPLY_SIZE_MAX = 100 << 20      # as socket.request.max.bytes in the other direction
+    LENGTH_SIZE = 4
+    API_VERSIONS = 18
+
+
+class PeerUnavailable(ConnectionError):
+    """Another broker did not answer. `sent` is False where it certainly has not served the
+    request; otherwise nobody knows."""
+
+    def __init__(self, str text, bint sent):
+        super().__init__(text)
+        self.sent = sent
+
+
+cdef class PeerConnection(Pollable):
+    """An open connection. `on_close` is called with the reason when it ends, unless `close` or
+    `hand_over` ended it."""
+
+    def __init__(self, loop, Transport transport not None, str client_id, str name, on_close):
+        self.loop, self.poller, self.transport = loop, loop.poller, transport
+        self.client_id, self.name, self.on_close = client_id, name, on_close
+        self.inbox, self.out = Inbox(REPLY_SIZE_MAX), Writer()
+        self.waiting = deque()
+        self.heard_at = self.poller.clock.monotonic()
+        self.poller.watch(transport.fd, self, EPOLLIN)
+
+    def __repr__(self):
+        return f"connection to {self.name}"
+
+    def ask(self, Message request not None, int version):
+        """Send a request; returns a future of the response, which fails with PeerUnavailable.
+
+        Raises PeerUnavailable where the connection has ended or too much waits already.
+        """
+        cdef Writer out = self.out
+        cdef RequestHeader header
+        cdef Py_ssize_t start = out.size
+        if self.error is not None:
+            raise PeerUnavailable(f"{self.name}: {self.error}", sent=False)
+        if len(self.waiting) >= WAITING_MAX or out.size - self.sent > UNSENT_MAX:
+            raise PeerUnavailable(
+                f"{self.name}: {len(self.waiting)} requests wait for it already", sent=False)
+        self.correlation_id = (self.correlation_id + 1) & 0x7fffffff
+        header = RequestHeader(request.API_KEY, version, self.correlation_id, self.client_id)
+        try:
+            out.write_int32(0)
+            header.write(out)
+            request.encode_into(out, version)
+        except BaseException:
+            out.size = start
+            raise
+        store_int32(out.data + start, <int>(out.size - start - LENGTH_SIZE))
+        future = self.loop.create_future()
+        self.waiting.append((self.correlation_id, APIS[request.API_KEY], version, future))
+        if not self.writing:
+            try:
+                self.flush()
+            except OSError as error:
+                self.fail(error)
+        return future
+
+    cdef int ready(self) except -1:
+        """The socket has bytes, its end, or room."""
+        try:
+            if self.writing:
+                self.flush()
+            self.receive()
+        except (OSError, MalformedMessage) as error:
+            self.fail(error)
+        except Exception as error:
+            log.error("%r is closed by a failure of the broker", self, exc_info=error)
+            self.fail(error)
+        return 0
+
+    cdef int flush(self) except -1:
+        """Send what the socket takes; what is left goes once it has room."""
+        cdef Writer out = self.out
+        cdef Py_ssize_t moved
+        while self.sent < out.size:
+            moved = self.transport.send(out.data + self.sent, out.size - self.sent, False)
+            if moved < 0:
+                break
+            self.sent += moved
+        if self.sent > 0:
+            memmove(out.data, out.data + self.sent, out.size - self.sent)
+            out.size -= self.sent
+            self.sent = 0
+        if self.writing != (out.size > 0):
+            self.writing = out.size > 0
+            self.poller.watch(
+                self.transport.fd, self, EPOLLIN | EPOLLOUT if self.writing else EPOLLIN)
+        return 0
+
+    cdef int receive(self) except -1:
+        """Take what has come, and give the whole replies to those who wait for them."""
+        cdef Py_ssize_t got
+        while self.error is None and self.transport is not None:
+            got = self.inbox.receive(self.transport)
+            if got == 0:
+                raise ConnectionResetError("the other broker has closed the connection")
+            if got < 0:
+                return 0
+            self.heard_at = self.poller.clock.monotonic()
+            while self.inbox.has_frame():
+                self.take_reply()
+            self.inbox.compact()
+            if self.transport is None or self.transport.pending() == 0:
+                return 0
+        return 0
+
+    cdef int take_reply(self) except -1:
+        cdef Cursor reply = Cursor.__new__(Cursor)
+        cdef Py_ssize_t size
+        cdef uint8_t *frame = self.inbox.take(&size)
+        reply.at, reply.end = frame, frame + size
+        if not self.waiting:
+            raise MalformedMessage("a reply came to no request")
+        correlation_id, api, version, future = self.waiting[0]
+        if reply.read_int32() != correlation_id:
+            raise MalformedMessage(f"a reply came out of order, before that to {api.name}")
+        if api.key != API_VERSIONS and is_flexible(api.key, version):
+            reply.skip_tags()
+        if future.done():                       # whoever asked has given up
+            self.waiting.popleft()
+            return 0
+        response = decode_from(api.response, reply, version)
+        self.waiting.popleft()
+        future.set_result(response)
+        return 0
+
+    cdef int fail(self, error) except -1:
+        """It has ended by itself."""
+        if self.error is not None:
+            return 0
+        on_close = self.on_close
+        self.close(error)
+        if on_close is not None:
+            on_close(error)
+        return 0
+
+    def close(self, error):
+        """End the connection; what waits for replies fails for this reason."""
+        if self.error is not None:
+            return
+        self.error, self.on_close = error, None
+        if self.transport is not None:
+            self.poller.watch(self.transport.fd, self, 0)
+            self.transport.close()
+            self.transport = None
+        waiting, self.waiting = self.waiting, deque()
+        for _, api, _, future in waiting:
+            if not future.done():
+                future.set_exception(
+                    PeerUnavailable(f"{self.name} did not answer {api.name}: {error}", sent=True))
+
+    def hand_over(self):
+        """The transport, for somebody who goes on with it alone: nothing may wait here."""
+        if self.waiting or self.inbox.held() or self.error is not None:
+            raise PeerUnavailable(f"{self.name}: {self.error or 'requests are open'}", sent=False)
+        transport = self.transport
+        self.poller.watch(transport.fd, self, 0)
+        self.transport, self.on_close = None, None
+        self.error = ConnectionError("it was handed over")
+        return transport

@@ -1,0 +1,260 @@
+"""The other brokers of the cluster: requests to them, and the connections that carry those.
+
+A node has one connection for each lane, so that a request which takes its time holds up nobody
+but others of its kind. A connection is made when it is first needed, or kept where somebody asked
+for that (`keep`). It begins with ApiVersions that names the cluster and the node (KIP-1242): who
+answers under an address that is another broker's by now is not spoken to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from typing import Any
+
+from ottla.broker.network.poller import BrokerLoop
+from ottla.broker.network.transport import Transport
+from ottla.broker.peers.network import Network
+from ottla.broker.peers.peer_connection import PeerConnection as PeerConnection
+from ottla.broker.peers.peer_connection import PeerUnavailable as PeerUnavailable
+from ottla.replication.metadata import Endpoint, MetadataImage
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import ApiVersionsRequest
+from ottla.wire.structs import Message
+
+log = logging.getLogger("ottla.peers")
+
+SOFTWARE_NAME = "ottla-broker"
+HELLO_VERSION = 5
+CONTROL, FORWARD, MARKERS = "control", "forward", "markers"
+"""Lanes: short questions among brokers, clients' requests for the controller, markers."""
+REQUEST_SECONDS = 30.0
+CONNECT_SECONDS = 10.0
+BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX = 0.05, 1.0
+REFUSED_AGAIN_SECONDS = 0.1
+KEPT_AGAIN_SECONDS = 1.0
+
+
+class Line:
+    """One node in one lane: its connection, or the way to the next one."""
+
+    def __init__(self, node_id: int, lane: str) -> None:
+        self.node_id, self.lane = node_id, lane
+        self.endpoint: Endpoint | None = None
+        self.connection: PeerConnection | None = None
+        self.opening: asyncio.Task[PeerConnection] | None = None
+        self.failures = 0
+        self.not_before = 0.0
+
+
+class Peers:
+    """Whom this broker can ask. `image` gives the metadata as of now, with everybody's address."""
+
+    def __init__(
+        self,
+        node_id: int,
+        image: Callable[[], MetadataImage],
+        listener: str,
+        network: Network,
+        loop: BrokerLoop,
+    ) -> None:
+        self.node_id, self.image, self.listener = node_id, image, listener
+        self.network, self.loop = network, loop
+        self.client_id = f"broker-{node_id}"
+        self.lines: dict[tuple[int, str], Line] = {}
+        self.on_refused: Callable[[int], None] | None = None
+        """Called with a node whose kept connection broke and who refused two new ones: its
+        process has ended."""
+        self.kept: dict[int, asyncio.Task[None]] = {}
+        self.closed = False
+
+    # Asking
+
+    async def ask(
+        self,
+        node_id: int,
+        request: Message,
+        version: int,
+        timeout_seconds: float = REQUEST_SECONDS,
+        lane: str = CONTROL,
+    ) -> Any:
+        """The other broker's response. Raises PeerUnavailable, whose `sent` is False where the
+        request was certainly not served."""
+        deadline = self.loop.time() + timeout_seconds
+        line = self._line(node_id, lane)
+        try:
+            async with asyncio.timeout_at(deadline):
+                connection = await self._connected(line)
+        except TimeoutError:
+            raise PeerUnavailable(
+                f"broker {node_id} was not reached within {timeout_seconds:g} s", sent=False
+            ) from None
+        began = self.loop.time()
+        future = connection.ask(request, version)
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await future
+        except TimeoutError:
+            if connection.heard_at <= began:
+                # It may be a machine that has gone without a word: the next one begins anew.
+                connection.close(TimeoutError("nothing was heard of it"))
+            raise PeerUnavailable(
+                f"broker {node_id} did not answer {type(request).__name__} within"
+                f" {timeout_seconds:g} s", sent=True,
+            ) from None
+
+    async def open_transport(self, node_id: int) -> Transport:
+        """A connection of its own, for one who speaks Kafka's protocol on it alone; the other end
+        has said who it is. Raises PeerUnavailable."""
+        connection = await self._open(node_id, self._endpoint(node_id), None)
+        return connection.hand_over()
+
+    # Connections
+
+    def _line(self, node_id: int, lane: str) -> Line:
+        line = self.lines.get((node_id, lane))
+        if line is None:
+            line = self.lines[node_id, lane] = Line(node_id, lane)
+        return line
+
+    def _endpoint(self, node_id: int) -> Endpoint:
+        broker = self.image().brokers.get(node_id)
+        endpoint = None if broker is None else broker.endpoint(self.listener)
+        if endpoint is None or self.closed:
+            raise PeerUnavailable(
+                f"broker {node_id} has no address on listener {self.listener}", sent=False
+            )
+        return endpoint
+
+    async def _connected(self, line: Line) -> PeerConnection:
+        """The line's connection, made now if there is none; everybody waits for the same one."""
+        endpoint = self._endpoint(line.node_id)
+        if line.endpoint != endpoint:
+            self._hang_up(line, ConnectionError("its address has changed"))
+            line.endpoint, line.failures, line.not_before = endpoint, 0, 0.0
+        if line.connection is not None and line.connection.error is None:
+            return line.connection
+        if line.opening is None:
+            opening = line.opening = self.loop.create_task(self._reopen(line, endpoint))
+            opening.add_done_callback(lambda task: self._opened(line, task))
+        opening = line.opening
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            if not opening.cancelled():
+                raise
+            raise PeerUnavailable(f"broker {line.node_id} has moved or left", sent=False) from None
+
+    async def _reopen(self, line: Line, endpoint: Endpoint) -> PeerConnection:
+        await asyncio.sleep(max(0.0, line.not_before - self.loop.time()))
+        return await self._open(
+            line.node_id, endpoint, lambda error: self._broke(line, error)
+        )
+
+    def _opened(self, line: Line, task: asyncio.Task[PeerConnection]) -> None:
+        if line.opening is task:
+            line.opening = None
+        if task.cancelled():
+            return
+        if task.exception() is None:
+            line.connection, line.failures = task.result(), 0
+            return
+        line.failures += 1
+        pause = min(BACKOFF_SECONDS_MAX, BACKOFF_SECONDS_MIN * 2 ** min(line.failures, 10))
+        line.not_before = self.loop.time() + pause
+
+    async def _open(
+        self,
+        node_id: int,
+        endpoint: Endpoint,
+        on_close: Callable[[Exception], None] | None,
+    ) -> PeerConnection:
+        """Connect and ask who is there."""
+        where = f"broker {node_id} at {endpoint.host}:{endpoint.port}"
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                transport = await self.network.connect(
+                    endpoint.host, endpoint.port, endpoint.listener
+                )
+                connection = PeerConnection(self.loop, transport, self.client_id, where, on_close)
+                try:
+                    await self._greet(connection, node_id)
+                except BaseException as error:
+                    connection.close(ConnectionError(str(error)))
+                    raise
+        except PeerUnavailable as error:
+            raise PeerUnavailable(str(error), sent=False) from error
+        except (OSError, TimeoutError) as error:
+            raise PeerUnavailable(f"{where}: {error or 'no answer'}", sent=False) from error
+        return connection
+
+    async def _greet(self, connection: PeerConnection, node_id: int) -> None:
+        """Refuse whoever is not the broker that was meant (KIP-1242)."""
+        hello = ApiVersionsRequest(
+            client_software_name=SOFTWARE_NAME, client_software_version="1",
+            cluster_id=self.image().cluster_id or None, node_id=node_id,
+        )
+        answer = await connection.ask(hello, HELLO_VERSION)
+        if answer.error_code != 0:
+            text = f"{connection.name} is another broker or of another cluster"
+            log.warning("%s: %s", text, ErrorCode(answer.error_code).name)
+            raise PeerUnavailable(text, sent=False)
+
+    def _broke(self, line: Line, error: Exception) -> None:
+        line.connection = None
+        log.info("the connection to broker %d (%s) has ended: %s", line.node_id, line.lane, error)
+        watching = self.kept.get(line.node_id)
+        if line.lane == CONTROL and watching is not None:
+            watching.cancel()
+            self.kept[line.node_id] = self.loop.create_task(self._look_again(line.node_id))
+
+    def _hang_up(self, line: Line, error: Exception) -> None:
+        if line.opening is not None:
+            line.opening.cancel()
+            line.opening = None
+        if line.connection is not None:
+            line.connection.close(error)
+            line.connection = None
+
+    # Connections that are kept
+
+    def keep(self, nodes: Collection[int]) -> None:
+        """Keep a connection to each of these, and to nobody else, so that its end is noticed."""
+        for node_id in [node_id for node_id in self.kept if node_id not in nodes]:
+            self.kept.pop(node_id).cancel()
+        for node_id in sorted(nodes):
+            if node_id not in self.kept and node_id != self.node_id and not self.closed:
+                self.kept[node_id] = self.loop.create_task(self._hold(node_id))
+
+    async def _hold(self, node_id: int) -> None:
+        """Connect, however long it takes; `_broke` goes on where the connection ends."""
+        while True:
+            try:
+                await self._connected(self._line(node_id, CONTROL))
+                return
+            except PeerUnavailable:
+                await asyncio.sleep(KEPT_AGAIN_SECONDS)
+
+    async def _look_again(self, node_id: int) -> None:
+        """A kept connection broke: who refuses two new ones has no process any more."""
+        for pause in (0.0, REFUSED_AGAIN_SECONDS):
+            await asyncio.sleep(pause)
+            try:
+                await self._connected(self._line(node_id, CONTROL))
+                return
+            except PeerUnavailable as error:
+                if not isinstance(error.__cause__, ConnectionRefusedError):
+                    break
+        else:
+            if self.on_refused is not None:
+                self.on_refused(node_id)
+        await self._hold(node_id)
+
+    def close(self) -> None:
+        """End every connection; who waits for an answer is told that nobody knows."""
+        self.closed = True
+        self.keep(())
+        for line in self.lines.values():
+            self._hang_up(line, ConnectionError("this broker stops"))
+        self.lines.clear()

@@ -26,6 +26,7 @@ from ottla.log.open_files import OpenFiles
 from ottla.log.partition_log import PartitionLog
 from ottla.log.recovery import rebuild
 from ottla.log.recovery.task import LogRecovery, Wanted
+from ottla.log.reserve import Reserve
 from ottla.wire.errors import StorageFailed
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class Storage:
         """Partitions that are on their way, or wait for their turn (`moving`)."""
         self.stray_retention_ms = -1
         """How long what belongs to no topic is kept (`strays`); -1 is for ever."""
+        self.reserve: Reserve | None = None
         self.renamed = 0
         self.unsynced: set[str] = set()
         self.failures = {each.path: partial(self.fail, each) for each in directories}
@@ -152,6 +154,11 @@ class Storage:
                 " of them away: only you can know which is the right one."
             )
         self.rivals.setdefault(key, []).append(directory)
+
+    def keep_reserve(self, directory: LogDirectory) -> Reserve:
+        """Keep room in a directory for what makes room on a full disk."""
+        self.reserve = Reserve(self.disk, directory.path)
+        return self.reserve
 
     @property
     def cluster_id(self) -> str:

@@ -3,10 +3,13 @@
 Each append is one record batch, so that a crash leaves all of a decision or nothing of it. When
 the log has grown to several times what the image needs, the image is written as one batch that
 begins with a snapshot mark, and what lies before it is deleted.
+
+On a full disk a decision that makes room is written into the room that `log/reserve` keeps for it.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,6 +19,7 @@ from ottla.log.config import LogConfig
 from ottla.log.disk import Disk
 from ottla.log.flush import FlushTask
 from ottla.log.partition_log import PartitionLog
+from ottla.log.reserve import RESERVE_SIZE, Reserve, is_full
 from ottla.log.storage import Storage
 from ottla.replication.metadata import (
     BrokerRegistered,
@@ -26,12 +30,15 @@ from ottla.replication.metadata import (
     MetadataRecord,
     ProducerIdsTaken,
     TopicCreated,
+    TopicDeleted,
 )
 from ottla.replication.principals import QuotaSet, RuleSet, ScramSet
 from ottla.replication.records import decode_record, encode_record
 from ottla.wire.batch import batches
 from ottla.wire.errors import StorageFailed
 from ottla.wire.records import Record, build_batch
+
+log = logging.getLogger("ottla.metadata")
 
 TOPIC = "__ottla_metadata"
 KEPT_FOR_EVER = LogConfig(retention_ms=-1, retention_bytes=-1)
@@ -40,16 +47,28 @@ SNAPSHOT = b'["Snapshot",'
 SNAPSHOT_AFTER_RECORDS = 20_000
 """Records behind the last snapshot that are always tolerated."""
 READ_SIZE = 1 << 20
+RESERVE_FLOORS = {
+    TopicDeleted: 0,
+    # A shorter retention makes room as well, and a start has to be noted for a broker to serve at
+    # all. Neither takes all of the reserve, so that a deletion still finds some.
+    ConfigSet: RESERVE_SIZE // 2,
+    BrokerRegistered: RESERVE_SIZE // 2,
+    EpochsRaised: RESERVE_SIZE // 2,
+    FeatureSet: RESERVE_SIZE // 2,
+}
+"""How many bytes of the reserve a record leaves on a full disk; other records leave all of it."""
 METADATA_SIZE_MAX = 1 << 30
 
 
 @dataclass(slots=True)
 class StandaloneWrite:
-    """One append on its way to the medium; `snapshot` is its offset where it is one."""
+    """One append on its way to the medium."""
 
     store: StandaloneStore
     task: FlushTask | None
-    snapshot: int | None
+    base: int
+    snapshot: int | None = None
+    """The offset of a snapshot: what lies before it goes once it is kept."""
 
     def run(self) -> None:
         """Sync it: nothing but kernel calls, in any thread."""
@@ -68,21 +87,30 @@ class StandaloneWrite:
         if self.task is not None:
             self.store.log.end_flush(self.task)
         if self.snapshot is not None:
-            self.store.forget_before(self.snapshot)
+            try:
+                self.store.forget_before(self.snapshot)
+            except (OSError, StorageFailed) as error:
+                # The records are kept all the same. The next snapshot removes what is left.
+                log.error("old metadata could not be removed: %s", error)
 
 
 class StandaloneStore:
     """MetadataStore on one PartitionLog."""
 
-    def __init__(self, log: PartitionLog, disk: Disk, clock: Clock, cluster_id: str) -> None:
+    def __init__(
+        self, log: PartitionLog, disk: Disk, clock: Clock, cluster_id: str, reserve: Reserve
+    ) -> None:
         self.log, self.disk, self.clock, self.cluster_id = log, disk, clock, cluster_id
+        self.reserve = reserve
         self.behind_snapshot = 0
+        """Records since the last snapshot, or since the last one for which there was no room."""
 
     @classmethod
     def open(cls, storage: Storage, clock: Clock) -> StandaloneStore:
         """The store in the first log directory that is online. Raises StorageFailed."""
         log = storage.get_or_create(TOPIC, 0, None, KEPT_FOR_EVER)
-        return cls(log, storage.disk, clock, storage.cluster_id)
+        reserve = storage.keep_reserve(storage.homes[TOPIC, 0])
+        return cls(log, storage.disk, clock, storage.cluster_id, reserve)
 
     def load(self) -> MetadataImage:
         """Fold the log, from its last snapshot on."""
@@ -119,13 +147,43 @@ class StandaloneStore:
         needed = 2 * len(image.topics) + len(image.configs)
         needed += len(image.credentials) + len(image.quotas) + len(image.rules)
         if self.behind_snapshot > SNAPSHOT_AFTER_RECORDS + 4 * needed:
-            # A segment of its own: those before it are of no use once it is synced.
-            self.log.roll()
-            mark = b"%b%d]" % (SNAPSHOT, image.offset)
-            base = self._append([mark, *(encode_record(r) for r in snapshot_records(image))])
+            self.behind_snapshot = 0
+            try:
+                return self._begin_snapshot(image)
+            except StorageFailed as error:
+                if not is_full(error):
+                    raise
+                log.error("no snapshot of the metadata: %s", error)
+        values = [encode_record(record) for record in records]
+        floor = min(RESERVE_FLOORS.get(type(record), RESERVE_SIZE) for record in records)
+        return self._begin(values, floor)
+
+    def _begin_snapshot(self, image: MetadataImage) -> StandaloneWrite:
+        # A segment of its own: those before it are of no use once it is synced.
+        self.log.roll()
+        mark = b"%b%d]" % (SNAPSHOT, image.offset)
+        values = [mark, *(encode_record(record) for record in snapshot_records(image))]
+        write = self._begin(values, RESERVE_SIZE)
+        write.snapshot = write.base
+        return write
+
+    def _begin(self, values: list[bytes], floor: int) -> StandaloneWrite:
+        """Append one batch; on a full disk in the reserve, of which `floor` bytes are left."""
+        while True:
+            try:
+                base = self._append(values)
+                break
+            except StorageFailed as error:
+                if not (is_full(error) and self.reserve.give(floor)):
+                    raise
+        try:
             return StandaloneWrite(self, self.log.begin_flush(), base)
-        self._append([encode_record(record) for record in records])
-        return StandaloneWrite(self, self.log.begin_flush(), None)
+        except StorageFailed:
+            # Nobody is going to be told of these records. Where they cannot be cut off the log
+            # fails, so that nothing follows them.
+            with suppress(StorageFailed):
+                self.log.truncate_to(base)
+            raise
 
     def append(self, records: Sequence[MetadataRecord], image: MetadataImage) -> None:
         """Keep `records` at once, for those who may block."""
@@ -142,7 +200,6 @@ class StandaloneStore:
 
     def forget_before(self, base: int) -> None:
         """The snapshot at `base` is durable: what lies before it may go."""
-        self.behind_snapshot = 0
         self.log.delete_before(base)
         for path in self.log.remove_below_start():
             self.disk.unlink(path)

@@ -1,7 +1,8 @@
 """The machine's disk, but full whenever a test wants it to be.
 
 Writes fail with ENOSPC as they do on a full file system: what fits is written, the rest is not.
-Reads, deletions and renames go on. Rewritten bytes count like new ones.
+Reads, deletions and renames go on. Rewritten bytes count like new ones; those that are cut off a
+file give their room back, those of a deleted file do not.
 """
 
 import errno
@@ -38,6 +39,12 @@ cdef class RoomyFile(File):
         if fits < size:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
         return 0
+
+    def truncate(self, size):
+        cut = self.size() - size
+        super().truncate(size)
+        if self.room.bytes_left >= 0:
+            self.room.bytes_left += max(cut, 0)
 
     def reserve(self, size):
         if self.room.bytes_left >= 0 and size > self.size() + self.room.bytes_left:

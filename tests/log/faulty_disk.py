@@ -75,8 +75,10 @@ class FaultyFile(DelegatingFile):
 
     def truncate(self, size: int) -> None:
         self.disk.before("truncate", self.path)
-        if size != len(self.inode.content):
+        cut = len(self.inode.content) - size
+        if cut:
             self.put(size, None)
+            self.disk.free += max(cut, 0)
 
     def reserve(self, size: int) -> None:
         self.disk.before("reserve", self.path)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 
 import pytest
 
+from ottla.log.reserve import RESERVE, RESERVE_SIZE
 from ottla.log.storage import Storage
 from ottla.replication import standalone
 from ottla.replication.metadata import (
@@ -137,3 +139,102 @@ def test_a_crash_between_removals_of_old_segments_leaves_the_metadata_whole(
         metadata.open()
         assert metadata.image in (before, kept)
     assert operation > 50
+
+
+def test_on_a_full_disk_what_makes_room_is_written_into_the_reserve() -> None:
+    disk = FaultyDisk(8)
+    metadata = Metadata(disk)
+    for number in range(3):
+        metadata.decide(topic(number))
+    disk.free = 0
+    with pytest.raises(StorageFailed):
+        metadata.decide(topic(3))
+    assert disk.size(f"/data/{RESERVE}") == RESERVE_SIZE, "a creation leaves all of it"
+    metadata.decide(ConfigSet("topic", "t0", "retention.ms", "1"))
+    metadata.decide(TopicDeleted("t1"))
+    kept = metadata.image
+    assert set(kept.topics) == {"t0", "t2"}
+    assert metadata.after_a_power_cut() == kept
+
+
+def test_settings_leave_some_of_the_reserve_for_deletions() -> None:
+    disk = FaultyDisk(9)
+    metadata = Metadata(disk)
+    metadata.decide(topic(1))
+    disk.free = 0
+    with pytest.raises(StorageFailed):
+        for number in range(1000):
+            metadata.decide(ConfigSet("topic", "t1", "retention.ms", f"{number:01000}"))
+    assert disk.size(f"/data/{RESERVE}") == RESERVE_SIZE // 2
+    metadata.decide(TopicDeleted("t1"))
+    assert metadata.after_a_power_cut().topics == {}
+
+
+def test_a_snapshot_that_has_no_room_is_put_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standalone, "SNAPSHOT_AFTER_RECORDS", 12)
+    disk = FaultyDisk(10)
+    metadata = Metadata(disk)
+    for number in range(20):
+        metadata.decide(topic(number))
+    free, disk.free = disk.free, 0
+    for number in range(20):
+        metadata.decide(ConfigSet("topic", f"t{number}", "retention.ms", "1" * 30))
+        metadata.decide(TopicDeleted(f"t{number}"))
+    assert metadata.after_a_power_cut().topics == {}
+    disk.free = free
+    for number in range(20):
+        metadata.decide(topic(number))
+    assert metadata.store.log.log_start_offset > 40, "once there is room a snapshot follows"
+
+
+class NoDescriptors(FaultyDisk):
+    """From the next append on, no file can be opened."""
+
+    armed = False
+
+    def before(self, kind: str, path: str, size: int = 0) -> int:
+        if self.armed and kind == "write" and path.endswith(".log"):
+            self.errors["open"] = errno.EMFILE
+        return super().before(kind, path, size)
+
+
+def test_records_that_cannot_be_flushed_are_not_left_in_the_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = NoDescriptors(11)
+    metadata = Metadata(disk)
+    metadata.decide(topic(1))
+    kept, end = metadata.image, metadata.store.log.log_end_offset
+    metadata.store.log.roll()
+    disk.armed = True
+    with pytest.raises(StorageFailed):
+        metadata.decide(topic(2))
+    disk.armed, disk.errors = False, {}
+    log = metadata.store.log
+    assert log.log_end_offset == end or log.offline is not None
+    if log.offline is None:
+        # Who was refused asks again: the same topic is not in the log twice.
+        metadata.decide(topic(2))
+        kept = metadata.image
+    disk.kill()
+    metadata.open()
+    assert metadata.image in (kept, kept.apply([topic(2)]) if log.offline else kept)
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_old_metadata_that_cannot_be_removed_do_not_undo_a_decision(
+    code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standalone, "SNAPSHOT_AFTER_RECORDS", 2)
+    disk = FaultyDisk(12)
+    metadata = Metadata(disk)
+    for number in range(12):
+        records = [topic(number)]
+        image = metadata.image.apply(records)
+        write = metadata.store.begin(records, image)
+        write.run()
+        disk.errors = {"name": code}
+        write.finish()                              # the records are on the medium: they count
+        disk.errors = {}
+        metadata.image = image
+    assert metadata.after_a_power_cut() == image

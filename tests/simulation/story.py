@@ -336,6 +336,8 @@ async def disk_full(story: Story, tasks: Tasks) -> None:
     disk = story.world.disk
     disk.capacity = disk.used() + story.random.choice((0, 100, 3000))
     await story.pass_time(story.options.rounds_seconds, tasks)
+    if story.random.random() < 0.5:
+        await Admin(story, "room").delete_on_a_full_disk()
     if story.random.random() < 0.3:
         story.world.kill()
         story.world.excused_end = "the disk is full"

@@ -94,6 +94,8 @@ class MetadataLog:
         records: list[MetadataRecord] = []
         results: list[tuple[asyncio.Future[Any], Any]] = []
         for function, future in group:
+            if future.done():
+                continue
             try:
                 decision = function(image)
                 decided = image.apply(decision.records)
@@ -105,7 +107,15 @@ class MetadataLog:
             results.append((future, decision.result))
         if records:
             try:
-                write = self.store.begin(records, image)
+                try:
+                    write = self.store.begin(records, image)
+                except StorageFailed:
+                    if len(results) == 1:
+                        raise
+                    # On a full disk what makes room passes, where others that came with it do not.
+                    for asked in group:
+                        await self._write_group([asked])
+                    return
                 try:
                     await self.loop.run_in_executor(self.thread, write.run)
                 except Exception as error:

@@ -165,6 +165,8 @@ class Housekeeping:
         for key, path in list(storage.deleted_in_place.items()):
             if await self._removed(path):
                 del storage.deleted_in_place[key]
+        if storage.reserve is not None:
+            storage.reserve.fill()
 
     async def _removed(self, path: str) -> bool:
         """Remove a partition's directory; whether it is gone."""

@@ -18,6 +18,7 @@ from ottla.replication.metadata import (
     MetadataRecord,
     ProducerIdsTaken,
     TopicCreated,
+    TopicDeleted,
 )
 from ottla.wire.errors import ErrorCode, InvalidRequest, ProtocolError, StorageFailed
 
@@ -45,6 +46,8 @@ class ListStore:
     def __init__(self) -> None:
         self.groups: list[list[MetadataRecord]] = []
         self.failure: Exception | None = None
+        self.room_for: type[MetadataRecord] | None = None
+        """Only these records have room."""
         self.metadata_log: MetadataLog | None = None
 
     def load(self) -> MetadataImage:
@@ -52,6 +55,8 @@ class ListStore:
 
     def begin(self, records: Sequence[MetadataRecord], image: MetadataImage) -> ListWrite:
         assert self.metadata_log is None or self.metadata_log.image.offset < image.offset
+        if self.room_for and not all(isinstance(record, self.room_for) for record in records):
+            raise StorageFailed("full")
         return ListWrite(self, records)
 
     def close(self) -> None:
@@ -120,6 +125,21 @@ def test_what_could_not_be_kept_did_not_happen(failure: Exception) -> None:
 
 
 @on_a_loop
+async def test_on_a_full_disk_what_makes_room_passes_though_others_come_with_it(
+    log: MetadataLog, store: Any
+) -> None:
+    await log.decide(create_topic, "t")
+    store.room_for = TopicDeleted
+    answers = await asyncio.gather(
+        log.decide(create_topic, "u"), log.decide(delete_topic, "t"), log.decide(set_to, "a"),
+        return_exceptions=True,
+    )
+    assert isinstance(answers[0], StorageFailed) and isinstance(answers[2], StorageFailed)
+    assert answers[1] == "t"
+    assert log.image == store.load() and not log.image.topics
+
+
+@on_a_loop
 async def test_followers_know_the_image_before_those_who_asked(
     log: MetadataLog, store: Any
 ) -> None:
@@ -168,6 +188,10 @@ async def test_long_followers_let_others_be_served_and_see_the_old_image(
 
 def create_topic(image: MetadataImage, name: str) -> Decision[str]:
     return Decision([TopicCreated(name, bytes(16), ())], name)
+
+
+def delete_topic(image: MetadataImage, name: str) -> Decision[str]:
+    return Decision([TopicDeleted(name)], name)
 
 
 @on_a_loop

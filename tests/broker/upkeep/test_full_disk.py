@@ -7,16 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from ottla.broker.upkeep import housekeeping
+from ottla.log.reserve import RESERVE, RESERVE_SIZE
 from ottla.wire.errors import RETRIABLE, ErrorCode
-from ottla.wire.messages import CreateTopicsRequest
+from ottla.wire.messages import CreateTopicsRequest, DeleteTopicsRequest
 from tests.broker.crashes.cycles import BrokerProcess, Cycles
 from tests.broker.crashes.load import TOPIC
 from tests.broker.crashes.loop_disk import MemoryDisk
 from tests.broker.produce_fetch import batch, fetch, produce
-from tests.broker.running import WireClient
+from tests.broker.running import RunningBroker, WireClient
 
 DISK_BYTES = 48 << 20
+SMALL_DISK_BYTES = 4 << 20
 FULL_SECONDS = 0.5
+LONG = "t" * 249
 
 
 def fill(path: Path) -> None:
@@ -67,3 +71,36 @@ def test_every_service_resumes_by_itself_when_a_full_disk_has_room_again(
             cycles.finish()
         assert not set(cycles.target.errors)
         assert ErrorCode.KAFKA_STORAGE_ERROR in RETRIABLE, "clients try again by themselves"
+
+
+def test_a_topic_can_be_deleted_with_no_byte_free_and_its_room_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(housekeeping, "DELETIONS_SECONDS", 0.02)
+    with MemoryDisk(tmp_path / "mounted", SMALL_DISK_BYTES) as disk:
+        data = disk.mount_point / "data"
+        settings = {"log_segment_delete_delay_ms": 0}
+        with RunningBroker(data, **settings) as broker, WireClient(broker.address) as client:
+            made = CreateTopicsRequest.Topic(name=LONG, num_partitions=1, replication_factor=1)
+            create = CreateTopicsRequest(topics=[made], timeout_ms=10_000)
+            assert client.call(create, 5).topics[0].error_code == 0
+            while produce(client, LONG, batch(b"x" * 50_000)).error_code == 0:
+                pass
+            fill(disk.mount_point / "ballast")
+            assert broker.server.disk.free_bytes(str(data))[0] == 0
+            made.name, code = "u", 0
+            while code == 0:                        # the last page of a file has some room
+                made.name += "u"
+                code = client.call(create, 5).topics[0].error_code
+            assert code == ErrorCode.KAFKA_STORAGE_ERROR
+            delete = DeleteTopicsRequest(topic_names=[LONG], timeout_ms=10_000)
+            assert client.call(delete, 5).responses[0].error_code == 0
+            assert (data / RESERVE).stat().st_size < RESERVE_SIZE
+            while (data / RESERVE).stat().st_size < RESERVE_SIZE:
+                threading.Event().wait(0.01)
+            made.name = "v"
+            assert client.call(create, 5).topics[0].error_code == 0
+            assert produce(client, "v", batch(b"y" * 50_000)).error_code == 0
+        with RunningBroker(data) as broker, WireClient(broker.address) as client:
+            topics = broker.server.metadata_log.image.topics
+            assert LONG not in topics and "v" in topics

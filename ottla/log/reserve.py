@@ -1,0 +1,66 @@
+"""Room that is kept on a disk for what gives room back.
+
+On a full disk nothing can be written, not even that a topic is deleted. A file of zeros holds some
+room; it is cut, a portion at a time, for a record that makes room, and is made whole again once the
+disk has plenty.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from errno import EDQUOT, ENOSPC
+
+from ottla.log.disk import Disk
+
+RESERVE = ".ottla-reserve"
+RESERVE_SIZE = 256 << 10
+PORTION_SIZE = 4 << 10
+PLENTY = 4 * RESERVE_SIZE
+"""Bytes that have to be free before the reserve is made whole: it takes nobody's last ones."""
+
+
+def is_full(error: BaseException | None) -> bool:
+    """Whether an error, or the one that it was raised from, is that of a disk without room."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (ENOSPC, EDQUOT):
+            return True
+        error = error.__cause__
+    return False
+
+
+class Reserve:
+    """The file that holds the room. A failing disk only makes it smaller; others report that."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self.disk, self.directory = disk, directory
+        self.path = f"{directory}/{RESERVE}"
+        self.size = 0
+        with suppress(OSError):
+            self.size = disk.size(self.path)
+        self.fill()
+
+    def give(self, floor: int) -> bool:
+        """Give up a portion of what lies above `floor` bytes; False if there is none."""
+        if self.size <= floor:
+            return False
+        size = max(floor, self.size - PORTION_SIZE)
+        try:
+            file = self.disk.open(self.path)
+            file.truncate(size)
+            file.close()
+        except OSError:
+            return False
+        self.size = size
+        return True
+
+    def fill(self) -> None:
+        """Make it whole if the disk has plenty of room. Blocks no longer than an append."""
+        if self.size >= RESERVE_SIZE:
+            return
+        with suppress(OSError):
+            if self.disk.free_bytes(self.directory)[0] < PLENTY:
+                return
+            file = self.disk.open(self.path, create=True)
+            file.pwrite(bytes(RESERVE_SIZE - self.size), self.size)
+            file.close()
+            self.size = RESERVE_SIZE

@@ -4,10 +4,13 @@ ended. Refusals by access rules are here too. The logger is `ottla.audit`.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.threads.slices import in_slices
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import ErrorCode
 from ottla.wire.structs import Message, Struct
@@ -19,6 +22,9 @@ log = logging.getLogger("ottla.audit")
 
 ITEMS_MAX = 1000
 """Lines for one request; the rest are one more line."""
+LINES_AT_ONCE_MAX = 20
+"""Lines that are written before the answer leaves. The rest follow in slices: 1,000 of them would
+hold the loop for 30 ms."""
 VALUE_SIZE_MAX = 200
 SECRET = ("password", "salt", "hmac", "secret", "jaas")
 ERROR = "error_code"
@@ -53,13 +59,21 @@ class Act:
         """Log how it ended; `response` is a message or an exception."""
         if not log.isEnabledFor(logging.INFO):
             return
+        lines = self._lines(response)
+        for _ in islice(lines, LINES_AT_ONCE_MAX):
+            pass
+        if isinstance(response, Message):
+            asyncio.get_running_loop().create_task(_the_rest(lines))
+
+    def _lines(self, response: object) -> Iterator[None]:
+        """Write a line a step."""
         key, client = self.context.api_key, self.context.client
         fields = {
             "principal": client.principal, "address": client.host, "client_id": client.client_id,
             "api": APIS[key].name,
         }
         if not isinstance(response, Message):
-            self._line(fields, "", f"failed: {response}")
+            yield self._line(fields, "", f"failed: {response}")
             return
         outcomes = list(_outcomes(response)) or [("", getattr(response, ERROR, 0), None)]
         asked = dict(_asked(self.request, self.before))
@@ -70,9 +84,9 @@ class Act:
             else:
                 named = ErrorCode(code).name if code in ErrorCode._value2member_map_ else str(code)
                 done = f"refused, {named}" + (f": {message}" if message else "")
-            self._line(fields, what, done)
+            yield self._line(fields, what, done)
         if len(outcomes) > ITEMS_MAX:
-            self._line(fields, f"{len(outcomes) - ITEMS_MAX} more", "not listed")
+            yield self._line(fields, f"{len(outcomes) - ITEMS_MAX} more", "not listed")
 
     def _line(self, fields: dict[str, Any], what: str, outcome: str) -> None:
         level = logging.INFO if outcome in ("done", "tried") else logging.WARNING
@@ -83,17 +97,26 @@ class Act:
         )
 
 
+async def _the_rest(lines: Iterator[None]) -> None:
+    """Write the lines that are left; all of them at once where the broker stops meanwhile."""
+    try:
+        await in_slices(lines)
+    finally:
+        for _ in lines:
+            pass
+
+
 def _outcomes(response: Struct) -> Iterator[tuple[str, int, str | None]]:
     """Name, error code and message of each item that a response answers."""
     for field in type(response).LAYOUT.fields:
         if not field.array or not field.is_struct:
             continue
         for item in getattr(response, field.name) or ():
-            inner = list(_outcomes(item))
             name = _name_of(item)
             if hasattr(item, ERROR):
                 yield name, getattr(item, ERROR), getattr(item, "error_message", None)
-            for below, code, message in inner if not hasattr(item, ERROR) else ():
+                continue
+            for below, code, message in _outcomes(item):
                 yield f"{name}-{below}" if below else name, code, message
 
 

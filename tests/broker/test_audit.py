@@ -113,3 +113,14 @@ def test_connections_and_requests_are_said_at_debug(
     assert f"listener PLAINTEXT: {peer} None is open" in caplog.text
     assert f"{peer} 'test': Metadata answered after " in caplog.text
     assert f"{peer} 'test' has ended after 1 requests, " in caplog.text
+
+
+def test_lines_of_a_large_request_follow_in_slices_and_none_is_lost_at_a_stop(
+    tmp_path: Path, lines: pytest.LogCaptureFixture
+) -> None:
+    names = [f"t{i}" for i in range(300)]
+    with RunningBroker(tmp_path) as broker:
+        with WireClient(broker.address) as client:
+            create(client, *names)
+    written = [line.split()[6] for line in said(lines)]
+    assert written == names

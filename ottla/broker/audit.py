@@ -73,7 +73,8 @@ class Act:
             "api": APIS[key].name,
         }
         if not isinstance(response, Message):
-            yield self._line(fields, "", f"failed: {response}")
+            self._line(fields, "", f"failed: {response}")
+            yield
             return
         outcomes = list(_outcomes(response)) or [("", getattr(response, ERROR, 0), None)]
         asked = dict(_asked(self.request, self.before))
@@ -84,9 +85,11 @@ class Act:
             else:
                 named = ErrorCode(code).name if code in ErrorCode._value2member_map_ else str(code)
                 done = f"refused, {named}" + (f": {message}" if message else "")
-            yield self._line(fields, what, done)
+            self._line(fields, what, done)
+            yield
         if len(outcomes) > ITEMS_MAX:
-            yield self._line(fields, f"{len(outcomes) - ITEMS_MAX} more", "not listed")
+            self._line(fields, f"{len(outcomes) - ITEMS_MAX} more", "not listed")
+            yield
 
     def _line(self, fields: dict[str, Any], what: str, outcome: str) -> None:
         level = logging.INFO if outcome in ("done", "tried") else logging.WARNING

@@ -27,6 +27,21 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionExtra:
+    """What few partitions have, each a tuple of node ids.
+
+    `adding` and `removing` are those of a reassignment (KIP-455); `elr` are replicas outside the
+    in-sync set that have everything committed (KIP-966); `doubtful` are in-sync replicas whose
+    machine stopped without warning, so that the end of their logs may be lost.
+    """
+
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    elr: tuple[int, ...] = ()
+    doubtful: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionState:
     """Who has a partition. `leader` is -1 while nobody may lead it; replicas[0] is preferred."""
 
@@ -35,6 +50,7 @@ class PartitionState:
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     partition_epoch: int = 0
+    extra: PartitionExtra | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +77,19 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class BrokerImage:
-    """A broker that is there."""
+    """A broker that is there.
+
+    In a cluster `epoch` is the broker epoch: the transaction id of ZooKeeper that made its
+    registration. `incarnation` is chosen anew by each process; `directories` are the ids of its
+    log directories.
+    """
 
     node_id: int
     epoch: int
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
+    incarnation: str = ""
+    directories: tuple[str, ...] = ()
 
     def endpoint(self, listener: str) -> Endpoint | None:
         """The address under which clients of `listener` reach it."""
@@ -97,6 +120,14 @@ class PartitionChanged:
     topic: str
     index: int
     state: PartitionState
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsChanged:
+    """Several partitions of one topic as they are now: index and state of each."""
+
+    topic: str
+    rows: tuple[tuple[int, PartitionState], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +166,21 @@ class BrokerGone:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerLeaving:
+    """A broker shuts down in order: it leads nothing any more and joins no in-sync set."""
+
+    node_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerElected:
+    """A broker has become the controller; its decisions follow, until the next of these."""
+
+    node_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class ProducerIdsTaken:
     """Producer ids below `next_id` were handed to brokers in blocks."""
 
@@ -160,10 +206,13 @@ MetadataRecord = (
     TopicCreated
     | PartitionsAdded
     | PartitionChanged
+    | PartitionsChanged
     | TopicDeleted
     | ConfigSet
     | BrokerRegistered
     | BrokerGone
+    | BrokerLeaving
+    | ControllerElected
     | ProducerIdsTaken
     | FeatureSet
     | EpochsRaised
@@ -182,7 +231,7 @@ def topics_of(records: Iterable[MetadataRecord]) -> set[str]:
         match record:
             case TopicCreated() | TopicDeleted():
                 names.add(record.name)
-            case PartitionsAdded() | PartitionChanged():
+            case PartitionsAdded() | PartitionChanged() | PartitionsChanged():
                 names.add(record.topic)
     return names
 
@@ -190,11 +239,17 @@ def topics_of(records: Iterable[MetadataRecord]) -> set[str]:
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
     """Everything that the cluster has decided. `offset` counts the records that it is the fold of.
+
+    In a cluster `entry` is the number of the last entry of the log in ZooKeeper that it contains,
+    and `leaving` are the brokers that are about to stop. A broker alone has no controller.
     """
 
     cluster_id: str = ""
     offset: int = 0
+    entry: int = 0
     controller_id: int = -1
+    controller_epoch: int = 0
+    leaving: frozenset[int] = frozenset()
     brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     names: Mapping[bytes, str] = field(default_factory=dict)
@@ -219,6 +274,11 @@ class MetadataImage:
     def leader_epoch(self, topic: TopicImage, state: PartitionState) -> int:
         """The leader epoch of a topic's partition; states have it without what raised them all."""
         return state.leader_epoch + self.raised - topic.raised_at
+
+    def is_registered(self, node_id: int, incarnation: str) -> bool:
+        """Whether this process, and no earlier or later one of its id, is in the cluster."""
+        broker = self.brokers.get(node_id)
+        return broker is not None and broker.incarnation == incarnation
 
     def config_of(self, resource_type: str, resource_name: str) -> Mapping[str, str]:
         """The settings that were set for a resource; empty if none were."""
@@ -248,6 +308,8 @@ class _Draft:
     def __init__(self, base: MetadataImage) -> None:
         self.base = base
         self.count = 0
+        self.controller_id, self.controller_epoch = base.controller_id, base.controller_epoch
+        self.leaving = base.leaving
         self.brokers: dict[int, BrokerImage] | None = None
         self.topics: dict[str, TopicImage] | None = None
         self.names: dict[bytes, str] | None = None
@@ -269,10 +331,9 @@ class _Draft:
                 topic = self._topic(record.topic)
                 self._put_topic(replace(topic, partitions=topic.partitions + record.partitions))
             case PartitionChanged():
-                topic = self._topic(record.topic)
-                states = list(topic.partitions)
-                states[record.index] = record.state
-                self._put_topic(replace(topic, partitions=tuple(states)))
+                self._change(record.topic, ((record.index, record.state),))
+            case PartitionsChanged():
+                self._change(record.topic, record.rows)
             case TopicDeleted():
                 self._delete_topic(record.name)
             case ConfigSet():
@@ -280,9 +341,15 @@ class _Draft:
             case BrokerRegistered():
                 self.brokers = dict(self.base.brokers if self.brokers is None else self.brokers)
                 self.brokers[record.broker.node_id] = record.broker
+                self.leaving -= {record.broker.node_id}
             case BrokerGone():
                 self.brokers = dict(self.base.brokers if self.brokers is None else self.brokers)
                 self.brokers.pop(record.node_id, None)
+                self.leaving -= {record.node_id}
+            case BrokerLeaving():
+                self.leaving |= {record.node_id}
+            case ControllerElected():
+                self.controller_id, self.controller_epoch = record.node_id, record.epoch
             case ProducerIdsTaken():
                 assert record.next_id >= self.next_producer_id, "producer ids are never reused"
                 self.next_producer_id = record.next_id
@@ -304,6 +371,13 @@ class _Draft:
 
     def _topic(self, name: str) -> TopicImage:
         return (self.base.topics if self.topics is None else self.topics)[name]
+
+    def _change(self, name: str, rows: Iterable[tuple[int, PartitionState]]) -> None:
+        topic = self._topic(name)
+        states = list(topic.partitions)
+        for index, state in rows:
+            states[index] = state
+        self._put_topic(replace(topic, partitions=tuple(states)))
 
     def _put_topic(self, topic: TopicImage) -> None:
         if self.topics is None or self.names is None:
@@ -356,6 +430,9 @@ class _Draft:
         return replace(
             base,
             offset=base.offset + self.count,
+            controller_id=self.controller_id,
+            controller_epoch=self.controller_epoch,
+            leaving=self.leaving,
             brokers=base.brokers if self.brokers is None else self.brokers,
             topics=base.topics if self.topics is None else self.topics,
             names=base.names if self.names is None else self.names,

@@ -5,8 +5,9 @@ eye:
 
     ["TopicCreated", {"name": "t", "topic_id": "0f…", "partitions": [[0, 0, [0], [0], 0, 3]]}]
 
-A partition is leader, leader epoch, replicas, in-sync replicas and partition epoch; of a topic's
-partitions, those in a row that are the same are written once, with their number behind if more.
+A partition is leader, leader epoch, replicas, in-sync replicas and partition epoch, and an object
+of what few have (`PartitionExtra`) where there is any; of a topic's partitions, those in a row that
+are the same are written once, with their number after it if more.
 A field that a reader does not know is refused, not skipped: metadata is not to be guessed.
 """
 
@@ -20,14 +21,18 @@ from typing import Any
 from ottla.replication.metadata import (
     BrokerGone,
     BrokerImage,
+    BrokerLeaving,
     BrokerRegistered,
     ConfigSet,
+    ControllerElected,
     Endpoint,
     EpochsRaised,
     FeatureSet,
     MetadataRecord,
     PartitionChanged,
+    PartitionExtra,
     PartitionsAdded,
+    PartitionsChanged,
     PartitionState,
     ProducerIdsTaken,
     TopicCreated,
@@ -47,10 +52,13 @@ KINDS: dict[str, type[Any]] = {
         TopicCreated,
         PartitionsAdded,
         PartitionChanged,
+        PartitionsChanged,
         TopicDeleted,
         ConfigSet,
         BrokerRegistered,
         BrokerGone,
+        BrokerLeaving,
+        ControllerElected,
         ProducerIdsTaken,
         FeatureSet,
         EpochsRaised,
@@ -91,13 +99,18 @@ def _to_json(value: Any) -> Any:
         return _state(value)
     if isinstance(value, BrokerImage):
         addresses = [[e.listener, e.host, e.port] for e in value.endpoints]
-        return [value.node_id, value.epoch, addresses, value.rack]
+        body = [value.node_id, value.epoch, addresses, value.rack]
+        # A broker alone has neither, and its records stay as they always were.
+        more = [value.incarnation, list(value.directories)]
+        return body + more if any(more) else body
     if isinstance(value, ScramCredential):
         keys = (value.salt, value.stored_key, value.server_key)
         return [value.iterations, *(key.hex() for key in keys)]
     if isinstance(value, AccessRule):
         return [getattr(value, each.name) for each in fields(value)]
     if isinstance(value, tuple):
+        if value and isinstance(value[0], tuple) and isinstance(value[0][-1], PartitionState):
+            return [[index, *_state(state)] for index, state in value]
         if value and isinstance(value[0], PartitionState):
             # On one broker all are the same: ten thousand of them take no longer than one.
             return [_repeated(state, len(list(same))) for state, same in groupby(value)]
@@ -106,7 +119,11 @@ def _to_json(value: Any) -> Any:
 
 
 def _state(state: PartitionState) -> list[Any]:
-    return [state.leader, state.leader_epoch, state.replicas, state.isr, state.partition_epoch]
+    row = [state.leader, state.leader_epoch, state.replicas, state.isr, state.partition_epoch]
+    if state.extra is None:
+        return row
+    extra = {f.name: getattr(state.extra, f.name) for f in fields(state.extra)}
+    return [*row, {name: nodes for name, nodes in extra.items() if nodes}]
 
 
 def _repeated(state: PartitionState, count: int) -> list[Any]:
@@ -121,9 +138,10 @@ def _from_json(name: str, value: Any) -> Any:
             return tuple(chain.from_iterable(_row(item) for item in value))
         case "state":
             return _partition(value)
+        case "rows":
+            return tuple((index, _partition(state)) for index, *state in value)
         case "broker":
-            node_id, epoch, addresses, rack = value
-            return BrokerImage(node_id, epoch, tuple(Endpoint(*a) for a in addresses), rack)
+            return _broker(*value)
         case "credential" if value is not None:
             iterations, *keys = value
             return ScramCredential(iterations, *(bytes.fromhex(key) for key in keys))
@@ -134,12 +152,27 @@ def _from_json(name: str, value: Any) -> Any:
     return value
 
 
+def _broker(
+    node_id: int, epoch: int, addresses: Any, rack: str | None, incarnation: str = "",
+    directories: Any = (),
+) -> BrokerImage:
+    endpoints = tuple(Endpoint(*address) for address in addresses)
+    return BrokerImage(node_id, epoch, endpoints, rack, incarnation, tuple(directories))
+
+
 def _row(value: Any) -> tuple[PartitionState, ...]:
     """Partitions that are the same; without a number it is one."""
-    count = value[5] if len(value) == 6 else 1
-    return (_partition(value[:5]),) * count
+    if len(value) > 5 and isinstance(value[-1], int):
+        *state, count = value
+        repeated: tuple[PartitionState, ...] = (_partition(state),) * count
+        return repeated
+    return (_partition(value),)
 
 
 def _partition(value: Any) -> PartitionState:
-    leader, leader_epoch, replicas, isr, partition_epoch = value
-    return PartitionState(leader, leader_epoch, tuple(replicas), tuple(isr), partition_epoch)
+    leader, leader_epoch, replicas, isr, partition_epoch, *more = value
+    extra = None
+    if more:
+        (found,) = more
+        extra = PartitionExtra(**{name: tuple(nodes) for name, nodes in found.items()})
+    return PartitionState(leader, leader_epoch, tuple(replicas), tuple(isr), partition_epoch, extra)

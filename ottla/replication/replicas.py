@@ -29,13 +29,18 @@ class Replicas:
     """The partitions that have a replica here, by topic name and by topic id.
 
     `log_config` makes a topic's log settings out of the image; `flush_before_ack` is
-    `ottla.acks.all.flush`.
+    `ottla.acks.all.flush`. `incarnation` is this process's in a cluster, None for a broker alone.
     """
 
     def __init__(
-        self, node_id: int, storage: Storage, log_config: MakeLogConfig, flush_before_ack: bool
+        self,
+        node_id: int,
+        storage: Storage,
+        log_config: MakeLogConfig,
+        flush_before_ack: bool,
+        incarnation: str | None = None,
     ) -> None:
-        self.node_id = node_id
+        self.node_id, self.incarnation = node_id, incarnation
         self.storage = storage
         self.log_config = log_config
         self.gone: dict[str, int] = {}
@@ -70,12 +75,13 @@ class Replicas:
         `topics` are those that may have changed; the others are not looked at. A disk that refuses
         one topic does not hold up the others.
         """
-        for name in topics:
+        joined = self.takes_part(new) and not self.takes_part(old)
+        for name in dict.fromkeys([*topics, *new.topics]) if joined else topics:
             before, topic = old.topics.get(name), new.topics.get(name)
             try:
                 if before is not None and (topic is None or before.topic_id != topic.topic_id):
                     yield from self._drop(name)
-                if topic is not None and topic is not before:
+                if topic is not None and (joined or topic is not before):
                     yield from self._place(topic, new)
             except StorageFailed as error:
                 log.error("%s: %s", name, error)
@@ -90,8 +96,16 @@ class Replicas:
                 if self.node_id in state.replicas:
                     yield (topic.name, index), topic.topic_id, config
 
+    def takes_part(self, image: MetadataImage) -> bool:
+        """Whether what the image says of this broker is about this process.
+
+        In a cluster an image that names an earlier process of its id, or none, gives it no role: it
+        would lead in the epoch of that process, whose log may have been longer.
+        """
+        return self.incarnation is None or image.is_registered(self.node_id, self.incarnation)
+
     def _place(self, topic: TopicImage, image: MetadataImage) -> Iterator[None]:
-        partitions = self.by_name.setdefault(topic.name, [])
+        partitions, takes_part = self.by_name.setdefault(topic.name, []), self.takes_part(image)
         self.by_id[topic.topic_id] = partitions
         for index, state in enumerate(topic.partitions):
             if index == len(partitions):
@@ -102,7 +116,8 @@ class Replicas:
             if partition is None:
                 partition = partitions[index] = self._open(topic, index, image)
             epoch = image.leader_epoch(topic, state)
-            if (partition.leader_id, partition.leader_epoch) != (state.leader, epoch):
+            known = partition.leader_id, partition.leader_epoch
+            if takes_part and known != (state.leader, epoch):
                 partition.lead(state.leader, epoch, state.leader == self.node_id)
             yield
 

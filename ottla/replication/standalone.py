@@ -22,8 +22,10 @@ from ottla.log.partition_log import PartitionLog
 from ottla.log.reserve import RESERVE_SIZE, Reserve, is_full
 from ottla.log.storage import Storage
 from ottla.replication.metadata import (
+    BrokerLeaving,
     BrokerRegistered,
     ConfigSet,
+    ControllerElected,
     EpochsRaised,
     FeatureSet,
     MetadataImage,
@@ -210,8 +212,12 @@ class StandaloneStore:
 
 def snapshot_records(image: MetadataImage) -> Iterator[MetadataRecord]:
     """Records whose fold is `image`."""
+    if image.controller_epoch:
+        yield ControllerElected(image.controller_id, image.controller_epoch)
     for broker in image.brokers.values():
         yield BrokerRegistered(broker)
+    for node_id in sorted(image.leaving):
+        yield BrokerLeaving(node_id)
     raised = 0
     for topic in image.topics.values():
         # They are in the order of their creation, so that this never goes back.

@@ -7,15 +7,19 @@ from hypothesis import strategies as st
 from ottla.replication.metadata import (
     BrokerGone,
     BrokerImage,
+    BrokerLeaving,
     BrokerRegistered,
     ConfigSet,
+    ControllerElected,
     Endpoint,
     EpochsRaised,
     FeatureSet,
     MetadataImage,
     MetadataRecord,
     PartitionChanged,
+    PartitionExtra,
     PartitionsAdded,
+    PartitionsChanged,
     PartitionState,
     ProducerIdsTaken,
     TopicCreated,
@@ -38,6 +42,7 @@ STATES = st.builds(
     replicas=st.lists(NODES, min_size=1, max_size=3, unique=True).map(tuple),
     isr=st.lists(NODES, max_size=3, unique=True).map(tuple),
     partition_epoch=st.integers(0, 9),
+    extra=st.sampled_from([None, PartitionExtra(elr=(3, 4)), PartitionExtra((1,), (2,), (), (0,))]),
 )
 ENDPOINTS = st.builds(
     Endpoint, st.sampled_from(["PLAINTEXT", "SSL"]), st.just("host"), st.integers(1, 65535)
@@ -48,6 +53,8 @@ BROKERS = st.builds(
     st.integers(0, 2**62),
     st.lists(ENDPOINTS, max_size=2).map(tuple),
     st.none() | st.just("rack"),
+    st.sampled_from(["", "b2f1"]),
+    st.sampled_from([(), ("d1", "d2")]),
 )
 SOMEONE = (("client-id", None), ("user", "ä\n\"é"))
 READER = AccessRule(2, 3, "t", "User:ä", "*", 3, 3)
@@ -70,6 +77,7 @@ ANYWHERE: st.SearchStrategy[MetadataRecord] = st.one_of(
     ),
     st.builds(BrokerRegistered, BROKERS),
     st.builds(BrokerGone, NODES),
+    st.builds(ControllerElected, NODES, st.integers(1, 2**31 - 1)),
     st.builds(FeatureSet, st.sampled_from(["group.version", "kraft.version"]), st.integers(0, 2)),
     st.builds(EpochsRaised, st.integers(1, 3)),
     PRINCIPALS,
@@ -78,7 +86,7 @@ ANYWHERE: st.SearchStrategy[MetadataRecord] = st.one_of(
 
 NEW_NAMES = ("a", "b", "c.d")
 PARTITIONS = st.lists(STATES, min_size=1, max_size=2).map(tuple)
-KINDS = st.lists(st.integers(0, 5), max_size=12)
+KINDS = st.lists(st.integers(-2, 5), max_size=12)
 CHOICES = st.integers(0, 11)
 
 
@@ -100,10 +108,15 @@ def _next(draw: st.DrawFn, image: MetadataImage, number: int, kind: int) -> Meta
         return draw(ANYWHERE)
     if kind == 3:
         return ProducerIdsTaken(image.next_producer_id + 1000)
-    if missing and (kind == 2 or not there):
+    if missing and (kind == 2 or not there) and kind != -2:
         topic_id = (number + 1).to_bytes(16, "big")
         return TopicCreated(missing[draw(CHOICES) % len(missing)], topic_id, draw(PARTITIONS))
+    if kind == -2:
+        return BrokerLeaving(draw(st.sampled_from(sorted(image.brokers) or [0])))
     name = there[draw(CHOICES) % len(there)]
+    if kind == -1:
+        last, state = len(image.topics[name].partitions) - 1, draw(STATES)
+        return PartitionsChanged(name, ((0, state), (last, state)))
     if kind == 2:
         return TopicDeleted(name)
     if kind == 1:

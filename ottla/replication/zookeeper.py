@@ -1,0 +1,249 @@
+"""The port to ZooKeeper over kazoo; the one file that knows that library.
+
+kazoo has threads of its own. Its completions, watches and state listeners do a single thing here:
+they hand what they got to the event loop. Nothing calls kazoo's blocking methods but `start` and
+`stop`, in an executor's thread.
+
+Some of kazoo's ways do not fit what `coordination` promises, and are dealt with here: it queues
+requests while it is disconnected and sends them later; it forgets all watches when the connection
+breaks, calling each with an event of no type; and it waits longer and longer between attempts to
+connect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    BadVersionError,
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    RolledBackError,
+    RuntimeInconsistency,
+)
+from kazoo.protocol.states import KazooState
+from kazoo.retry import KazooRetry
+
+from ottla.replication.coordination import (
+    BadVersion,
+    Check,
+    ConnectionLost,
+    CoordinationError,
+    Create,
+    Listener,
+    NodeExists,
+    NoNode,
+    NotConnected,
+    NotEmpty,
+    Operation,
+    SessionState,
+    Set,
+    Stat,
+    Watch,
+)
+
+log = logging.getLogger("ottla.zookeeper")
+
+REFUSALS: dict[type[Exception], type[CoordinationError]] = {
+    NoNodeError: NoNode,
+    NodeExistsError: NodeExists,
+    BadVersionError: BadVersion,
+    NotEmptyError: NotEmpty,
+}
+STATES = {
+    KazooState.CONNECTED: SessionState.CONNECTED,
+    KazooState.SUSPENDED: SessionState.SUSPENDED,
+    KazooState.LOST: SessionState.LOST,
+}
+RECONNECT_DELAY_SECONDS_MAX = 1.0
+
+
+class ZooKeeper:
+    """A session with an ensemble; `connect` is ZooKeeper's `host:port,host:port/chroot`."""
+
+    def __init__(
+        self,
+        connect: str,
+        session_timeout_ms: int,
+        connection_timeout_ms: int,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.loop = loop
+        self.hosts, slash, chroot = connect.partition("/")
+        self.root = (slash + chroot).rstrip("/")
+        self.connection_timeout_ms = connection_timeout_ms
+        self.state = SessionState.LOST
+        self.listeners: list[Listener] = []
+        self.waiting: set[asyncio.Future[Any]] = set()
+        self.missed: list[Watch] = []
+        """Watches that kazoo forgot: they are called once the connection is back."""
+        self.client = KazooClient(
+            self.hosts,
+            timeout=session_timeout_ms / 1000,
+            connection_retry=KazooRetry(
+                max_tries=-1, delay=0.1, max_delay=RECONNECT_DELAY_SECONDS_MAX
+            ),
+            logger=logging.getLogger("ottla.kazoo"),
+        )
+        self.client.add_listener(self._state_changed)
+
+    @property
+    def session_id(self) -> int:
+        """As in `Stat.owner`; 0 before the first connection."""
+        client_id = self.client.client_id
+        return int(client_id[0]) if client_id else 0
+
+    async def start(self) -> None:
+        """Connect, and make the chroot where it is missing."""
+        try:
+            await self.loop.run_in_executor(None, self._start)
+        except self.client.handler.timeout_exception as error:
+            raise ConnectionLost(
+                f"zookeeper.connect={self.hosts}{self.root}: no server answered within"
+                f" {self.connection_timeout_ms} ms (zookeeper.connection.timeout.ms)"
+            ) from error
+        self.state = SessionState.CONNECTED
+
+    def _start(self) -> None:
+        self.client.start(timeout=self.connection_timeout_ms / 1000)
+        if self.root:
+            self.client.ensure_path(self.root)
+
+    async def stop(self) -> None:
+        """End the session."""
+        await self.loop.run_in_executor(None, self._stop)
+
+    def _stop(self) -> None:
+        with suppress(KazooException, OSError):
+            self.client.stop()
+            self.client.close()
+
+    def listen(self, listener: Listener) -> None:
+        """Call with each further state, on the loop."""
+        self.listeners.append(listener)
+
+    def get(self, path: str) -> Awaitable[tuple[bytes, Stat]]:
+        """A node's data."""
+        return self._ask(self.client.get_async, _data, self.root + path)
+
+    def exists(self, path: str, watch: Watch | None = None) -> Awaitable[Stat | None]:
+        """A node, None if there is none."""
+        return self._ask(self.client.exists_async, _stat, self.root + path, self._watch(watch))
+
+    def children(self, path: str, watch: Watch | None = None) -> Awaitable[list[str]]:
+        """The names of a node's children, sorted."""
+        return self._ask(
+            self.client.get_children_async, sorted, self.root + path, self._watch(watch)
+        )
+
+    def multi(self, operations: Sequence[Operation]) -> Awaitable[None]:
+        """Do all of these, or nothing of them."""
+        transaction = self.client.transaction()
+        for each in operations:
+            path = self.root + each.path
+            if isinstance(each, Check):
+                transaction.check(path, each.version)
+            elif isinstance(each, Create):
+                transaction.create(path, each.data, ephemeral=each.ephemeral)
+            elif isinstance(each, Set):
+                transaction.set_data(path, each.data, each.version)
+            else:
+                transaction.delete(path, each.version)
+        return self._ask(transaction.commit_async, _outcome)
+
+    def sync(self) -> Awaitable[None]:
+        """What is read afterwards contains everything that was written before."""
+        return self._ask(self.client.sync_async, lambda path: None, self.root or "/")
+
+    def _ask(
+        self, method: Callable[..., Any], read: Callable[[Any], Any], *arguments: Any
+    ) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = self.loop.create_future()
+        if self.state is not SessionState.CONNECTED or not self.client.connected:
+            # kazoo would queue it, and send it when nobody waits for it any more.
+            future.set_exception(NotConnected(f"ZooKeeper at {self.hosts} is not connected"))
+            return future
+        self.waiting.add(future)
+
+        def completed(result: Any) -> None:                 # in kazoo's thread
+            self._call_on_loop(self._answer, future, read, result)
+
+        method(*arguments).rawlink(completed)
+        return future
+
+    def _answer(
+        self, future: asyncio.Future[Any], read: Callable[[Any], Any], result: Any
+    ) -> None:
+        self.waiting.discard(future)
+        if future.done():
+            return                                          # given up with its connection
+        try:
+            future.set_result(read(result.get_nowait()))
+        except CoordinationError as error:
+            future.set_exception(error)
+        except Exception as error:
+            kind = REFUSALS.get(type(error), ConnectionLost)
+            future.set_exception(kind(f"{type(error).__name__} {error}".rstrip()))
+
+    def _watch(self, watch: Watch | None) -> Callable[[Any], None] | None:
+        if watch is None:
+            return None
+        return lambda event: self._call_on_loop(self._watched, watch)
+
+    def _watched(self, watch: Watch) -> None:
+        if self.state is SessionState.CONNECTED:
+            watch()
+        else:
+            self.missed.append(watch)
+
+    def _state_changed(self, state: str) -> None:           # in kazoo's thread
+        self._call_on_loop(self._enter, STATES[state])
+
+    def _enter(self, state: SessionState) -> None:
+        self.state = state
+        if state is not SessionState.CONNECTED:
+            waiting, self.waiting = self.waiting, set()
+            for future in waiting:
+                if not future.done():
+                    future.set_exception(
+                        ConnectionLost(f"the connection to ZooKeeper at {self.hosts} broke")
+                    )
+        for listener in self.listeners:
+            listener(state)
+        if state is SessionState.CONNECTED:
+            missed, self.missed = self.missed, []
+            for watch in missed:
+                watch()
+
+    def _call_on_loop(self, callback: Callable[..., None], *arguments: Any) -> None:
+        with suppress(RuntimeError):                        # the loop is closed: nobody waits
+            self.loop.call_soon_threadsafe(callback, *arguments)
+
+
+def _stat(stat: Any) -> Stat | None:
+    if stat is None:
+        return None
+    return Stat(stat.czxid, stat.mzxid, stat.version, stat.ephemeralOwner)
+
+
+def _data(answer: Any) -> tuple[bytes, Stat]:
+    data, stat = answer
+    found = _stat(stat)
+    assert found is not None
+    return data, found
+
+
+def _outcome(results: list[Any]) -> None:
+    """Of a multi that failed, the first operation with a reason of its own."""
+    for result in results:
+        if isinstance(result, Exception) and not isinstance(
+            result, RolledBackError | RuntimeInconsistency
+        ):
+            raise result

@@ -1,0 +1,1 @@
+"""ZooKeeper for a cluster on one machine: jars from Maven, a process of Java."""

@@ -1,0 +1,150 @@
+"""One ZooKeeper server on this machine, in a directory of its own, on loopback only.
+
+Its jars are fetched by Maven, once a user, into `~/.cache/ottla`; OTTLA_ZOOKEEPER_JARS names a
+directory that has them already.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+POM = HERE / "pom.xml"
+MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+JAVA_OPTIONS = ("-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+JAVA_RELEASE_MIN = 11
+START_SECONDS = 30.0
+STOP_SECONDS = 10.0
+TICK_MS = 500
+
+
+class ZooKeeperFailed(Exception):
+    """ZooKeeper cannot run here; the text says what is missing, or ends with what it printed."""
+
+
+def java() -> str:
+    """The Java to run it with. Raises ZooKeeperFailed."""
+    home = os.environ.get("JAVA_HOME")
+    path = shutil.which("java", path=f"{home}/bin") if home else None
+    path = path or shutil.which("java")
+    if path is None:
+        raise ZooKeeperFailed(
+            "Java is not installed, and ZooKeeper needs it: apt install openjdk-17-jre-headless,"
+            " or name a ZooKeeper that runs already with --zookeeper host:port"
+        )
+    printed = subprocess.run([path, "-version"], capture_output=True, text=True).stderr
+    release = printed.partition('"')[2].partition(".")[0]
+    if not release.isdecimal() or int(release) < JAVA_RELEASE_MIN:
+        raise ZooKeeperFailed(
+            f"{path} is Java {release or '?'}, ZooKeeper needs {JAVA_RELEASE_MIN} or newer"
+        )
+    return path
+
+
+def jars() -> Path:
+    """The directory of the jars, which are fetched where they are not there."""
+    given = os.environ.get("OTTLA_ZOOKEEPER_JARS")
+    if given:
+        if not list(Path(given).glob("zookeeper-*.jar")):
+            raise ZooKeeperFailed(f"OTTLA_ZOOKEEPER_JARS={given} has no zookeeper-….jar")
+        return Path(given)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ottla" / "zookeeper"
+    complete = cache / "pom.xml"
+    if complete.exists() and complete.read_bytes() == POM.read_bytes():
+        return cache
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise ZooKeeperFailed(
+            f"ZooKeeper's jars are not in {cache}, and there is no Maven to get them: apt install"
+            " maven, or set OTTLA_ZOOKEEPER_JARS to a directory with them"
+        )
+    shutil.rmtree(cache, ignore_errors=True)
+    command = [
+        maven, "-q", "-B", "-f", str(POM), "dependency:copy-dependencies",
+        "-DincludeScope=runtime", f"-DoutputDirectory={cache}",
+    ]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        raise ZooKeeperFailed(f"Maven could not get ZooKeeper's jars:\n{done.stdout[-2000:]}")
+    shutil.copyfile(POM, complete)
+    return cache
+
+
+def free_port() -> int:
+    """A port that nothing listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class LocalZooKeeper:
+    """The server; started again it has its port and its data."""
+
+    def __init__(self, directory: Path, port: int = 0) -> None:
+        self.directory = directory
+        self.port = port or free_port()
+        self.log = directory / "zookeeper.log"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def connect(self) -> str:
+        """What `zookeeper.connect` is then."""
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start it and wait until it answers. Raises ZooKeeperFailed."""
+        command = [java(), *JAVA_OPTIONS]
+        self.directory.mkdir(parents=True, exist_ok=True)
+        settings = self.directory / "zoo.cfg"
+        settings.write_text(
+            f"dataDir={(self.directory / 'data').absolute()}\n"
+            f"clientPortAddress=127.0.0.1\nclientPort={self.port}\n"
+            f"tickTime={TICK_MS}\nadmin.enableServer=false\nmaxClientCnxns=0\n"
+            "4lw.commands.whitelist=ruok\nautopurge.purgeInterval=1\n"
+        )
+        command += [f"-Dlogback.configurationFile={HERE / 'logback.xml'}"]
+        command += ["-cp", f"{jars()}/*", MAIN, str(settings)]
+        with self.log.open("ab") as log:
+            # In a session of its own, so that a Ctrl-C reaches the brokers first.
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        deadline = time.monotonic() + START_SECONDS
+        while not self._answers():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise ZooKeeperFailed(f"ZooKeeper did not start:\n{self.tail()}")
+            time.sleep(0.02)
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), 1) as connection:
+                connection.sendall(b"ruok")
+                return connection.recv(4) == b"imok"
+        except OSError:
+            return False
+
+    def tail(self) -> str:
+        """The last lines that it printed."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-20:])
+
+    def stop(self) -> None:
+        """End it in order."""
+        if self.process is None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()

@@ -1,0 +1,73 @@
+"""ZooKeeper in memory keeps the promises of the port; so do the ways in which it breaks."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ottla.replication.coordination import (
+    ConnectionLost,
+    Coordination,
+    Create,
+    NotConnected,
+    SessionState,
+)
+from tests.replication.coordination_promises import PROMISES, Called, Promise
+from tests.simulation.zookeeper import MemoryCoordination, ZooKeeperServer
+
+
+@pytest.mark.parametrize("promise", PROMISES, ids=lambda each: each.__name__)
+def test_in_memory(promise: Promise) -> None:
+    async def run() -> None:
+        server = ZooKeeperServer()
+        a, b = MemoryCoordination(server), MemoryCoordination(server)
+        await a.start()
+        await b.start()
+
+        async def end(client: Coordination) -> None:
+            server.expire(client.session_id)
+
+        await promise(a, b, end)
+
+    asyncio.run(run())
+
+
+def test_a_lost_answer_leaves_the_outcome_open_and_the_session_alive() -> None:
+    async def run() -> None:
+        server = ZooKeeperServer()
+        client = MemoryCoordination(server)
+        states: list[SessionState] = []
+        client.listen(states.append)
+        await client.start()
+        session, watched = client.session_id, Called()
+        await client.exists("/y", watched)
+        client.lose_answers = 1
+        with pytest.raises(ConnectionLost):
+            await client.multi([Create("/x", ephemeral=True)])
+        with pytest.raises(NotConnected):
+            await client.get("/x")
+        assert watched.count == 0
+        client.join()
+        assert watched.count == 1, "it may have missed something"
+        assert client.session_id == session
+        stat = await client.exists("/x")
+        assert stat is not None and stat.owner == session
+        assert states == [SessionState.SUSPENDED, SessionState.CONNECTED]
+
+    asyncio.run(run())
+
+
+def test_what_has_not_arrived_when_the_connection_breaks_is_never_done() -> None:
+    async def run() -> None:
+        server = ZooKeeperServer()
+        client = MemoryCoordination(server)
+        await client.start()
+        asked = client.multi([Create("/x")])
+        client.cut()
+        with pytest.raises(ConnectionLost):
+            await asked
+        client.join()
+        assert await client.exists("/x") is None
+
+    asyncio.run(run())

@@ -1,0 +1,316 @@
+"""ZooKeeper in memory: what `ottla.replication.coordination` promises, in one process.
+
+The server has nodes, versions, transaction ids, and sessions that only it ends. A client's
+requests, answers and watches each pass `later`, in order, so that a test or a simulation decides
+when they arrive; between `cut` and `join` nothing does. By default everything arrives at the next
+turn of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any
+
+from ottla.replication.coordination import (
+    BadVersion,
+    Check,
+    ConnectionLost,
+    Create,
+    Delete,
+    Listener,
+    NodeExists,
+    NoNode,
+    NotConnected,
+    NotEmpty,
+    Operation,
+    SessionState,
+    Set,
+    Stat,
+    Watch,
+)
+
+Later = Callable[[Callable[[], None]], None]
+
+
+@dataclass
+class Node:
+    """A node; its children are found by their paths."""
+
+    data: bytes
+    stat: Stat
+    children: set[str] = field(default_factory=set)
+
+
+def parent_of(path: str) -> str:
+    """`/a/b` → `/a`."""
+    return path.rpartition("/")[0] or "/"
+
+
+class ZooKeeperServer:
+    """The ensemble: one server that never forgets. `nodes` may be looked at, and copied for a
+    backup."""
+
+    def __init__(self) -> None:
+        self.zxid = 0
+        self.nodes: dict[str, Node] = {"/": Node(b"", Stat(0, 0, 0, 0))}
+        self.sessions: dict[int, MemoryCoordination] = {}
+        self.numbers = count(1)
+        self.data_watches: dict[str, dict[tuple[int, Watch], None]] = {}
+        self.child_watches: dict[str, dict[tuple[int, Watch], None]] = {}
+
+    def connect(self, client: MemoryCoordination) -> int:
+        """Begin a session."""
+        session = next(self.numbers)
+        self.sessions[session] = client
+        return session
+
+    def expire(self, session: int) -> None:
+        """End a session, as the server does which hears nothing from it."""
+        client = self.sessions.pop(session, None)
+        if client is None:
+            return
+        self.forget_watches(session, client)
+        gone = [path for path, node in self.nodes.items() if node.stat.owner == session]
+        if gone:
+            self.multi(session, [Delete(path) for path in gone])
+        client.session_ended(session)
+
+    def forget_watches(self, session: int, client: MemoryCoordination) -> None:
+        """The client has to look again itself."""
+        for known in (*self.data_watches.values(), *self.child_watches.values()):
+            for key in [key for key in known if key[0] == session]:
+                del known[key]
+                client.missed[key[1]] = None
+
+    def get(self, session: int, path: str) -> tuple[bytes, Stat]:
+        """A node's data."""
+        node = self.nodes.get(path)
+        if node is None:
+            raise NoNode(path)
+        return node.data, node.stat
+
+    def exists(self, session: int, path: str, watch: Watch | None) -> Stat | None:
+        """A node, and a watch on it."""
+        if watch is not None:
+            self.data_watches.setdefault(path, {})[session, watch] = None
+        node = self.nodes.get(path)
+        return None if node is None else node.stat
+
+    def children(self, session: int, path: str, watch: Watch | None) -> list[str]:
+        """A node's children, and a watch on them."""
+        node = self.nodes.get(path)
+        if node is None:
+            raise NoNode(path)
+        if watch is not None:
+            self.child_watches.setdefault(path, {})[session, watch] = None
+        return sorted(node.children)
+
+    def multi(self, session: int, operations: Sequence[Operation]) -> None:
+        """All of it or nothing; one transaction id."""
+        before = dict(self.nodes)
+        self.zxid += 1
+        changed: dict[str, None] = {}
+        parents: dict[str, None] = {}
+        try:
+            for each in operations:
+                self._apply(session, each)
+                if not isinstance(each, Check):
+                    changed[each.path] = None
+                    if not isinstance(each, Set):
+                        parents[parent_of(each.path)] = None
+        except Exception:
+            self.nodes = before
+            raise
+        for path in changed:
+            self._fire(self.data_watches, path)
+            if path not in self.nodes:
+                self._fire(self.child_watches, path)
+        for path in parents:
+            self._fire(self.child_watches, path)
+
+    def _fire(self, watches: dict[str, dict[tuple[int, Watch], None]], path: str) -> None:
+        for session, watch in watches.pop(path, {}):
+            self.sessions[session].deliver(session, watch)
+
+    def _apply(self, session: int, each: Operation) -> None:
+        node = self.nodes.get(each.path)
+        if isinstance(each, Create):
+            self._create(session, each, node)
+            return
+        if node is None:
+            raise NoNode(each.path)
+        if each.version not in (-1, node.stat.version):
+            raise BadVersion(f"{each.path} has version {node.stat.version}, not {each.version}")
+        if isinstance(each, Set):
+            stat = replace(node.stat, mzxid=self.zxid, version=node.stat.version + 1)
+            self.nodes[each.path] = Node(each.data, stat, node.children)
+        elif isinstance(each, Delete):
+            if node.children:
+                raise NotEmpty(each.path)
+            parent = self.nodes[parent_of(each.path)]
+            name = each.path.rpartition("/")[2]
+            self.nodes[parent_of(each.path)] = replace(parent, children=parent.children - {name})
+            del self.nodes[each.path]
+
+    def _create(self, session: int, each: Create, node: Node | None) -> None:
+        if node is not None:
+            raise NodeExists(each.path)
+        parent = self.nodes.get(parent_of(each.path))
+        if parent is None:
+            raise NoNode(parent_of(each.path))
+        assert not parent.stat.owner, "ephemeral nodes have no children"
+        name = each.path.rpartition("/")[2]
+        self.nodes[parent_of(each.path)] = replace(parent, children=parent.children | {name})
+        owner = session if each.ephemeral else 0
+        self.nodes[each.path] = Node(each.data, Stat(self.zxid, self.zxid, 0, owner))
+
+
+class MemoryCoordination:
+    """A client's session with a ZooKeeperServer.
+
+    `lose_answers` is how many of the next requests are done without the client hearing of it: its
+    connection breaks in place of the answer, and stays broken until `join`.
+    """
+
+    def __init__(self, server: ZooKeeperServer, later: Later | None = None) -> None:
+        self.server = server
+        self.later: Later = later or (lambda call: _soon(call))
+        self.state = SessionState.LOST
+        self.session_id = 0
+        self.listeners: list[Listener] = []
+        self.waiting: dict[asyncio.Future[Any], None] = {}
+        self.missed: dict[Watch, None] = {}
+        self.connection = 0
+        """Counts up when the connection breaks: what is under way on a former one never arrives."""
+        self.lose_answers = 0
+
+    async def start(self) -> None:
+        """Begin a session."""
+        self.session_id = self.server.connect(self)
+        self.state = SessionState.CONNECTED
+
+    async def stop(self) -> None:
+        """End it."""
+        self.connection += 1
+        self.state = SessionState.LOST
+        self.server.expire(self.session_id)
+
+    def listen(self, listener: Listener) -> None:
+        """Call with each further state."""
+        self.listeners.append(listener)
+
+    def get(self, path: str) -> Awaitable[tuple[bytes, Stat]]:
+        """A node's data."""
+        return self._ask(lambda session: self.server.get(session, path))
+
+    def exists(self, path: str, watch: Watch | None = None) -> Awaitable[Stat | None]:
+        """A node, None if there is none."""
+        return self._ask(lambda session: self.server.exists(session, path, watch))
+
+    def children(self, path: str, watch: Watch | None = None) -> Awaitable[list[str]]:
+        """A node's children."""
+        return self._ask(lambda session: self.server.children(session, path, watch))
+
+    def multi(self, operations: Sequence[Operation]) -> Awaitable[None]:
+        """All or nothing."""
+        asked = list(operations)
+        return self._ask(lambda session: self.server.multi(session, asked))
+
+    def sync(self) -> Awaitable[None]:
+        """There is one server, which is never behind."""
+        return self._ask(lambda session: None)
+
+    def _ask(self, request: Callable[[int], Any]) -> Any:
+        future = asyncio.get_running_loop().create_future()
+        if self.state is not SessionState.CONNECTED:
+            future.set_exception(NotConnected("not connected"))
+            return future
+        self.waiting[future] = None
+        connection = self.connection
+
+        def arrives() -> None:
+            if connection != self.connection:
+                return
+            try:
+                answer = request(self.session_id)
+                error = None
+            except Exception as caught:
+                answer, error = None, caught
+            if self.lose_answers:
+                self.lose_answers -= 1
+                self.cut()
+                return
+            self.later(lambda: answered(answer, error))
+
+        def answered(answer: Any, error: Exception | None) -> None:
+            if connection != self.connection or future.done():
+                return
+            self.waiting.pop(future, None)
+            if error is None:
+                future.set_result(answer)
+            else:
+                future.set_exception(error)
+
+        self.later(arrives)
+        return future
+
+    def deliver(self, session: int, watch: Watch) -> None:
+        """The server has news for a watch."""
+        connection = self.connection
+
+        def arrives() -> None:
+            if session == self.session_id and connection == self.connection:
+                watch()
+            else:
+                self.missed[watch] = None
+
+        self.later(arrives)
+
+    def cut(self) -> None:
+        """The connection breaks; the session lives on until the server ends it."""
+        if self.state is not SessionState.CONNECTED:
+            return
+        self.connection += 1
+        self.server.forget_watches(self.session_id, self)
+        self._enter(SessionState.SUSPENDED)
+
+    def join(self) -> None:
+        """The connection is back; where the session has ended meanwhile, with a new one."""
+        if self.state is SessionState.CONNECTED:
+            return
+        if self.session_id not in self.server.sessions:
+            if self.state is not SessionState.LOST:
+                self._enter(SessionState.LOST)
+            self.session_id = self.server.connect(self)
+        self._enter(SessionState.CONNECTED)
+
+    def session_ended(self, session: int) -> None:
+        """The server has ended the session: a client that is connected hears of it, and begins
+        another."""
+        if session == self.session_id and self.state is SessionState.CONNECTED:
+            self.later(self._begin_again)
+
+    def _begin_again(self) -> None:
+        if self.state is SessionState.CONNECTED:
+            self.cut()
+            self.join()
+
+    def _enter(self, state: SessionState) -> None:
+        self.state = state
+        waiting, self.waiting = self.waiting, {}
+        for future in waiting:
+            if not future.done():
+                future.set_exception(ConnectionLost("the connection broke"))
+        for listener in self.listeners:
+            listener(state)
+        if state is SessionState.CONNECTED:
+            missed, self.missed = self.missed, {}
+            for watch in missed:
+                watch()
+
+
+def _soon(call: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_soon(call)

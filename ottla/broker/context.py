@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from ottla.broker.cluster.metadata_log import MetadataLog
     from ottla.broker.network.cold_reads import ColdReads
+    from ottla.broker.peers.forwarding import Forwarding
+    from ottla.broker.peers.peers import Peers
     from ottla.broker.security.authorizer import Authorizer
     from ottla.broker.settings.config import BrokerConfig
     from ottla.broker.threads.flusher import Flusher
@@ -44,6 +46,10 @@ class BrokerContext:
     checkpoints: Checkpoints
     coordinators: Any = None
     authorizer: Authorizer | None = None
+    peers: Peers | None = None
+    forwarding: Forwarding | None = None
+    inter_broker_listener: str | None = None
+    """These three are None where a broker is alone."""
     counts: Counts = field(default_factory=Counts)
     request_elements_max: int = REQUEST_ELEMENTS_MIN
     producer_ids: ProducerIds = field(init=False)

@@ -18,6 +18,8 @@ cdef class Handler:
     cdef readonly object function       # None until the module is imported
     cdef readonly object access         # security.decisions.Decision
     cdef bint audited                   # an administrative act: its end is logged
+    cdef bint decided                   # by the controller, in a cluster
+    cdef bint between_brokers           # served on the inter-broker listener only
     cdef bint waits                     # it is a coroutine
     cdef type request_class
 

@@ -9,6 +9,7 @@ Produce and Fetch are served by the connection itself and only register their ra
 
 import inspect
 import logging
+from asyncio import get_running_loop
 from functools import partial
 from importlib import import_module
 
@@ -18,6 +19,7 @@ from ottla.wire.structs cimport Message, decode_from
 
 from ottla.broker.security.access import Access
 from ottla.broker.audit import AUDITED, Act
+from ottla.broker.peers.api_roles import BETWEEN_BROKERS, DECIDED
 from ottla.broker.security.decisions import Answered
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import ErrorCode, MalformedMessage, ProtocolError
@@ -46,7 +48,14 @@ cdef class Handler:
         self.api, self.module = api, module
         self.versions = api.versions
         self.audited = api.key in AUDITED
+        self.decided = api.key in DECIDED
+        self.between_brokers = api.key in BETWEEN_BROKERS
         self.first, self.last = api.versions.start, api.versions.stop - 1
+
+    def is_told_to(self, RequestContext context):
+        """Whether whoever asks may know of this API: those between brokers have a listener."""
+        return (not self.between_brokers
+                or context.broker.inter_broker_listener == context.client.listener)
 
     cdef int load(self) except -1:
         import_module(self.module)
@@ -92,7 +101,7 @@ cdef object serve(RequestContext context, Cursor body):
     Raises MalformedMessage where the request has no answer but a closed connection.
     """
     cdef Handler handler = HANDLERS.get(context.api_key)
-    if handler is None:
+    if handler is None or handler.between_brokers and not handler.is_told_to(context):
         raise MalformedMessage(f"API key {context.api_key} is not served here")
     if not handler.first <= context.version <= handler.last:
         if context.api_key == ApiKey.API_VERSIONS:
@@ -101,7 +110,13 @@ cdef object serve(RequestContext context, Cursor body):
             f"{handler.api.name} version {context.version} is not served, {handler.versions} are")
     if handler.request_class is None:
         handler.load()
+    if handler.decided and context.broker.forwarding is not None:
+        return forwarded(handler, context, body.rest())
     request = decode_from(handler.request_class, body, context.version)
+    return admitted(handler, request, context)
+
+
+cdef object admitted(Handler handler, request, RequestContext context):
     if handler.audited:
         return audited(handler, request, context)
     return decided(handler, request, context)
@@ -119,6 +134,57 @@ cdef object audited(Handler handler, request, RequestContext context):
     response = decided(handler, request, context)
     when_ready(response, act.ended)
     return response
+
+
+cdef object forwarded(Handler handler, RequestContext context, bytes data):
+    """In a cluster: what only the controller decides goes to it, if this broker is not it."""
+    cdef Cursor body = Cursor(data)
+    body.elements_max = context.broker.request_elements_max
+    request = decode_from(handler.request_class, body, context.version)
+    if context.broker.forwarding.takes(request):
+        return TaskReply(forward(context, data))
+    return admitted(handler, request, context)
+
+
+async def forward(RequestContext context, bytes body):
+    try:
+        return await context.broker.forwarding.forward(context, body)
+    except ProtocolError as error:
+        return error_response(context, error)
+    except Exception:
+        return unexpected(context)
+
+
+async def serve_inside(RequestContext context, bytes data):
+    """The response to a request that came inside of another one. Raises MalformedMessage."""
+    response = serve_data(context, data)
+    if isinstance(response, LateReply):
+        return await Arrival(response).future
+    return response
+
+
+cdef object serve_data(RequestContext context, bytes data):
+    cdef Cursor body = Cursor(data)
+    body.elements_max = context.broker.request_elements_max
+    return serve(context, body)
+
+
+class Arrival:
+    """Stands in the place of a connection for a late reply: a future of its response."""
+
+    def __init__(self, LateReply late):
+        self.future = get_running_loop().create_future()
+        late.receiver = self
+        if late.over:
+            self.deliver_late(late)
+
+    def deliver_late(self, LateReply late):
+        if self.future.done():
+            return
+        if isinstance(late.response, BaseException):
+            self.future.set_exception(late.response)
+        else:
+            self.future.set_result(late.response)
 
 
 cdef int when_ready(response, call) except -1:

@@ -9,4 +9,4 @@ cdef class Client:
     cdef readonly str software_name         # as ApiVersions said; None before (KIP-511)
     cdef readonly str software_version
 
-    cdef Client named(self, str client_id)
+    cpdef Client named(self, str client_id)

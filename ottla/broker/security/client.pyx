@@ -11,7 +11,7 @@ cdef class Client:
         self.host, self.listener, self.connection_id = host, listener, connection_id
         self.principal = principal
 
-    cdef Client named(self, str client_id):
+    cpdef Client named(self, str client_id):
         """The same client under the client id of a later request."""
         cdef Client client = Client(self.host, self.listener, self.connection_id, self.principal)
         client.client_id = client_id

@@ -9,6 +9,12 @@ PRODUCER_IDS_PER_BLOCK = 1000
 PRODUCER_ID_MAX = 2**63 - 1
 
 
+class StaleBrokerEpoch(ProtocolError):
+    """The broker is not registered, or under another epoch: it was started anew since."""
+
+    code = ErrorCode.STALE_BROKER_EPOCH
+
+
 def take_producer_ids(image: MetadataImage) -> Decision[range]:
     """Hand out a block of producer ids that nobody had before and nobody will get again."""
     first = image.next_producer_id
@@ -16,3 +22,14 @@ def take_producer_ids(image: MetadataImage) -> Decision[range]:
         raise ProtocolError("producer ids are used up", ErrorCode.UNKNOWN_SERVER_ERROR)
     block = range(first, first + PRODUCER_IDS_PER_BLOCK)
     return Decision([ProducerIdsTaken(block.stop)], block)
+
+
+def allocate_producer_ids(
+    image: MetadataImage, node_id: int, broker_epoch: int
+) -> Decision[range]:
+    """The same for another broker, which says under which epoch it is registered."""
+    broker = image.brokers.get(node_id)
+    if broker is None or broker.epoch != broker_epoch:
+        known = "none" if broker is None else broker.epoch
+        raise StaleBrokerEpoch(f"broker {node_id} is registered under epoch {known}")
+    return take_producer_ids(image)

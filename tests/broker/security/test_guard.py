@@ -9,6 +9,7 @@ import pytest
 
 from ottla.broker import api
 from ottla.broker.dispatch import HANDLERS
+from ottla.broker.peers.api_roles import BETWEEN_BROKERS
 from ottla.broker.security.decisions import everybody
 from ottla.replication.controller.access import (
     Operation,
@@ -136,6 +137,7 @@ def ask(broker: RunningBroker, client: WireClient, question: Question, version: 
 def test_every_api_is_asked_about_here() -> None:
     api.load()
     asked = {key for key, _ in QUESTIONS.values()} | {ApiKey.ADD_PARTITIONS_TO_TXN}
+    asked |= BETWEEN_BROKERS                # tests/broker/peers/test_forwarding.py
     assert HANDLERS.keys() <= asked | FILTERED | {
         key for key, handler in HANDLERS.items() if handler.access is everybody
     }

@@ -1,0 +1,93 @@
+"""What brokers ask the controller: Envelope (key 58), AllocateProducerIds (67).
+
+They are served on the inter-broker listener of a cluster only, and need CLUSTER_ACTION where there
+is an authorizer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.broker.context import RequestContext
+from ottla.broker.dispatch import handles, serve_inside
+from ottla.broker.peers.api_roles import DECIDED
+from ottla.broker.peers.forwarding import decode_address, decode_principal
+from ottla.broker.security.client import Client
+from ottla.broker.security.decisions import on_cluster
+from ottla.replication.controller.access import Operation
+from ottla.replication.controller.producer_ids import allocate_producer_ids
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ErrorCode, InvalidRequest, MalformedMessage, ProtocolError
+from ottla.wire.headers import RequestHeader, encode_response_header
+from ottla.wire.messages import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+    EnvelopeRequest,
+    EnvelopeResponse,
+)
+from ottla.wire.structs import Struct
+
+
+class NotController(ProtocolError):
+    """Another broker decides."""
+
+    code = ErrorCode.NOT_CONTROLLER
+
+
+def require_controller(context: RequestContext) -> None:
+    """Raise NotController where this broker does not decide."""
+    forwarding = context.broker.forwarding
+    if forwarding is not None and not forwarding.deciding():
+        raise NotController("this broker is not the controller")
+
+
+@handles(ApiKey.ENVELOPE, versions=range(0, 1), access=on_cluster(Operation.CLUSTER_ACTION))
+async def envelope(request: EnvelopeRequest, context: RequestContext) -> EnvelopeResponse:
+    """Serve what another broker forwards, in the name of the client who asked there (KIP-590)."""
+    require_controller(context)
+    try:
+        header, size = RequestHeader.decode(request.request_data)
+        if header.api_key not in DECIDED:
+            raise InvalidRequest(f"API key {header.api_key} is not one that brokers forward")
+        principal = decode_principal(request.request_principal or b"")
+        host = decode_address(request.client_host_address)
+    except ValueError as error:
+        raise InvalidRequest(f"the envelope cannot be read: {error}") from error
+    asking = context.client
+    client = Client(host, asking.listener, asking.connection_id, principal).named(header.client_id)
+    inside = RequestContext(context.broker, header.api_key, header.version, client)
+    try:
+        response = await serve_inside(inside, request.request_data[size:])
+    except MalformedMessage as error:
+        raise InvalidRequest(f"what the envelope holds is not served: {error}") from error
+    if names_code(response, ErrorCode.NOT_CONTROLLER):
+        # It was the controller when it began: the broker that forwards asks the next one.
+        raise NotController("this broker is the controller no more")
+    head = encode_response_header(header.api_key, header.version, header.correlation_id)
+    return EnvelopeResponse(response_data=head + response.encode(header.version))
+
+
+def names_code(struct: Struct, code: int) -> bool:
+    """Whether a response, or anything in it, has this error code."""
+    for name in type(struct).__slots__:       # type: ignore[attr-defined]
+        value: Any = getattr(struct, name)
+        if name == "error_code" and value == code:
+            return True
+        for each in value if isinstance(value, list) else (value,):
+            if isinstance(each, Struct) and names_code(each, code):
+                return True
+    return False
+
+
+@handles(
+    ApiKey.ALLOCATE_PRODUCER_IDS, versions=range(0, 1), access=on_cluster(Operation.CLUSTER_ACTION)
+)
+async def allocate_producer_ids_api(
+    request: AllocateProducerIdsRequest, context: RequestContext
+) -> AllocateProducerIdsResponse:
+    """Hand a block of producer ids to a broker that is registered under this epoch."""
+    require_controller(context)
+    block = await context.broker.metadata_log.decide(
+        allocate_producer_ids, request.broker_id, request.broker_epoch
+    )
+    return AllocateProducerIdsResponse(producer_id_start=block.start, producer_id_len=len(block))

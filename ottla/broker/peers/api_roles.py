@@ -1,0 +1,18 @@
+"""Which APIs are not every broker's own affair in a cluster."""
+
+from __future__ import annotations
+
+from ottla.wire.apis import ApiKey
+
+DECIDED = frozenset({
+    ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.ALTER_CONFIGS,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS,
+    ApiKey.ELECT_LEADERS, ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.ALTER_CLIENT_QUOTAS,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS, ApiKey.UPDATE_FEATURES, ApiKey.UNREGISTER_BROKER,
+})
+"""The controller decides them; another broker forwards them to it (KIP-590)."""
+BETWEEN_BROKERS = frozenset({
+    ApiKey.ENVELOPE, ApiKey.ALTER_PARTITION, ApiKey.ALLOCATE_PRODUCER_IDS, ApiKey.BROKER_HEARTBEAT,
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+})
+"""Served in a cluster only, and on the listener that brokers use among themselves only."""

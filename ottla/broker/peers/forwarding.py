@@ -1,0 +1,152 @@
+"""What only the controller may decide: requests of clients that any broker takes for it (KIP-590),
+and the questions that this broker has itself.
+
+A client's request travels inside of an Envelope with the client's principal and address; the
+controller judges those, decides and answers, and the answer goes back as it is. The controller
+may change meanwhile: the request then goes to the next one, until its time is up. As in Apache
+Kafka it is sent again where nobody knows whether it was served, so that a topic which was created
+by the first attempt may be reported as one that exists.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from ottla.broker.peers.peers import CONTROL, FORWARD, Peers, PeerUnavailable
+from ottla.wire.apis import APIS, ApiKey
+from ottla.wire.errors import ErrorCode, ProtocolError, RequestTimedOut
+from ottla.wire.headers import RequestHeader, response_header_size
+from ottla.wire.messages import DefaultPrincipalData, EnvelopeRequest
+from ottla.wire.structs import Message
+
+if TYPE_CHECKING:
+    from ottla.broker.dispatch import RequestContext
+
+log = logging.getLogger("ottla.forwarding")
+
+REQUEST_SECONDS = 30.0
+"""Kafka's request.timeout.ms."""
+ATTEMPT_SECONDS = 10.0
+"""One controller may take so long; a client's request may be a long one."""
+PAUSE_SECONDS = 0.05
+ENVELOPE_VERSION = 0
+BROKER_LOGGER = 8
+
+
+class Forwarding:
+    """The way to the controller, whoever that is.
+
+    `controller_id` is the controller's node as far as it is known, -1 where it is not;
+    `deciding` says whether this broker is it; `caught_up` returns once the image here has what
+    the controller has decided.
+    """
+
+    def __init__(
+        self,
+        peers: Peers,
+        controller_id: Callable[[], int],
+        deciding: Callable[[], bool],
+        caught_up: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.peers, self.loop = peers, peers.loop
+        self.controller_id, self.deciding, self.caught_up = controller_id, deciding, caught_up
+
+    def takes(self, request: Message) -> bool:
+        """Whether a request whose API is decided by the controller has to go there from here."""
+        if self.deciding():
+            return False
+        if request.API_KEY == ApiKey.INCREMENTAL_ALTER_CONFIGS:
+            resources = request.resources       # type: ignore[attr-defined]
+            return not all(each.resource_type == BROKER_LOGGER for each in resources)
+        return True
+
+    async def forward(self, context: RequestContext, body: bytes) -> Any:
+        """Have the controller serve a client's request; the body of its response."""
+        client = context.client
+        header = RequestHeader(context.api_key, context.version, 0, client.client_id)
+        envelope = EnvelopeRequest(
+            request_data=header.encode() + body,
+            request_principal=encode_principal(client.principal),
+            client_host_address=encode_address(client.host),
+        )
+        deadline = self.loop.time() + REQUEST_SECONDS
+        while True:
+            if self.deciding():
+                from ottla.broker.dispatch import serve_inside
+
+                return await serve_inside(context, body)
+            answer = await self._attempt(envelope, ENVELOPE_VERSION, deadline, FORWARD)
+            if answer is not None:
+                break
+            await self._pause(deadline, APIS[context.api_key].name)
+        if answer.error_code != 0:
+            raise ProtocolError(
+                "the controller refuses what this broker forwards", ErrorCode(answer.error_code)
+            )
+        await self.caught_up()
+        data: bytes = answer.response_data
+        return data[response_header_size(context.api_key, context.version, data) :]
+
+    async def ask(
+        self, request: Message, version: int, timeout_seconds: float = REQUEST_SECONDS
+    ) -> Any:
+        """The controller's answer to a question of this broker's, while it is another one's task to
+        decide. Raises RequestTimedOut. The question must bear to be asked twice."""
+        deadline = self.loop.time() + timeout_seconds
+        while True:
+            answer = await self._attempt(request, version, deadline, CONTROL)
+            if answer is not None:
+                return answer
+            await self._pause(deadline, type(request).__name__)
+
+    async def _attempt(
+        self, request: Message, version: int, deadline: float, lane: str
+    ) -> Any | None:
+        """One controller's answer; None where it was none, or is none."""
+        node_id = self.controller_id()
+        if node_id < 0 or node_id == self.peers.node_id:
+            return None
+        seconds = min(ATTEMPT_SECONDS if lane == CONTROL else REQUEST_SECONDS,
+                      deadline - self.loop.time())
+        try:
+            answer = await self.peers.ask(node_id, request, version, max(0.0, seconds), lane)
+        except PeerUnavailable as error:
+            log.info("controller %d: %s", node_id, error)
+            return None
+        if getattr(answer, "error_code", 0) == ErrorCode.NOT_CONTROLLER:
+            return None
+        return answer
+
+    async def _pause(self, deadline: float, what: str) -> None:
+        if self.loop.time() >= deadline:
+            raise RequestTimedOut(f"no controller answered {what} in time; ask again")
+        await asyncio.sleep(PAUSE_SECONDS)
+
+
+def encode_principal(principal: str) -> bytes:
+    """A principal as Apache Kafka's brokers write it: a version and DefaultPrincipalData."""
+    kind, _, name = principal.partition(":")
+    return b"\0\0" + DefaultPrincipalData(type=kind, name=name).encode(0)
+
+
+def decode_principal(data: bytes) -> str:
+    """The principal that `encode_principal` wrote. Raises MalformedMessage."""
+    found = DefaultPrincipalData.decode(data[2:], int.from_bytes(data[:2], "big"))
+    return f"{found.type}:{found.name}"
+
+
+def encode_address(host: str) -> bytes:
+    """An address as its 4 or 16 bytes, as Java's InetAddress has it."""
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).packed
+    except ValueError:
+        return bytes(4)
+
+
+def decode_address(data: bytes) -> str:
+    """The address that `encode_address` wrote. Raises ValueError."""
+    return str(ipaddress.ip_address(data))

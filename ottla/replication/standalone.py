@@ -116,6 +116,11 @@ class StandaloneStore:
 
     def load(self) -> MetadataImage:
         """Fold the log, from its last snapshot on."""
+        try:
+            # What a crash left unflushed is followed from here on: a power cut must not take it.
+            self.log.flush()
+        except StorageFailed as error:
+            log.error("the metadata are not on the medium yet: %s", error)
         # What precedes the snapshot is not looked at: where its segments were being removed it
         # begins anywhere, and a record may be about what no other record made.
         last: list[list[bytes]] = []

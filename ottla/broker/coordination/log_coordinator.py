@@ -49,6 +49,7 @@ class LogCoordinator(Generic[S]):
         self._waited = False
         self._loads: dict[int, asyncio.Task[None]] = {}
         self._reading = asyncio.Lock()
+        self._closed = False
 
     def begin_shard(self, index: int, leader_epoch: int) -> S:
         """The empty shard of a partition, made known to the runtime."""
@@ -83,7 +84,8 @@ class LogCoordinator(Generic[S]):
             self.runtime.unload(index)
 
     def close(self) -> None:
-        """Stop every timer and every load."""
+        """Stop every timer and every load; nothing is loaded any more."""
+        self._closed = True
         for task in self._loads.values():
             task.cancel()
         if self._timer is not None:
@@ -114,7 +116,7 @@ class LogCoordinator(Generic[S]):
     def reload(self, index: int) -> None:
         """An append was lost, and what followed from it: the shard is what its log says."""
         partition = self.broker.replicas.partition(self.topic, index)
-        if partition is not None and index in self._loads:
+        if partition is not None and index in self._loads and not self._closed:
             self._loads.pop(index).cancel()
             self._loads[index] = self.loop.create_task(self._load(index, partition.leader_epoch))
 
@@ -131,6 +133,10 @@ class LogCoordinator(Generic[S]):
                 partition.require_leader()
                 # One after the other: clients are heard between any two of them.
                 async with self._reading:
+                    # What a crash left unflushed a power cut may still take. Nothing is answered
+                    # or written elsewhere on its word before: a marker of a commit that is lost
+                    # would leave a transaction committed in one partition alone.
+                    await self.broker.flusher.make_durable(partition)
                     await self._read(partition, shard)
                     self.runtime.adopt(shard)
                 return

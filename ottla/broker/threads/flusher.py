@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from os.path import dirname
 
@@ -111,18 +111,37 @@ class Flusher:
     async def flush_apart(self, partition: Partition, in_thread: InThread) -> None:
         """Flush a partition for which nobody waits, beside the groups of those who do."""
         try:
-            task = partition.log.begin_flush()
-            if task is not None:
-                try:
-                    await in_thread(task.run)
-                except Exception as error:
-                    # Later flushes wait for this one's end, whatever it is.
-                    task.error = OSError(f"the flush ended with {error!r}")
-                partition.log.end_flush(task)
+            await self._flush_beside(partition, in_thread)
         except StorageFailed as error:
             log.error("%r could not be flushed: %s", partition, error)
             self._refused(partition)
-            return
+
+    async def make_durable(self, partition: Partition) -> None:
+        """Return once all that the partition's log holds by now is on the medium.
+
+        Raises StorageFailed. Who is cancelled meanwhile leaves a flush that ends by itself: later
+        ones wait for it.
+        """
+        end = partition.log.log_end_offset
+        while partition.log.recovery_point < end:
+            # Where an earlier flush is under way in another thread, this one's end may not count
+            # yet.
+            task = self.loop.create_task(self._flush_beside(partition, self._in_thread))
+            task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+            await asyncio.shield(task)
+
+    async def _in_thread(self, work: Callable[[], None]) -> None:
+        await self.loop.run_in_executor(self.thread, work)
+
+    async def _flush_beside(self, partition: Partition, in_thread: InThread) -> None:
+        task = partition.log.begin_flush()
+        if task is not None:
+            try:
+                await in_thread(task.run)
+            except Exception as error:
+                # Later flushes wait for this one's end, whatever it is.
+                task.error = OSError(f"the flush ended with {error!r}")
+            partition.log.end_flush(task)
         if partition.flushed(partition.log.recovery_point):
             self.want(partition)            # somebody waits by now
 

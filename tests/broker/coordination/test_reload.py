@@ -53,6 +53,18 @@ def test_a_lost_append_has_the_groups_read_again(data: Path) -> None:
         assert answer.topics[0].partitions[0].committed_offset == 7
 
 
+def test_nothing_is_read_again_once_the_broker_stops(
+    data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with RunningBroker(data) as broker, WireClient(broker.address) as client:
+        with_a_commit(broker, client)
+        coordinator = broker.server.coordinators.groups
+        broker.call(coordinator.close)
+        lose_an_append(broker)
+        assert all(task.done() for task in broker.call(lambda: [*coordinator._loads.values()]))
+    assert not caplog.records
+
+
 @pytest.mark.parametrize("failure", [StorageFailed("full"), OSError(5, "the disk is slow to wake")])
 def test_a_log_that_cannot_be_read_is_tried_again(data: Path, failure: Exception) -> None:
     with RunningBroker(data) as broker, WireClient(broker.address) as client:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import threading
@@ -185,3 +186,26 @@ def test_a_retry_of_what_is_not_flushed_yet_waits_for_the_same_flush(data: Path)
     with RunningBroker(data) as broker, WireClient(broker.address) as client:
         assert produce(client, "t", numbered).base_offset == 0
         assert values(fetch(client, "t")) == [b"v"]
+
+
+def test_who_gives_up_waiting_for_a_flush_leaves_none_that_never_ends(data: Path) -> None:
+    with RunningBroker(data) as broker, WireClient(broker.address) as client:
+        create(client, "t")
+        partition = broker.server.replicas.partition("t", 0)
+        assert partition is not None
+        assert produce(client, "t", batch(b"a"), acks=1).error_code == 0
+
+        async def give_up() -> None:
+            loop = asyncio.get_running_loop()
+            waiting = asyncio.ensure_future(broker.server.flusher.make_durable(partition))
+            while not partition.log.flushing:
+                turn = loop.create_future()
+                loop.call_soon(turn.set_result, None)
+                await turn
+            waiting.cancel()
+
+        with slow_flush(broker):
+            broker.run(give_up())
+        assert produce(client, "t", batch(b"b")).error_code == 0
+        assert broker.call(lambda: partition.log.recovery_point) == 2
+        broker.run(broker.server.flusher.make_durable(partition))

@@ -16,7 +16,7 @@ from ottla.wire.apis import APIS
 from ottla.wire.headers import RequestHeader, response_header_size
 
 if TYPE_CHECKING:
-    from ottla.broker.listener import Listener
+    from tests.simulation.machine import Machine
     from tests.simulation.world import World
 
 
@@ -27,13 +27,14 @@ class Broken(ConnectionError):
 class Link:
     """One connection of a client."""
 
-    def __init__(self, world: World, listener: Listener, client_id: str, host: str) -> None:
-        self.world, self.client_id = world, client_id
+    def __init__(self, world: World, machine: Machine, client_id: str, host: str) -> None:
+        self.world, self.machine, self.client_id = world, machine, client_id
+        assert machine.server is not None
         self.near, far = socket.socketpair()
         self.near.setblocking(False)
         far.setblocking(False)
         self.far = far
-        listener.admit(far, (host, 40_000))
+        machine.server.listeners[0].admit(far, (host, 40_000))
         self.fd = self.near.fileno()
         self.unsent = bytearray()           # has arrived; the broker's socket took no more
         self.on_way = 0.0                   # when the last piece arrives, either way
@@ -95,7 +96,7 @@ class Link:
                 self.end()
                 return
             del self.unsent[:sent]
-        self.world.poke()
+        self.machine.poke()
 
     def pull(self) -> None:
         """Take what the broker has sent; the client has it later."""
@@ -113,7 +114,7 @@ class Link:
                 self.world.at(self.on_way_back, self.end)
                 self.world.unwatch(self)
                 return
-            self.world.poke()
+            self.machine.poke()
             self.world.at(self.on_way_back, lambda data=data: self.deliver(data))
 
     def deliver(self, data: bytes) -> None:
@@ -144,4 +145,4 @@ class Link:
         for _, _, _, future in waiting:
             if not future.done():
                 future.set_exception(Broken())
-        self.world.poke()
+        self.machine.poke()

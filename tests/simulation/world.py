@@ -1,4 +1,4 @@
-"""One machine, its broker and its clients: a heap of events, and chance from one seed."""
+"""Machines, their brokers and their clients: a heap of events, and chance from one seed."""
 
 from __future__ import annotations
 
@@ -18,23 +18,20 @@ from typing import Any
 from ottla.broker import listener as listening
 from ottla.broker import server as serving
 from ottla.broker.server import Server
-from ottla.broker.settings.config import BrokerConfig
 from ottla.broker.settings.kafka_settings import kafka_settings
 from ottla.broker.settings.topic import TopicConfig
 from ottla.broker.threads import slices
 from ottla.replication import standalone
 from tests.simulation.disk import ProcessEnds, SimDisk
 from tests.simulation.loop import SimExecutor, SimLoop, running
+from tests.simulation.machine import Machine
 from tests.simulation.network import Link
 from tests.simulation.options import Options
+from tests.simulation.violation import Violation as Violation
 
 START_MS = 1_700_000_000_000
 NEVER = float("inf")
 STEPS_MAX = 400_000
-
-
-class Violation(AssertionError):
-    """A promise was broken."""
 
 
 class SimListener(listening.Listener):
@@ -65,17 +62,10 @@ class World:
         self.jumped_ms = 0
         self.heap: list[tuple[float, float, int, Callable[[], None]]] = []
         self.count = 0
-        self.disk = SimDisk(seed, self.wall_ms)
-        self.disk.cold_share = options.cold_share
+        self.machines: list[Machine] = [Machine(self, 7, seed)]
         self.clients = SimLoop(self, sockets=False)
-        self.loop: SimLoop | None = None        # the broker's
-        self.server: Server | None = None
-        self.starting: Any = None
-        self.up = False
         self.links: dict[int, Link] = {}
         self.poll = select.epoll()
-        self.dead: list[Any] = []
-        self.died = False
         self.trace: list[str] = []
         self.excused_end: str | None = None     # why the broker may end or refuse to start
         self.steps = 0
@@ -107,131 +97,61 @@ class World:
     def note(self, text: str) -> None:
         self.trace.append(f"{self.now:.6f} {text}")
 
-    # The broker's process
+    # The broker of a world that has one
+
+    @property
+    def machine(self) -> Machine:
+        """The only machine, or the first one."""
+        return self.machines[0]
+
+    @property
+    def disk(self) -> SimDisk:
+        return self.machine.disk
+
+    @property
+    def loop(self) -> SimLoop | None:
+        return self.machine.loop
+
+    @property
+    def server(self) -> Server | None:
+        return self.machine.server
+
+    @property
+    def up(self) -> bool:
+        return self.machine.up
 
     def begin_broker(self) -> None:
-        """Start the broker; it serves some turns later, or its start fails."""
-        assert self.loop is None
-        self.disk = self.disk.reopened()
-        self.disk.on_end = self._process_stopped
-        self.died = False
-        loop = self.loop = SimLoop(self)
-        settings = {
-            "listeners": "PLAINTEXT://127.0.0.1:9092", "node.id": "7",
-            "log.dirs": ",".join(self.options.directories), **self.options.settings,
-            **self.config_overrides,
-        }
-        config = BrokerConfig.load(None, [f"{k}={v}" for k, v in settings.items()])
-        with running(loop):
-            server = self.server = Server(config, self.disk, loop.poller.clock)
-            self.starting = loop.create_task(server.start())
-        self.up = False
-        self.note("broker starts")
-
-    def poke(self) -> None:
-        if self.loop is not None:
-            self.loop.poked = True
-
-    def _process_stopped(self) -> None:
-        """The disk ends the process inside a call: what it sent until now is on its way."""
-        self.died = True
-        for link in list(self.links.values()):
-            link.pull()
+        self.machine.begin_broker()
 
     def kill(self) -> None:
-        """kill -9, between two calls or inside one that the disk has ended."""
-        if self.loop is None:
-            return
-        self.note("broker is killed")
-        for link in list(self.links.values()):
-            if not self.died:
-                link.pull()
-        self.disk.stopped = True
-        self._bury()
-
-    def _bury(self) -> None:
-        loop, server = self.loop, self.server
-        assert loop is not None and server is not None
-        loop.kill()
-        self.dead.append((loop, server, self.starting))
-        self.loop, self.server, self.up = None, None, False
-        for link in list(self.links.values()):
-            link.far.close()
-            self.unwatch(link)
-            self.at(max(link.on_way_back + 1e-7, self.now), link.end)
+        self.machine.kill()
 
     def cut_power(self) -> None:
-        """The machine stops: what was not synced may be gone."""
-        self.kill()
-        self.note("power cut")
-        self.disk = self.disk.reopened()
-        self.disk.cut_power()
+        self.machine.cut_power()
 
     async def stop_cleanly(self) -> None:
-        """SIGTERM; awaited by the clients' loop."""
-        server, loop = self.server, self.loop
-        assert server is not None and loop is not None
-        self.up = False
-        with running(loop):
-            task = loop.create_task(server.stop())
-        self.poke()
-        await self.until(lambda: task.done() or loop.dead, "a clean stop ends", 600.0)
-        if loop.dead:
-            return
-        if task.exception() is not None and not self.disk.errors and self.disk.capacity is None:
-            raise Violation(f"a clean stop failed: {task.exception()!r}") from task.exception()
-        self.disk.stopped = True
-        self.note("broker has stopped")
-        self._bury()
-
-    def _watch_broker(self) -> None:
-        """Notice that the broker serves, or has ended by itself."""
-        loop, server = self.loop, self.server
-        if loop is None or server is None:
-            return
-        if self.died:
-            self.kill()
-            return
-        if self.starting is not None and self.starting.done():
-            error = self.starting.exception()
-            self.starting = None
-            if error is not None:
-                if self.excused_end is None:
-                    raise Violation(f"the broker does not start: {error!r}") from error
-                self.note(f"the start is refused: {error}")
-                self.disk.stopped = True
-                self._bury()
-                return
-            self.up = True
-            self.note("broker serves")
-        if server.failure is not None and server.failure.done() and self.up:
-            reason = server.failure.result()
-            self.note(f"broker ends: {reason}")
-            if self.excused_end is None:
-                raise Violation(f"the broker has ended itself: {reason}")
-            self.kill()
-        for failure in self.failures:
-            if not isinstance(failure, ProcessEnds):
-                raise Violation(f"a failure of the broker: {failure!r}") from failure
-        self.failures.clear()
-        if loop.errors:
-            context = loop.errors[0]
-            loop.errors.clear()
-            error = context.get("exception")
-            if not isinstance(error, ProcessEnds):
-                raise Violation(f"an error reached the loop: {context}") from error
+        await self.machine.stop_cleanly()
 
     # Clients
 
-    def connect(self, client_id: str) -> Link | None:
+    def connect(self, client_id: str, machine: Machine | None = None) -> Link | None:
         """A new connection, or None where nobody listens."""
-        if not self.up or self.server is None:
+        machine = machine or self.machine
+        if not machine.up or machine.server is None:
             return None
         host = f"10.0.0.{self.random.randrange(1, 250)}"
-        link = Link(self, self.server.listeners[0], client_id, host)
+        link = Link(self, machine, client_id, host)
+        self.watch(link)
+        return link
+
+    def watch(self, link: Link) -> None:
+        """Take what the broker sends on this link."""
         self.links[link.fd] = link
         self.poll.register(link.fd, select.EPOLLIN)
-        return link
+
+    def links_of(self, machine: Machine) -> list[Link]:
+        """The connections of one broker."""
+        return [link for link in self.links.values() if link.machine is machine]
 
     def unwatch(self, link: Link) -> None:
         if self.links.pop(link.fd, None) is not None:
@@ -263,11 +183,10 @@ class World:
 
     def step(self) -> None:
         """The next turn of a loop, or the next event."""
-        clients, broker = self.clients, self.loop
-        clients_at = clients.due()
-        broker_at = NEVER if broker is None else broker.due()
+        clients, now = self.clients, self.now
+        clients_at, machine = clients.due(), self.next_machine()
+        broker_at = NEVER if machine is None else machine.loop.due()    # type: ignore[union-attr]
         event_at = self.heap[0][0] if self.heap else NEVER
-        now = self.now
         if clients_at > now and broker_at > now and event_at > now:
             self.now = min(clients_at, broker_at, event_at)
             assert self.now < NEVER, "nothing will ever happen"
@@ -275,42 +194,56 @@ class World:
         chance = self.random.random()
         if event_at <= now and (chance < 0.5 or (clients_at > now and broker_at > now)):
             self._guarded(heapq.heappop(self.heap)[3])
-            if self.died:
-                self._watch_broker()
-        elif broker is not None and broker_at <= now and (clients_at > now or chance < 0.75):
-            self._guarded(broker.turn)
+            for each in self.machines:
+                if each.died:
+                    each.look()
+        elif machine is not None and broker_at <= now and (clients_at > now or chance < 0.75):
+            assert machine.loop is not None
+            self._guarded(machine.loop.turn)
             self.now += chance * 1e-4
             for fd, _ in self.poll.poll(0):
                 link = self.links.get(fd)
                 if link is not None:
                     link.pull()
-            self._watch_broker()
+            machine.look()
         else:
             clients.turn()
             self.now += 1e-6
 
+    def next_machine(self) -> Machine | None:
+        """Whose broker has its turn next: one of those that are due, by chance."""
+        if len(self.machines) == 1:
+            return self.machine if self.machine.loop is not None else None
+        running = [each for each in self.machines if each.loop is not None]
+        if not running:
+            return None
+        due = [each for each in running if each.loop.due() <= self.now]  # type: ignore[union-attr]
+        if due:
+            return due[0] if len(due) == 1 else self.random.choice(due)
+        return min(running, key=lambda each: each.loop.due())           # type: ignore[union-attr]
+
     def _guarded(self, call: Callable[[], None]) -> None:
-        try:
+        with contextlib.suppress(ProcessEnds):      # the machine whose disk it was knows
             call()
-        except ProcessEnds:
-            self.died = True
 
     def close(self) -> None:
         """Give back descriptors; what is left of dead processes does nothing any more."""
-        if self.loop is not None:
-            self.kill()
+        for machine in self.machines:
+            machine.kill()
         for link in list(self.links.values()):
             link.broken = True
             link.near.close()
             link.far.close()
         self.poll.close()
         self.clients.kill()
-        for loop in [entry[0] for entry in self.dead] + [self.clients]:
+        dead = [entry for machine in self.machines for entry in machine.dead]
+        for loop in [entry[0] for entry in dead] + [self.clients]:
             for task in asyncio.all_tasks(loop):
                 with contextlib.suppress(BaseException):
                     task.get_coro().close()         # now, and not in the middle of another run
             loop.close()
-        self.dead.clear()
+        for machine in self.machines:
+            machine.dead.clear()
 
 
 class TraceHandler(logging.Handler):

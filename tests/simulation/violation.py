@@ -1,0 +1,5 @@
+"""What a run finds."""
+
+
+class Violation(AssertionError):
+    """A promise was broken."""

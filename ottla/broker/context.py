@@ -12,7 +12,7 @@ from ottla.broker.dispatch import RequestContext as RequestContext
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from ottla.broker.cluster.metadata_log import MetadataLog
+    from ottla.broker.cluster.metadata_log import Metadata
     from ottla.broker.network.cold_reads import ColdReads
     from ottla.broker.peers.forwarding import Forwarding
     from ottla.broker.peers.peers import Peers
@@ -39,7 +39,7 @@ class BrokerContext:
     clock: Clock
     replicas: Replicas
     flusher: Flusher
-    metadata_log: MetadataLog
+    metadata_log: Metadata
     workers: Workers
     cold_reads: ColdReads
     moving: Moving

@@ -2,8 +2,9 @@
 
 A decision is a pure function from the image to records and a result. Decisions are made one after
 the other, each on the image that the one before it left; those that arrive while a sync runs share
-the next one. Nobody sees an image before its records are durable: then it replaces the one before
-it, whoever follows the image is told, and the results go to those who asked.
+the next one. Nobody sees an image before its records are durable: then whoever follows the image
+is told, it replaces the one before it, and the results go to those who asked. While followers are
+told, further decisions are made: `decided` may be ahead of `image`.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from ottla.replication.metadata import (
     MetadataRecord,
     topics_of,
 )
-from ottla.replication.store import MetadataStore
-from ottla.wire.errors import StorageFailed
+from ottla.replication.store import MetadataStore, MetadataWrite
+from ottla.wire.errors import ErrorCode, ProtocolError, StorageFailed
 
 log = logging.getLogger("ottla.metadata")
 
@@ -33,16 +34,51 @@ Result = TypeVar("Result")
 Follower = Callable[[MetadataImage, MetadataImage, Collection[str]], Iterable[None] | None]
 
 
-class MetadataLog:
-    """The image as of now, and the way to change it."""
+class NotController(ProtocolError):
+    """Decisions are made by another broker."""
 
-    def __init__(self, store: MetadataStore, loop: asyncio.AbstractEventLoop) -> None:
-        self.store, self.loop = store, loop
-        self.image = store.load()
+    code = ErrorCode.NOT_CONTROLLER
+
+
+class OutcomeUnknown(Exception):
+    """Records were kept or not; those who asked for them, `results`, wait until it shows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.results: Results = []
+
+
+Asked = tuple[Callable[[MetadataImage], Decision[Any]], asyncio.Future[Any]]
+Results = list[tuple[asyncio.Future[Any], Any]]
+
+
+class Metadata:
+    """The image as of now, and the way to change it.
+
+    `image` is what is seen: everybody here goes by it. `decided` is what further decisions are made
+    on. How records are kept is a subclass's: `begin` may refuse them, and `keep` returns once they
+    survive.
+    """
+
+    is_controller = True
+    """Whether decisions can be made here, as always where a broker is alone."""
+
+    def __init__(self, image: MetadataImage, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.image = self.decided = image
         self.followers: list[Follower] = []
-        self.asked: list[tuple[Callable[[MetadataImage], Decision[Any]], asyncio.Future[Any]]] = []
+        self.asked: list[Asked] = []
         self.writer: asyncio.Task[None] | None = None
-        self.thread = ThreadPoolExecutor(1, thread_name_prefix="ottla-metadata")
+        self.unseen: list[tuple[MetadataImage, Collection[str], Results]] = []
+        self.shower: asyncio.Task[None] | None = None
+
+    def begin(self, records: Sequence[MetadataRecord], image: MetadataImage) -> Any:
+        """Prepare to keep records whose fold is `image`; nothing is kept where this raises."""
+        raise NotImplementedError
+
+    async def keep(self, write: Any, image: MetadataImage) -> MetadataImage:
+        """Keep what `begin` has prepared; the image to go on with. Raises what the askers get."""
+        raise NotImplementedError
 
     def subscribe(self, follower: Follower) -> None:
         """Call `follower(old, new, topics)` once records are durable, before anybody is answered.
@@ -68,7 +104,7 @@ class MetadataLog:
 
     async def decide_each(
         self,
-        refused: Callable[[StorageFailed], Result],
+        refused: Callable[[ProtocolError], Result],
         function: Callable[..., Decision[Result]],
         *arguments: Any,
     ) -> Result:
@@ -76,7 +112,7 @@ class MetadataLog:
         a full disk, is what `refused` makes of it, an error for each item."""
         try:
             return await self.decide(function, *arguments)
-        except StorageFailed as error:
+        except (StorageFailed, NotController) as error:
             return refused(error)
 
     async def _write(self) -> None:
@@ -87,12 +123,10 @@ class MetadataLog:
         finally:
             self.writer = None
 
-    async def _write_group(
-        self, group: list[tuple[Callable[[MetadataImage], Decision[Any]], asyncio.Future[Any]]]
-    ) -> None:
-        old = image = self.image
+    async def _write_group(self, group: list[Asked]) -> None:
+        image = self.decided
         records: list[MetadataRecord] = []
-        results: list[tuple[asyncio.Future[Any], Any]] = []
+        results: Results = []
         for function, future in group:
             if future.done():
                 continue
@@ -108,30 +142,47 @@ class MetadataLog:
         if records:
             try:
                 try:
-                    write = self.store.begin(records, image)
-                except StorageFailed:
+                    write = self.begin(records, image)
+                except ProtocolError:
                     if len(results) == 1:
                         raise
                     # On a full disk what makes room passes, where others that came with it do not.
                     for asked in group:
                         await self._write_group([asked])
                     return
-                try:
-                    await self.loop.run_in_executor(self.thread, write.run)
-                except Exception as error:
-                    write.give_up(error)
-                    raise
-                write.finish()
-            except Exception as error:
-                log.error("metadata could not be written: %s", error)
-                for future, _ in results:
-                    _fail(future, StorageFailed(f"metadata could not be written: {error}"))
+                image = await self.keep(write, image)
+            except OutcomeUnknown as unknown:
+                unknown.results += results
                 return
-            await self._tell(old, image, topics_of(records))
-            self.image = image
-        for future, result in results:
-            if not future.done():
-                future.set_result(result)
+            except Exception as error:
+                for future, _ in results:
+                    _fail(future, error)
+                return
+        self._show(image, topics_of(records), results)
+
+    def _show(self, image: MetadataImage, topics: Collection[str], results: Results) -> None:
+        """Have everybody go by an image that is durable, then answer."""
+        self.decided = image
+        self.unseen.append((image, topics, results))
+        if self.shower is None:
+            self.shower = self.loop.create_task(self._show_all())
+
+    async def _show_all(self) -> None:
+        try:
+            while self.unseen:
+                unseen, self.unseen = self.unseen, []
+                image = unseen[-1][0]
+                if image is not self.image:
+                    # In the order in which they were changed, which sets do not keep.
+                    topics = dict.fromkeys(name for _, names, _ in unseen for name in names)
+                    await self._tell(self.image, image, topics)
+                    self.image = image
+                for _, _, results in unseen:
+                    for future, result in results:
+                        if not future.done():
+                            future.set_result(result)
+        finally:
+            self.shower = None
 
     async def _tell(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
         for follower in self.followers:
@@ -142,8 +193,40 @@ class MetadataLog:
 
     async def settle(self) -> None:
         """Return once nobody waits for a decision, or for its followers."""
-        while self.writer is not None:
-            await asyncio.wait([self.writer])
+        while tasks := [task for task in (self.writer, self.shower) if task is not None]:
+            await asyncio.wait(tasks)
+
+    def close(self) -> None:
+        """Let go of what is held open, once `settle` has returned."""
+
+
+class MetadataLog(Metadata):
+    """The metadata of a broker alone, in a store beside its logs."""
+
+    def __init__(self, store: MetadataStore, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(store.load(), loop)
+        self.store = store
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="ottla-metadata")
+
+    def begin(self, records: Sequence[MetadataRecord], image: MetadataImage) -> MetadataWrite:
+        """Append them. Raises StorageFailed."""
+        try:
+            return self.store.begin(records, image)
+        except Exception as error:
+            raise _not_written(error) from error
+
+    async def keep(self, write: MetadataWrite, image: MetadataImage) -> MetadataImage:
+        """Sync them, in a thread. Raises StorageFailed."""
+        try:
+            try:
+                await self.loop.run_in_executor(self.thread, write.run)
+            except Exception as error:
+                write.give_up(error)
+                raise
+            write.finish()
+        except Exception as error:
+            raise _not_written(error) from error
+        return image
 
     async def register_broker(
         self, node_id: int, endpoints: Iterable[tuple[str, str, int]], rack: str | None = None
@@ -166,7 +249,12 @@ class MetadataLog:
         self.store.close()
 
 
-def for_each(items: Sized) -> Callable[[StorageFailed], list[Any]]:
+def _not_written(error: Exception) -> StorageFailed:
+    log.error("metadata could not be written: %s", error)
+    return StorageFailed(f"metadata could not be written: {error}")
+
+
+def for_each(items: Sized) -> Callable[[ProtocolError], list[Any]]:
     """For `decide_each`: the error once for each item."""
     return lambda error: [error] * len(items)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-from ottla.broker.cluster.metadata_log import MetadataLog
+from ottla.broker.cluster.metadata_log import Metadata
 from ottla.replication.controller.producer_ids import take_producer_ids
 
 
 class ProducerIds:
     """Ids that this broker may give; what is left of a block when it stops is never given."""
 
-    def __init__(self, metadata_log: MetadataLog) -> None:
+    def __init__(self, metadata_log: Metadata) -> None:
         self.metadata_log = metadata_log
         self.block: Iterator[int] = iter(())
         self.refilling = asyncio.Lock()

@@ -1,0 +1,214 @@
+"""The metadata of a cluster's member: what it reads in ZooKeeper, and decides while it is the
+controller.
+
+Every broker reads the log on, entry after entry. The controller alone writes, one entry at a time,
+and takes what it has written as read. Where it does not learn whether a write was done, it gives
+its office back; those who wait for that write are answered when the log shows its outcome.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ottla.broker.cluster.metadata_log import (
+    Metadata,
+    NotController,
+    OutcomeUnknown,
+    Results,
+)
+from ottla.replication.cluster_store import Behind, ClusterStore, apply_entries
+from ottla.replication.coordination import ConnectionLost, CoordinationError, Refused
+from ottla.replication.election import Term
+from ottla.replication.entries import FORMAT, Entry, Header, encode_entry
+from ottla.replication.metadata import Decision, MetadataImage, MetadataRecord, topics_of
+from ottla.replication.records import UnreadableMetadata
+
+log = logging.getLogger("ottla.metadata")
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """An entry that is about to be written."""
+
+    number: int
+    batch: str
+    data: bytes
+
+
+class ClusterLog(Metadata):
+    """A member's metadata. `new_id` makes ids of writes; `failed` is told why reading has ended for
+    good, and `deposed` that this broker is not the controller any more."""
+
+    def __init__(
+        self,
+        store: ClusterStore,
+        image: MetadataImage,
+        node_id: int,
+        new_id: Callable[[], str],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__(image, loop)
+        self.store, self.node_id, self.new_id = store, node_id, new_id
+        self.failed: Callable[[str], None] = lambda reason: None
+        self.deposed: Callable[[], None] = lambda: None
+        self.term: Term | None = None
+        self.is_controller = False
+        self.order = asyncio.Lock()
+        """Held while an entry is written or read, so that none is applied twice."""
+        self.pending: dict[str, tuple[int, OutcomeUnknown]] = {}
+        """Writes of unknown outcome by their batch: the number that they would have."""
+        self.reader: asyncio.Task[None] | None = None
+        self.news = False
+        self.seen_moved = asyncio.Event()
+
+    async def decide(self, function: Callable[..., Decision[Any]], *arguments: Any) -> Any:
+        """As in `Metadata`; raises NotController on all brokers but the controller."""
+        if not self.is_controller:
+            raise NotController(f"broker {self.node_id} is not the controller")
+        return await super().decide(function, *arguments)
+
+    async def decide_first(self, function: Callable[..., Decision[Any]], *arguments: Any) -> Any:
+        """Decide before anybody else may: the first entry of this broker's term."""
+        return await super().decide(function, *arguments)
+
+    def begin_term(self, term: Term) -> None:
+        """This broker was elected, and has read the log to its end."""
+        self.term = term
+
+    def end_term(self) -> None:
+        """It is not the controller any more; what is asked for and not begun is refused."""
+        self.term, self.is_controller = None, False
+        asked, self.asked = self.asked, []
+        for _, future in asked:
+            if not future.done():
+                future.set_exception(self._not_controller())
+
+    def _not_controller(self) -> NotController:
+        return NotController(f"broker {self.node_id} is not the controller any more")
+
+    def begin(self, records: Sequence[MetadataRecord], image: MetadataImage) -> Write:
+        """Encode the next entry. Raises EntryTooLarge or NotController."""
+        if self.term is None:
+            raise self._not_controller()
+        batch, offset = self.new_id(), image.offset - len(records)
+        header = Header(FORMAT, self.node_id, self.term.epoch, batch, offset, len(records))
+        return Write(self.decided.entry + 1, batch, encode_entry(header, records))
+
+    async def keep(self, write: Write, image: MetadataImage) -> MetadataImage:
+        """Write the entry. Raises NotController where it certainly was not."""
+        async with self.order:
+            term = self.term
+            if term is None or self.decided.entry + 1 != write.number:
+                raise self._not_controller()
+            try:
+                await self.store.append(write.number, write.data, term.version)
+            except ConnectionLost as error:
+                log.warning("entry %d: it is not known whether it was written", write.number)
+                unknown = OutcomeUnknown()
+                self.pending[write.batch] = write.number, unknown
+                self.deposed()
+                raise unknown from error
+            except CoordinationError as error:
+                if isinstance(error, Refused):
+                    log.warning("entry %d: another broker is the controller", write.number)
+                self.deposed()
+                raise self._not_controller() from error
+            self.decided = replace(image, entry=write.number)
+            return self.decided
+
+    def read_on(self) -> None:
+        """There may be more in the log: read it, without waiting for it here."""
+        self.news = True
+        if self.reader is None:
+            self.reader = self.loop.create_task(self._read())
+
+    async def _read(self) -> None:
+        try:
+            while self.news:
+                self.news = False
+                await self.read_to_end()
+        except CoordinationError:
+            pass                                # with the connection the member reads on
+        except UnreadableMetadata as error:
+            self.failed(str(error))
+        finally:
+            self.reader = None
+
+    async def read_to_end(self) -> None:
+        """Read all entries that there are. Raises CoordinationError or UnreadableMetadata."""
+        while await self._read_some():
+            pass
+
+    async def _read_some(self) -> bool:
+        async with self.order:
+            try:
+                entries = await self.store.after(self.decided.entry, self.read_on)
+            except Behind:
+                await self._jump()
+                return True
+            if not entries:
+                return False
+            image = apply_entries(self.decided, entries)
+            results = self._outcomes(entries)
+            self._show(image, topics_of(r for entry in entries for r in entry.records), results)
+            return True
+
+    async def _jump(self) -> None:
+        """Go on with the newest snapshot: what lies between has been deleted."""
+        old = self.decided
+        image = await self.store.newest(old)
+        names = old.topics.keys() | image.topics.keys()
+        changed = {n for n in names if old.topics.get(n) != image.topics.get(n)}
+        log.info("metadata: entries %d to %d by their snapshot", old.entry + 1, image.entry)
+        self._show(image, changed, self._give_up(image.entry))
+
+    def _outcomes(self, entries: Sequence[Entry]) -> Results:
+        """The results of writes that turn out to be done; the others of their number were not."""
+        done: Results = []
+        for entry in entries:
+            found = self.pending.pop(entry.header.batch, None)
+            if found is not None:
+                done += found[1].results
+        self._give_up(entries[-1].number)
+        return done
+
+    def _give_up(self, upto: int) -> Results:
+        for batch, (number, unknown) in list(self.pending.items()):
+            if number <= upto:
+                del self.pending[batch]
+                for future, _ in unknown.results:
+                    if not future.done():
+                        future.set_exception(self._not_controller())
+        return []
+
+    async def catch_up(self) -> None:
+        """Return once everything that was decided anywhere before this call is seen here.
+
+        Raises CoordinationError where ZooKeeper does not answer.
+        """
+        await self.store.coordination.sync()
+        await self.read_to_end()
+        while self.shower is not None:
+            await asyncio.wait([self.shower])
+
+    def _show(self, image: MetadataImage, topics: Any, results: Results) -> None:
+        super()._show(image, topics, results)
+        assert self.shower is not None
+        self.shower.add_done_callback(lambda task: self.seen_moved.set())
+
+    async def until(self, true: Callable[[MetadataImage], bool]) -> None:
+        """Return once an image is seen of which something is true."""
+        while not true(self.image):
+            self.seen_moved.clear()
+            await self.seen_moved.wait()
+
+    def close(self) -> None:
+        """Read no more; who still waits is refused."""
+        if self.reader is not None:
+            self.reader.cancel()
+        self.end_term()
+        self._give_up(1 << 62)

@@ -1,0 +1,274 @@
+"""A cluster's metadata log in ZooKeeper: entries that never change, and snapshots of their fold.
+
+    /cluster/id                  {"version":"1","id":…}
+    /controller                  who decides; ephemeral (`election`)
+    /controller_epoch            its number; the version of this node is what every write checks
+    /brokers/ids/N               who is there; ephemeral (`registration`)
+    /metadata/log/0000000000042  one entry
+    /metadata/newest             which snapshot a reader begins with
+    /metadata/snapshots/42/3     a piece of it
+
+An entry is written together with two checks: that the writer is the controller still, and that the
+entry before it is there. So there are no gaps, and nobody who was deposed writes anything.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+from zlib import crc32
+
+from ottla.replication.coordination import (
+    Check,
+    Coordination,
+    CoordinationError,
+    Create,
+    Delete,
+    NoNode,
+    Operation,
+    Set,
+    Watch,
+    make,
+)
+from ottla.replication.entries import (
+    Entry,
+    Header,
+    decode_entry,
+    decode_snapshot,
+    encode_snapshot,
+)
+from ottla.replication.metadata import MetadataImage
+from ottla.replication.records import UnreadableMetadata
+from ottla.replication.standalone import snapshot_records
+
+CONTROLLER_EPOCH = "/controller_epoch"
+CLUSTER_ID = "/cluster/id"
+LOG = "/metadata/log"
+NEWEST = "/metadata/newest"
+SNAPSHOTS = "/metadata/snapshots"
+KAFKAS_TOPICS = "/brokers/topics"
+LAYOUT = (
+    "/cluster", "/brokers", "/brokers/ids", "/metadata", LOG, SNAPSHOTS,
+)
+READ_AHEAD = 32
+"""Entries that are asked for at a time."""
+SNAPSHOT_AFTER_ENTRIES = 1000
+"""Each entry after the snapshot is a read at every broker's start."""
+DELETED_AT_A_TIME = 100
+
+Answer = TypeVar("Answer")
+
+
+class ClusterRefused(Exception):
+    """This ZooKeeper must not be used: it is another system's, or not the one that it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """The snapshot that a reader begins with. `before` is the one before it: entries up to there
+    may go."""
+
+    entry: int
+    pieces: int
+    crc: int
+    before: int
+
+
+class Behind(Exception):
+    """The next entry has been deleted: a snapshot contains it."""
+
+
+def entry_path(number: int) -> str:
+    """Where an entry is; the names sort as the numbers do."""
+    return f"{LOG}/{number:013d}"
+
+
+class ClusterStore:
+    """Reads and writes the log. Raises CoordinationError where ZooKeeper does not do its part, and
+    UnreadableMetadata for what no controller of this version has written."""
+
+    def __init__(self, coordination: Coordination) -> None:
+        self.coordination = coordination
+
+    async def prepare(self) -> None:
+        """Make the nodes that are always there. Raises ClusterRefused for Apache Kafka's root."""
+        if await self.coordination.exists(KAFKAS_TOPICS) is not None:
+            raise ClusterRefused(
+                "zookeeper.connect: this root has /brokers/topics, it is an Apache Kafka's. Add"
+                " a chroot of its own, such as /ottla"
+            )
+        for path in LAYOUT:
+            await make(self.coordination, path)
+        await make(self.coordination, CONTROLLER_EPOCH, b"0")
+
+    async def cluster_id(self, proposed: str) -> str:
+        """The cluster's id; the first broker's proposal becomes it."""
+        body = json.dumps({"version": "1", "id": proposed}, separators=(",", ":")).encode()
+        await make(self.coordination, CLUSTER_ID, body)
+        data, _ = await self.coordination.get(CLUSTER_ID)
+        try:
+            found = json.loads(data)["id"]
+        except (ValueError, KeyError, TypeError):
+            found = None
+        if not isinstance(found, str) or not found:
+            raise ClusterRefused(f"{CLUSTER_ID} in ZooKeeper has no id: {data[:100]!r}")
+        return found
+
+    async def load(self, cluster_id: str) -> MetadataImage:
+        """The fold of everything up to now."""
+        await self.coordination.sync()
+        image = await self.newest(MetadataImage.empty(cluster_id))
+        while True:
+            try:
+                entries = await self.after(image.entry)
+            except Behind:
+                image = await self.newest(image)
+                continue
+            if not entries:
+                return image
+            image = apply_entries(image, entries)
+
+    async def after(self, number: int, watch: Watch | None = None) -> list[Entry]:
+        """The entries after `number`, as many as there are at once.
+
+        Where there is none, `watch` is called when there may be one. Raises Behind if what follows
+        is only in a snapshot.
+        """
+        entries = await self._read(number)
+        if entries:
+            return entries
+        newest = await self._newest()
+        if newest is not None and newest.entry > number:
+            raise Behind
+        if watch is not None and await self.coordination.exists(entry_path(number + 1), watch):
+            return await self._read(number)         # it came in between
+        return []
+
+    async def _read(self, number: int) -> list[Entry]:
+        numbers = range(number + 1, number + 1 + READ_AHEAD)
+        answers = await each([self.coordination.get(entry_path(n)) for n in numbers])
+        entries = []
+        for n, answer in zip(numbers, answers, strict=True):
+            if isinstance(answer, NoNode):
+                break
+            if isinstance(answer, Exception):
+                raise answer
+            data, stat = answer
+            entries.append(decode_entry(n, stat.czxid, data))
+        return entries
+
+    async def append(self, number: int, data: bytes, epoch_version: int) -> None:
+        """Write an entry as the controller whose election left `/controller_epoch` in this version.
+
+        Raises Refused where it is not the controller any more, or not at the log's end.
+        """
+        operations: list[Operation] = [Check(CONTROLLER_EPOCH, epoch_version)]
+        if number > 1:
+            operations.append(Check(entry_path(number - 1)))
+        await self.coordination.multi([*operations, Create(entry_path(number), data)])
+
+    async def _newest(self) -> Newest | None:
+        try:
+            data, _ = await self.coordination.get(NEWEST)
+        except NoNode:
+            return None
+        try:
+            return Newest(**json.loads(data))
+        except (ValueError, TypeError) as error:
+            raise UnreadableMetadata(f"{NEWEST} in ZooKeeper is not readable: {error!r}") from error
+
+    async def newest(self, image: MetadataImage) -> MetadataImage:
+        """The image of the newest snapshot, or `image` where that is newer."""
+        while True:
+            newest = await self._newest()
+            if newest is None or newest.entry <= image.entry:
+                return image
+            paths = [f"{SNAPSHOTS}/{newest.entry}/{n}" for n in range(newest.pieces)]
+            answers = await each([self.coordination.get(path) for path in paths])
+            if any(isinstance(answer, NoNode) for answer in answers):
+                continue                            # a newer one has taken its place
+            pieces = []
+            for answer in answers:
+                if isinstance(answer, Exception):
+                    raise answer
+                pieces.append(answer[0])
+            if crc32(b"".join(pieces)) != newest.crc:
+                raise UnreadableMetadata(
+                    f"the snapshot {SNAPSHOTS}/{newest.entry} in ZooKeeper has a wrong checksum"
+                )
+            header, records = decode_snapshot(newest.entry, pieces)
+            folded = MetadataImage.empty(image.cluster_id).apply(records)
+            return replace(folded, offset=header.offset, entry=newest.entry)
+
+    async def wants_snapshot(self, image: MetadataImage) -> bool:
+        """Whether a new snapshot is worth its while."""
+        newest = await self._newest()
+        return image.entry - (newest.entry if newest else 0) >= SNAPSHOT_AFTER_ENTRIES
+
+    async def write_snapshot(self, image: MetadataImage, epoch_version: int) -> None:
+        """Write one, then let go of the one before and of the entries that nobody reads again."""
+        newest = await self._newest()
+        before = newest.entry if newest is not None else 0
+        records = list(snapshot_records(image))
+        header = Header(
+            1, image.controller_id, image.controller_epoch, "", image.offset, len(records)
+        )
+        pieces = encode_snapshot(header, records)
+        fence = Check(CONTROLLER_EPOCH, epoch_version)
+        directory = f"{SNAPSHOTS}/{image.entry}"
+        await self._remove_snapshot(image.entry, fence)         # of a controller that did not end
+        await self.coordination.multi([fence, Create(directory)])
+        for number, piece in enumerate(pieces):
+            await self.coordination.multi([fence, Create(f"{directory}/{number}", piece)])
+        body = json.dumps({
+            "entry": image.entry, "pieces": len(pieces), "crc": crc32(b"".join(pieces)),
+            "before": before,
+        }).encode()
+        await self.coordination.multi([
+            fence, Create(NEWEST, body) if newest is None else Set(NEWEST, body)
+        ])
+        for name in await self.coordination.children(SNAPSHOTS):
+            if name not in (str(image.entry), str(before)):
+                await self._remove_snapshot(int(name), fence)
+        old = [n for n in map(int, await self.coordination.children(LOG)) if n < before]
+        for at in range(0, len(old), DELETED_AT_A_TIME):
+            some = old[at : at + DELETED_AT_A_TIME]
+            await self.coordination.multi([fence, *(Delete(entry_path(n)) for n in some)])
+
+    async def _remove_snapshot(self, entry: int, fence: Check) -> None:
+        directory = f"{SNAPSHOTS}/{entry}"
+        try:
+            pieces = await self.coordination.children(directory)
+        except NoNode:
+            return
+        removals = [Delete(f"{directory}/{piece}") for piece in pieces]
+        await self.coordination.multi([fence, *removals, Delete(directory)])
+
+
+def apply_entries(image: MetadataImage, entries: Iterable[Entry]) -> MetadataImage:
+    """The image after entries that follow it. Raises UnreadableMetadata where they do not."""
+    records = []
+    offset, number = image.offset, image.entry
+    for entry in entries:
+        if entry.number != number + 1 or entry.header.offset != offset:
+            raise UnreadableMetadata(
+                f"entry {entry.number} of the metadata log begins at record {entry.header.offset},"
+                f" after entry {number} there are {offset}: ZooKeeper was restored from a backup,"
+                " or changed by hand"
+            )
+        records += entry.records
+        offset, number = offset + len(entry.records), entry.number
+    return replace(image.apply(records), entry=number)
+
+
+async def each(asked: list[Awaitable[Answer]]) -> list[Any]:
+    """All the answers, or the errors in their places, once the last one is there."""
+    answers: list[Any] = []
+    for awaitable in asked:
+        try:
+            answers.append(await awaitable)
+        except CoordinationError as error:
+            answers.append(error)
+    return answers

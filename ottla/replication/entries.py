@@ -1,0 +1,114 @@
+"""Entries and snapshots of a cluster's metadata log, as they lie in ZooKeeper.
+
+An entry is what one write decided: a line of JSON that says who wrote it, then a record a line as
+in `records`, all of it compressed with zstd. A snapshot has the same form, cut into pieces.
+
+    {"format":1,"controller":1,"epoch":7,"batch":"5f…","offset":120,"records":2}
+    ["ConfigSet",{…}]
+    ["TopicDeleted",{…}]
+
+`offset` is how many records there were before; of a snapshot, how many it stands for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+
+from ottla.replication.metadata import MetadataRecord
+from ottla.replication.records import UnreadableMetadata, decode_record, encode_record
+from ottla.wire.compression import Codec, compress, decompress
+from ottla.wire.errors import CorruptMessage, ErrorCode, InvalidRecord, ProtocolError
+
+FORMAT = 1
+ENTRY_SIZE_MAX = 512 << 10
+"""Compressed; ZooKeeper's jute.maxbuffer, 1 MiB by default, bounds a whole multi."""
+ENTRY_RAW_SIZE_MAX = 4 << 20
+PIECE_SIZE_MAX = 512 << 10
+SNAPSHOT_RAW_SIZE_MAX = 1 << 30
+
+
+class EntryTooLarge(ProtocolError):
+    """A decision that does not fit into one entry."""
+
+    code = ErrorCode.POLICY_VIOLATION
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """Who wrote an entry, and where in the log it belongs. `batch` is random: by it a controller
+    that does not know whether its write was done recognises it."""
+
+    format: int
+    controller: int
+    epoch: int
+    batch: str
+    offset: int
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry with its number and the ZooKeeper transaction that made it."""
+
+    number: int
+    czxid: int
+    header: Header
+    records: tuple[MetadataRecord, ...]
+
+
+def encode_entry(header: Header, records: Iterable[MetadataRecord]) -> bytes:
+    """The bytes of an entry. Raises EntryTooLarge."""
+    raw = _lines(header, records)
+    packed = compress(Codec.ZSTD, raw)
+    if len(raw) > ENTRY_RAW_SIZE_MAX or len(packed) > ENTRY_SIZE_MAX:
+        raise EntryTooLarge(
+            f"The change takes {len(packed)} bytes in the cluster's metadata log, more than one"
+            f" entry may have ({ENTRY_SIZE_MAX}): ask for it in several requests."
+        )
+    return packed
+
+
+def decode_entry(number: int, czxid: int, data: bytes) -> Entry:
+    """What `encode_entry` wrote. Raises UnreadableMetadata."""
+    header, records = _read(f"entry {number} of the metadata log", data, ENTRY_RAW_SIZE_MAX)
+    return Entry(number, czxid, header, records)
+
+
+def encode_snapshot(header: Header, records: Iterable[MetadataRecord]) -> list[bytes]:
+    """The pieces of a snapshot."""
+    packed = compress(Codec.ZSTD, _lines(header, records))
+    return [packed[at : at + PIECE_SIZE_MAX] for at in range(0, len(packed), PIECE_SIZE_MAX)]
+
+
+def decode_snapshot(
+    entry: int, pieces: Sequence[bytes]
+) -> tuple[Header, tuple[MetadataRecord, ...]]:
+    """What `encode_snapshot` wrote. Raises UnreadableMetadata."""
+    name = f"the snapshot at entry {entry} of the metadata log"
+    return _read(name, b"".join(pieces), SNAPSHOT_RAW_SIZE_MAX)
+
+
+def _lines(header: Header, records: Iterable[MetadataRecord]) -> bytes:
+    first = json.dumps(asdict(header), separators=(",", ":")).encode()
+    return b"\n".join([first, *(encode_record(record) for record in records)])
+
+
+def _read(
+    name: str, data: bytes, size_max: int
+) -> tuple[Header, tuple[MetadataRecord, ...]]:
+    try:
+        first, *lines = decompress(Codec.ZSTD, data, size_max).split(b"\n")
+        header = Header(**json.loads(first))
+    except (CorruptMessage, InvalidRecord, ValueError, TypeError) as error:
+        raise UnreadableMetadata(f"{name} is not readable: {error!r}") from error
+    if header.format != FORMAT:
+        raise UnreadableMetadata(
+            f"{name} has format {header.format}, this version reads {FORMAT}: upgrade this broker"
+        )
+    if header.records != len(lines):
+        raise UnreadableMetadata(
+            f"{name} has {len(lines)} records and should have {header.records}"
+        )
+    return header, tuple(decode_record(line) for line in lines)

@@ -1,0 +1,154 @@
+"""A broker's ephemeral node `/brokers/ids/N`: where it is, which process it is, what it can do.
+
+The text is Apache Kafka's, version 5, with one object of our own, so that tools which read Kafka's
+ZooKeeper find the addresses. The transaction that created the node is the broker epoch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ottla.replication.cluster_store import CONTROLLER_EPOCH
+from ottla.replication.coordination import (
+    BadVersion,
+    Check,
+    Coordination,
+    Create,
+    Delete,
+    NodeExists,
+    NoNode,
+    Operation,
+)
+from ottla.replication.election import CONTROLLER, Election
+from ottla.replication.metadata import BrokerImage, Endpoint
+
+IDS = "/brokers/ids"
+STOPS = ("clean", "crash", "machine", "lost")
+"""How a broker's last run ended, from harmless to bad."""
+
+
+class DuplicateBroker(Exception):
+    """Another broker with this node.id is there."""
+
+
+class UnreadableRegistration(ValueError):
+    """A registration that this version cannot read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What a broker says of itself. `features` are the levels that its code supports."""
+
+    node_id: int
+    incarnation: str
+    endpoints: tuple[Endpoint, ...]
+    directories: tuple[str, ...]
+    rack: str | None = None
+    stop: str = "clean"
+    features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    def image(self, epoch: int) -> BrokerImage:
+        """The broker in the image, under the broker epoch that its node has."""
+        return BrokerImage(
+            self.node_id, epoch, self.endpoints, self.rack, self.incarnation, self.directories
+        )
+
+
+def path_of(node_id: int) -> str:
+    """A broker's node."""
+    return f"{IDS}/{node_id}"
+
+
+def encode(registration: Registration) -> bytes:
+    """The text of the node."""
+    first = registration.endpoints[0] if registration.endpoints else Endpoint("", "", -1)
+    body = {
+        "version": 5,
+        "host": first.host,
+        "port": first.port,
+        "jmx_port": -1,
+        "endpoints": [f"{e.listener}://{e.host}:{e.port}" for e in registration.endpoints],
+        "rack": registration.rack,
+        "features": {},
+        "ottla": {
+            "incarnation": registration.incarnation,
+            "directories": list(registration.directories),
+            "stop": registration.stop,
+            "features": {name: list(levels) for name, levels in registration.features.items()},
+        },
+    }
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def decode(node_id: int, data: bytes) -> Registration:
+    """What `encode` wrote. Raises UnreadableRegistration."""
+    try:
+        body = json.loads(data)
+        own = body["ottla"]
+        endpoints = []
+        for text in body["endpoints"]:
+            listener, _, address = text.partition("://")
+            host, _, port = address.rpartition(":")
+            endpoints.append(Endpoint(listener, host, int(port)))
+        stop = own["stop"]
+        if stop not in STOPS:
+            raise ValueError(f"stop is {stop!r}, not one of {STOPS}")
+        return Registration(
+            node_id, str(own["incarnation"]), tuple(endpoints),
+            tuple(str(each) for each in own["directories"]), body["rack"], stop,
+            {name: (int(low), int(high)) for name, (low, high) in own["features"].items()},
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UnreadableRegistration(
+            f"{path_of(node_id)} in ZooKeeper is not a broker of Ottla: {data[:200]!r}: {error!r}"
+        ) from error
+
+
+async def register(coordination: Coordination, registration: Registration) -> int:
+    """Make this process's node and return its broker epoch.
+
+    A node of a former process on the same log directories is replaced at once: this one holds the
+    directories' locks, so that one is dead, and its session need not be waited for. Raises
+    DuplicateBroker where the directories are others.
+    """
+    path, data = path_of(registration.node_id), encode(registration)
+    while True:
+        operations: list[Operation] = []
+        try:
+            found, stat = await coordination.get(path)
+        except NoNode:
+            pass
+        else:
+            former = decode(registration.node_id, found)
+            if not set(former.directories) & set(registration.directories):
+                where = ", ".join(f"{e.host}:{e.port}" for e in former.endpoints)
+                raise DuplicateBroker(
+                    f"another broker with node.id={registration.node_id} is registered, at {where},"
+                    " with other log directories. Give this one another node.id; if that one has"
+                    " just been stopped for good, wait for its session to end"
+                )
+            if former == registration and stat.owner == coordination.session_id:
+                return stat.czxid
+            operations = await _end_former(coordination, former, stat.version)
+        try:
+            await coordination.multi([*operations, Create(path, data, ephemeral=True)])
+        except (NodeExists, NoNode, BadVersion):
+            continue                                # the former one has changed meanwhile
+        _, stat = await coordination.get(path)
+        if stat.owner == coordination.session_id:
+            return stat.czxid
+
+
+async def _end_former(
+    coordination: Coordination, former: Registration, version: int
+) -> list[Operation]:
+    operations: list[Operation] = [Delete(path_of(former.node_id), version)]
+    _, epoch = await coordination.get(CONTROLLER_EPOCH)
+    holder = await Election(coordination, former.node_id, "").holder()
+    if holder is not None and holder.incarnation == former.incarnation:
+        if holder.session_id != coordination.session_id:
+            # Only that one's office ends, not that of somebody who came after it.
+            operations += [Check(CONTROLLER_EPOCH, epoch.version), Delete(CONTROLLER)]
+    return operations

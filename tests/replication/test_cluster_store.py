@@ -1,0 +1,208 @@
+"""The cluster's metadata log: no gaps, no writer but the controller, nothing guessed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+
+from ottla.replication import cluster_store, entries
+from ottla.replication.cluster_store import (
+    Behind,
+    ClusterRefused,
+    ClusterStore,
+    apply_entries,
+    entry_path,
+)
+from ottla.replication.coordination import BadVersion, Create, NoNode, Set, make
+from ottla.replication.election import Election, Term
+from ottla.replication.entries import EntryTooLarge, Header, decode_entry, encode_entry
+from ottla.replication.metadata import ConfigSet, MetadataImage, MetadataRecord
+from ottla.replication.records import UnreadableMetadata
+from ottla.replication.standalone import snapshot_records
+from tests.replication.coordination_promises import Called
+from tests.replication.histories import histories
+from tests.simulation.zookeeper import MemoryCoordination, ZooKeeperServer
+
+
+class Cluster:
+    """A server, and a store whose session is the controller."""
+
+    def __init__(self) -> None:
+        self.server = ZooKeeperServer()
+        self.coordination = MemoryCoordination(self.server)
+        self.store = ClusterStore(self.coordination)
+        self.image = MetadataImage.empty("c")
+
+    async def begin(self) -> None:
+        await self.coordination.start()
+        await self.store.prepare()
+        term = await Election(self.coordination, 1, "i").contest()
+        assert term is not None
+        self.term: Term = term
+
+    async def write(self, *records: MetadataRecord) -> None:
+        header = Header(1, 1, self.term.epoch, "b", self.image.offset, len(records))
+        number = self.image.entry + 1
+        await self.store.append(number, encode_entry(header, records), self.term.version)
+        self.image = replace(self.image.apply(records), entry=number)
+
+
+def on_a_cluster(test: Callable[[Cluster], Awaitable[None]]) -> Callable[[], None]:
+    def run() -> None:
+        async def begun() -> None:
+            cluster = Cluster()
+            await cluster.begin()
+            await test(cluster)
+
+        asyncio.run(begun())
+
+    return run
+
+
+def setting(value: str) -> ConfigSet:
+    return ConfigSet("topic", "t", "s", value)
+
+
+@on_a_cluster
+async def test_what_was_written_is_read_by_everybody_in_order(cluster: Cluster) -> None:
+    for n in range(70):
+        await cluster.write(setting(str(n)), setting(f"{n}+"))
+    other = MemoryCoordination(cluster.server)
+    await other.start()
+    assert await ClusterStore(other).load("c") == cluster.image
+    assert (cluster.image.entry, cluster.image.offset) == (70, 140)
+
+
+@on_a_cluster
+async def test_a_reader_at_the_end_is_called_when_there_is_more(cluster: Cluster) -> None:
+    await cluster.write(setting("1"))
+    news = Called()
+    assert await cluster.store.after(1, news) == []
+    await cluster.write(setting("2"))
+    await news.wait()
+    (entry,) = await cluster.store.after(1, news)
+    assert (entry.number, entry.records) == (2, (setting("2"),))
+
+
+@on_a_cluster
+async def test_a_controller_that_was_deposed_writes_nothing(cluster: Cluster) -> None:
+    await cluster.write(setting("1"))
+    again = Called()
+    cluster.coordination.listen(lambda state: again())
+    cluster.server.expire(cluster.coordination.session_id)
+    other = MemoryCoordination(cluster.server)
+    await other.start()
+    term = await Election(other, 2, "j").contest()
+    assert term is not None and term.epoch == cluster.term.epoch + 1
+    await again.wait()
+    with pytest.raises(BadVersion):
+        await cluster.write(setting("2"))
+    assert await cluster.store.after(1) == []
+
+
+@on_a_cluster
+async def test_an_entry_needs_the_one_before_it(cluster: Cluster) -> None:
+    await cluster.write(setting("1"))
+    with pytest.raises(NoNode):
+        await cluster.store.append(3, b"", cluster.term.version)
+
+
+def test_a_snapshot_takes_the_place_of_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entries, "PIECE_SIZE_MAX", 50)
+    monkeypatch.setattr(cluster_store, "SNAPSHOT_AFTER_ENTRIES", 5)
+
+    @on_a_cluster
+    async def check(cluster: Cluster) -> None:
+        store = cluster.store
+        for n in range(5):
+            assert not await store.wants_snapshot(cluster.image)
+            await cluster.write(setting(str(n)))
+        assert await store.wants_snapshot(cluster.image)
+        for _ in range(3):
+            await store.write_snapshot(cluster.image, cluster.term.version)
+            await cluster.write(setting("more"))
+        await store.write_snapshot(cluster.image, cluster.term.version)
+        # Entries stay that are younger than the snapshot before, snapshots those two.
+        assert await store.coordination.children(cluster_store.LOG) == [
+            entry_path(7).rpartition("/")[2], entry_path(8).rpartition("/")[2]
+        ]
+        assert await store.coordination.children(cluster_store.SNAPSHOTS) == ["7", "8"]
+        assert len(await store.coordination.children(f"{cluster_store.SNAPSHOTS}/8")) > 1
+        assert await store.load("c") == cluster.image
+        with pytest.raises(Behind):
+            await store.after(3)
+        assert await store.newest(MetadataImage.empty("c")) == cluster.image
+
+    check()
+
+
+@on_a_cluster
+async def test_a_snapshot_that_was_not_finished_is_not_read_and_made_anew(cluster: Cluster) -> None:
+    await cluster.write(setting("1"))
+    directory = f"{cluster_store.SNAPSHOTS}/1"
+    await cluster.coordination.multi([Create(directory), Create(f"{directory}/0", b"half")])
+    assert await cluster.store.load("c") == cluster.image
+    await cluster.store.write_snapshot(cluster.image, cluster.term.version)
+    assert await cluster.store.newest(MetadataImage.empty("c")) == cluster.image
+
+
+@on_a_cluster
+async def test_a_damaged_snapshot_or_entry_stops_the_reader(cluster: Cluster) -> None:
+    await cluster.write(setting("1"))
+    await cluster.store.write_snapshot(cluster.image, cluster.term.version)
+    await cluster.coordination.multi([Set(f"{cluster_store.SNAPSHOTS}/1/0", b"other")])
+    with pytest.raises(UnreadableMetadata, match="checksum"):
+        await cluster.store.load("c")
+    await cluster.coordination.multi([Create(entry_path(2), b"garbage")])
+    with pytest.raises(UnreadableMetadata, match="entry 2"):
+        await cluster.store.after(1)
+
+
+@on_a_cluster
+async def test_the_first_broker_names_the_cluster_and_kafkas_root_is_refused(
+    cluster: Cluster
+) -> None:
+    assert await cluster.store.cluster_id("first") == "first"
+    assert await cluster.store.cluster_id("second") == "first"
+    await cluster.coordination.multi([Set(cluster_store.CLUSTER_ID, b"{}")])
+    with pytest.raises(ClusterRefused, match="no id"):
+        await cluster.store.cluster_id("third")
+    await make(cluster.coordination, "/brokers/topics")
+    with pytest.raises(ClusterRefused, match="chroot"):
+        await cluster.store.prepare()
+
+
+@given(histories())
+def test_entries_and_snapshots_say_what_they_were_made_of(records: list[MetadataRecord]) -> None:
+    header = Header(1, 3, 7, "batch", 0, len(records))
+    entry = decode_entry(1, 99, encode_entry(header, records))
+    assert (entry.header, list(entry.records), entry.czxid) == (header, records, 99)
+    image = apply_entries(MetadataImage.empty("c"), [entry])
+    kept = list(snapshot_records(image))
+    pieces = entries.encode_snapshot(replace(header, records=len(kept)), kept)
+    assert entries.decode_snapshot(1, pieces)[1] == tuple(kept)
+
+
+def test_entries_that_do_not_follow_are_of_a_restored_backup() -> None:
+    records = (setting("1"),)
+    entry = decode_entry(1, 9, encode_entry(Header(1, 1, 1, "", 5, 1), records))
+    with pytest.raises(UnreadableMetadata, match="backup"):
+        apply_entries(MetadataImage.empty("c"), [entry])
+
+
+def test_an_entry_has_a_bound() -> None:
+    many = [setting(str(n) * 1000) for n in range(10_000)]
+    with pytest.raises(EntryTooLarge):
+        encode_entry(Header(1, 1, 1, "", 0, len(many)), many)
+
+
+@pytest.mark.parametrize("change", [{"format": 2}, {"records": 5}])
+def test_an_entry_of_another_form_is_refused(change: dict[str, int]) -> None:
+    header = Header(**({"format": 1, "controller": 1, "epoch": 1, "batch": "", "offset": 0,
+                        "records": 1} | change))  # type: ignore[arg-type]
+    with pytest.raises(UnreadableMetadata):
+        decode_entry(1, 1, encode_entry(header, [setting("1")]))

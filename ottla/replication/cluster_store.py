@@ -39,7 +39,7 @@ from ottla.replication.entries import (
     decode_snapshot,
     encode_snapshot,
 )
-from ottla.replication.metadata import MetadataImage
+from ottla.replication.metadata import MetadataImage, MetadataRecord
 from ottla.replication.records import UnreadableMetadata
 from ottla.replication.standalone import snapshot_records
 
@@ -249,7 +249,7 @@ class ClusterStore:
 
 def apply_entries(image: MetadataImage, entries: Iterable[Entry]) -> MetadataImage:
     """The image after entries that follow it. Raises UnreadableMetadata where they do not."""
-    records = []
+    records: list[MetadataRecord] = []
     offset, number = image.offset, image.entry
     for entry in entries:
         if entry.number != number + 1 or entry.header.offset != offset:

@@ -147,8 +147,8 @@ async def _end_former(
     operations: list[Operation] = [Delete(path_of(former.node_id), version)]
     _, epoch = await coordination.get(CONTROLLER_EPOCH)
     holder = await Election(coordination, former.node_id, "").holder()
-    if holder is not None and holder.incarnation == former.incarnation:
-        if holder.session_id != coordination.session_id:
-            # Only that one's office ends, not that of somebody who came after it.
-            operations += [Check(CONTROLLER_EPOCH, epoch.version), Delete(CONTROLLER)]
+    held = holder is not None and holder.incarnation == former.incarnation
+    if holder is not None and held and holder.session_id != coordination.session_id:
+        # Only that one's office ends, not that of somebody who came after it.
+        operations += [Check(CONTROLLER_EPOCH, epoch.version), Delete(CONTROLLER)]
     return operations

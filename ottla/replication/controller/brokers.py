@@ -1,9 +1,39 @@
-"""The controller's decisions about brokers: which of them belong to the cluster."""
+"""The controller's decisions about brokers: who belongs to the cluster, and what that means for
+partitions.
+
+A broker that comes back as another process is first *gone*, then *registered*: what it led has a
+new leader epoch in any case. A partition whose in-sync replicas are all gone keeps them listed, as
+any of them has all that was committed, and has no leader until one of them is back.
+
+Large changes come in several decisions, the one that ends a broker first. Whatever is left over
+shows in the image: `repair` finds it, for whichever controller comes next.
+"""
 
 from __future__ import annotations
 
-from ottla.replication.metadata import BrokerGone, Decision, MetadataImage
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import groupby, islice
+
+from ottla.replication.metadata import (
+    NO_LEADER,
+    BrokerGone,
+    BrokerImage,
+    BrokerLeaving,
+    BrokerRegistered,
+    ControllerElected,
+    Decision,
+    MetadataImage,
+    MetadataRecord,
+    PartitionsChanged,
+    PartitionState,
+)
 from ottla.wire.errors import ErrorCode, InvalidRequest, ProtocolError
+
+PARTITIONS_AT_A_TIME = 1000
+"""Partitions that one decision changes at most."""
+
+Change = tuple[str, int, PartitionState]
 
 
 class BrokerNotRegistered(ProtocolError):
@@ -12,13 +42,155 @@ class BrokerNotRegistered(ProtocolError):
     code = ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
+class StaleBrokerEpoch(ProtocolError):
+    """The broker was registered anew since."""
+
+    code = ErrorCode.STALE_BROKER_EPOCH
+
+
 def unregister_broker(image: MetadataImage, node_id: int, serving_id: int) -> Decision[None]:
     """Forget a broker that will not come back; the one that is asked, `serving_id`, is there."""
-    if node_id not in image.brokers:
+    broker = image.brokers.get(node_id)
+    if broker is None:
         raise BrokerNotRegistered(f"Broker ID {node_id} is not currently registered")
-    if node_id == serving_id:
+    if node_id == serving_id or broker.incarnation:
+        # Of a cluster only those are in the image that have a session with ZooKeeper.
         raise InvalidRequest(
             f"Broker {node_id} is running, and would register again: ask another broker once it"
             " has stopped"
         )
     return Decision([BrokerGone(node_id)], None)
+
+
+def controller_elected(image: MetadataImage, node_id: int, epoch: int) -> Decision[None]:
+    """The first entry of a term."""
+    assert epoch > image.controller_epoch, "terms follow each other"
+    return Decision([ControllerElected(node_id, epoch)], None)
+
+
+def broker_gone(image: MetadataImage, node_id: int, epoch: int) -> Decision[bool]:
+    """A broker is not there any more, unless it has another epoch by now.
+
+    Leaders move to in-sync replicas that are there, and the broker leaves every in-sync set that
+    has such a member. The result is whether `repair` is needed for the rest.
+    """
+    broker = image.brokers.get(node_id)
+    if broker is None or broker.epoch != epoch:
+        return Decision([], False)
+    return _with_repairs(image, [BrokerGone(node_id)])
+
+
+def broker_registered(image: MetadataImage, broker: BrokerImage) -> Decision[bool]:
+    """A broker has come, whose former incarnation is gone; it may lead what has no leader.
+
+    Raises StaleBrokerEpoch for an epoch that is not above the one that the image has.
+    """
+    known = image.brokers.get(broker.node_id)
+    if known is not None:
+        if known.epoch >= broker.epoch:
+            raise StaleBrokerEpoch(
+                f"broker {broker.node_id} registers under epoch {broker.epoch}, it has"
+                f" {known.epoch} already"
+            )
+        assert known.incarnation == broker.incarnation, "gone comes first"
+    return _with_repairs(image, [BrokerRegistered(broker)])
+
+
+def repair(image: MetadataImage) -> Decision[bool]:
+    """Bring leaders and in-sync sets in line with who is there; whether there is more to do."""
+    return _with_repairs(image, [])
+
+
+def _with_repairs(image: MetadataImage, first: list[MetadataRecord]) -> Decision[bool]:
+    changes = list(islice(_repairs(image.apply(first)), PARTITIONS_AT_A_TIME + 1))
+    more = len(changes) > PARTITIONS_AT_A_TIME
+    return Decision([*first, *by_topic(changes[:PARTITIONS_AT_A_TIME])], more)
+
+
+def _repairs(image: MetadataImage) -> Iterator[Change]:
+    for topic in image.topics.values():
+        for index, state in enumerate(topic.partitions):
+            repaired = repaired_state(image, state)
+            if repaired is not state:
+                yield topic.name, index, repaired
+
+
+def by_topic(changes: list[Change]) -> Iterator[MetadataRecord]:
+    """Changes of partitions as records, one a topic."""
+    for name, rows in groupby(changes, key=lambda change: change[0]):
+        yield PartitionsChanged(name, tuple((index, state) for _, index, state in rows))
+
+
+def repaired_state(image: MetadataImage, state: PartitionState) -> PartitionState:
+    """A partition as it has to be with the brokers that are there; the same where it is so."""
+    isr = tuple(node for node in state.isr if node in image.brokers) or state.isr
+    leader = state.leader
+    if leader not in image.brokers or leader in image.leaving or leader not in isr:
+        leader = elect(image, replace(state, isr=isr))
+    return changed(state, leader, isr)
+
+
+def elect(image: MetadataImage, state: PartitionState) -> int:
+    """The first in-sync replica in the order of assignment that is there to stay.
+
+    One that is leaving goes on leading where nobody else can, until it has left.
+    """
+    there = [node for node in state.replicas if node in state.isr and node in image.brokers]
+    for node in there:
+        if node not in image.leaving:
+            return node
+    return state.leader if state.leader in there else NO_LEADER
+
+
+def changed(state: PartitionState, leader: int, isr: tuple[int, ...]) -> PartitionState:
+    """The state with another leader or in-sync set, and the epochs that go with it."""
+    if (leader, isr) == (state.leader, state.isr):
+        return state
+    return replace(
+        state, leader=leader, isr=isr, partition_epoch=state.partition_epoch + 1,
+        leader_epoch=state.leader_epoch + (leader != state.leader),
+    )
+
+
+def controlled_shutdown(image: MetadataImage, node_id: int, epoch: int) -> Decision[bool]:
+    """A broker wants to stop: move what it leads to others, and take it out of in-sync sets.
+
+    The result is whether it may stop now: it leads nothing, or nothing that somebody else could.
+    Raises StaleBrokerEpoch.
+    """
+    broker = image.brokers.get(node_id)
+    if broker is None or broker.epoch != epoch:
+        raise StaleBrokerEpoch(f"broker {node_id} is not registered under epoch {epoch}")
+    first: list[MetadataRecord] = [] if node_id in image.leaving else [BrokerLeaving(node_id)]
+    after = image.apply(first)
+    changes = list(islice(_departures(after, node_id), PARTITIONS_AT_A_TIME + 1))
+    done = len(changes) <= PARTITIONS_AT_A_TIME
+    return Decision([*first, *by_topic(changes[:PARTITIONS_AT_A_TIME])], done)
+
+
+def _departures(image: MetadataImage, node_id: int) -> Iterator[Change]:
+    for topic in image.topics.values():
+        for index, state in enumerate(topic.partitions):
+            if node_id not in state.isr:
+                continue
+            leader = elect(image, state)
+            isr = state.isr
+            if leader not in (node_id, NO_LEADER):
+                isr = tuple(node for node in isr if node != node_id)
+            after = changed(state, leader, isr)
+            if after is not state:
+                yield topic.name, index, after
+
+
+def preferred_leaders(image: MetadataImage) -> Decision[int]:
+    """Give leadership back to the first replica where it is in sync; how many have moved."""
+    changes = []
+    for topic in image.topics.values():
+        for index, state in enumerate(topic.partitions):
+            first = state.replicas[0]
+            there = first in state.isr and first in image.brokers and first not in image.leaving
+            if state.leader != first and there:
+                changes.append((topic.name, index, changed(state, first, state.isr)))
+                if len(changes) == PARTITIONS_AT_A_TIME:
+                    break
+    return Decision(list(by_topic(changes[:PARTITIONS_AT_A_TIME])), len(changes))

@@ -1,0 +1,186 @@
+"""Who is there decides who leads: nothing is led by the absent, nothing committed is given up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.replication.controller import brokers as decisions
+from ottla.replication.controller.brokers import (
+    StaleBrokerEpoch,
+    broker_gone,
+    broker_registered,
+    controlled_shutdown,
+    preferred_leaders,
+    repair,
+)
+from ottla.replication.metadata import (
+    BrokerGone,
+    BrokerImage,
+    BrokerLeaving,
+    BrokerRegistered,
+    MetadataImage,
+    PartitionState,
+    TopicCreated,
+)
+
+THREE = PartitionState(1, 5, (1, 2, 3), (1, 2, 3), 7)
+
+
+def broker(node_id: int, epoch: int = 1, incarnation: str = "i") -> BrokerImage:
+    return BrokerImage(node_id, epoch, (), None, incarnation)
+
+
+def cluster(*states: PartitionState, there: tuple[int, ...] = (1, 2, 3)) -> MetadataImage:
+    """Brokers under epoch 1, and a topic with these partitions."""
+    image = MetadataImage.empty("c").apply(BrokerRegistered(broker(n)) for n in there)
+    return image.apply([TopicCreated("t", b"t" * 16, states)])
+
+
+def partitions(image: MetadataImage) -> list[tuple[int, int, tuple[int, ...], int]]:
+    """Leader, leader epoch, in-sync replicas and partition epoch of each."""
+    return [
+        (s.leader, s.leader_epoch, s.isr, s.partition_epoch) for s in image.topics["t"].partitions
+    ]
+
+
+def test_of_a_broker_that_is_gone_leaders_move_and_in_sync_sets_shrink() -> None:
+    led_by_2 = replace(THREE, leader=2)
+    alone = PartitionState(1, 0, (1,), (1,))
+    image = cluster(THREE, led_by_2, alone)
+    after = image.apply(broker_gone(image, 1, 1).records)
+    assert 1 not in after.brokers
+    assert partitions(after) == [
+        (2, 6, (2, 3), 8),                  # a new leader in a new epoch
+        (2, 5, (2, 3), 8),                  # the leader stays in its epoch
+        (-1, 1, (1,), 1),                   # the last in-sync replica stays listed
+    ]
+
+
+def test_whoever_comes_back_leads_what_nobody_could_in_a_new_epoch() -> None:
+    image = cluster(PartitionState(1, 0, (1,), (1,)))
+    image = image.apply(broker_gone(image, 1, 1).records)
+    image = image.apply(broker_registered(image, broker(1, 9, "j")).records)
+    assert partitions(image) == [(1, 2, (1,), 2)]
+    assert image.brokers[1].epoch == 9
+
+
+def test_a_restarted_broker_gets_a_new_leader_epoch_though_nobody_led_meanwhile() -> None:
+    image = cluster(replace(THREE, replicas=(1,), isr=(1,)))
+    image = image.apply(broker_gone(image, 1, 1).records)
+    image = image.apply(broker_registered(image, broker(1, 2, "j")).records)
+    assert image.topics["t"].partitions[0].leader_epoch == THREE.leader_epoch + 2
+
+
+def test_gone_is_about_one_registration() -> None:
+    image = cluster(THREE)
+    assert broker_gone(image, 1, 7).records == []
+    assert broker_gone(image, 5, 1).records == []
+    with pytest.raises(StaleBrokerEpoch):
+        broker_registered(image, broker(1, 1))
+
+
+def test_the_same_process_with_a_new_session_keeps_what_it_leads() -> None:
+    image = cluster(THREE)
+    after = image.apply(broker_registered(image, broker(1, 4)).records)
+    assert partitions(after) == partitions(image)
+    assert after.brokers[1].epoch == 4
+
+
+def test_large_changes_come_in_pieces_and_any_controller_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(decisions, "PARTITIONS_AT_A_TIME", 2)
+    image = cluster(*[THREE] * 5)
+    decision = broker_gone(image, 1, 1)
+    assert decision.result
+    image = image.apply(decision.records)
+    assert [leader for leader, *_ in partitions(image)] == [2, 2, 1, 1, 1]
+    steps = 0
+    while (decision := repair(image)).records:
+        image, steps = image.apply(decision.records), steps + 1
+    assert [leader for leader, *_ in partitions(image)] == [2] * 5 and steps == 2
+    assert not decision.result
+
+
+def test_a_broker_that_leaves_gives_away_all_that_somebody_can_take() -> None:
+    image = cluster(THREE, replace(THREE, leader=2), PartitionState(1, 0, (1,), (1,)))
+    decision = controlled_shutdown(image, 1, 1)
+    after = image.apply(decision.records)
+    assert decision.result and after.leaving == {1}
+    assert partitions(after) == [(2, 6, (2, 3), 8), (2, 5, (2, 3), 8), (1, 0, (1,), 0)]
+    assert repair(after).records == []
+    with pytest.raises(StaleBrokerEpoch):
+        controlled_shutdown(image, 1, 2)
+
+
+def test_of_two_that_leave_the_last_one_goes_on_leading() -> None:
+    image = cluster(replace(THREE, replicas=(1, 2), isr=(1, 2)))
+    for node in (1, 2):
+        image = image.apply(controlled_shutdown(image, node, 1).records)
+    assert partitions(image) == [(2, 6, (2,), 8)]
+
+
+def test_preferred_leaders_come_back_where_they_are_in_sync() -> None:
+    image = cluster(replace(THREE, leader=2), replace(THREE, leader=2, isr=(2, 3)))
+    decision = preferred_leaders(image)
+    assert decision.result == 1
+    assert partitions(image.apply(decision.records)) == [(1, 6, (1, 2, 3), 8), (2, 5, (2, 3), 7)]
+    leaving = image.apply([BrokerLeaving(1)])
+    assert preferred_leaders(leaving).records == []
+
+
+NODES = st.integers(1, 4)
+
+
+@st.composite
+def states(draw: st.DrawFn) -> PartitionState:
+    replicas = tuple(draw(st.lists(NODES, min_size=1, max_size=3, unique=True)))
+    isr = tuple(n for n in replicas if draw(st.booleans())) or replicas[:1]
+    leader = draw(st.sampled_from((*isr, -1)))
+    return PartitionState(leader, draw(st.integers(0, 3)), replicas, isr, draw(st.integers(0, 3)))
+
+
+@given(
+    st.lists(states(), min_size=1, max_size=5),
+    st.lists(st.tuples(st.sampled_from(["gone", "back", "leave", "repair"]), NODES), max_size=12),
+)
+def test_whatever_comes_and_goes(
+    begin: list[PartitionState], events: list[tuple[str, int]]
+) -> None:
+    image = cluster(*begin, there=(1, 2, 3, 4))
+    image = image.apply(repair(image).records)
+    for number, (kind, node) in enumerate(events, 2):
+        before = image
+        known = image.brokers.get(node)
+        if kind == "gone" and known is not None:
+            image = image.apply(broker_gone(image, node, known.epoch).records)
+        elif kind == "back":
+            if known is not None:
+                image = image.apply(broker_gone(image, node, known.epoch).records)
+            record = broker_registered(image, broker(node, number, f"i{number}"))
+            image = image.apply(record.records)
+        elif kind == "leave" and known is not None:
+            image = image.apply(controlled_shutdown(image, node, known.epoch).records)
+        else:
+            assert repair(image).records == [], "nothing is left to repair"
+        pairs = zip(before.topics["t"].partitions, image.topics["t"].partitions, strict=True)
+        for old, new in pairs:
+            assert new.isr and set(new.isr) <= set(old.isr), "only proposals let members join"
+            assert new.leader in (*new.isr, -1)
+            assert new.leader == -1 or new.leader in image.brokers
+            there = [n for n in new.isr if n in image.brokers]
+            assert new.leader != -1 or not [n for n in there if n not in image.leaving]
+            assert new.leader_epoch >= old.leader_epoch
+            assert new.leader == old.leader or new.leader_epoch > old.leader_epoch
+            assert new == old or new.partition_epoch > old.partition_epoch
+            if kind == "back" and node in (old.leader,):
+                assert new.leader_epoch > old.leader_epoch, "another process, another epoch"
+
+
+def test_gone_and_registered_are_records_of_one_image() -> None:
+    image = cluster(THREE)
+    assert BrokerGone(1) in broker_gone(image, 1, 1).records

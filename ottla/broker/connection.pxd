@@ -17,7 +17,9 @@ from ottla.wire.headers cimport RequestHeader
 
 
 cdef class Connection(Pollable):
-    cdef object loop, listener, broker
+    cdef readonly object listener
+    cdef object loop, broker
+    cdef readonly object session        # security.session.Session; None where nobody authenticates
     cdef Counts counts
     cdef readonly int64_t received, sent, requests     # bytes, and frames handled
     cdef readonly double opened_at
@@ -33,6 +35,7 @@ cdef class Connection(Pollable):
 
     cdef ReplyQueue queue               # replies, in order
     cdef Reply out                      # its part that may be sent
+    cdef bint bare                      # the next frame is a token of SASL, and no request
     cdef bint paused                    # frames wait in the inbox; nothing is read meanwhile
     cdef readonly bint writing          # the socket took no more; nothing is read until it does
     cdef readonly bint warming          # what is to be sent next is being read from the disk
@@ -43,6 +46,7 @@ cdef class Connection(Pollable):
     cdef bint may_handle(self) except -1
     cdef int handle_frames(self) except -1
     cdef int handle(self, uint8_t *frame, Py_ssize_t size) except -1
+    cdef int take_token(self, bytes token) except -1
     cdef int hold(self, Held held) except -1
     cdef int handle_other(self, Cursor request, RequestHeader head) except -1
     cdef int wait_for(self, LateReply late, RequestHeader head) except -1

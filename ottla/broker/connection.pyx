@@ -22,7 +22,7 @@ from ottla.broker.network.poller cimport EPOLLIN, EPOLLOUT, Pollable, Poller
 from ottla.broker.network.reply cimport COLD, FileRange, Reply
 from ottla.broker.network.reply_queue cimport ReplyQueue
 from ottla.broker.network.transport cimport Transport
-from ottla.broker.network.promises cimport Held, LateReply
+from ottla.broker.network.promises cimport Held, LateReply, TaskReply
 from ottla.broker.security.client cimport Client
 from ottla.wire.byteorder cimport store_int32
 from ottla.wire.codec cimport Cursor
@@ -32,6 +32,7 @@ from ottla.wire.structs cimport Message
 import logging
 
 from ottla.broker.network.reply import RangeLost
+from ottla.broker.security.session import Session
 from ottla.wire.errors import MalformedMessage
 
 log = logging.getLogger("ottla.connection")
@@ -43,14 +44,21 @@ cdef enum:
     OUT_SIZE_MAX = 1 << 20      # unsent replies above this stop the handling of frames
     PROMISED_MAX = 1000         # produces in flight on one connection; clients keep a handful
     SEND_SIZE_PER_TURN = 4 << 20    # then the other connections have their turn
+    HEADER_SIZE_MIN = 8         # the smallest request: API key, version and correlation id
+    BARE = -1                   # in the place of an API: a token of SASL, without any header
 
 
 cdef class Connection:
-    def __init__(self, loop, listener, Transport transport not None, Client client not None):
+    def __init__(
+        self, loop, listener, Transport transport not None, Client client not None, security=None
+    ):
         self.loop, self.listener, self.client = loop, listener, client
         self.broker = listener.broker
         self.producing, self.fetching = listener.producing, listener.fetching
         self.inbox = Inbox(listener.frame_size_max)
+        if security is not None and security.authenticates:
+            self.session = Session(security, self.broker, self)
+            self.inbox.frame_size_max = security.settings.sasl_server_max_receive_size
         self.transport = transport
         self.poller = loop.poller
         self.counts = self.broker.counts
@@ -183,6 +191,8 @@ cdef class Connection:
     cdef int handle(self, uint8_t *frame, Py_ssize_t size) except -1:
         cdef Cursor request = Cursor.__new__(Cursor)
         cdef RequestHeader header
+        if self.bare:
+            return self.take_token(frame[:size])
         request.at, request.end = frame, frame + size
         request.elements_max = self.broker.request_elements_max
         header = read_request_header(request)
@@ -191,6 +201,8 @@ cdef class Connection:
         self.requests += 1
         self.counts.received += size + 4
         self.counts.began(header.api_key, header.version)
+        if self.session is not None:
+            self.session.admit(header.api_key, header.version)
         if header.client_id != self.client.client_id:
             self.client = self.client.named(header.client_id)
         if header.api_key == PRODUCE and 0 <= header.version <= 13:
@@ -202,6 +214,23 @@ cdef class Connection:
                 self.fetching, request, header.version, header.correlation_id, self.client,
                 self.queue, self))
         return self.handle_other(request, header)
+
+    cdef int take_token(self, bytes token) except -1:
+        """Answer a frame that is a token of SASL and no request (SaslHandshake 0)."""
+        cdef LateReply late = TaskReply(self.session.bare_token(token))
+        late.api_key, late.receiver = BARE, self
+        return self.hold(late)
+
+    def expect_tokens(self, bint bare):
+        """Whether the next frames are tokens of SASL, without headers and of any size."""
+        self.bare = bare
+        self.inbox.frame_size_min = 0 if bare else HEADER_SIZE_MIN
+
+    def authenticated(self, str principal, bint by_token):
+        """The client has proved who it is: from now on it may send what its listener takes."""
+        self.client = self.client.authenticated(principal, by_token)
+        self.inbox.frame_size_max = self.listener.frame_size_max
+        self.listener.authenticated(self)
 
     cdef int hold(self, Held held) except -1:
         """A request that is not over, if there is one, holds the frames after it."""
@@ -228,7 +257,7 @@ cdef class Connection:
     cdef int handle_other(self, Cursor request, RequestHeader head) except -1:
         cdef RequestContext context = RequestContext.__new__(RequestContext)
         context.broker, context.api_key, context.version = self.broker, head.api_key, head.version
-        context.client = self.client
+        context.client, context.session = self.client, self.session
         response = serve(context, request)
         if isinstance(response, LateReply):
             return self.wait_for(<LateReply>response, head)
@@ -248,7 +277,13 @@ cdef class Connection:
     def deliver_late(self, LateReply late not None):
         """A late reply is there: it is sent from here, a turn of the loop would cost more."""
         self.holding = None
+        if late.api_key == BARE and self.session.over:
+            self.close()                # there is no token that would say so
+            return
         self.answer(late.response, late.api_key, late.version, late.correlation_id)
+        if self.session is not None and self.session.over:
+            self.end()
+            return
         if self.inbox.held() > 0:
             self.schedule()             # not from here: what is behind it may need whoever called
             return
@@ -276,7 +311,8 @@ cdef class Connection:
         """Add a reply: a message, or a body that is bytes already."""
         cdef Py_ssize_t start = self.out.size
         self.out.write_int32(0)
-        write_response_header(self.out, key, version, correlation_id)
+        if key != BARE:
+            write_response_header(self.out, key, version, correlation_id)
         try:
             if type(response) is bytes:
                 self.out.write_raw(<const char *><bytes>response, len(response))
@@ -286,6 +322,8 @@ cdef class Connection:
             self.out.size = start
             raise
         store_int32(self.out.data + start, <int32_t>(self.out.size - start - 4))
+        if key == BARE:
+            return 0
         return self.queue.answered(key, self.queue.began)
 
     def promise_kept(self):
@@ -364,8 +402,12 @@ cdef class Connection:
     def refuse(self, error):
         """Close on bytes that are no request, with one line in the log that says why."""
         self.listener.refused(self, error)
+        self.end()
+
+    def end(self):
+        """Close after the replies that the socket takes at once."""
         try:
-            self.flush()            # the requests before it have their replies
+            self.flush()
         except OSError:
             pass
         self.close()

@@ -8,6 +8,7 @@ cdef class RequestContext:
     cdef readonly object broker         # BrokerContext
     cdef readonly int api_key, version
     cdef readonly Client client
+    cdef readonly object session        # of the connection; None where nobody authenticates
 
 
 cdef class Handler:

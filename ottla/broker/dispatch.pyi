@@ -5,6 +5,7 @@ from ottla.broker.context import BrokerContext
 from ottla.broker.security.access import Access
 from ottla.broker.security.client import Client
 from ottla.broker.security.decisions import Decision
+from ottla.broker.security.session import Session
 from ottla.wire.apis import Api, ApiKey
 
 class RequestContext:
@@ -23,6 +24,8 @@ class RequestContext:
     def version(self) -> int: ...
     @property
     def client(self) -> Client: ...
+    @property
+    def session(self) -> Session | None: ...
     @property
     def access(self) -> Access: ...
 

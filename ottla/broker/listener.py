@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.broker.connection import Connection
 from ottla.broker.network.transport import Transport
 from ottla.broker.security.client import Client
+from ottla.broker.security.listener_security import ListenerSecurity
 
 if TYPE_CHECKING:
     from ottla.broker.api.records.fetch import Fetching
@@ -29,6 +30,10 @@ FRAME_STALL_SECONDS = 30.0
 """A frame of which no byte arrives for so long is given up (slow loris); idle clients have longer.
 """
 REFUSALS_LOGGED_PER_SWEEP = 10
+LOGIN_SECONDS = 30.0
+"""A client that has not authenticated by then is closed."""
+STRANGERS_MAX = 1000
+"""Clients of a listener that have not authenticated; one more closes the oldest of them."""
 
 
 class Listener:
@@ -44,13 +49,16 @@ class Listener:
         fetching: Fetching,
         limits: ConnectionLimits,
         loop: BrokerLoop,
+        security: ListenerSecurity | None = None,
     ) -> None:
+        self.security = security or ListenerSecurity(name, "PLAINTEXT", {})
         self.name, self.broker, self.limits, self.loop = name, broker, limits, loop
         self.producing, self.fetching = producing, fetching
         config = broker.config
         self.frame_size_max = config.socket_request_max_bytes
         self.idle_seconds = config.connections_max_idle_ms / 1000
         self.connections: dict[Connection, None] = {}
+        self.strangers: dict[Connection, None] = {}
         self.refusals = self.accepted = 0
         self.send_buffer_size = config.socket_send_buffer_bytes
         self.sock = self._listen(
@@ -117,7 +125,8 @@ class Listener:
         self.accepted += 1
         local, peer = sock.getsockname(), address
         return Client(
-            peer[0], self.name, f"{local[0]}:{local[1]}-{peer[0]}:{peer[1]}-{self.accepted}"
+            peer[0], self.name, f"{local[0]}:{local[1]}-{peer[0]}:{peer[1]}-{self.accepted}",
+            protocol=self.security.protocol,
         )
 
     def _open(self, sock: socket.socket, address: tuple[Any, ...]) -> None:
@@ -129,8 +138,15 @@ class Listener:
 
     def admit(self, sock: socket.socket, address: tuple[Any, ...]) -> None:
         """Serve the client at the other end of a socket that does not block."""
-        connection = Connection(self.loop, self, Transport(sock), self._client(sock, address))
+        connection = Connection(
+            self.loop, self, Transport(sock), self._client(sock, address), self.security
+        )
         self.connections[connection] = None
+        if connection.session is not None:
+            self.strangers[connection] = None
+            if len(self.strangers) > STRANGERS_MAX:
+                oldest = next(iter(self.strangers))
+                oldest.refuse(PermissionError("too many clients have not authenticated"))
         log.debug("listener %s: %r is open", self.name, connection)
         self.limits.opened(address[0])
 
@@ -157,6 +173,8 @@ class Listener:
                 connection.refuse(
                     TimeoutError(f"half a frame, and nothing more for {now - stalled:.0f} s")
                 )
+            elif connection in self.strangers and now - connection.opened_at > LOGIN_SECONDS:
+                connection.refuse(TimeoutError(f"not authenticated after {LOGIN_SECONDS:.0f} s"))
             elif now - connection.active_at > self.idle_seconds and not connection.held():
                 connection.close()
             elif now - connection.active_at > SWEEP_SECONDS:
@@ -170,8 +188,13 @@ class Listener:
         if self.refusals <= REFUSALS_LOGGED_PER_SWEEP:
             log.warning("listener %s: %r is closed: %s", self.name, connection, error)
 
+    def authenticated(self, connection: Connection) -> None:
+        """A client has proved who it is."""
+        self.strangers.pop(connection, None)
+
     def closed(self, connection: Connection) -> None:
         """A connection ended."""
+        self.strangers.pop(connection, None)
         if connection in self.connections:
             del self.connections[connection]
             log.debug(

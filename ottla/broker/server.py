@@ -18,6 +18,7 @@ from ottla.broker.coordination.coordinators import Coordinators
 from ottla.broker.listener import Listener
 from ottla.broker.network.cold_reads import ColdReads
 from ottla.broker.network.poller import BrokerLoop
+from ottla.broker.security.listener_security import listeners_security
 from ottla.broker.settings.config import BrokerConfig
 from ottla.broker.settings.declaration import SettingsError
 from ottla.broker.threads.flusher import Flusher
@@ -56,6 +57,7 @@ class Server:
         self, config: BrokerConfig, disk: Disk | None = None, clock: Clock | None = None
     ) -> None:
         self.config = config
+        self.security = listeners_security(config)
         self.disk = disk or Disk()
         self.clock = clock or Clock()
         self.listeners: list[Listener] = []
@@ -252,6 +254,7 @@ class Server:
                 Listener(
                     endpoint.name, endpoint.host, endpoint.port,
                     self.broker, producing, fetching, limits, loop,
+                    self.security[endpoint.name],
                 )
             )
 

@@ -125,6 +125,9 @@ def run(sources: Sources) -> int:
     try:
         with asyncio.Runner(loop_factory=BrokerLoop) as runner:
             runner.run(_serve(config))
+    except SettingsError as error:
+        print(f"ottla: {error}", file=sys.stderr)
+        return 2
     except (OSError, StorageRefused, StorageFailed) as error:
         with contextlib.suppress(OSError):
             print(f"ottla: {error}{_hint(config)}", file=sys.stderr)

@@ -1,5 +1,5 @@
-"""SaslHandshake (key 17), SaslAuthenticate (36) and delegation tokens (38 to 41), answered as by a
-Kafka listener without authentication: nobody can log in there, nor get a token.
+"""SaslHandshake (key 17) and SaslAuthenticate (36); delegation tokens (38 to 41), which nobody gets
+yet.
 """
 
 from __future__ import annotations
@@ -29,24 +29,31 @@ NEVER = -1
 
 
 @handles(ApiKey.SASL_HANDSHAKE, versions=range(0, 2), access=everybody)
-def sasl_handshake(
+async def sasl_handshake(
     request: SaslHandshakeRequest, context: RequestContext
 ) -> SaslHandshakeResponse:
-    """A listener of protocol PLAINTEXT offers no mechanism."""
-    return SaslHandshakeResponse(error_code=int(ErrorCode.ILLEGAL_SASL_STATE), mechanisms=[])
+    """Choose a mechanism; a listener that does not authenticate offers none."""
+    if context.session is None:
+        return SaslHandshakeResponse(
+            error_code=int(ErrorCode.ILLEGAL_SASL_STATE), mechanisms=[]
+        )
+    return await context.session.handshake(request.mechanism, context.version)
 
 
 @handles(ApiKey.SASL_AUTHENTICATE, versions=range(0, 3), access=everybody)
-def sasl_authenticate(
+async def sasl_authenticate(
     request: SaslAuthenticateRequest, context: RequestContext
 ) -> SaslAuthenticateResponse:
-    """There is nothing to authenticate for."""
+    """Go one step further in the mechanism's exchange."""
+    if context.session is not None and context.session.exchange is not None:
+        return await context.session.authenticate(bytes(request.auth_bytes), context.version)
+    reason = (
+        f"Listener {context.client.listener} does not authenticate: talk to it without SASL"
+        if context.session is None
+        else "SaslAuthenticate without a SaslHandshake before it"
+    )
     return SaslAuthenticateResponse(
-        error_code=int(ErrorCode.ILLEGAL_SASL_STATE),
-        error_message=(
-            f"Listener {context.client.listener} does not authenticate: talk to it without SASL"
-        ),
-        auth_bytes=b"",
+        error_code=int(ErrorCode.ILLEGAL_SASL_STATE), error_message=reason, auth_bytes=b""
     )
 
 

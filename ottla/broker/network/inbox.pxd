@@ -9,7 +9,7 @@ cdef class Inbox:
     # Received and not handled yet is data[begin:filled]; room is what is allocated.
     cdef uint8_t *data
     cdef Py_ssize_t begin, filled, room
-    cdef Py_ssize_t frame_size_max
+    cdef Py_ssize_t frame_size_min, frame_size_max
 
     cdef Py_ssize_t held(self) noexcept
     cdef Py_ssize_t receive(self, Transport transport) except? -1

@@ -20,7 +20,7 @@ cdef enum:
     SIZE = 4096                 # of a new inbox; it doubles with what arrives
     SIZE_KEPT = 4 << 20         # above it the memory goes back once the frame is handled
     LENGTH_SIZE = 4             # the length in front of each frame
-    HEADER_SIZE_MIN = 8         # API key, version and correlation id
+    HEADER_SIZE_MIN = 8         # API key, version and correlation id; tokens of SASL have none
     PIECE_SIZE = 4096           # a frame in smaller pieces comes slowly: several make a wake-up
     FOREIGN_SIZE = 16           # of a first frame that is none: enough to name its protocol
     AWAITED_SIZE_MAX = 1 << 15  # of them; the kernel's window has to have room for more
@@ -45,7 +45,7 @@ cdef class Inbox:
     """The bytes of one connection, begin to filled, in one piece."""
 
     def __init__(self, Py_ssize_t frame_size_max):
-        self.frame_size_max = frame_size_max
+        self.frame_size_min, self.frame_size_max = HEADER_SIZE_MIN, frame_size_max
 
     def __dealloc__(self):
         free(self.data)
@@ -78,13 +78,14 @@ cdef class Inbox:
         if self.filled - self.begin < LENGTH_SIZE:
             return False
         size = load_int32(self.data + self.begin)
-        if size < HEADER_SIZE_MIN or size > self.frame_size_max:
+        if size < self.frame_size_min or size > self.frame_size_max:
             spoken = foreign_protocol(
                 self.data[self.begin : min(self.filled, self.begin + FOREIGN_SIZE)])
             if spoken is not None:
                 raise MalformedMessage(f"it speaks {spoken} on a port for Kafka's protocol")
             raise MalformedMessage(
-                f"frame of {size} bytes, {HEADER_SIZE_MIN} to {self.frame_size_max} are allowed")
+                f"frame of {size} bytes, {self.frame_size_min} to {self.frame_size_max} are"
+                " allowed")
         return self.filled - self.begin - LENGTH_SIZE >= size
 
     cdef int16_t api_key(self) noexcept:

@@ -7,15 +7,25 @@ ANONYMOUS = "User:ANONYMOUS"
 cdef class Client:
     """One client, made by the listener that accepted it."""
 
-    def __init__(self, str host, str listener, str connection_id="", str principal=ANONYMOUS):
+    def __init__(
+        self, str host, str listener, str connection_id="", str principal=ANONYMOUS,
+        str protocol="PLAINTEXT",
+    ):
         self.host, self.listener, self.connection_id = host, listener, connection_id
-        self.principal = principal
+        self.principal, self.protocol = principal, protocol
 
     cpdef Client named(self, str client_id):
         """The same client under the client id of a later request."""
-        cdef Client client = Client(self.host, self.listener, self.connection_id, self.principal)
-        client.client_id = client_id
+        cdef Client client = Client(
+            self.host, self.listener, self.connection_id, self.principal, self.protocol)
+        client.client_id, client.by_token = client_id, self.by_token
         client.software_name, client.software_version = self.software_name, self.software_version
+        return client
+
+    def authenticated(self, str principal, bint by_token):
+        """The same client after it has proved to be `principal`."""
+        cdef Client client = self.named(self.client_id)
+        client.principal, client.by_token = principal, by_token
         return client
 
     def peer(self):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ottla.broker.settings.declaration import SettingsError
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SERVED = ("PLAINTEXT",)
+SERVED = ("PLAINTEXT", "SASL_PLAINTEXT")
 ADDRESS = re.compile(r"([\w.-]+)://(?:\[([0-9a-fA-F:.%\w]+)\]|([^\s:/\[\]]*)):(-?\d+)")
 EVERYWHERE = ("0.0.0.0", "::")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")

@@ -6,7 +6,8 @@ broker/settings/topic.py.
 
 from __future__ import annotations
 
-from ottla.broker.settings.declaration import Long, Names, Settings, Short, days, setting
+from ottla.broker.settings.declaration import Long, Names, Short, days, setting
+from ottla.broker.settings.listener_settings import ListenerSettings
 
 INT_MAX = 2**31 - 1
 
@@ -29,8 +30,8 @@ ONLY_DYNAMIC = frozenset({"replica.alter.log.dirs.io.max.bytes.per.second"})
 """Kafka takes these in no file, and has no defaults of them in its table; here a file may."""
 
 
-class BrokerSettings(Settings):
-    """The settings of a broker."""
+class BrokerSettings(ListenerSettings):
+    """The settings of a broker; those of ListenerSettings count where a listener has no other."""
 
     node_id: int = setting("node.id", 0, at_least=0, help="This broker's number in its cluster.")
     broker_id: int = setting("broker.id", -1, help="The former name of node.id.")
@@ -47,6 +48,13 @@ class BrokerSettings(Settings):
         help="The security protocol of each listener's name, NAME:PROTOCOL.")
     inter_broker_listener_name: str | None = setting(
         "inter.broker.listener.name", None, help="The listener that brokers use among themselves.")
+    security_inter_broker_protocol: str = setting(
+        "security.inter.broker.protocol", "PLAINTEXT",
+        one_of=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+        help="Without inter.broker.listener.name: brokers use the listener of this protocol.")
+    connection_failed_authentication_delay_ms: int = setting(
+        "connection.failed.authentication.delay.ms", 100, at_least=0,
+        help="A client that fails to authenticate is answered after so long, and closed.")
     controller_listener_names: Names = setting(
         "controller.listener.names", (),
         help="Listeners for Kafka's controllers: Ottla opens none of them.")

@@ -30,6 +30,7 @@ from ottla.broker.settings.broker import DYNAMIC, BrokerSettings
 from ottla.broker.settings.declaration import SettingsError
 from ottla.broker.settings.group_rules import check_group_settings, known_assignors
 from ottla.broker.settings.kafka_settings import OUTSIDE_THE_TABLE, kafka_settings
+from ottla.broker.settings.listener_settings import idle
 from ottla.broker.settings.sources import Sources
 from ottla.broker.settings.topic import TopicConfig, defaults, log_config, synonyms_of
 from ottla.log.config import LogConfig
@@ -110,6 +111,8 @@ class BrokerConfig(BrokerSettings):
     def _check_others(self) -> None:
         """Look at the properties that are not declared here."""
         unused = []
+        served = self._served_protocols()
+        unused += idle(self.static, served)
         for name, text in self.static.items():
             if name in OF_AUTHORIZERS and not self.authorizer_class_name:
                 unused.append(name)
@@ -117,7 +120,9 @@ class BrokerConfig(BrokerSettings):
                 continue
             if name.startswith("config.providers"):
                 continue
-            if name.startswith("listener.name.") or name in OUTSIDE_THE_TABLE:
+            if name.startswith("listener.name."):
+                continue
+            if name in OUTSIDE_THE_TABLE:
                 unused.append(name)
             elif name in kafka_settings("broker"):
                 kafka_settings("broker")[name].setting.parse(text)
@@ -132,13 +137,24 @@ class BrokerConfig(BrokerSettings):
         if unused:
             self.warnings.append(f"without effect in Ottla: {', '.join(sorted(unused))}")
 
+    def _served_protocols(self) -> dict[str, str]:
+        """The security protocol of each listener for clients, as far as it is named."""
+        protocols = parse_protocols(self.listener_security_protocol_map)
+        for_controllers = {name.upper() for name in self.controller_listener_names}
+        return {
+            each.name: protocols.get(each.name, "")
+            for each in parse_addresses("listeners", self.listeners)
+            if each.name not in for_controllers
+        }
+
     def _addresses(self) -> tuple[list[Address], dict[str, Address]]:
         everywhere = parse_addresses("listeners", self.listeners)
         for_controllers = {name.upper() for name in self.controller_listener_names}
         listeners = [each for each in everywhere if each.name not in for_controllers]
         if not listeners:
             raise SettingsError("listeners", "names no listener for clients")
-        check_protocols(listeners, parse_protocols(self.listener_security_protocol_map))
+        self.protocols = parse_protocols(self.listener_security_protocol_map)
+        check_protocols(listeners, self.protocols)
         check_ports(everywhere)
         if len(listeners) < len(everywhere):
             self.warnings.append("listeners of controller.listener.names are not opened")
@@ -158,10 +174,42 @@ class BrokerConfig(BrokerSettings):
                     f"{each.name} listens beyond this machine but advertises {address.host}:"
                     " clients elsewhere will not reach it; set advertised.listeners"
                 )
-        internal = self.inter_broker_listener_name
-        if internal is not None and internal.upper() not in advertised:
-            raise SettingsError("inter.broker.listener.name", f"{internal} is not in listeners")
+        self._check_internal(listeners)
         return listeners, advertised
+
+    def _check_internal(self, listeners: Sequence[Address]) -> None:
+        internal = self.inter_broker_listener_name
+        if internal is not None:
+            if internal.upper() not in {each.name for each in listeners}:
+                raise SettingsError("inter.broker.listener.name", f"{internal} is not in listeners")
+            if "security.inter.broker.protocol" in self.static:
+                raise SettingsError(
+                    "security.inter.broker.protocol",
+                    "cannot be set beside inter.broker.listener.name, whose protocol counts",
+                )
+        elif "security.inter.broker.protocol" in self.static and not any(
+            self.protocols[each.name] == self.security_inter_broker_protocol for each in listeners
+        ):
+            raise SettingsError(
+                "security.inter.broker.protocol",
+                f"no listener has the protocol {self.security_inter_broker_protocol}; set"
+                " inter.broker.listener.name",
+            )
+
+    def inter_broker_listener(self) -> str:
+        """The name of the listener that brokers use among themselves."""
+        if self.inter_broker_listener_name is not None:
+            return self.inter_broker_listener_name.upper()
+        wanted = self.security_inter_broker_protocol
+        names = [each.name for each in self._listeners]
+        return next((name for name in names if self.protocols[name] == wanted), names[0])
+
+    def security_texts(self, image: MetadataImage | None = None) -> dict[str, str]:
+        """The properties that a listener's security follows from: what counts of each."""
+        texts: dict[str, str] = {}
+        for layer in reversed(self.layers(image)):
+            texts |= layer
+        return texts
 
     def endpoints(self) -> list[Address]:
         """The addresses to listen on."""

@@ -17,7 +17,8 @@ TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm", "/run")
 def hazards(config: BrokerConfig) -> Iterator[str]:
     """One sentence or two for each."""
     for endpoint in config.endpoints():
-        if endpoint.host in ("", *EVERYWHERE):
+        open_to_all = config.protocols[endpoint.name] == "PLAINTEXT"
+        if open_to_all and endpoint.host in ("", *EVERYWHERE):
             yield (
                 f"listeners: {endpoint.name} listens on all interfaces without authentication:"
                 f" whoever reaches port {endpoint.port} of this machine can read, write and delete"

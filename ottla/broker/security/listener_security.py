@@ -1,0 +1,103 @@
+"""How the clients of one listener are protected and known: its protocol and its mechanisms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from ottla.broker.security.sasl.exchange import Exchange
+from ottla.broker.settings.declaration import SettingsError
+from ottla.broker.settings.jaas import JaasError, LoginModule, parse_jaas
+from ottla.broker.settings.listener_settings import (
+    ListenerSettings,
+    for_listener,
+    for_mechanism,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.context import BrokerContext
+    from ottla.broker.settings.config import BrokerConfig
+    from ottla.replication.metadata import MetadataImage
+
+WITH_SASL = ("SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+NewExchange = Callable[["BrokerContext"], Exchange]
+
+
+class Mechanism:
+    """One mechanism that a listener offers."""
+
+    def __init__(self, name: str, begin: NewExchange, reauthentication_ms: int) -> None:
+        self.name, self.begin = name, begin
+        self.reauthentication_ms = reauthentication_ms
+
+
+class ListenerSecurity:
+    """The security of one listener, read from the properties. Raises SettingsError."""
+
+    def __init__(self, listener: str, protocol: str, texts: Mapping[str, str]) -> None:
+        self.listener, self.protocol = listener, protocol
+        self.authenticates = protocol in WITH_SASL
+        own = for_listener(listener, texts)
+        self.settings = ListenerSettings(own)
+        self.mechanisms: dict[str, Mechanism] = {}
+        if self.authenticates:
+            for name in self.settings.sasl_enabled_mechanisms:
+                self.mechanisms[name] = self._mechanism(name, own)
+
+    def _mechanism(self, name: str, texts: Mapping[str, str]) -> Mechanism:
+        if name not in MECHANISMS:
+            raise SettingsError(
+                "sasl.enabled.mechanisms",
+                f"{name} is not served on listener {self.listener}; choose among"
+                f" {', '.join(MECHANISMS)}",
+            )
+        own = for_mechanism(name, texts)
+        settings = ListenerSettings(own)
+        where = f"listener.name.{self.listener.lower()}.{name.lower()}."
+        if handler := own.get("sasl.server.callback.handler.class"):
+            raise SettingsError(
+                f"{where}sasl.server.callback.handler.class",
+                f"{handler!r} is Java code, which Ottla does not load",
+            )
+        begin = self._beginner(name, _module(where + "sasl.jaas.config", settings))
+        return Mechanism(name, begin, max(0, settings.connections_max_reauth_ms))
+
+    def _beginner(self, name: str, module: LoginModule | None) -> NewExchange:
+        if name == "PLAIN":
+            from ottla.broker.security.sasl.plain import MODULE, PlainExchange, users_of
+
+            key = f"listener.name.{self.listener.lower()}.plain.sasl.jaas.config"
+            if module is None:
+                raise SettingsError(
+                    key, f'has to be set: {MODULE} required user_alice="her password";'
+                )
+            if module.name != MODULE:
+                raise SettingsError(key, f"{module.name} is not here, {MODULE} is")
+            users = users_of(module.options)
+            return lambda broker: PlainExchange(users)
+        from ottla.broker.security.sasl.lookup import lookup_in
+        from ottla.broker.security.sasl.scram import ScramExchange
+
+        return lambda broker: ScramExchange(name, lookup_in(broker))
+
+
+def _module(name: str, settings: ListenerSettings) -> LoginModule | None:
+    if settings.sasl_jaas_config is None:
+        return None
+    try:
+        return parse_jaas(settings.sasl_jaas_config)
+    except JaasError as error:
+        raise SettingsError(name, str(error)) from error
+
+
+def listeners_security(
+    config: BrokerConfig, image: MetadataImage | None = None
+) -> dict[str, ListenerSecurity]:
+    """The security of each listener by its name. Raises SettingsError."""
+    texts = config.security_texts(image)
+    return {
+        endpoint.name: ListenerSecurity(endpoint.name, config.protocols[endpoint.name], texts)
+        for endpoint in config.endpoints()
+    }

@@ -1,0 +1,219 @@
+"""One connection's authentication over SASL: which request may come next, and how it ends.
+
+    FIRST       ApiVersions, SaslHandshake
+    VERSIONS    SaslHandshake               ApiVersions has been answered
+    EXCHANGE    SaslAuthenticate            or bare tokens after SaslHandshake 0 (KIP-43)
+    COMPLETE    everything; SaslHandshake authenticates again where the session ends (KIP-368)
+    FAILED      nothing: the connection ends after the reply
+
+Any other request closes the connection without an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from ottla.broker.security.sasl.exchange import (
+    AuthenticationFailed,
+    Exchange,
+    Identity,
+    InvalidExchange,
+)
+from ottla.wire.apis import APIS, ApiKey
+from ottla.wire.errors import ErrorCode, MalformedMessage
+from ottla.wire.messages import SaslAuthenticateResponse, SaslHandshakeResponse
+
+if TYPE_CHECKING:
+    from ottla.broker.connection import Connection
+    from ottla.broker.context import BrokerContext
+    from ottla.broker.security.listener_security import ListenerSecurity, Mechanism
+
+log = logging.getLogger("ottla.authentication")
+
+HANDSHAKE_INTERVAL_SECONDS = 1.0
+"""A connection may begin to authenticate again once in this time, as in Kafka."""
+
+
+class State(Enum):
+    """How far the client has come."""
+
+    FIRST = "before SaslHandshake"
+    VERSIONS = "after ApiVersions"
+    EXCHANGE = "while it authenticates"
+    COMPLETE = "after it has authenticated"
+    FAILED = "after it has failed to authenticate"
+
+
+ALLOWED = {
+    State.FIRST: (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE),
+    State.VERSIONS: (ApiKey.SASL_HANDSHAKE,),
+    State.EXCHANGE: (ApiKey.SASL_AUTHENTICATE,),
+    State.FAILED: (),
+}
+
+
+class NotAuthenticated(MalformedMessage):
+    """A request that this client may not make yet, or not any more."""
+
+
+class Session:
+    """The gate of one connection."""
+
+    def __init__(
+        self, security: ListenerSecurity, broker: BrokerContext, connection: Connection
+    ) -> None:
+        self.security, self.broker, self.connection = security, broker, connection
+        self.state = State.FIRST
+        self.mechanism: Mechanism | None = None
+        self.exchange: Exchange | None = None
+        self.identity: Identity | None = None
+        self.ends_at: float | None = None
+        self.handshake_at = float("-inf")
+
+    @property
+    def over(self) -> bool:
+        """Whether the connection ends once its reply is sent."""
+        return self.state is State.FAILED
+
+    @property
+    def authenticated(self) -> bool:
+        """Whether the client has proved who it is, once at least."""
+        return self.identity is not None
+
+    def admit(self, api_key: int, version: int) -> None:
+        """Raise NotAuthenticated where the client may not make this request now."""
+        if self.state is State.COMPLETE:
+            if (
+                self.ends_at is not None
+                and self._now() > self.ends_at
+                and api_key != ApiKey.SASL_HANDSHAKE
+            ):
+                raise NotAuthenticated("its session has expired, and it did not authenticate again")
+            return
+        if api_key not in ALLOWED[self.state]:
+            known = APIS[ApiKey(api_key)].name if api_key in APIS else f"API key {api_key}"
+            raise NotAuthenticated(f"{known} came {self.state.value}")
+        if api_key == ApiKey.API_VERSIONS and version in APIS[ApiKey.API_VERSIONS].versions:
+            self.state = State.VERSIONS
+
+    async def handshake(self, mechanism: str, version: int) -> SaslHandshakeResponse:
+        """Begin with a mechanism; SaslHandshake 0 is followed by bare tokens."""
+        offered = list(self.security.mechanisms)
+        if self.state is State.COMPLETE and not self._may_begin_again():
+            return SaslHandshakeResponse(
+                error_code=int(ErrorCode.ILLEGAL_SASL_STATE), mechanisms=[]
+            )
+        chosen = self.security.mechanisms.get(mechanism)
+        if chosen is None:
+            await self._fail(AuthenticationFailed(f"Unsupported SASL mechanism {mechanism}"))
+            return SaslHandshakeResponse(
+                error_code=int(ErrorCode.UNSUPPORTED_SASL_MECHANISM), mechanisms=offered
+            )
+        before, self.mechanism = self.mechanism, chosen
+        if before is not None and self.identity is not None and before.name != mechanism:
+            self.exchange = Refused(
+                f"SASL mechanism '{mechanism}' requested by client is not supported for"
+                f" re-authentication of mechanism '{before.name}'"
+            )
+        else:
+            self.exchange = chosen.begin(self.broker)
+        self.state = State.EXCHANGE
+        self.connection.expect_tokens(version == 0)
+        return SaslHandshakeResponse(error_code=0, mechanisms=offered)
+
+    def _may_begin_again(self) -> bool:
+        now = self._now()
+        if self.ends_at is None or now - self.handshake_at < HANDSHAKE_INTERVAL_SECONDS:
+            return False
+        self.handshake_at = now
+        return True
+
+    async def authenticate(self, token: bytes, version: int) -> SaslAuthenticateResponse:
+        """Take the client's next token."""
+        try:
+            answer = await self._step(token)
+        except AuthenticationFailed as error:
+            await self._fail(error)
+            return SaslAuthenticateResponse(
+                error_code=int(ErrorCode.SASL_AUTHENTICATION_FAILED),
+                error_message=self._told(error),
+                auth_bytes=b"",
+            )
+        response = SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=answer)
+        if version >= 1 and self.state is State.COMPLETE:
+            response.session_lifetime_ms = self._lifetime_ms()
+        return response
+
+    async def bare_token(self, token: bytes) -> bytes:
+        """Take a token that came without a request around it; the reply is as bare."""
+        try:
+            return await self._step(token)
+        except AuthenticationFailed as error:
+            await self._fail(error)
+            return b""
+
+    async def _step(self, token: bytes) -> bytes:
+        assert self.exchange is not None and self.mechanism is not None
+        answer = await self.exchange.answer(token)
+        identity = self.exchange.identity
+        if identity is not None:
+            if self.identity is not None and identity.principal != self.identity.principal:
+                raise AuthenticationFailed(
+                    "Cannot change principals during re-authentication from"
+                    f" {self.identity.principal}: {identity.principal}"
+                )
+            self._complete(identity, self.mechanism)
+        return answer
+
+    def _complete(self, identity: Identity, mechanism: Mechanism) -> None:
+        first = self.identity is None
+        self.identity, self.exchange = identity, None
+        self.state = State.COMPLETE
+        self.connection.expect_tokens(False)
+        lifetimes = [mechanism.reauthentication_ms] if mechanism.reauthentication_ms > 0 else []
+        if identity.expires_at_ms is not None:
+            lifetimes.append(max(0, identity.expires_at_ms - self.broker.clock.now_ms()))
+        self.ends_at = self._now() + min(lifetimes) / 1000 if lifetimes else None
+        self.connection.authenticated(identity.principal, identity.by_token)
+        log.log(
+            logging.INFO if first else logging.DEBUG,
+            "listener %s: %s from %s has authenticated by %s", self.security.listener,
+            identity.principal, self.connection.client.peer(), mechanism.name,
+        )
+
+    def _lifetime_ms(self) -> int:
+        return 0 if self.ends_at is None else max(0, round((self.ends_at - self._now()) * 1000))
+
+    def _told(self, error: AuthenticationFailed) -> str:
+        if not isinstance(error, InvalidExchange):
+            return str(error)
+        again = "re-authentication" if self.identity is not None else "authentication"
+        name = "" if self.mechanism is None else self.mechanism.name
+        return (
+            f"Authentication failed during {again} due to invalid credentials with SASL mechanism"
+            f" {name}"
+        )
+
+    async def _fail(self, error: AuthenticationFailed) -> None:
+        """Note a failure; its reply goes out after the delay, and then the connection ends."""
+        self.state, self.exchange = State.FAILED, None
+        self.connection.listener.refused(self.connection, error)
+        await asyncio.sleep(self.broker.config.connection_failed_authentication_delay_ms / 1000)
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
+class Refused(Exchange):
+    """An exchange that cannot succeed; the client is told so when it sends its first token."""
+
+    def __init__(self, message: str) -> None:
+        self.message = message
+        self.identity: Identity | None = None
+
+    async def answer(self, token: bytes) -> bytes:
+        """Fail."""
+        raise AuthenticationFailed(self.message)

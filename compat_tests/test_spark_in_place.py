@@ -15,7 +15,9 @@ from pyspark.sql import SparkSession
 from compat_tests.brokers import Broker, KafkaBroker, OttlaBroker
 from compat_tests.flights import CODECS, read_flights
 from ottla.spark_interop import read_topic
+from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.in_place.segments import Segment
 from ottla.spark_interop.in_place.source import InPlaceReader, OttlaDataSource, Part, read_in_place
 from ottla.spark_interop.testing import assert_frames_equal, run_available_now
 
@@ -98,8 +100,19 @@ def test_most_of_it_came_from_files_and_the_rest_over_the_wire(
     schema = type("Schema", (), {"names": ["offset"]})()
     options = {"bootstrap": broker.bootstrap, "topic": TOPIC, "logDirs": str(directory)}
     parts = [p for p in InPlaceReader(options, schema).partitions() if isinstance(p, Part)]
-    assert sum(p.segment is not None for p in parts) >= 2
-    assert [p.partition for p in parts if p.segment is None] == [0, 1, 2]
+    assert [p.partition for p in parts] == [0, 1, 2]        # small segments share a task
+    assert sum(piece.segment is not None for p in parts for piece in p.pieces) >= 2
+    assert [p.partition for p in parts if p.pieces[-1].segment is None] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("security", [{}, {"security.protocol": "plaintext"}])
+def test_without_files_all_of_it_comes_over_the_wire_with_any_client(
+    spark: SparkSession, small_segments: tuple[Broker, Path], security: dict[str, str]
+) -> None:
+    broker, _ = small_segments
+    cluster = Cluster(broker.bootstrap, security)
+    ours = read_in_place(spark, cluster, TOPIC, [], columns=KAFKA_COLUMNS)
+    assert_frames_equal(ours, kafka(spark, broker))
 
 
 def test_ranges_of_offsets_and_of_time_are_those_of_the_kafka_source(
@@ -151,11 +164,12 @@ def test_a_segment_that_is_deleted_after_planning_is_read_over_the_wire(
     schema = type("Schema", (), {"names": ["offset"]})()
     options = {"bootstrap": broker.bootstrap, "topic": TOPIC, "logDirs": str(directory)}
     reader = InPlaceReader(options, schema)
-    part = next(p for p in reader.partitions() if isinstance(p, Part) and p.segment is not None)
+    part = next(p for p in reader.partitions() if isinstance(p, Part))
     before = [x for b in reader.read(part) for x in b.column(0).to_pylist()]
-    gone = Part(part.partition, part.start, part.end,
-                type(part.segment)("/nowhere.log", part.start, part.end), part.aborted)  # fmt: skip
-    assert [x for b in reader.read(gone) for x in b.column(0).to_pylist()] == before
+    for piece in part.pieces:
+        if piece.segment is not None:
+            piece.segment = Segment("/nowhere.log", piece.start, piece.end)
+    assert [x for b in reader.read(part) for x in b.column(0).to_pylist()] == before
     assert OttlaDataSource.name() == "ottla"
 
 

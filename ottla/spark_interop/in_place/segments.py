@@ -76,6 +76,14 @@ def closed_segments(directory: Path) -> list[Segment]:
     ]
 
 
+def size_of(segment: Segment) -> int:
+    """Bytes of a segment; 0 where it has gone."""
+    try:
+        return Path(segment.path).stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
 def aborted_transactions(directory: Path) -> list[Aborted]:
     """Every aborted transaction that the partition's transaction indexes have."""
     found = []
@@ -147,12 +155,8 @@ def _batches(file: FileIO, path: str, position: int) -> Iterator[memoryview]:
         file.seek(position)
         chunk = memoryview(file.read(wanted))
         used = 0
-        while len(chunk) - used >= HEADER.size:
-            size = _size(chunk, used, f"{path}, position {position + used}")
-            if size > len(chunk) - used:
-                break
-            yield chunk[used : used + size]
-            used += size
+        for batch, used in batches_in(chunk, f"{path}, from position {position}"):  # noqa: B007
+            yield batch
         if used:
             position += used
             wanted = CHUNK_BYTES
@@ -162,6 +166,17 @@ def _batches(file: FileIO, path: str, position: int) -> Iterator[memoryview]:
             raise CorruptMessage(f"{path} ends inside the batch at position {position}")
         else:
             wanted = _size(chunk, 0, path)  # one batch that is larger than a chunk
+
+
+def batches_in(chunk: memoryview, where: str) -> Iterator[tuple[memoryview, int]]:
+    """The whole batches at the beginning of a chunk, each with the position after it."""
+    used = 0
+    while len(chunk) - used >= HEADER.size:
+        size = _size(chunk, used, f"{where} + {used}")
+        if size > len(chunk) - used:
+            return
+        yield chunk[used : used + size], used + size
+        used += size
 
 
 def _size(chunk: memoryview, at: int, where: str) -> int:

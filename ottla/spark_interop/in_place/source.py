@@ -1,7 +1,7 @@
 """`spark.read.format("ottla")`: a topic from its segment files, with the columns of Spark's source.
 
-Closed segments are read by the executors, one task a segment; what is not closed comes over the
-wire. Only committed records are read. Options:
+Closed segments are read by the executors, a task some TASK_BYTES of a partition; what is not closed
+comes over the wire. Only committed records are read. Options:
 
     kafka.bootstrap.servers   the cluster
     topic                     one topic
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -30,7 +30,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import DataLost, PipelineError
-from ottla.spark_interop.in_place import segments
+from ottla.spark_interop.in_place import segments, wire
 from ottla.spark_interop.in_place.columns import Columns
 from ottla.spark_interop.in_place.segments import Aborted, Segment, SegmentGone
 from ottla.spark_interop.times import milliseconds
@@ -45,6 +45,7 @@ FIELDS = {
 }  # fmt: skip
 ROWS_MAX = 65_536  # of an Arrow batch
 BYTES_MAX = 8 * 1024 * 1024
+TASK_BYTES = 128 * 1024 * 1024
 WIRE_SECONDS = 60  # without a record
 WIRE_STEP_SECONDS = 0.1
 
@@ -111,14 +112,24 @@ class OttlaDataSource(DataSource):
 
 
 @dataclass
-class Part(InputPartition):
-    """Offsets of a partition for one task: of a closed segment, or over the wire."""
+class Piece:
+    """Offsets of a partition: of a closed segment, or over the wire."""
 
-    partition: int
     start: int
     end: int
     segment: Segment | None
     aborted: list[Aborted]
+
+
+@dataclass
+class Part(InputPartition):
+    """What one task reads: pieces of a partition, one after the other.
+
+    A Python task of Spark costs a tenth of a second before its first row: small segments share one.
+    """
+
+    partition: int
+    pieces: list[Piece]
 
 
 class InPlaceReader(DataSourceReader):
@@ -139,28 +150,37 @@ class InPlaceReader(DataSourceReader):
         self.options = low
 
     def partitions(self) -> list[InputPartition]:
-        """A part a closed segment, and one for what comes after, in every partition."""
+        """Every partition's closed segments and what comes after them, a few of them a task."""
         starts, ends = self._bounds()
         parts: list[InputPartition] = []
         for partition in sorted(ends):
-            start, end = starts[partition], ends[partition]
-            if start >= end:
+            if starts[partition] >= ends[partition]:
                 continue
-            directory = segments.partition_directory(self.log_dirs, self.topic, partition)
-            aborted: list[Aborted] = []
-            if directory is not None:
-                self._check_id(directory)
-                closed = segments.closed_segments(directory)
-                aborted = segments.aborted_transactions(directory)
-                for segment in closed:
-                    low, high = max(start, segment.start), min(end, segment.end)
-                    if low < high and low == start:
-                        mine = [a for a in aborted if a.last >= low and a.first < high]
-                        parts.append(Part(partition, low, high, segment, mine))
-                        start = high
-            if start < end:
-                parts.append(Part(partition, start, end, None, []))
+            room = -1               # a partition's first piece begins a task
+            for piece in self._pieces(partition, starts[partition], ends[partition]):
+                size = 0 if piece.segment is None else segments.size_of(piece.segment)
+                if size > room:
+                    part = Part(partition, [])
+                    parts.append(part)
+                    room = max(TASK_BYTES, size)
+                part.pieces.append(piece)
+                room -= size
         return parts
+
+    def _pieces(self, partition: int, start: int, end: int) -> Iterator[Piece]:
+        directory = segments.partition_directory(self.log_dirs, self.topic, partition)
+        if directory is not None:
+            self._check_id(directory)
+            closed = segments.closed_segments(directory)
+            aborted = segments.aborted_transactions(directory)
+            for segment in closed:
+                low, high = max(start, segment.start), min(end, segment.end)
+                if low < high and low == start:
+                    mine = [a for a in aborted if a.last >= low and a.first < high]
+                    yield Piece(low, high, segment, mine)
+                    start = high
+        if start < end:
+            yield Piece(start, end, None, [])
 
     def _check_id(self, directory: Path) -> None:
         """A directory of a topic that was made anew, or of another cluster, must not be read."""
@@ -215,28 +235,46 @@ class InPlaceReader(DataSourceReader):
         """Arrow batches of a part."""
         if not isinstance(partition, Part):
             return  # Spark's stand-in where there is nothing to read
-        if partition.segment is not None:
-            done = partition.start
+        for piece in partition.pieces:
+            yield from self._read_piece(partition.partition, piece)
+
+    def _read_piece(self, partition: int, piece: Piece) -> Iterator[Any]:
+        """The first way that serves it; the next one goes on where a way ends with SegmentGone."""
+        done = piece.start
+        for batches in self._ways(partition, piece):
             try:
-                for made, done in self._read_segment(partition, partition.segment):  # noqa: B007
-                    yield made
+                for rows, after in self._columns(partition, batches(done), done, piece.end):
+                    yield rows
+                    done = after
                 return
             except SegmentGone:
-                rest = Part(partition.partition, done, partition.end, None, [])
-                yield from self._read_wire(rest)
-                return
-        yield from self._read_wire(partition)
+                continue
+        yield from self._consume(partition, done, piece.end)
 
-    def _read_segment(self, part: Part, segment: Segment) -> Iterator[tuple[Any, int]]:
+    def _ways(
+        self, partition: int, piece: Piece
+    ) -> Iterator[Callable[[int], Iterator[memoryview]]]:
+        """What gives batches from an offset on."""
+        if piece.segment is not None:
+            segment = piece.segment
+            yield lambda start: segments.committed_batches(
+                segment, start, piece.end, piece.aborted)
+        if not self.cluster.security:
+            yield lambda start: wire.committed_batches(
+                self.cluster.bootstrap, self.topic, partition, start, piece.end)
+
+    def _columns(
+        self, partition: int, batches: Iterator[memoryview], start: int, end: int
+    ) -> Iterator[tuple[Any, int]]:
+        """Arrow batches, each with the offset after it."""
         columns = Columns(self.columns)
-        batches = segments.committed_batches(segment, part.start, part.end, part.aborted)
         for batch in batches:
-            columns.add(batch, part.start, part.end)
+            columns.add(batch, start, end)
             if columns.rows >= ROWS_MAX or columns.size >= BYTES_MAX:
-                after = segments.HEADER.unpack_from(batch)
-                yield self._arrow(part.partition, *columns.take()), after[0] + after[6] + 1
+                fields = segments.HEADER.unpack_from(batch)
+                yield self._arrow(partition, *columns.take()), fields[0] + fields[6] + 1
         if columns.rows:
-            yield self._arrow(part.partition, *columns.take()), part.end
+            yield self._arrow(partition, *columns.take()), end
 
     def _arrow(self, partition: int, rows: int, columns: dict[str, Any]) -> Any:
         """The buffers of `Columns` as a RecordBatch: nothing is copied."""
@@ -273,8 +311,8 @@ class InPlaceReader(DataSourceReader):
         arrays = [made[name]() for name in self.columns]
         return pa.RecordBatch.from_arrays(arrays, names=self.columns)
 
-    def _read_wire(self, part: Part) -> Iterator[Any]:
-        """Rows of what is not in a closed segment, by a consumer with read_committed."""
+    def _consume(self, partition: int, start: int, end: int) -> Iterator[Any]:
+        """Rows by a client library's consumer: for what our own client does not speak."""
         from confluent_kafka import Consumer, KafkaError, TopicPartition
 
         consumer = Consumer(
@@ -284,7 +322,7 @@ class InPlaceReader(DataSourceReader):
                 "auto.offset.reset": "error", "queued.max.messages.kbytes": 16_384,
             })
         )  # fmt: skip
-        consumer.assign([TopicPartition(self.topic, part.partition, part.start)])
+        consumer.assign([TopicPartition(self.topic, partition, start)])
         deadline = time.monotonic() + WIRE_SECONDS
         try:
             while True:
@@ -295,14 +333,14 @@ class InPlaceReader(DataSourceReader):
                         raise PipelineError(f"no record of {self.topic} within {WIRE_SECONDS} s")
                     continue
                 deadline = time.monotonic() + WIRE_SECONDS
-                good = [m for m in messages if m.error() is None and m.offset() < part.end]
+                good = [m for m in messages if m.error() is None and m.offset() < end]
                 if good:
                     yield self._arrow_of_messages(good)
                 for message in messages:
                     error = message.error()
                     if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                        raise DataLost(f"{self.topic}-{part.partition}: {error.str()}")
-                if messages[-1].error() is not None or messages[-1].offset() >= part.end - 1:
+                        raise DataLost(f"{self.topic}-{partition}: {error.str()}")
+                if messages[-1].error() is not None or messages[-1].offset() >= end - 1:
                     return
         finally:
             consumer.close()

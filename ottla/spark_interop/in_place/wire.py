@@ -1,0 +1,97 @@
+"""Committed batches of a partition over the wire: what is not in a closed segment.
+
+The batches stay as they were stored, so that the same code makes columns of them as of a file's.
+Aborted transactions are left out as consumers do it: a producer's batches do not count from the
+first offset that the fetch's answer names until the producer's next marker.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Iterator
+from functools import partial
+
+from ottla.client.cluster import Cluster
+from ottla.client.errors import check
+from ottla.spark_interop.errors import DataLost, PipelineError
+from ottla.spark_interop.in_place.segments import (
+    CONTROL,
+    HEADER,
+    TRANSACTIONAL,
+    batches_in,
+)
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import FetchRequest, FetchResponse
+
+FETCH_BYTES = 8 << 20
+FETCH_MS = 500
+NAMED_BY_TOPIC = 12
+"""The newest version of Fetch that names topics and not their ids."""
+READ_COMMITTED = 1
+QUIET_SECONDS = 60
+"""How long a partition may answer nothing although its records are not at their end."""
+
+Answer = FetchResponse.Response.Partition
+
+
+def committed_batches(
+    bootstrap: str, topic: str, partition: int, start: int, end: int
+) -> Iterator[memoryview]:
+    """The batches with offsets from `start` to `end`, without control and aborted ones.
+
+    Raises SegmentGone where a batch is of a format before v2, DataLost where `start` is not there
+    any more, PipelineError where no answer brings records for QUIET_SECONDS.
+    """
+    aborted: set[int] = set()
+    deadline = time.monotonic() + QUIET_SECONDS
+    with Cluster(bootstrap, client_id="ottla-in-place") as cluster:
+        while start < end:
+            answer = cluster.patiently(partial(_fetch, cluster, topic, partition, start))
+            begun = [(t.first_offset, t.producer_id) for t in answer.aborted_transactions or ()]
+            heapq.heapify(begun)
+            before = start
+            where = f"{topic}-{partition}"
+            for batch, _ in batches_in(memoryview(answer.records or b""), where):
+                fields = HEADER.unpack_from(batch)
+                base, attributes, producer_id = fields[0], fields[5], fields[9]
+                start = max(start, base + fields[6] + 1)
+                while begun and begun[0][0] <= base:
+                    aborted.add(heapq.heappop(begun)[1])
+                if attributes & CONTROL:
+                    aborted.discard(producer_id)
+                elif not (attributes & TRANSACTIONAL and producer_id in aborted):
+                    yield batch
+                if start >= end:
+                    return
+            if start > before:
+                deadline = time.monotonic() + QUIET_SECONDS
+            elif answer.last_stable_offset >= end:
+                return                      # compaction took what was there
+            elif time.monotonic() > deadline:
+                raise PipelineError(f"{where}: no record from {start} within {QUIET_SECONDS} s")
+
+
+def _fetch(cluster: Cluster, topic: str, partition: int, offset: int) -> Answer:
+    """One answer; raises Refused with a code that `patiently` knows."""
+    described = cluster.metadata([topic]).topics[0]
+    check(described.error_code, what=topic)
+    leaders = {each.partition_index: each.leader_id for each in described.partitions}
+    if leaders.get(partition, -1) < 0:
+        check(ErrorCode.LEADER_NOT_AVAILABLE, what=f"{topic}-{partition}")
+    wanted = FetchRequest.Topic.Partition(
+        partition=partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES,
+        current_leader_epoch=-1, last_fetched_epoch=-1, log_start_offset=-1,
+    )
+    request = FetchRequest(
+        replica_id=-1, max_wait_ms=FETCH_MS, min_bytes=1, max_bytes=FETCH_BYTES,
+        isolation_level=READ_COMMITTED, session_id=0, session_epoch=-1, rack_id="",
+        topics=[FetchRequest.Topic(topic=topic, partitions=[wanted])], forgotten_topics_data=[],
+    )
+    response = cluster.node(leaders[partition]).call(request, at_most=NAMED_BY_TOPIC)
+    check(response.error_code, what=topic)
+    answer: Answer = response.responses[0].partitions[0]
+    if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+        raise DataLost(f"{topic}-{partition}: offset {offset} is not there any more")
+    check(answer.error_code, what=f"{topic}-{partition}")
+    return answer

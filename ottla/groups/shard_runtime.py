@@ -25,7 +25,7 @@ from ottla.groups.records import NO_PRODUCER, Producer
 from ottla.groups.result import Answer, Result, TimerKey
 from ottla.groups.routing import partition_for
 from ottla.groups.timers import Timers
-from ottla.wire.errors import ErrorCode, ProtocolError
+from ottla.wire.errors import CoordinatorNotAvailable, ErrorCode, ProtocolError
 
 
 class Clock(Protocol):
@@ -364,8 +364,9 @@ class ShardRuntime(Generic[S]):
         if not live.open_appends:
             return  # unloaded meanwhile, and everybody told
         assert live.open_appends.popleft() is waiting, "appends are committed in their order"
+        told = None if error is None else _told(error)
         for answer, reply in waiting:
-            answer(reply if error is None else error)
+            answer(reply if told is None else told)
         if error is not None:
             # What was replayed is not in the log: the shard has to be read again from there.
             self.unload(live.shard.partition)
@@ -381,6 +382,10 @@ def _told(error: Exception) -> ProtocolError:
     """What clients are told of an append that was refused."""
     if not isinstance(error, ProtocolError):
         return ProtocolError("the broker failed; its log says why", ErrorCode.UNKNOWN_SERVER_ERROR)
+    if error.code in (
+        ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    ):
+        return CoordinatorNotAvailable("too few replicas of its log are in sync")
     return NotCoordinator("the log refused") if _has_moved(error) else error
 
 

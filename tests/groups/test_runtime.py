@@ -133,7 +133,7 @@ def test_a_lost_commit_sends_everybody_to_the_next_coordinator() -> None:
     bench.uncommitted[0](NotLeaderOrFollower("another broker leads"))
     assert lost == [bench.partition()]
     assert [answer.code for answer in answers] == [
-        ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_COORDINATOR,
     ]
     with pytest.raises(NotCoordinator):
         bench.runtime.shard("g")

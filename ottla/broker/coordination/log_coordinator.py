@@ -48,6 +48,8 @@ class LogCoordinator(Generic[S]):
         self._due = 0.0
         self._waited = False
         self._loads: dict[int, asyncio.Task[None]] = {}
+        self._epochs: dict[int, int] = {}
+        """The leader epoch in which each partition is coordinated: another one is another shard."""
         self._reading = asyncio.Lock()
         self._closed = False
 
@@ -71,11 +73,15 @@ class LogCoordinator(Generic[S]):
             and state.leader == self.broker.node_id
             and (self.topic, index) not in self.broker.replicas.offline
         }
-        for index in [index for index in self._loads if index not in led]:
+        for index in [index for index in self._loads if led.get(index) != self._epochs[index]]:
             self._loads.pop(index).cancel()
             self.runtime.unload(index)
         for index in sorted(led.keys() - self._loads.keys()):
-            self._loads[index] = self.loop.create_task(self._load(index, led[index]))
+            self._begin_load(index, led[index])
+
+    def _begin_load(self, index: int, leader_epoch: int) -> None:
+        self._epochs[index] = leader_epoch
+        self._loads[index] = self.loop.create_task(self._load(index, leader_epoch))
 
     def let_go_of(self, offline: Collection[tuple[str, int]]) -> None:
         """The log directories of these partitions have failed: who asks is sent to look anew."""
@@ -97,10 +103,23 @@ class LogCoordinator(Generic[S]):
             raise NotLeaderOrFollower(f"{self.topic}-{index} is not here")
         return partition
 
+    def _led_in(self, index: int, leader_epoch: int | None) -> Partition:
+        """The partition, as long as it is led here in this epoch. Raises NotLeaderOrFollower."""
+        partition = self._partition(index)
+        partition.require_leader()
+        if partition.leader_epoch != leader_epoch:
+            raise NotLeaderOrFollower(
+                f"{self.topic}-{index} is led in epoch {partition.leader_epoch} now, not in"
+                f" {leader_epoch}"
+            )
+        return partition
+
     def append(
         self, index: int, records: list[Any], producer: Producer, committed: Committed
     ) -> None:
         """Append records as one batch (`shard_runtime.Append`)."""
+        # The replicas know of another leader before the coordinators do.
+        partition = self._led_in(index, self._epochs.get(index))
         now_ms = self.broker.clock.now_ms()
         batch = wire_records.build_batch(
             (
@@ -111,14 +130,14 @@ class LogCoordinator(Generic[S]):
             producer_epoch=producer.epoch,
             transactional=producer.producer_id >= 0,
         )
-        append_batch(self.broker, self._partition(index), batch, committed)
+        append_batch(self.broker, partition, batch, committed)
 
     def reload(self, index: int) -> None:
         """An append was lost, and what followed from it: the shard is what its log says."""
         partition = self.broker.replicas.partition(self.topic, index)
         if partition is not None and index in self._loads and not self._closed:
             self._loads.pop(index).cancel()
-            self._loads[index] = self.loop.create_task(self._load(index, partition.leader_epoch))
+            self._begin_load(index, partition.leader_epoch)
 
     async def _load(self, index: int, leader_epoch: int) -> None:
         """Read a shard, as soon as it is led here and its log can be read and written.
@@ -129,8 +148,7 @@ class LogCoordinator(Generic[S]):
         while True:
             shard = self.begin_shard(index, leader_epoch)
             try:
-                partition = self._partition(index)
-                partition.require_leader()
+                partition = self._led_in(index, leader_epoch)
                 # One after the other: clients are heard between any two of them.
                 async with self._reading:
                     # What a crash left unflushed a power cut may still take. Nothing is answered
@@ -138,7 +156,11 @@ class LogCoordinator(Generic[S]):
                     # would leave a transaction committed in one partition alone.
                     await self.broker.flusher.make_durable(partition)
                     await self._read(partition, shard)
-                    self.runtime.adopt(shard)
+                # With several replicas: what is not committed the next leader may not have. Who
+                # is told of it here would be told something else there.
+                await self._committed(partition)
+                self._led_in(index, leader_epoch)
+                self.runtime.adopt(shard)
                 return
             except MalformedMessage as error:
                 log.error("%s-%d cannot be read, its keys stay away: %s", self.topic, index, error)
@@ -164,6 +186,21 @@ class LogCoordinator(Generic[S]):
                 self.replay_batch(batch, shard)
                 offset = next_offset
             await asyncio.sleep(0)
+
+    async def _committed(self, partition: Partition) -> None:
+        """Return once everything in the log is committed. Raises ProtocolError."""
+        future: asyncio.Future[None] = self.loop.create_future()
+
+        def committed(error: ProtocolError | None) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+
+        when_committed(partition, committed)
+        await future
 
     def wake(self, at_ms: int) -> None:
         """Have the runtime's timers fire at a moment in ticks."""

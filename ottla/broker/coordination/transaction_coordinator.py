@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 from ottla.broker.context import BrokerContext
 from ottla.broker.coordination.log_coordinator import LogCoordinator, append_batch
@@ -25,6 +26,9 @@ from ottla.wire.errors import (
     UnknownTopicOrPartition,
 )
 from ottla.wire.records import ControlType
+
+if TYPE_CHECKING:
+    from ottla.broker.coordination.marker_sender import MarkerSender
 
 GENERIC_ERRORS_FROM = 11
 """First Produce whose clients know TRANSACTION_ABORTABLE (KIP-890)."""
@@ -48,8 +52,13 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
         super().__init__(broker, loop, TRANSACTION_TOPIC, encode_record)
         self.groups = groups
         self.runtime = TransactionRuntime(
-            settings_from(broker.config), broker.clock, self.append, self.write_marker, self.wake
+            settings_from(broker.config), broker.clock, self.append, self.send_marker, self.wake
         )
+        self.sender: MarkerSender | None = None
+        if broker.peers is not None:
+            from ottla.broker.coordination.marker_sender import MarkerSender
+
+            self.sender = MarkerSender(broker, broker.peers)
         self.runtime.lost = self.reload
 
     def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
@@ -68,10 +77,23 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
             if decoded is not None:
                 shard.replay(decoded)
 
+    def send_marker(
+        self, where: TopicIndex, marker: TransactionMarker, written: MarkerWritten
+    ) -> None:
+        """End a producer's transaction in a partition, whoever leads it (`markers.WriteMarker`)."""
+        topic, index = where
+        known = self.broker.image.topics.get(topic)
+        if self.sender is not None and known is not None and index < len(known.partitions):
+            leader = known.partitions[index].leader
+            if leader != self.broker.node_id:
+                self.sender.send(leader, where, marker, written)
+                return
+        self.write_marker(where, marker, written)
+
     def write_marker(
         self, where: TopicIndex, marker: TransactionMarker, written: MarkerWritten
     ) -> None:
-        """End a producer's transaction in a partition that is led here (`markers.WriteMarker`).
+        """End a producer's transaction in a partition that is led here.
 
         Raises UnknownTopicOrPartition, NotLeaderOrFollower, InvalidProducerEpoch, ProtocolError.
         """

@@ -1,0 +1,118 @@
+"""Markers into partitions that other brokers lead: WriteTxnMarkers, one request at a time to each.
+
+Those that are to be written while a request is under way are gathered for the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ottla.broker.peers.peers import MARKERS, Peers, PeerUnavailable
+from ottla.groups.transactions.markers import MarkerWritten, TransactionMarker
+from ottla.groups.transactions.records import TopicIndex, by_topic
+from ottla.wire.errors import ErrorCode, NotLeaderOrFollower, ProtocolError
+from ottla.wire.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+
+if TYPE_CHECKING:
+    from ottla.broker.context import BrokerContext
+
+VERSION = 1
+PARTITIONS_MAX = 1000
+"""In one request; the others follow with the next one."""
+REQUEST_SECONDS = 30.0
+
+Item = tuple[TopicIndex, TransactionMarker, MarkerWritten]
+
+
+class MarkerSender:
+    """Asks leaders to write markers. What becomes of each its `written` is told, once."""
+
+    def __init__(self, broker: BrokerContext, peers: Peers) -> None:
+        self.broker, self.peers = broker, peers
+        self.waiting: dict[int, list[Item]] = {}
+        self.sending: dict[int, asyncio.Task[None]] = {}
+
+    def send(
+        self, leader: int, where: TopicIndex, marker: TransactionMarker, written: MarkerWritten
+    ) -> None:
+        """Have this broker write a marker. Raises NotLeaderOrFollower where nobody leads."""
+        if leader < 0:
+            raise NotLeaderOrFollower(f"nobody leads {where[0]}-{where[1]}")
+        self.waiting.setdefault(leader, []).append((where, marker, written))
+        if leader not in self.sending:
+            self.sending[leader] = self.peers.loop.create_task(self._send_all(leader))
+
+    async def _send_all(self, leader: int) -> None:
+        try:
+            while self.waiting.get(leader):
+                items = self.waiting[leader]
+                self.waiting[leader] = items[PARTITIONS_MAX:]
+                await self._send(leader, items[:PARTITIONS_MAX])
+        finally:
+            del self.sending[leader]
+
+    async def _send(self, leader: int, items: list[Item]) -> None:
+        groups: dict[TransactionMarker, list[TopicIndex]] = {}
+        for where, marker, _ in items:
+            groups.setdefault(marker, []).append(where)
+        request = WriteTxnMarkersRequest(
+            markers=[_marker(marker, partitions) for marker, partitions in groups.items()]
+        )
+        try:
+            response = await self.peers.ask(
+                leader, request, VERSION, REQUEST_SECONDS, lane=MARKERS
+            )
+        except PeerUnavailable as error:
+            # Written or not: it is tried again, and a second marker ends nothing.
+            for _, _, written in items:
+                written(NotLeaderOrFollower(str(error)))
+            return
+        codes = dict(_codes(groups, response))
+        for where, marker, written in items:
+            written(self._outcome(where, leader, codes[marker, where]))
+
+    def _outcome(self, where: TopicIndex, leader: int, code: int) -> ProtocolError | None:
+        """What a leader's code means here."""
+        topic, index = where
+        if code == ErrorCode.NONE:
+            return None
+        if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            # A leader whose metadata lag knows no new topic. Only if it is deleted, as far as this
+            # broker knows, does it need no marker.
+            known = self.broker.image.topics.get(topic)
+            if known is not None and index < len(known.partitions):
+                return NotLeaderOrFollower(f"broker {leader} does not know {topic}-{index} yet")
+        return ProtocolError(f"broker {leader} refuses a marker", ErrorCode(code))
+
+
+def _marker(
+    marker: TransactionMarker, partitions: Iterable[TopicIndex]
+) -> WriteTxnMarkersRequest.Marker:
+    made = WriteTxnMarkersRequest.Marker
+    return made(
+        producer_id=marker.producer_id,
+        producer_epoch=marker.epoch,
+        transaction_result=marker.commits,
+        coordinator_epoch=marker.coordinator_epoch,
+        topics=[
+            made.Topic(name=name, partition_indexes=indexes)
+            for name, indexes in by_topic(partitions).items()
+        ],
+    )
+
+
+def _codes(
+    groups: dict[TransactionMarker, list[TopicIndex]], response: WriteTxnMarkersResponse
+) -> Iterable[tuple[tuple[TransactionMarker, TopicIndex], int]]:
+    """The codes; a partition that the answer leaves out was not written, as far as anybody knows.
+    """
+    for marker, partitions in groups.items():
+        for where in partitions:
+            yield (marker, where), int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    # The markers of a response are in the order of the request's.
+    for marker, answered in zip(groups, response.markers, strict=False):
+        for topic in answered.topics:
+            for partition in topic.partitions:
+                yield (marker, (topic.name, partition.partition_index)), partition.error_code

@@ -55,7 +55,7 @@ class BrokerContext:
     producer_ids: ProducerIds = field(init=False)
 
     def __post_init__(self) -> None:
-        self.producer_ids = ProducerIds(self.metadata_log)
+        self.producer_ids = ProducerIds(self)
 
     def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
         """Know how many elements the arrays of a request may have: each takes tens of times the

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 from ottla.broker.context import BrokerContext
 from ottla.broker.settings.topic import check_topic_configs
@@ -22,8 +23,15 @@ from ottla.replication.topic_names import (
     TRANSACTIONS_TOPIC,
     is_legal_name,
 )
+from ottla.wire.errors import ErrorCode, RequestTimedOut
+
+if TYPE_CHECKING:
+    from ottla.broker.peers.forwarding import Forwarding
 
 log = logging.getLogger("ottla.topics")
+
+CREATE_TOPICS_VERSION = 7
+FORWARDED_TIMEOUT_MS = 30_000
 
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_STATE_TOPIC})
 
@@ -69,12 +77,43 @@ async def create_missing(broker: BrokerContext, names: Collection[str]) -> None:
     missing = [n for n in names if n not in broker.image.topics and _may_be_automatic(n)]
     if not missing:
         return
+    if broker.forwarding is not None and not broker.forwarding.deciding():
+        await _ask_controller(broker, broker.forwarding, missing)
+        return
     answers = await broker.metadata_log.decide(_create_missing, broker, missing)
     for answer in answers:
         if answer.error is None:
             log.info("topic %s: created with its first use", answer.name)
         elif not isinstance(answer.error, TopicAlreadyExists):
             log.warning("topic %s: not created: %s", answer.name, answer.error)
+
+
+async def _ask_controller(
+    broker: BrokerContext, forwarding: Forwarding, names: Sequence[str]
+) -> None:
+    from ottla.wire.messages import CreateTopicsRequest
+
+    made = CreateTopicsRequest.Topic
+    request = CreateTopicsRequest(timeout_ms=FORWARDED_TIMEOUT_MS, topics=[
+        made(
+            name=topic.name, num_partitions=topic.num_partitions,
+            replication_factor=topic.replication_factor, assignments=[],
+            configs=[made.Config(name=name, value=value) for name, value in topic.configs],
+        )
+        for topic in (automatic_topic(broker, broker.image, name) for name in names)
+    ])
+    try:
+        answer = await forwarding.ask(request, CREATE_TOPICS_VERSION)
+    except RequestTimedOut as error:
+        log.warning("topics %s: not created: %s", ", ".join(names), error)
+        return
+    for topic in answer.topics:
+        code = ErrorCode(topic.error_code)
+        if code is ErrorCode.NONE:
+            log.info("topic %s: created with its first use", topic.name)
+        elif code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            log.warning("topic %s: not created: %s", topic.name, topic.error_message or code.name)
+    await forwarding.caught_up()
 
 
 def _may_be_automatic(name: str) -> bool:

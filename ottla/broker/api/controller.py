@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ottla.broker.cluster.metadata_log import NotController
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles, serve_inside
 from ottla.broker.peers.api_roles import DECIDED
@@ -17,7 +18,7 @@ from ottla.broker.security.decisions import on_cluster
 from ottla.replication.controller.access import Operation
 from ottla.replication.controller.producer_ids import allocate_producer_ids
 from ottla.wire.apis import ApiKey
-from ottla.wire.errors import ErrorCode, InvalidRequest, MalformedMessage, ProtocolError
+from ottla.wire.errors import ErrorCode, InvalidRequest, MalformedMessage
 from ottla.wire.headers import RequestHeader, encode_response_header
 from ottla.wire.messages import (
     AllocateProducerIdsRequest,
@@ -26,12 +27,6 @@ from ottla.wire.messages import (
     EnvelopeResponse,
 )
 from ottla.wire.structs import Struct
-
-
-class NotController(ProtocolError):
-    """Another broker decides."""
-
-    code = ErrorCode.NOT_CONTROLLER
 
 
 def require_controller(context: RequestContext) -> None:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ottla.broker.cluster.metadata_log import Metadata
 from ottla.replication.controller.producer_ids import take_producer_ids
+from ottla.wire.errors import CoordinatorNotAvailable, ErrorCode
+
+if TYPE_CHECKING:
+    from ottla.broker.context import BrokerContext
 
 
 class ProducerIds:
     """Ids that this broker may give; what is left of a block when it stops is never given."""
 
-    def __init__(self, metadata_log: Metadata) -> None:
-        self.metadata_log = metadata_log
+    def __init__(self, broker: BrokerContext) -> None:
+        self.broker = broker
         self.block: Iterator[int] = iter(())
         self.refilling = asyncio.Lock()
 
@@ -22,6 +26,26 @@ class ProducerIds:
         async with self.refilling:
             for producer_id in self.block:
                 return producer_id
-            block = await self.metadata_log.decide(take_producer_ids)
+            block = await self._take_block()
             self.block = iter(block)
             return next(self.block)
+
+    async def _take_block(self) -> range:
+        """A block from the controller, which may be this broker."""
+        broker = self.broker
+        if broker.forwarding is None or broker.forwarding.deciding():
+            return await broker.metadata_log.decide(take_producer_ids)
+        from ottla.wire.messages import AllocateProducerIdsRequest
+
+        registered = broker.image.brokers.get(broker.node_id)
+        request = AllocateProducerIdsRequest(
+            broker_id=broker.node_id,
+            broker_epoch=-1 if registered is None else registered.epoch,
+        )
+        answer = await broker.forwarding.ask(request, 0)
+        if answer.error_code != 0:
+            # Such as an epoch that is not the newest: whoever waits for an id asks again.
+            raise CoordinatorNotAvailable(
+                f"the controller gives no producer ids: {ErrorCode(answer.error_code).name}"
+            )
+        return range(answer.producer_id_start, answer.producer_id_start + answer.producer_id_len)

@@ -29,8 +29,10 @@ from ottla.wire.messages import (
     CreateTopicsRequest,
     CreateTopicsResponse,
     EnvelopeRequest,
+    FindCoordinatorRequest,
     HeartbeatRequest,
     IncrementalAlterConfigsRequest,
+    InitProducerIdRequest,
     MetadataRequest,
 )
 from tests.broker.running import RunningBroker, WireClient
@@ -155,6 +157,35 @@ def test_reads_are_answered_by_the_broker_that_is_asked(pair: Pair) -> None:
         client.call(creating("there"), 7)
         topics = client.call(MetadataRequest(topics=None), 12).topics
     assert topics == []
+
+
+def test_topics_that_come_with_their_first_use_are_created_by_the_controller(pair: Pair) -> None:
+    topic = MetadataRequest.Topic(name="used")
+    coordinator = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
+    with WireClient(pair.asked.address) as client:
+        client.call(MetadataRequest(topics=[topic], allow_auto_topic_creation=True), 12)
+        client.call(coordinator, 4)
+    assert topics_at(pair.controllers[0]) == {"used", "__consumer_offsets"}
+    configs = pair.controllers[0].server.metadata_log.image.config_of("topic", "__consumer_offsets")
+    assert configs["cleanup.policy"] == "compact"
+    assert topics_at(pair.asked) == set() and pair.caught_up == 2
+
+
+def test_producer_ids_come_from_the_controllers_blocks(pair: Pair) -> None:
+    there = pair.controllers[0]
+    epoch = there.server.metadata_log.image.brokers[2].epoch
+    with WireClient(there.address) as client:
+        first = client.call(AllocateProducerIdsRequest(broker_id=2, broker_epoch=epoch), 0)
+    # The one that asks is registered with itself only, under the same epoch as node 2 there.
+    context = pair.asked.server.broker
+    assert context.image.brokers[1].epoch == epoch
+    context.node_id = 2
+    context.image.brokers[2] = context.image.brokers[1]     # type: ignore[index]
+    with WireClient(pair.asked.address) as client:
+        asked = InitProducerIdRequest(transactional_id=None)
+        given = [client.call(asked, 4).producer_id for _ in range(3)]
+    start = first.producer_id_start + first.producer_id_len
+    assert given == [start, start + 1, start + 2]
 
 
 def envelope(request: Any, version: int, principal: str = "User:alice") -> EnvelopeRequest:

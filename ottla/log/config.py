@@ -34,6 +34,7 @@ class LogConfig:
     max_compaction_lag_ms: int = FOREVER_MS
     min_cleanable_dirty_ratio: float = 0.5
     preallocate: bool = False
+    min_insync_replicas: int = 1
     producer_id_expiration_ms: int = 24 * 3_600_000
 
     @property

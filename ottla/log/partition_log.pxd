@@ -7,7 +7,8 @@ from ottla.log.readable_log cimport ReadableLog
 
 cdef class PartitionLog(ReadableLog):
     cdef int64_t append(self, uint8_t *batch, Py_ssize_t size, int32_t leader_epoch) except -2
-    cdef int append_as_follower(self, uint8_t *batch, Py_ssize_t size) except -1
+    cdef int append_run(self, const uint8_t *data, Py_ssize_t size) except -1
+    cdef int note_run(self, const uint8_t *data, Py_ssize_t size) except -1
     cdef int write(self, const uint8_t *batch, Py_ssize_t size, int64_t last_offset) except -1
     cdef int take_back(self, error) except -1
     cdef int start_segment(self, bint discards=*) except -1

@@ -17,6 +17,7 @@ from ottla.log.closed_logs import ClosedLog
 from ottla.log.config import LogConfig
 from ottla.log.disk import is_passing
 from ottla.log.flush import run_all
+from ottla.log.following cimport checked_batches, run_in_segment
 from ottla.log.open_files cimport OpenFiles
 from ottla.log.readable_log cimport ReadableLog
 from ottla.log.recovery import rebuild
@@ -86,22 +87,49 @@ cdef class PartitionLog(ReadableLog):
         self.write(batch, size, last)
         return first
 
-    cdef int append_as_follower(self, uint8_t *batch, Py_ssize_t size) except -1:
-        """Append one batch of the leader's log as it is, with its offset and epoch.
+    cdef int append_run(self, const uint8_t *data, Py_ssize_t size) except -1:
+        """Append whole batches of the leader's log as they are, a write for each segment.
 
-        Raises StorageFailed; OffsetOutOfRange if the batch begins below the end of this log.
+        `checked_batches` has found them sound. Raises StorageFailed: what was written before the
+        failure is in; OffsetOutOfRange if the first one begins below the end of this log.
         """
+        cdef Py_ssize_t taken, entries = 0
         self.duplicate = False
         self.awake()
         self.health.check()
         # A cleaned log has gaps, so a follower's offsets may jump forward.
-        if fields.base_offset(batch) < self.log_end_offset:
+        if fields.base_offset(data) < self.log_end_offset:
             raise OffsetOutOfRange(
                 f"{self.directory} ends at offset {self.log_end_offset}, the leader's batch begins "
-                f"at {fields.base_offset(batch)}")
-        if fields.leader_epoch(batch) != self.latest_epoch:
-            self.begin_epoch(fields.leader_epoch(batch), fields.base_offset(batch))
-        self.write(batch, size, fields.last_offset(batch))
+                f"at {fields.base_offset(data)}")
+        while size > 0:
+            try:
+                if self.chain.active is None or self.chain.must_roll(
+                        data, fields.total_size(data), fields.last_offset(data)):
+                    self.start_segment()
+                taken = run_in_segment(self.chain, data, size, &entries)
+                self.chain.active.append_run(data, taken, entries)
+            except OSError as error:
+                self.take_back(error)
+            self.note_run(data, taken)
+            data += taken
+            size -= taken
+        return 0
+
+    cdef int note_run(self, const uint8_t *data, Py_ssize_t size) except -1:
+        """What follows from batches that were written: epochs, the log's end, producers."""
+        cdef const uint8_t *batch = data
+        cdef tuple aborted
+        while batch < data + size:
+            if fields.leader_epoch(batch) != self.latest_epoch:
+                self.begin_epoch(fields.leader_epoch(batch), fields.base_offset(batch))
+            self.log_end_offset = fields.last_offset(batch) + 1
+            if fields.producer_id(batch) >= 0:
+                aborted = self._producers.update(batch, fields.total_size(batch))
+                if aborted is not None:
+                    self.note_aborted(aborted)
+            batch += fields.total_size(batch)
+        self.changed = True
         return 0
 
     cdef int write(self, const uint8_t *batch, Py_ssize_t size, int64_t last_offset) except -1:
@@ -158,7 +186,16 @@ cdef class PartitionLog(ReadableLog):
         """Append one batch of the leader's log as it is."""
         cdef bytearray copy = bytearray(batch)
         cdef uint8_t[::1] view = self.checked(copy)
-        self.append_as_follower(&view[0], view.shape[0])
+        self.append_run(&view[0], view.shape[0])
+
+    def append_run_bytes(self, const uint8_t[::1] data, int32_t leader_epoch):
+        """Append the whole batches at the start of `data`, as a follower of an epoch's leader does;
+        returns their bytes. Raises CorruptMessage, StorageFailed."""
+        cdef Py_ssize_t size = checked_batches(
+            &data[0], data.shape[0], self.log_end_offset, self.latest_epoch, leader_epoch)
+        if size:
+            self.append_run(&data[0], size)
+        return size
 
     cdef checked(self, bytearray batch):
         cdef const uint8_t[::1] view = batch
@@ -249,14 +286,20 @@ cdef class PartitionLog(ReadableLog):
     # Cut
 
     def truncate_to(self, int64_t offset):
-        """Remove the batch that contains `offset` and everything after it, as a follower has to.
+        """Remove the batch that contains `offset` and everything after it, as a follower has to,
+        with the leader epochs that begin there.
 
         Raises StorageFailed, and the log is offline then.
         """
         cdef Segment segment
         self.awake()
         self.health.check()
-        if offset >= self.log_end_offset:
+        if offset > self.log_end_offset:
+            return
+        if offset == self.log_end_offset:
+            # An epoch in which nothing was written: who says that it was is asked for it for ever.
+            self._epochs.truncate_from_end(offset)
+            self.latest_epoch = self._epochs.latest
             return
         if offset < self.log_start_offset:
             raise OffsetOutOfRange(

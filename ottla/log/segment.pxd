@@ -48,6 +48,8 @@ cdef class Segment(Openable):
     cdef bint ends_with_newest(self) except -1
     cdef int64_t position_of_entry(self, int64_t timestamp, int64_t offset) except -1
     cdef int append(self, const uint8_t *batch, Py_ssize_t size) except -1
+    cdef int append_run(
+        self, const uint8_t *batches, Py_ssize_t size, Py_ssize_t entries) except -1
     cdef int note(self, const uint8_t *batch, int64_t position, Py_ssize_t size) except -1
     cdef int64_t position_for(
         self, int64_t offset, Py_ssize_t *batch_size, int64_t enough=*) except -1

@@ -24,11 +24,6 @@ cdef enum:
 cdef int64_t UNLED = -0x8000000000000000    # no offset of an index entry: no index led there
 
 
-def file_name(offset, suffix):
-    """A segment file's name: its base offset in twenty digits, and what it holds."""
-    return f"{offset:020d}{suffix}"
-
-
 cdef class Segment(Openable):
     """The batches from `base_offset` on, up to the next segment's base."""
 
@@ -181,6 +176,24 @@ cdef class Segment(Openable):
         self.note(batch, self.size, size)
         self.last_offset, self.last_position = fields.base_offset(batch), self.size
         self.size += size
+        return 0
+
+    cdef int append_run(
+        self, const uint8_t *batches, Py_ssize_t size, Py_ssize_t entries
+    ) except -1:
+        """Write whole batches at once, which need that many index entries; else as `append`."""
+        cdef const uint8_t *batch = batches
+        self.used = True
+        if not self.appendable:
+            self.prepare_append()
+        self.index.make_room(entries)
+        self.times.make_room(entries)
+        self.file.write_at(batches, size, self.size)
+        while batch < batches + size:
+            self.note(batch, self.size, fields.total_size(batch))
+            self.last_offset, self.last_position = fields.base_offset(batch), self.size
+            self.size += fields.total_size(batch)
+            batch += fields.total_size(batch)
         return 0
 
     cdef int note(self, const uint8_t *batch, int64_t position, Py_ssize_t size) except -1:
@@ -486,19 +499,6 @@ cdef class Segment(Openable):
                 return
             if fields.producer_id(batch) >= 0 and fields.base_offset(batch) >= from_offset:
                 producers.update(batch, scan.size)
-
-    def tell_epochs(self, epochs):
-        """Tell `epochs` where each leader epoch begins, by the batches' headers."""
-        cdef const uint8_t *batch
-        cdef int32_t epoch = -1
-        cdef BatchScan scan = BatchScan(self.opened(), 0, self.size, 65536, True)
-        while True:
-            batch = scan.next()
-            if batch is NULL:
-                return
-            if fields.leader_epoch(batch) != epoch:
-                epoch = fields.leader_epoch(batch)
-                epochs.assign(epoch, fields.base_offset(batch))
 
     def relearn_times(self):
         """The times after a cut: from the time index, and the batches behind its last entry."""

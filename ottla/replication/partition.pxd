@@ -1,18 +1,21 @@
-# A partition as its leader sees it: the log, the epoch it leads in, and how far clients may read.
+# A partition as its leader or a follower sees it: the log, the epoch, how far clients may read.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from ottla.log.partition_log cimport PartitionLog
+from ottla.replication.followers cimport Followers
 
 
 cdef class Watcher:
     """Somebody who wants to know that clients can read further in a partition."""
     cdef int moved(self, Partition partition) except -1
+    cdef int readable_moved(self, Partition partition) except -1
 
 
 cdef class Promise:
     """An acknowledgement that is due once `required` offsets are below the high watermark."""
     cdef int64_t required
+    cdef bint outlasts_isr              # it waits on where the in-sync set has become too small
     cdef int kept(self, Partition partition) except -1
 
 
@@ -34,6 +37,19 @@ cdef class Partition:
     cdef dict watchers
     cdef list promises                      # ordered by the offset that they require
     cdef dict with_sealed                   # of all partitions, those with a segment to sync
+    # Of a partition with several replicas; see `assume`.
+    cdef readonly bint replicated           # it has been given a role among several replicas
+    cdef readonly bint following            # another broker leads it, and this one copies
+    cdef Followers followers                # where this broker leads it
+    cdef readonly tuple replicas, isr       # as of the image
+    cdef readonly int32_t partition_epoch
+    cdef readonly int64_t epoch_start       # the log's end when this leader epoch began here
+    cdef readonly bint under_min_isr        # acks=all is refused, the high watermark stands still
+    cdef bint alone                         # the committed in-sync set is this broker only
+    cdef readonly int ended_code            # why promises were given up
+    cdef readonly tuple proposed            # the in-sync set that was asked for, None without
+    cdef readonly object cluster            # a ClusterSide
+    cdef dict append_watchers               # followers' fetches: they read to the log's end
 
     cdef int64_t append(self, uint8_t *batch, Py_ssize_t size, bint all_replicas) except -2
     cdef int advance(self, int64_t offset) except -1
@@ -41,3 +57,10 @@ cdef class Partition:
     cdef int promise(self, Promise promise) except -1
     cdef bint break_promise(self, Promise promise) except -1
     cdef int check_leader(self, int32_t client_epoch) except -1
+    cdef int64_t append_replicated(
+        self, uint8_t *batch, Py_ssize_t size, bint all_replicas) except -2
+    cdef int raise_high_watermark(self, int64_t now_ms) except -1
+    cdef bint replica_fetched(
+        self, int32_t node_id, int64_t broker_epoch, int64_t offset, int64_t log_start) except -1
+    cdef int append_from_leader(self, const uint8_t *data, Py_ssize_t size) except -1
+    cdef int follow_leader(self, int64_t high_watermark, int64_t log_start) except -1

@@ -1,25 +1,38 @@
 # cython: boundscheck=False, wraparound=False
-"""A partition as its leader sees it: who leads, how far clients may read, what has been promised.
+"""A partition as its leader or a follower sees it: who leads, how far clients may read, what has
+been promised.
 
 A batch that was sent with acks=all is neither acknowledged nor readable before it is as durable as
 promised: while this broker is the only in-sync replica, that is when it has been flushed to the
 disk. The high watermark stops before such a batch until then, so that nobody reads what a power
 cut could take back.
+
+With several replicas in sync, a batch is committed once each of them has it in memory. Where the
+in-sync set shrinks to this broker, the disk counts again.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from ottla.log.partition_log cimport PartitionLog
-from ottla.wire.batch cimport last_offset_delta
+from ottla.replication.followers cimport Follower, Followers
+from ottla.wire.batch cimport last_offset_delta, total_size
 
 from ottla.wire.errors import (
-    FencedLeaderEpoch, NotLeaderOrFollower, StorageFailed, UnknownLeaderEpoch,
+    ErrorCode, FencedLeaderEpoch, NotEnoughReplicas, NotLeaderOrFollower, StorageFailed,
+    UnknownLeaderEpoch,
 )
+
+cdef int NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
+cdef int TOO_FEW_AFTER_APPEND = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
 
 cdef class Watcher:
     cdef int moved(self, Partition partition) except -1:
         raise AssertionError("a Watcher says what it does when a partition moved")
+
+    cdef int readable_moved(self, Partition partition) except -1:
+        """Of one that watches appends: clients can read further, which is no hurry for it."""
+        return 0
 
 
 cdef class Promise:
@@ -32,14 +45,23 @@ cdef class Partition:
 
     def __init__(
         self, str topic, int index, bytes topic_id, PartitionLog log, bint flush_before_ack,
-        dict with_sealed=None
+        dict with_sealed=None, cluster=None, int64_t high_watermark=-1
     ):
+        """`cluster` is a ClusterSide, None standalone; `high_watermark` is the checkpointed one,
+        -1 where this is the only copy."""
         self.topic, self.index, self.topic_id = topic, index, topic_id
         self.log = log
         self.leader_id = self.leader_epoch = -1
         self.flush_before_ack = flush_before_ack
         # What was read back from the disk is served at once; after a crash housekeeping flushes it.
         self.high_watermark = log.log_end_offset
+        if high_watermark >= 0:
+            # The log's end may hold what the other replicas do not have.
+            self.high_watermark = min(
+                max(high_watermark, log.log_start_offset), self.high_watermark)
+        self.cluster, self.ended_code = cluster, NOT_LEADER
+        self.partition_epoch = -1
+        self.append_watchers = {}
         self.flush_wanted_upto = self.high_watermark
         self.watchers = {}
         self.promises = []
@@ -62,7 +84,10 @@ cdef class Partition:
 
     cdef int64_t append(self, uint8_t *batch, Py_ssize_t size, bint all_replicas) except -2:
         """Append a validated batch; clients may read it at once unless it waits for its flush."""
-        cdef int64_t base = self.log.append(batch, size, self.leader_epoch)
+        cdef int64_t base
+        if self.replicated:
+            return self.append_replicated(batch, size, all_replicas)
+        base = self.log.append(batch, size, self.leader_epoch)
         if not self.log.duplicate:
             self.messages_in += self.log.log_end_offset - base
             self.bytes_in += size
@@ -85,6 +110,10 @@ cdef class Partition:
 
     def flushed(self, int64_t offset):
         """The disk holds everything below `offset`; returns whether a further flush is wanted."""
+        if self.replicated:
+            if self.followers is not None:
+                self.raise_high_watermark(self.log.clock.monotonic_ms())
+            return self.flush_wanted_upto > offset
         if self.flush_wanted_upto <= offset:
             self.advance(self.log.log_end_offset)
             return False
@@ -93,6 +122,8 @@ cdef class Partition:
 
     def wants_flush(self):
         """Whether an acknowledgement waits for the disk."""
+        if self.replicated:
+            return self.flush_wanted_upto > self.log.durable_offset()
         return self.flush_wanted_upto > self.high_watermark
 
     cdef int advance(self, int64_t offset) except -1:
@@ -106,11 +137,19 @@ cdef class Partition:
             promise.kept(self)
         if self.watchers:
             self.wake()
+        if self.append_watchers:
+            for watcher in list(self.append_watchers):
+                (<Watcher>watcher).readable_moved(self)
         return 0
 
     def wake(self):
         """Tell every watcher that something changed here."""
         for watcher in list(self.watchers):
+            (<Watcher>watcher).moved(self)
+
+    def wake_followers(self):
+        """Tell those who read to the log's end that something changed here."""
+        for watcher in list(self.append_watchers):
             (<Watcher>watcher).moved(self)
 
     cdef int64_t readable_end(self, bint committed_only) except -1:
@@ -128,6 +167,11 @@ cdef class Partition:
 
     def unwatch(self, Watcher watcher not None):
         self.watchers.pop(watcher, None)
+        self.append_watchers.pop(watcher, None)
+
+    def watch_appends(self, Watcher watcher not None):
+        """Tell a follower's fetch of every append, and not only of what clients may read."""
+        self.append_watchers[watcher] = None
 
     cdef int promise(self, Promise promise) except -1:
         """Keep `promise` in the order of required offsets; nearly always it belongs at the end."""
@@ -165,12 +209,260 @@ cdef class Partition:
 
     def close(self):
         """Let go of everybody who waits here; they find the partition gone."""
-        self.led_here = False
+        self.led_here = self.following = False
+        self.followers = None
         self.give_up()
 
-    def give_up(self):
-        """Nothing that waits here will come: break the promises, and have the watchers look."""
+    def give_up(self, int code=NOT_LEADER):
+        """Nothing that waits here will come: break the promises, and have the watchers look.
+
+        `code` is the error with which they end: what became of their batches is not known.
+        """
+        self.ended_code = code
         promises, self.promises = self.promises, []
         for promise in promises:
-            (<Promise>promise).kept(self)
+            if code == TOO_FEW_AFTER_APPEND and (<Promise>promise).outlasts_isr:
+                self.promises.append(promise)
+            else:
+                (<Promise>promise).kept(self)
         self.wake()
+        self.wake_followers()
+
+    # A role among several replicas
+
+    def assume(self, int leader_id, int leader_epoch, int node_id, tuple replicas, tuple isr,
+               int partition_epoch):
+        """Lead or follow, as the image says; `node_id` is this broker. An older one is ignored."""
+        cdef bint led = leader_id == node_id, was_led = self.led_here
+        if self.replicated and (
+                leader_epoch < self.leader_epoch or partition_epoch < self.partition_epoch):
+            return
+        begins = led and (leader_epoch > self.leader_epoch or self.followers is None)
+        if begins:
+            # Noted before any append, so that followers find where this epoch began.
+            self.log.assign_epoch_start(leader_epoch)
+            self.epoch_start = self.log.log_end_offset
+            self.followers = Followers(
+                [node for node in replicas if node != node_id], isr, self.cluster.lag_ms,
+                self.log.clock.monotonic_ms())
+            self.proposed = None
+        if not self.replicated or not led:
+            self.flush_wanted_upto = 0
+        self.replicated = True
+        self.leader_id, self.leader_epoch, self.led_here = leader_id, leader_epoch, led
+        self.following = not led and leader_id >= 0
+        self.replicas = replicas
+        if not led:
+            self.followers = None
+            self.isr, self.partition_epoch, self.proposed = isr, partition_epoch, None
+            self.alone = self.under_min_isr = False
+            if was_led:
+                self.give_up()
+        else:
+            self.take_isr(isr, partition_epoch, node_id, begins)
+        if begins or not led:
+            self.wake()
+            self.wake_followers()
+
+    def take_isr(self, tuple isr, int partition_epoch, int node_id, bint begins):
+        """The committed in-sync set of a partition that is led here."""
+        cdef bint was_alone = self.alone and not begins
+        if partition_epoch > self.partition_epoch or begins:
+            self.proposed = None
+            self.followers.decided()
+        self.isr, self.partition_epoch = isr, partition_epoch
+        self.alone = isr == (node_id,)
+        self.followers.follow(isr, self.cluster.broker_epoch_of)
+        if not self.alone:
+            self.flush_wanted_upto = 0
+        elif not was_alone and self.flush_before_ack:
+            # Until now the memory of the others counted. What waits is acknowledged by the disk.
+            self.flush_wanted_upto = self.log.log_end_offset
+        self.check_min_isr()
+        self.raise_high_watermark(self.log.clock.monotonic_ms())
+        if self.wants_flush():
+            self.cluster.flush(self)
+
+    def check_min_isr(self):
+        """Compare the committed in-sync set with min.insync.replicas; called as either changes."""
+        cdef bint was_under = self.under_min_isr
+        if self.followers is None:
+            return
+        self.under_min_isr = len(self.isr) < min(
+            self.log.config.min_insync_replicas, len(self.replicas))
+        if self.under_min_isr and not was_under:
+            self.give_up(TOO_FEW_AFTER_APPEND)
+        elif was_under and not self.under_min_isr:
+            self.raise_high_watermark(self.log.clock.monotonic_ms())
+
+    def brokers_changed(self):
+        """Brokers came or went: who is not there holds the high watermark back no longer, unless it
+        is in sync."""
+        if self.followers is not None:
+            self.followers.follow(self.isr, self.cluster.broker_epoch_of)
+            self.raise_high_watermark(self.log.clock.monotonic_ms())
+            self.ask_for_isr()
+
+    # Leading
+
+    cdef int64_t append_replicated(
+        self, uint8_t *batch, Py_ssize_t size, bint all_replicas
+    ) except -2:
+        """`append` of a partition with several replicas. Raises NotEnoughReplicas."""
+        cdef int64_t base, end
+        if all_replicas and self.under_min_isr:
+            raise NotEnoughReplicas(
+                f"{self!r} has {len(self.isr)} replicas in sync, min.insync.replicas is "
+                f"{self.log.config.min_insync_replicas}")
+        base = self.log.append(batch, size, self.leader_epoch)
+        end = base + last_offset_delta(batch) + 1
+        if self.log.has_sealed():
+            self.with_sealed[self] = None
+        if not self.log.duplicate:
+            self.messages_in += end - base
+            self.bytes_in += size
+            self.followers.appended(self.log.clock.monotonic_ms())
+        if all_replicas and self.alone and self.flush_before_ack:
+            if not self.log.duplicate or end > self.high_watermark:
+                self.flush_wanted_upto = max(self.flush_wanted_upto, end)
+            elif self.log.durable_offset() < end:
+                self.log.flush()
+        elif self.log.log_end_offset - self.log.durable_offset() >= self.log.flush_messages:
+            self.flush_wanted_upto = self.log.log_end_offset
+        self.raise_high_watermark(self.log.clock.monotonic_ms())
+        if self.append_watchers:
+            self.wake_followers()
+        return base
+
+    cdef int raise_high_watermark(self, int64_t now_ms) except -1:
+        """To what every replica that counts has. It never goes back, and stands still while the
+        committed in-sync set is too small (KIP-966)."""
+        cdef int64_t own = self.log.log_end_offset, durable = self.log.durable_offset()
+        if self.under_min_isr or self.followers is None:
+            return 0
+        if self.flush_wanted_upto > durable:
+            own = durable
+        own = self.followers.least_end(own, now_ms)
+        if own > self.high_watermark:
+            self.advance(own)
+        return 0
+
+    cdef bint replica_fetched(
+        self, int32_t node_id, int64_t broker_epoch, int64_t offset, int64_t log_start
+    ) except -1:
+        """A replica has everything below `offset`: its fetch has passed the checks of epoch and
+        divergence. False where it does not count: no replica, or an incarnation that is over."""
+        cdef Follower *follower
+        cdef int64_t now_ms
+        if self.followers is None:
+            return False
+        follower = self.followers.find(node_id)
+        if follower is NULL or self.cluster.broker_epoch_of(node_id) != broker_epoch:
+            return False
+        now_ms = self.log.clock.monotonic_ms()
+        if self.followers.fetched(
+                follower, broker_epoch, offset, log_start, self.log.log_end_offset, now_ms):
+            self.raise_high_watermark(now_ms)
+        if not follower.in_isr and not follower.joining:
+            self.ask_for_isr()
+        return True
+
+    def fetched_by(self, int node_id, broker_epoch, offset, log_start=0):
+        """`replica_fetched`, for Python."""
+        return self.replica_fetched(node_id, broker_epoch, offset, log_start)
+
+    def ask_for_isr(self):
+        """Tell the cluster's side if some follower may join the in-sync set."""
+        cdef int at
+        if self.proposed is not None:
+            return
+        for at in range(self.followers.count):
+            if self.followers.may_join(
+                    &self.followers.each[at], self.high_watermark, self.epoch_start):
+                self.cluster.isr_due(self)
+                return
+
+    def propose_isr(self, int node_id, int64_t node_epoch):
+        """The in-sync set to ask the controller for, ((node, broker epoch), ...); None where it is
+        right, or a proposal is open. Joining replicas count from now on, leaving ones still do."""
+        cdef int64_t now_ms = self.log.clock.monotonic_ms()
+        if self.followers is None or self.proposed is not None:
+            return None
+        joining, leaving = self.followers.propose(self.high_watermark, self.epoch_start, now_ms)
+        if not joining and not leaving:
+            return None
+        epochs = {node: epoch for node, epoch, _, _, _ in self.followers.states()}
+        epochs[node_id] = node_epoch
+        stay = [node for node in self.isr if node not in leaving]
+        nodes = stay + [node for node, _ in joining]
+        self.proposed = tuple(nodes)
+        return tuple([(node, epochs[node]) for node in nodes])
+
+    def proposal_failed(self):
+        """The controller has certainly not done what was proposed."""
+        self.proposed = None
+        if self.followers is not None:
+            self.followers.decided()
+
+    def follower_states(self):
+        """`Followers.states`, none where it is not led here."""
+        return [] if self.followers is None else self.followers.states()
+
+    @property
+    def end_is_known(self):
+        """Whether a new leader knows all that was committed before it (KIP-207)."""
+        return self.followers is None or self.high_watermark >= self.epoch_start
+
+    # Following
+
+    cdef int append_from_leader(self, const uint8_t *data, Py_ssize_t size) except -1:
+        """Append whole batches that `checked_batches` found sound. Raises StorageFailed."""
+        cdef int64_t before = self.log.log_end_offset
+        assert self.following, "only a follower takes its leader's batches"
+        self.log.append_run(data, size)
+        self.messages_in += self.log.log_end_offset - before
+        self.bytes_in += size
+        if self.log.has_sealed():
+            self.with_sealed[self] = None
+        return 0
+
+    cdef int follow_leader(self, int64_t high_watermark, int64_t log_start) except -1:
+        """What the leader's reply says of its own log."""
+        high_watermark = min(high_watermark, self.log.log_end_offset)
+        if high_watermark > self.high_watermark:
+            self.advance(high_watermark)
+        if self.log.log_start_offset < log_start <= self.log.log_end_offset:
+            self.log.delete_before(log_start)
+        return 0
+
+    def diverged(self, int epoch, int64_t end, int64_t leader_start):
+        """Cut the log to where it and the leader's part (KIP-101, KIP-279, KIP-595): the leader's
+        epoch up to the one that was fetched last is `epoch`, and ends at `end`.
+
+        Never by the high watermark, but where no epochs are known. The fetch after it asks again,
+        until both meet. True: the cut has to be in a checkpoint before the next append. Raises
+        StorageFailed.
+        """
+        cdef int64_t cut = min(end, self.log.log_end_offset)
+        own_epoch, own_end = self.log.end_offset_for_epoch(epoch)
+        if own_epoch >= 0:
+            cut = min(cut, own_end)
+        elif self.log.latest_epoch < 0:
+            cut = min(cut, self.high_watermark)
+        if cut < self.log.log_start_offset or cut < self.log.first_dirty_offset:
+            # The leader may have records that deletion or compaction has taken out here.
+            return self.start_anew(leader_start)
+        return self.cut_to(cut)
+
+    def cut_to(self, int64_t offset):
+        """Remove everything from `offset` on; returns as `diverged` does."""
+        cdef int64_t known = self.log.checkpoint_offset
+        self.log.truncate_to(offset)
+        self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
+        return self.log.log_end_offset < known
+
+    def start_anew(self, int64_t offset):
+        """Give the whole log up, and begin again at the leader's log start. Always True."""
+        self.log.truncate_fully_and_start_at(offset)
+        self.high_watermark = offset
+        return True

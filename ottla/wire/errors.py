@@ -295,6 +295,12 @@ class NotLeaderOrFollower(ProtocolError):
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
+class NotEnoughReplicas(ProtocolError):
+    """Fewer replicas are in sync than acks=all demands."""
+
+    code = ErrorCode.NOT_ENOUGH_REPLICAS
+
+
 class FencedLeaderEpoch(ProtocolError):
     """The client's leader epoch is older than the partition's."""
 

@@ -30,4 +30,5 @@ def when_committed(Partition partition not None, done):
         return
     promise = CommitPromise.__new__(CommitPromise)
     promise.required, promise.done = partition.log.log_end_offset, done
+    promise.outlasts_isr = True
     partition.promise(promise)

@@ -12,7 +12,6 @@ from asyncio import ensure_future
 from ottla.wire.errors import ErrorCode
 
 cdef int16_t REQUEST_TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT
-cdef int16_t NOT_LEADER_OR_FOLLOWER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 cdef int16_t STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
 
 
@@ -66,7 +65,7 @@ cdef class AckPromise(Promise):
         if partition.high_watermark < self.required:    # given up: the leader or its disk is gone
             store_int16(
                 self.reply.frame.data + self.error_at,
-                STORAGE_ERROR if partition.log.offline is not None else NOT_LEADER_OR_FOLLOWER)
+                STORAGE_ERROR if partition.log.offline is not None else partition.ended_code)
         return self.reply.promise_ended()
 
 

@@ -6,6 +6,7 @@ from ottla.log.disk cimport File
 
 cdef enum:
     PAGE = 3072                         # whole entries of 8 and of 12 bytes
+    ENTRIES_MAX = 256                   # that `make_room` has room for
 
 
 cdef class IndexFile:
@@ -26,5 +27,5 @@ cdef class IndexFile:
     cdef int64_t key_of(self, Py_ssize_t index) except? -1
     cdef Py_ssize_t page_start(self) noexcept
     cdef Py_ssize_t find(self, int64_t key) except -2
-    cdef int make_room(self) except -1
+    cdef int make_room(self, Py_ssize_t entries=*) except -1
     cdef uint8_t *add_entry(self) except NULL

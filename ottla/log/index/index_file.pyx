@@ -81,9 +81,9 @@ cdef class IndexFile:
                 high = middle
         return low
 
-    cdef int make_room(self) except -1:
-        """Ensure room in memory for one more entry: what may fail happens before the append."""
-        if (self.count - self.written + 1) * self.entry_size > PAGE:
+    cdef int make_room(self, Py_ssize_t entries=1) except -1:
+        """Ensure room in memory for that many entries: what may fail happens before the append."""
+        if (self.count - self.written + entries) * self.entry_size > PAGE:
             self.write()
         return 0
 

@@ -26,10 +26,10 @@ from ottla.log.index.index_file import IndexDamaged
 from ottla.log.index.transaction_index import AbortedTransaction, TransactionIndex
 from ottla.log.open_files import OpenFiles
 from ottla.log.producers import Producers
-from ottla.log.recovery.scan import SegmentDamaged, find_valid_batch
+from ottla.log.recovery.scan import SegmentDamaged, find_valid_batch, tell_epochs
 from ottla.log.recovery.trust import epochs_fit, snapshot_fits
-from ottla.log.segment import Segment, file_name
-from ottla.log.snapshots import decode
+from ottla.log.segment import Segment
+from ottla.log.snapshots import decode, file_name
 
 UNFINISHED = (".tmp", ".cleaned", ".deleted")
 COPY_BYTES = 1 << 20
@@ -346,7 +346,7 @@ def load_epochs(
         pass
     epochs = LeaderEpochs()
     for segment in segments:
-        segment.tell_epochs(epochs)
+        tell_epochs(segment.data_file(), segment.size, epochs)
     return epochs
 
 

@@ -1,6 +1,7 @@
 """Walks the record batches of a log file from a position; what it meets is never trusted."""
 
 from ottla.log.disk import File
+from ottla.log.epochs import LeaderEpochs
 from ottla.wire.errors import CorruptMessage
 
 class SegmentDamaged(CorruptMessage):
@@ -25,3 +26,4 @@ class BatchScan:
     def batch(self) -> bytes | None: ...
 
 def find_valid_batch(file: File, position: int, end: int, offset_min: int) -> int | None: ...
+def tell_epochs(file: File, size: int, epochs: LeaderEpochs) -> None: ...

@@ -200,3 +200,17 @@ def find_valid_batch(file, int64_t position, int64_t end, int64_t offset_min):
                 return scan.position
         scan.position += 1
     return None
+
+
+def tell_epochs(File file, int64_t size, epochs):
+    """Tell `epochs` where each leader epoch begins, by the headers of a file's batches."""
+    cdef const uint8_t *batch
+    cdef int32_t epoch = -1
+    cdef BatchScan scan = BatchScan(file, 0, size, 65536, True)
+    while True:
+        batch = scan.next()
+        if batch is NULL:
+            return
+        if fields.leader_epoch(batch) != epoch:
+            epoch = fields.leader_epoch(batch)
+            epochs.assign(epoch, fields.base_offset(batch))

@@ -13,7 +13,10 @@ cdef class Fetch:
     """One Fetch request, kept while it waits."""
     cdef int version
     cdef readonly int32_t wait_ms_max
-    cdef int32_t size_min, size_max, replica_id
+    cdef int32_t size_min, size_max
+    cdef int32_t replica_id             # -1: a consumer
+    cdef int64_t replica_epoch          # a replica's broker epoch
+    cdef bint by_replica                # it reads to the end of the log, and that counts
     cdef bint committed_only
     cdef int32_t session_id, session_epoch
     cdef bint incremental

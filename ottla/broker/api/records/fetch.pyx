@@ -15,6 +15,7 @@ from ottla.broker.api.records.legacy_fetch cimport (
     share_conversion,
 )
 from ottla.broker.api.records.fetch_sessions cimport FetchItem, FetchSession, FetchSessionCache
+from ottla.broker.api.records.replica_fetch cimport check_replica, count_replica
 from ottla.broker.network.reply cimport Reply
 from ottla.broker.network.promises cimport Wait
 from ottla.log.chain cimport LogSlice
@@ -29,8 +30,8 @@ from ottla.broker.security.access import access_of
 from ottla.replication.controller.access import Operation
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import (
-    ErrorCode, MalformedMessage, NotLeaderOrFollower, OffsetOutOfRange, ProtocolError,
-    UnknownTopicId, UnknownTopicOrPartition,
+    ErrorCode, MalformedMessage, OffsetOutOfRange, ProtocolError, UnknownTopicId,
+    UnknownTopicOrPartition,
 )
 
 log = logging.getLogger("ottla.fetch")
@@ -55,6 +56,7 @@ cdef enum:
     RESPONSE_SIZE_MAX = 1 << 30
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
+    CONSUMER = -1
     DEBUG_REPLICA = -2                  # a tool that reads past the high watermark
     LOOKS_UNTIMED_MAX = 32              # partitions with records between two looks at the clock
     ABSENT_MAX = 1000                   # partitions of a session that are not here
@@ -91,7 +93,8 @@ cdef class Fetching:
         cdef bint flexible = version >= 12
         cdef int8_t isolation_level
         fetch.version = version
-        fetch.replica_id = request.read_int32() if version < 15 else -1
+        fetch.replica_id = request.read_int32() if version < 15 else CONSUMER
+        fetch.replica_epoch = -1
         fetch.wait_ms_max = request.read_int32()
         fetch.size_min = request.read_int32()
         fetch.size_max = self.response_size_max
@@ -115,6 +118,7 @@ cdef class Fetching:
             request.read_string(flexible)               # rack_id: there are no follower reads yet
         if flexible:
             self.read_tags(fetch, request)
+        fetch.by_replica = fetch.replica_id >= 0
         if version < LEGACY_BELOW:
             share_conversion(fetch.items)
         return fetch
@@ -167,8 +171,8 @@ cdef class Fetching:
         item.current_leader_epoch = request.read_int32() if version >= 9 else -1
         item.fetch_offset = request.read_int64()
         item.last_fetched_epoch = request.read_int32() if version >= 12 else -1
-        if version >= 5:
-            request.read_int64()                        # log_start_offset of a follower
+        item.follower_start = request.read_int64() if version >= 5 else -1
+        item.uncounted = True
         item.size_max = request.read_int32()
         if version >= 12:
             request.skip_tags()
@@ -203,7 +207,7 @@ cdef class Fetching:
             field.at = request.take(size, "tagged field")
             field.end = field.at + size
             if tag == 1 and fetch.version >= 15:
-                fetch.replica_id = field.read_int32()
+                fetch.replica_id, fetch.replica_epoch = field.read_int32(), field.read_int64()
         return 0
 
     cdef Py_ssize_t required(self, Py_ssize_t count, str what) except -1:
@@ -222,14 +226,16 @@ cdef class Fetching:
             if fetch.session_id != NO_SESSION:
                 self.sessions.remove(fetch.session_id)
             if fetch.session_epoch == INITIAL_EPOCH:
-                session = self.sessions.create(len(fetch.items), fetch.version >= 13, now)
+                session = self.sessions.create(
+                    len(fetch.items), fetch.version >= 13, now, fetch.replica_id)
                 if session is not None and self.put(fetch, session):
                     fetch.session = session             # else it is served without one
             return 0
         session = self.sessions.get(fetch.session_id)
         if session is None:
             fetch.error = FETCH_SESSION_ID_NOT_FOUND
-        elif session.epoch != fetch.session_epoch or session.wait is not None:
+        elif (session.epoch != fetch.session_epoch or session.wait is not None
+                or session.replica_id != max(fetch.replica_id, CONSUMER)):
             fetch.error = INVALID_FETCH_SESSION_EPOCH
         elif session.by_id != (fetch.version >= 13):
             fetch.error = FETCH_SESSION_TOPIC_ID_ERROR
@@ -330,6 +336,8 @@ cdef class Fetching:
         )
 
     cdef int64_t readable(self, Fetch fetch, FetchItem item) noexcept:
+        if fetch.by_replica and item.partition is not None:
+            return item.partition.log.log_end_offset
         return item.last_stable_offset if fetch.committed_only else item.high_watermark
 
     cdef int64_t look_at(
@@ -351,8 +359,8 @@ cdef class Fetching:
                 raise UnknownTopicOrPartition("no such partition here")
             partition = item.partition
             partition.check_leader(max(item.current_leader_epoch, -1))
-            if fetch.replica_id >= 0:
-                raise NotLeaderOrFollower(f"{fetch.replica_id} is no replica of {partition!r}")
+            if fetch.by_replica:
+                check_replica(fetch, item)
             self.check_divergence(item)
             if item.size_max < 0 or room < 0:
                 raise ProtocolError("a negative number of bytes", ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -362,8 +370,10 @@ cdef class Fetching:
             elif item.diverging_epoch < 0:
                 item.slice = partition.log.read(
                     item.fetch_offset, max(min(<int64_t>item.size_max, room), 0), at_least_one,
-                    partition.log.log_end_offset if fetch.replica_id == DEBUG_REPLICA
+                    partition.log.log_end_offset if fetch.replica_id != CONSUMER
                     else partition.readable_end(fetch.committed_only))
+                if item.uncounted and fetch.by_replica:
+                    count_replica(fetch, item)
                 if fetch.version < ZSTD_SINCE and item.slice.size > 0:
                     item.converted = read_without_zstd(item.slice, fetch.conversion_left)
                     if item.converted is not None and not item.converted:
@@ -392,6 +402,9 @@ cdef class Fetching:
     cdef int need_read(self, Fetch fetch, FetchItem item) except -1:
         """Raise TopicRefused where this client may not read the topic."""
         name = item.topic
+        if fetch.by_replica:
+            access_of(self.broker, fetch.client).need_cluster(Operation.CLUSTER_ACTION)
+            return 0
         if isinstance(name, bytes):
             name = self.broker.image.names.get(name)
         if name is not None:
@@ -434,7 +447,7 @@ cdef class Fetching:
 
     cdef int check_divergence(self, FetchItem item) except -1:
         """A client whose last record is of an epoch that ended earlier here truncates (KIP-595)."""
-        if item.last_fetched_epoch < 0:
+        if item.diverging_epoch >= 0 or item.last_fetched_epoch < 0:
             return 0
         if item.last_fetched_epoch > item.partition.leader_epoch:
             raise OffsetOutOfRange(f"epoch {item.last_fetched_epoch} has not begun")
@@ -564,7 +577,11 @@ cdef class Fetching:
             fetch.session.wait = wait
         else:
             for item in fetch.items:
-                if (<FetchItem>item).partition is not None:
+                if (<FetchItem>item).partition is None:
+                    continue
+                if fetch.by_replica:
+                    (<FetchItem>item).partition.watch_appends(wait)
+                else:
                     (<FetchItem>item).partition.watch(wait)
         return 0
 

@@ -14,6 +14,8 @@ cdef class FetchItem:
     cdef int32_t current_leader_epoch
     cdef int64_t fetch_offset
     cdef int32_t last_fetched_epoch
+    cdef int64_t follower_start         # the log start of a replica that fetches
+    cdef bint uncounted                 # the leader has not noted yet how far that replica is
     cdef int32_t size_max
     # What the session's client was told last; -1 makes the next answer name the partition again.
     cdef int64_t told_high_watermark
@@ -32,6 +34,7 @@ cdef class FetchSession(Watcher):
     cdef readonly int32_t id
     cdef readonly int32_t epoch
     cdef readonly bint by_id
+    cdef readonly int32_t replica_id    # whose it is; -1: a consumer's
     cdef dict items                     # (topic, index) → FetchItem
     cdef dict changed                   # the same, those that may have something to tell, in turn
     cdef dict by_partition              # Partition → FetchItem
@@ -49,11 +52,13 @@ cdef class FetchSession(Watcher):
 
 cdef class FetchSessionCache:
     cdef dict sessions
+    cdef dict of_replicas               # node id → FetchSession
     cdef readonly Py_ssize_t slots
     cdef readonly int64_t evictions
     cdef object choose_id
 
     cdef FetchSession get(self, int32_t session_id)
     cdef bint evict(self, Py_ssize_t partitions, double now) except -1
-    cdef FetchSession create(self, Py_ssize_t partitions, bint by_id, double now)
+    cdef FetchSession create(
+        self, Py_ssize_t partitions, bint by_id, double now, int32_t replica_id=*)
     cdef int remove(self, int32_t session_id) except -1

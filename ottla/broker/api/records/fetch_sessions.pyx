@@ -21,8 +21,8 @@ cdef class FetchItem:
 
 
 cdef class FetchSession(Watcher):
-    def __init__(self, int32_t id, bint by_id, double now):
-        self.id, self.epoch, self.by_id = id, 1, by_id
+    def __init__(self, int32_t id, bint by_id, double now, int32_t replica_id=-1):
+        self.id, self.epoch, self.by_id, self.replica_id = id, 1, by_id, replica_id
         self.items, self.changed, self.by_partition = {}, {}, {}
         self.created_at = self.used_at = now
 
@@ -52,7 +52,10 @@ cdef class FetchSession(Watcher):
         """Have an item of this session told where its partition moves."""
         if item.partition is not None and self.items.get((item.topic, item.index)) is item:
             self.by_partition[item.partition] = item
-            item.partition.watch(self)
+            if self.replica_id >= 0:
+                item.partition.watch_appends(self)
+            else:
+                item.partition.watch(self)
         return 0
 
     cdef int release(self, FetchItem item) except -1:
@@ -83,6 +86,13 @@ cdef class FetchSession(Watcher):
                 self.wait.wake()
         return 0
 
+    cdef int readable_moved(self, Partition partition) except -1:
+        """A replica's next answer tells it how far clients can read."""
+        cdef FetchItem item = <FetchItem>self.by_partition.get(partition)
+        if item is not None:
+            self.changed[(item.topic, item.index)] = item
+        return 0
+
     cdef int close(self) except -1:
         for item in self.items.values():
             self.release(<FetchItem>item)
@@ -98,7 +108,7 @@ cdef class FetchSessionCache:
 
     def __init__(self, Py_ssize_t slots, choose_id):
         self.slots, self.choose_id = slots, choose_id
-        self.sessions = {}
+        self.sessions, self.of_replicas = {}, {}
 
     def __len__(self):
         return len(self.sessions)
@@ -106,19 +116,30 @@ cdef class FetchSessionCache:
     cdef FetchSession get(self, int32_t session_id):
         return <FetchSession>self.sessions.get(session_id)
 
-    cdef FetchSession create(self, Py_ssize_t partitions, bint by_id, double now):
-        """A new session, or None where the cache is full of sessions in use."""
+    cdef FetchSession create(
+        self, Py_ssize_t partitions, bint by_id, double now, int32_t replica_id=-1
+    ):
+        """A new session, or None where the cache is full of sessions in use.
+
+        Each replica has one, whatever clients do, and takes no room from them.
+        """
         cdef FetchSession session
         cdef int32_t id
-        if self.slots <= 0:
-            return None
-        if len(self.sessions) >= self.slots and not self.evict(partitions, now):
+        if replica_id >= 0:
+            session = <FetchSession>self.of_replicas.get(replica_id)
+            if session is not None:
+                self.remove(session.id)
+        elif self.slots <= 0 or (
+                len(self.sessions) - len(self.of_replicas) >= self.slots
+                and not self.evict(partitions, now)):
             return None
         id = self.choose_id()
         while id in self.sessions or id <= 0:
             id = self.choose_id()
-        session = FetchSession(id, by_id, now)
+        session = FetchSession(id, by_id, now, replica_id)
         self.sessions[id] = session
+        if replica_id >= 0:
+            self.of_replicas[replica_id] = session
         return session
 
     cdef bint evict(self, Py_ssize_t partitions, double now) except -1:
@@ -126,7 +147,7 @@ cdef class FetchSessionCache:
         cdef FetchSession candidate, oldest = None, smallest = None
         for item in self.sessions.values():
             candidate = <FetchSession>item
-            if candidate.wait is not None:
+            if candidate.wait is not None or candidate.replica_id >= 0:
                 continue
             if oldest is None or candidate.used_at < oldest.used_at:
                 oldest = candidate
@@ -146,5 +167,7 @@ cdef class FetchSessionCache:
     cdef int remove(self, int32_t session_id) except -1:
         cdef FetchSession session = <FetchSession>self.sessions.pop(session_id, None)
         if session is not None:
+            if self.of_replicas.get(session.replica_id) is session:
+                del self.of_replicas[session.replica_id]
             session.close()
         return 0

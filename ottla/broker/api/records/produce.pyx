@@ -463,5 +463,6 @@ cdef class Producing:
                     serving.reply, serving.receiver,
                     self.flusher.loop.time() + serving.timeout_ms * 0.001)
             serving.pending.promise(partition, required, error_at)
-        self.flusher.want(partition)
+        if not partition.replicated or partition.wants_flush():
+            self.flusher.want(partition)
         return 0

@@ -1,0 +1,1 @@
+"""What a follower does with the batches that its leader sends, before it writes them."""

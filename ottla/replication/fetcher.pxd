@@ -1,0 +1,78 @@
+# A follower's side of Fetch: requests out, bytes of replies in; see fetcher.pyx.
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+
+from ottla.log.clock cimport Clock
+from ottla.replication.partition cimport Partition
+from ottla.wire.codec cimport Cursor, Writer
+
+
+cdef class FetchSettings:
+    cdef readonly int32_t wait_ms_max, size_min, size_max, partition_size_max
+    cdef readonly int64_t backoff_ms_max
+    cdef readonly str client_id
+
+
+cdef class FetchedPartition:
+    """One partition of a Fetcher: what the leader was told of it last, and when to ask again."""
+    cdef Partition partition
+    cdef tuple key                      # topic id, index
+    cdef int32_t epoch                  # the leader epoch in which it is followed
+    cdef bint named                     # the session has it
+    cdef int64_t told_offset, told_start
+    cdef int32_t told_epoch, told_last_epoch
+    cdef int64_t told_in                # the number of the request that named it last
+    cdef int64_t again_ms               # not asked for before; NOT_BEFORE_NEWS: until `follow`
+    cdef int64_t backoff_ms
+    cdef bint is_cut                    # a checkpoint of its cut has to come first
+
+
+cdef class Fetcher:
+    cdef readonly int32_t node_id, source_id
+    cdef public int64_t broker_epoch    # of this node, as of the image
+    cdef readonly FetchSettings settings
+    cdef readonly bint news             # a request is worth sending although one waits
+    cdef readonly dict cut              # Partition → None: `checkpointed` has to follow
+    cdef readonly int outstanding       # replies that are due
+    cdef readonly Py_ssize_t wanted     # bytes that `take` needs to go on
+    cdef readonly int64_t bytes_fetched
+    cdef Clock clock
+    cdef dict items                     # key → FetchedPartition
+    cdef dict changed                   # key → the same, those that the session has to be told of
+    cdef dict resting                   # key → the same, those that are asked for later
+    cdef dict removed                   # keys that the session has to forget
+    cdef int32_t session_id, session_epoch
+    cdef int64_t requests, replies      # numbers of the last ones
+    cdef int64_t again_ms               # no request before
+    cdef int64_t backoff_ms
+    # The reply that is being read.
+    cdef int state
+    cdef int64_t reply_left             # its bytes that were not used up
+    cdef Py_ssize_t topics_left, partitions_left, records_left
+    cdef bytes topic_id
+    cdef FetchedPartition item          # None: what comes is skipped
+    cdef int16_t error, partition_error
+    cdef int64_t high_watermark, log_start
+    cdef Cursor cursor
+
+    cdef Py_ssize_t take(self, const uint8_t *data, Py_ssize_t size) except -1
+    cdef Py_ssize_t step(self, const uint8_t *data, Py_ssize_t size) except -2
+    cdef int read_unit(self, Cursor cursor) except -1
+    cdef int read_frame(self, Cursor cursor) except -1
+    cdef int read_partition(self, Cursor cursor) except -1
+    cdef int read_tags(self, Cursor cursor) except -1
+    cdef Py_ssize_t take_records(self, const uint8_t *data, Py_ssize_t size) except -1
+    cdef int append(self, const uint8_t *data, Py_ssize_t size) except -1
+    cdef int after_partition(self) except -1
+    cdef int end_reply(self) except -1
+    cdef Py_ssize_t count(self, Cursor cursor, str what) except -1
+    cdef bint is_followed(self, FetchedPartition item) noexcept
+    cdef bint is_current(self, FetchedPartition item) except -1
+    cdef bint is_late(self, FetchedPartition item) noexcept
+    cdef int diverged(self, FetchedPartition item, int32_t epoch, int64_t end) except -1
+    cdef int refused(self, FetchedPartition item, int16_t code) except -1
+    cdef int rest(self, FetchedPartition item, int64_t ms) except -1
+    cdef int note_cut(self, FetchedPartition item) except -1
+    cdef int end_session(self) except -1
+    cdef int write_topics(self, Writer body, list items) except -1
+    cdef int write_forgotten(self, Writer body, list keys) except -1

@@ -1,0 +1,570 @@
+# cython: boundscheck=False, wraparound=False
+"""A follower's side of Fetch, without a socket: it builds requests (version 17) and reads replies
+as their bytes come, whole batches straight from the receiver's buffer into segments.
+
+One for each broker that something is fetched from. The session is incremental (KIP-227): a request
+names what changed since the one before it. What decides whether an answer may be taken is never the
+session, but the leader epoch and the offset: data are taken only where the offset that was asked
+for is still the end of the log, in the epoch in which it was asked for.
+
+What diverges is cut by epochs (`Partition.diverged`); a cut that a checkpoint has to know of first
+is in `cut` until `checkpointed`.
+"""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+
+from ottla.log.clock cimport Clock
+from ottla.log.following cimport checked_batches
+from ottla.replication.partition cimport Partition
+from ottla.wire.batch cimport HEADER_SIZE, LOG_OVERHEAD, total_size
+from ottla.wire.codec cimport Cursor, Writer
+
+import logging
+
+from ottla.wire.errors import CorruptMessage, ErrorCode, MalformedMessage, StorageFailed
+
+log = logging.getLogger("ottla.fetcher")
+
+cdef enum:
+    FETCH = 1
+    VERSION = 17
+    NAMED_MAX = 2000                    # partitions that one request names
+    OUTSTANDING_MAX = 2
+    UNIT_SIZE_MAX = 1 << 16             # of what precedes or follows the records of a partition
+    BACKOFF_MS_MIN = 50
+    CORRUPT_MS = 1000
+    # What the next bytes of a reply are.
+    FRAME = 0
+    TOPIC = 1
+    PARTITION = 2
+    RECORDS = 3
+    PARTITION_TAGS = 4
+    TOPIC_TAGS = 5
+    BODY_TAGS = 6
+
+cdef int64_t NOT_BEFORE_NEWS = 0x7fffffffffffffff
+
+cdef int16_t OFFSET_OUT_OF_RANGE = ErrorCode.OFFSET_OUT_OF_RANGE
+cdef int16_t FENCED_LEADER_EPOCH = ErrorCode.FENCED_LEADER_EPOCH
+
+
+class MalformedReply(MalformedMessage):
+    """Bytes that are no Fetch reply, however many more would follow."""
+
+
+cdef class FetchSettings:
+    """`replica.fetch.*`: sizes in bytes, times in ms."""
+
+    def __init__(self, wait_ms_max=500, size_min=1, size_max=10 << 20, partition_size_max=1 << 20,
+                 backoff_ms_max=1000, client_id="broker-fetcher"):
+        self.wait_ms_max, self.size_min, self.size_max = wait_ms_max, size_min, size_max
+        self.partition_size_max, self.backoff_ms_max = partition_size_max, backoff_ms_max
+        self.client_id = client_id
+
+
+cdef class FetchedPartition:
+    pass
+
+
+cdef class Fetcher:
+    """Copies partitions from the broker `source_id` to this one, `node_id`."""
+
+    def __init__(self, int node_id, int source_id, Clock clock, FetchSettings settings):
+        self.node_id, self.source_id, self.clock, self.settings = (
+            node_id, source_id, clock, settings)
+        self.broker_epoch = -1
+        self.items, self.changed, self.resting, self.removed, self.cut = {}, {}, {}, {}, {}
+        self.cursor = Cursor()
+        self.reset()
+
+    def __len__(self):
+        return len(self.items)
+
+    # -- what is fetched -------------------------------------------------------------------------
+
+    def follow(self, Partition partition not None):
+        """Fetch a partition from here on in the leader epoch that it has now."""
+        cdef FetchedPartition item
+        key = (partition.topic_id, partition.index)
+        item = self.items.get(key)
+        if (item is not None and item.partition is partition
+                and item.epoch == partition.leader_epoch):
+            return
+        self.drop(partition)
+        item = FetchedPartition.__new__(FetchedPartition)
+        item.partition, item.key, item.epoch = partition, key, partition.leader_epoch
+        item.is_cut = partition in self.cut
+        # The session may still have it: what it was told is told again.
+        item.named = self.removed.pop(key, False)
+        item.told_epoch = -1
+        item.told_in = self.requests + 1
+        self.items[key] = self.changed[key] = item
+        self.news = True
+
+    def drop(self, Partition partition not None):
+        """Fetch a partition from here no more."""
+        key = (partition.topic_id, partition.index)
+        item = <FetchedPartition>self.items.pop(key, None)
+        self.changed.pop(key, None)
+        self.resting.pop(key, None)
+        if item is not None and item.named:
+            self.removed[key] = True
+            self.news = True
+
+    def checkpointed(self, partitions):
+        """The recovery points of these are on the medium: they are asked for again."""
+        cdef FetchedPartition item
+        for partition in list(partitions):
+            self.cut.pop(partition, None)
+            item = self.items.get((partition.topic_id, partition.index))
+            if item is not None and item.is_cut:
+                item.is_cut = False
+                self.changed[item.key] = item
+                self.news = True
+
+    def reset(self):
+        """The connection broke, or is a new one: what was under way will not come."""
+        self.outstanding = 0
+        self.replies = self.requests
+        self.state, self.reply_left, self.item = FRAME, 0, None
+        self.wanted = 4
+        self.end_session()
+
+    cdef int end_session(self) except -1:
+        cdef FetchedPartition item
+        self.session_id = self.session_epoch = 0
+        self.removed.clear()
+        for item in self.items.values():
+            item.named = False
+            item.told_in = self.requests + 1    # answers to what was asked before are late
+            if item.key not in self.resting:
+                self.changed[item.key] = item
+        return 0
+
+    cdef bint is_followed(self, FetchedPartition item) noexcept:
+        return (
+            item.partition.following and item.partition.leader_id == self.source_id
+            and item.partition.leader_epoch == item.epoch)
+
+    cdef bint is_current(self, FetchedPartition item) except -1:
+        return self.items.get(item.key) is item and self.is_followed(item)
+
+    @property
+    def due_ms(self):
+        """When `request` is worth a call again, as `Clock.monotonic_ms`; -1: something has to
+        change first."""
+        cdef FetchedPartition item
+        cdef int64_t due = NOT_BEFORE_NEWS
+        if self.changed or self.removed or (self.session_id and self.items):
+            due = 0
+        for item in self.resting.values():
+            due = min(due, item.again_ms)
+        if due == NOT_BEFORE_NEWS:
+            return -1
+        return max(due, self.again_ms)
+
+    # -- requests --------------------------------------------------------------------------------
+
+    def request(self):
+        """The next request, a whole frame; None where there is nothing to ask for now."""
+        cdef FetchedPartition item
+        cdef Writer frame
+        cdef int64_t now_ms = self.clock.monotonic_ms()
+        if self.outstanding and (self.outstanding >= OUTSTANDING_MAX or not self.session_id):
+            return None
+        if now_ms < self.again_ms:
+            return None
+        for item in list(self.resting.values()):
+            if item.again_ms <= now_ms:
+                del self.resting[item.key]
+                self.changed[item.key] = item
+        named, forgotten = self.choose()
+        if not named and not forgotten and not any(
+                [(<FetchedPartition>each).named for each in self.items.values()]):
+            self.news = False
+            return None
+        self.requests += 1
+        frame = Writer()
+        frame.write_int32(0)
+        frame.write_int16(FETCH)
+        frame.write_int16(VERSION)
+        frame.write_int32(<int32_t>(self.requests & 0x7fffffff))
+        frame.write_string(self.settings.client_id, False)
+        frame.write_no_tags(True)
+        frame.write_int32(self.settings.wait_ms_max)
+        frame.write_int32(self.settings.size_min)
+        frame.write_int32(self.settings.size_max)
+        frame.write_int8(0)                             # read_uncommitted
+        frame.write_int32(self.session_id)
+        frame.write_int32(self.session_epoch)
+        self.write_topics(frame, named)
+        self.write_forgotten(frame, forgotten)
+        frame.write_string("", True)                    # rack
+        # Tagged: 1 field, tag 1, 13 bytes: replica_state: node, broker epoch, no tags.
+        frame.write_int8(1)
+        frame.write_int8(1)
+        frame.write_int8(13)
+        frame.write_int32(self.node_id)
+        frame.write_int64(self.broker_epoch)
+        frame.write_int8(0)
+        if self.session_id:
+            self.session_epoch = self.session_epoch + 1 if self.session_epoch < 0x7fffffff else 1
+        self.outstanding += 1
+        self.news = bool(self.changed)                  # more than one request may name
+        made = bytearray((<const char *>frame.data)[:frame.size])
+        made[0:4] = (len(made) - 4).to_bytes(4, "big")
+        return bytes(made)
+
+    def choose(self):
+        """The partitions that the next request names, and the keys that it forgets."""
+        cdef FetchedPartition item
+        cdef Partition partition
+        named, forgotten = [], list(self.removed)
+        self.removed.clear()
+        for item in list(self.changed.values()):
+            partition = item.partition
+            if len(named) == NAMED_MAX:
+                break
+            del self.changed[item.key]
+            if not self.is_followed(item) or item.is_cut or item.key in self.resting:
+                if item.named:
+                    forgotten.append(item.key)
+                    item.named = False
+                continue
+            if (item.named and item.told_offset == partition.log.log_end_offset
+                    and item.told_epoch == item.epoch
+                    and item.told_last_epoch == partition.log.latest_epoch
+                    and item.told_start == partition.log.log_start_offset):
+                continue
+            item.told_offset = partition.log.log_end_offset
+            item.told_start = partition.log.log_start_offset
+            item.told_epoch, item.told_last_epoch = item.epoch, partition.log.latest_epoch
+            item.told_in = self.requests + 1
+            item.named = True
+            named.append(item)
+        return named, forgotten
+
+    cdef int write_topics(self, Writer body, list items) except -1:
+        cdef FetchedPartition item
+        cdef dict by_topic = {}
+        for item in items:
+            by_topic.setdefault(item.key[0], []).append(item)
+        body.write_count(len(by_topic), True)
+        for topic_id, partitions in by_topic.items():
+            body.write_raw(<const char *><bytes>topic_id, 16)
+            body.write_count(len(partitions), True)
+            for item in partitions:
+                body.write_int32(item.key[1])
+                body.write_int32(item.told_epoch)
+                body.write_int64(item.told_offset)
+                body.write_int32(item.told_last_epoch)
+                body.write_int64(item.told_start)
+                body.write_int32(self.settings.partition_size_max)
+                body.write_no_tags(True)
+            body.write_no_tags(True)
+        return 0
+
+    cdef int write_forgotten(self, Writer body, list keys) except -1:
+        cdef dict by_topic = {}
+        for topic_id, index in keys:
+            by_topic.setdefault(topic_id, []).append(index)
+        body.write_count(len(by_topic), True)
+        for topic_id, indexes in by_topic.items():
+            body.write_raw(<const char *><bytes>topic_id, 16)
+            body.write_count(len(indexes), True)
+            for index in indexes:
+                body.write_int32(index)
+            body.write_no_tags(True)
+        return 0
+
+    # -- replies ---------------------------------------------------------------------------------
+
+    def feed(self, const uint8_t[::1] data):
+        """`take`, for Python."""
+        return self.take(&data[0], data.shape[0]) if data.shape[0] else 0
+
+    cdef Py_ssize_t take(self, const uint8_t *data, Py_ssize_t size) except -1:
+        """Read replies from the bytes that a connection received, frame lengths included.
+
+        Returns how many are used up: the others have to come again, in front of what follows them;
+        at least `wanted` bytes are needed to go on. Raises MalformedMessage: the connection is of
+        no more use, `reset` has to follow.
+        """
+        cdef Py_ssize_t used = 0, taken
+        while True:
+            taken = self.step(data + used, size - used)
+            if taken < 0:
+                return used
+            used += taken
+
+    cdef Py_ssize_t step(self, const uint8_t *data, Py_ssize_t size) except -2:
+        """Read one part of a reply; returns its bytes, -1 where more are needed."""
+        cdef Py_ssize_t held = size
+        cdef Cursor cursor = self.cursor
+        if self.state == RECORDS:
+            return self.take_records(data, min(<int64_t>size, self.records_left))
+        if self.state != FRAME:
+            held = min(<int64_t>size, self.reply_left)
+        cursor.at, cursor.end = data, data + held
+        try:
+            self.read_unit(cursor)
+        except MalformedReply:
+            raise
+        except MalformedMessage:
+            if held > UNIT_SIZE_MAX or (self.state != FRAME and held == self.reply_left):
+                raise
+            self.wanted = size + 1
+            return -1
+        return cursor.at - data
+
+    cdef int read_unit(self, Cursor cursor) except -1:
+        """Read what `state` says; it and the rest of the state change only where all of it is
+        there."""
+        cdef const uint8_t *began = cursor.at
+        cdef int state = self.state
+        if state == FRAME:
+            return self.read_frame(cursor)
+        if state == TOPIC:
+            topic_id = cursor.read_uuid()
+            self.partitions_left = self.count(cursor, "partitions")
+            self.topic_id = topic_id
+            self.state = PARTITION if self.partitions_left else TOPIC_TAGS
+        elif state == PARTITION:
+            self.read_partition(cursor)
+        elif state == PARTITION_TAGS:
+            self.read_tags(cursor)
+            self.partitions_left -= 1
+            self.state = PARTITION if self.partitions_left else TOPIC_TAGS
+        elif state == TOPIC_TAGS:
+            cursor.skip_tags()
+            self.topics_left -= 1
+            self.state = TOPIC if self.topics_left else BODY_TAGS
+        else:
+            cursor.skip_tags()
+            self.reply_left -= cursor.at - began
+            return self.end_reply()
+        self.reply_left -= cursor.at - began
+        return 0
+
+    cdef int read_frame(self, Cursor cursor) except -1:
+        """| length | correlation id | tags | throttle ms | error | session id | topics count |"""
+        cdef const uint8_t *began
+        cdef int64_t length = cursor.read_int32()
+        cdef int32_t correlation_id, session_id
+        cdef int16_t error
+        if length < 16 or not self.outstanding:
+            raise MalformedReply(f"a reply of {length} bytes, {self.outstanding} were due")
+        began = cursor.at
+        correlation_id = cursor.read_int32()
+        cursor.skip_tags()
+        cursor.read_int32()
+        error = cursor.read_int16()
+        session_id = cursor.read_int32()
+        self.reply_left = length
+        topics = self.count(cursor, "topics")
+        if correlation_id != <int32_t>((self.replies + 1) & 0x7fffffff):
+            raise MalformedReply(f"a reply to request {correlation_id}, {self.replies + 1} is due")
+        self.topics_left, self.error = topics, error
+        self.replies += 1
+        if error == 0 and not self.session_id and session_id:
+            self.session_id, self.session_epoch = session_id, 1
+        self.reply_left = length - (cursor.at - began)
+        self.state = TOPIC if self.topics_left else BODY_TAGS
+        return 0
+
+    cdef Py_ssize_t count(self, Cursor cursor, str what) except -1:
+        """The length of an array, which may go on beyond what has arrived."""
+        cdef int64_t count = <int64_t>cursor.read_unsigned_varint() - 1
+        if not 0 <= count <= self.reply_left:
+            raise MalformedReply(f"Fetch reply: {count} {what}")
+        return count
+
+    cdef int read_partition(self, Cursor cursor) except -1:
+        """What precedes the records of a partition."""
+        cdef FetchedPartition item
+        cdef int32_t index = cursor.read_int32()
+        cdef int16_t error = cursor.read_int16()
+        cdef int64_t high_watermark = cursor.read_int64(), log_start, size, aborted
+        cursor.read_int64()                             # last_stable_offset
+        log_start = cursor.read_int64()
+        aborted = <int64_t>cursor.read_unsigned_varint() - 1
+        while aborted > 0:
+            aborted -= 1
+            cursor.take(16, "aborted transaction")
+            cursor.skip_tags()
+        cursor.read_int32()                             # preferred_read_replica
+        size = max(<int64_t>cursor.read_unsigned_varint() - 1, 0)
+        if size > self.reply_left:
+            raise MalformedReply(f"Fetch reply: {size} bytes of records")
+        item = self.items.get((self.topic_id, index))
+        if item is not None and (not self.is_followed(item) or self.is_late(item)):
+            if item.named and item.told_in <= self.replies:
+                self.changed[item.key] = item           # the session has to know where it is now
+            item = None
+        self.item, self.partition_error = item, error
+        self.high_watermark, self.log_start = high_watermark, log_start
+        self.records_left = size
+        if item is not None and error == 0:
+            item.backoff_ms = 0
+        self.state = RECORDS if size else PARTITION_TAGS
+        return 0
+
+    cdef bint is_late(self, FetchedPartition item) noexcept:
+        """Whether an answer is to something that is not asked any more."""
+        return (
+            item.told_in > self.replies or item.told_epoch != item.epoch
+            or item.told_offset != item.partition.log.log_end_offset)
+
+    cdef Py_ssize_t take_records(self, const uint8_t *data, Py_ssize_t size) except -1:
+        """Append the whole batches in `data`; -1 where the first one is not whole yet."""
+        cdef Py_ssize_t taken = 0, wanted = 1
+        cdef Partition partition
+        if self.item is not None and not self.is_current(self.item):
+            self.item = None                            # its role changed amid the reply
+        if size == 0:
+            pass
+        elif self.item is None or self.partition_error != 0:
+            taken = size
+        else:
+            partition = self.item.partition
+            try:
+                taken = checked_batches(
+                    data, size, partition.log.log_end_offset, partition.log.latest_epoch,
+                    self.item.epoch)
+            except CorruptMessage as error:
+                log.error("%r: node %d sent %s", partition, self.source_id, error)
+                self.rest(self.item, CORRUPT_MS)
+                self.item = None
+                return 0
+            if taken:
+                self.append(data, taken)
+            else:
+                wanted = total_size(data) if size >= LOG_OVERHEAD else HEADER_SIZE
+                if size == self.records_left or wanted > self.records_left:
+                    taken = size                        # a leader may send the last batch cut off
+                    self.changed[self.item.key] = self.item
+        if not taken:
+            self.wanted = wanted
+            return -1
+        self.records_left -= taken
+        self.reply_left -= taken
+        if not self.records_left:
+            self.state = PARTITION_TAGS
+        return taken
+
+    cdef int append(self, const uint8_t *data, Py_ssize_t size) except -1:
+        cdef FetchedPartition item = self.item
+        try:
+            item.partition.append_from_leader(data, size)
+        except StorageFailed as error:
+            log.error("%r could not be appended to: %s", item.partition, error)
+            # A directory that has failed stays so; a full disk is tried again.
+            self.rest(
+                item, -1 if item.partition.log.health.offline is not None
+                else self.settings.backoff_ms_max)
+            self.item = None
+        else:
+            self.bytes_fetched += size
+            self.changed[item.key] = item
+        return 0
+
+    cdef int read_tags(self, Cursor cursor) except -1:
+        """What follows the records of a partition: tag 0 is where the logs part (KIP-595)."""
+        cdef uint32_t left = cursor.read_unsigned_varint(), tag, size
+        cdef const uint8_t *after
+        cdef int32_t epoch = -1
+        cdef int64_t end = -1
+        while left > 0:
+            left -= 1
+            tag = cursor.read_unsigned_varint()
+            size = cursor.read_unsigned_varint()
+            after = cursor.take(size, "tagged field") + size
+            if tag == 0 and size >= 12:
+                cursor.at -= size
+                epoch, end = cursor.read_int32(), cursor.read_int64()
+                cursor.at = after
+        if self.item is not None and self.is_current(self.item):
+            if end >= 0:
+                self.diverged(self.item, epoch, end)
+            else:
+                self.after_partition()
+        self.item = None
+        return 0
+
+    cdef int after_partition(self) except -1:
+        cdef FetchedPartition item = self.item
+        if self.partition_error != 0:
+            return self.refused(item, self.partition_error)
+        item.partition.follow_leader(self.high_watermark, self.log_start)
+        if item.told_start != item.partition.log.log_start_offset:
+            self.changed[item.key] = item
+        return 0
+
+    cdef int diverged(self, FetchedPartition item, int32_t epoch, int64_t end) except -1:
+        cdef Partition partition = item.partition
+        if self.is_late(item):
+            return 0
+        before = partition.log.log_end_offset
+        self.changed[item.key] = item
+        try:
+            if partition.diverged(epoch, end, max(self.log_start, <int64_t>0)):
+                self.note_cut(item)
+        except StorageFailed as error:
+            log.error("%r could not be cut: %s", partition, error)
+            return self.rest(item, -1)
+        log.info(
+            "%r: cut from %d to %d, where node %d's epoch %d ends at %d", partition, before,
+            partition.log.log_end_offset, self.source_id, epoch, end)
+        return 0
+
+    cdef int note_cut(self, FetchedPartition item) except -1:
+        item.is_cut = True
+        self.cut[item.partition] = None
+        return 0
+
+    cdef int refused(self, FetchedPartition item, int16_t code) except -1:
+        """The leader has answered a partition with an error."""
+        cdef Partition partition = item.partition
+        if code == FENCED_LEADER_EPOCH:
+            return self.rest(item, -1)                  # the image will tell of a newer one
+        if code == OFFSET_OUT_OF_RANGE and self.log_start >= 0 and (
+                partition.log.log_end_offset < self.log_start
+                or partition.log.log_start_offset == partition.log.log_end_offset):
+            log.warning(
+                "%r: begun anew at offset %d, as it ended at %d and node %d has nothing before",
+                partition, self.log_start, partition.log.log_end_offset, self.source_id)
+            self.changed[item.key] = item
+            try:
+                partition.start_anew(self.log_start)
+            except StorageFailed as error:
+                log.error("%r could not begin anew: %s", partition, error)
+                return self.rest(item, -1)
+            return self.note_cut(item)
+        item.backoff_ms = min(
+            max(2 * item.backoff_ms, BACKOFF_MS_MIN), self.settings.backoff_ms_max)
+        return self.rest(item, item.backoff_ms)
+
+    cdef int rest(self, FetchedPartition item, int64_t ms) except -1:
+        """Ask for a partition again after so long; -1: not before it has another leader epoch."""
+        item.again_ms = NOT_BEFORE_NEWS if ms < 0 else self.clock.monotonic_ms() + ms
+        self.resting[item.key] = item
+        # The session has to forget it meanwhile, or the leader would answer at once, and for ever.
+        self.changed[item.key] = item
+        return 0
+
+    cdef int end_reply(self) except -1:
+        if self.reply_left:
+            raise MalformedReply(f"Fetch reply: {self.reply_left} bytes too many")
+        self.outstanding -= 1
+        self.state, self.wanted = FRAME, 4
+        if self.error == 0:
+            self.backoff_ms = 0
+            if not self.session_id:
+                self.end_session()                      # the leader keeps none: all is told anew
+            return 0
+        # The leader has lost the session, or the request was refused as a whole.
+        self.backoff_ms = min(
+            max(2 * self.backoff_ms, BACKOFF_MS_MIN), self.settings.backoff_ms_max)
+        self.again_ms = self.clock.monotonic_ms() + self.backoff_ms
+        log.info("node %d refused a fetch with error %d", self.source_id, self.error)
+        return self.end_session()

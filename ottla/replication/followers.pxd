@@ -1,0 +1,31 @@
+# What a leader knows of the replicas that copy from it.
+
+from libc.stdint cimport int32_t, int64_t
+
+
+cdef struct Follower:
+    int32_t node_id
+    int64_t broker_epoch                # of its last fetch that counted, -1 before the first
+    int64_t end                         # of its log, -1 while that is not known
+    int64_t log_start                   # -1 while that is not known
+    int64_t caught_up_ms                # when it last had all that there was; AT_END: it has now
+    int64_t seen_end, seen_ms           # the leader's end at its last fetch, and when that was
+    bint in_isr                         # of the committed in-sync set
+    bint joining                        # asked for, and not decided yet: it counts already
+    bint live                           # registered under that broker epoch, and not leaving
+
+
+cdef class Followers:
+    cdef Follower *each
+    cdef int count
+    cdef readonly int64_t lag_ms        # replica.lag.time.max.ms
+
+    cdef Follower *find(self, int32_t node_id) noexcept
+    cdef int64_t least_end(self, int64_t own_end, int64_t now_ms) noexcept
+    cdef int appended(self, int64_t now_ms) noexcept
+    cdef bint fetched(
+        self, Follower *follower, int64_t broker_epoch, int64_t offset, int64_t log_start,
+        int64_t log_end, int64_t now_ms) noexcept
+    cdef bint is_caught_up(self, Follower *follower, int64_t now_ms) noexcept
+    cdef bint may_join(
+        self, Follower *follower, int64_t high_watermark, int64_t epoch_start) noexcept

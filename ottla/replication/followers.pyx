@@ -1,0 +1,138 @@
+# cython: boundscheck=False, wraparound=False
+"""The replicas that copy from a leader: how far each one is, and which of them count.
+
+A follower that is in the in-sync set, or has been proposed for it, holds the high watermark back
+(the maximal ISR, KIP-497); so does one that has caught up within replica.lag.time.max.ms, for else
+it could never get as far as the high watermark while producers go on.
+
+The lag clock: a fetch in a session names only what changed, so that a follower with nothing to do
+is not heard of. One that is at the end of the log is caught up; the append that leaves it behind
+starts its clock. A fetch from where its last one found the end of the log sets the clock to then.
+"""
+
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport calloc, free
+
+cdef int64_t AT_END = 0x7fffffffffffffff
+cdef int64_t NEVER = -0x4000000000000000
+
+
+cdef class Followers:
+    """The state of each replica of one partition but the leader's own."""
+
+    def __init__(self, nodes, isr, int64_t lag_ms, int64_t now_ms):
+        """`nodes` are the other replicas, `isr` is the committed in-sync set."""
+        cdef Follower *follower
+        self.count = len(nodes)
+        self.each = <Follower *>calloc(max(self.count, 1), sizeof(Follower))
+        if self.each is NULL:
+            raise MemoryError("no room for a partition's followers")
+        self.lag_ms = lag_ms
+        for at, node in enumerate(nodes):
+            follower = &self.each[<int>at]
+            follower.node_id = node
+            follower.broker_epoch = follower.end = follower.log_start = -1
+            follower.in_isr = node in isr
+            # A new leader knows nothing of them: whoever is in sync has the lag time to be heard.
+            follower.caught_up_ms = now_ms if follower.in_isr else NEVER
+            follower.seen_ms = NEVER
+
+    def __dealloc__(self):
+        free(self.each)
+
+    cdef Follower *find(self, int32_t node_id) noexcept:
+        """The state of a replica, NULL where that node has none."""
+        cdef int at
+        for at in range(self.count):
+            if self.each[at].node_id == node_id:
+                return &self.each[at]
+        return NULL
+
+    cdef int64_t least_end(self, int64_t own_end, int64_t now_ms) noexcept:
+        """The end that all replicas that count have reached, -1 while one of them is unknown."""
+        cdef int64_t least = own_end
+        cdef Follower *follower
+        cdef int at
+        for at in range(self.count):
+            follower = &self.each[at]
+            if follower.end < least and (
+                    follower.in_isr or follower.joining
+                    or (follower.live and self.is_caught_up(follower, now_ms))):
+                least = follower.end
+        return least
+
+    cdef int appended(self, int64_t now_ms) noexcept:
+        """The leader's log has grown: who was at its end is so no more."""
+        cdef int at
+        for at in range(self.count):
+            if self.each[at].caught_up_ms == AT_END:
+                self.each[at].caught_up_ms = now_ms
+        return 0
+
+    cdef bint fetched(
+        self, Follower *follower, int64_t broker_epoch, int64_t offset, int64_t log_start,
+        int64_t log_end, int64_t now_ms
+    ) noexcept:
+        """A follower asks for `offset`, so it has all below; whether its end moved."""
+        cdef bint moved = follower.end != offset
+        if offset >= log_end:
+            follower.caught_up_ms = AT_END
+        elif offset >= follower.seen_end and follower.seen_ms > follower.caught_up_ms:
+            follower.caught_up_ms = follower.seen_ms
+        elif follower.caught_up_ms == AT_END:
+            follower.caught_up_ms = now_ms          # it has lost what it had
+        follower.seen_end, follower.seen_ms = log_end, now_ms
+        follower.broker_epoch, follower.live = broker_epoch, True
+        follower.end, follower.log_start = offset, log_start
+        return moved
+
+    cdef bint is_caught_up(self, Follower *follower, int64_t now_ms) noexcept:
+        return follower.caught_up_ms == AT_END or now_ms - follower.caught_up_ms <= self.lag_ms
+
+    cdef bint may_join(
+        self, Follower *follower, int64_t high_watermark, int64_t epoch_start
+    ) noexcept:
+        """Whether a follower has all that was committed, and all from before this leader."""
+        return (
+            not follower.in_isr and follower.live
+            and follower.end >= high_watermark and follower.end >= epoch_start)
+
+    def follow(self, isr, epoch_of):
+        """Take over the committed in-sync set, and who is there: `epoch_of(node)` is the broker
+        epoch that a node is registered under, -1 if it is not, or is leaving."""
+        cdef Follower *follower
+        cdef int at
+        for at in range(self.count):
+            follower = &self.each[at]
+            follower.in_isr = follower.node_id in isr
+            follower.live = (
+                follower.broker_epoch >= 0 and epoch_of(follower.node_id) == follower.broker_epoch)
+
+    def propose(self, high_watermark, epoch_start, now_ms):
+        """The nodes that shall join the in-sync set, with their broker epochs, and those that
+        shall leave it. The joining ones count from now on."""
+        cdef Follower *follower
+        cdef int at
+        joining, leaving = [], []
+        for at in range(self.count):
+            follower = &self.each[at]
+            if follower.in_isr and not self.is_caught_up(follower, now_ms):
+                leaving.append(follower.node_id)
+            elif self.may_join(follower, high_watermark, epoch_start):
+                follower.joining = True
+                joining.append((follower.node_id, follower.broker_epoch))
+        return joining, leaving
+
+    def decided(self):
+        """No proposal is open any more."""
+        cdef int at
+        for at in range(self.count):
+            self.each[at].joining = False
+
+    def states(self):
+        """(node, broker epoch, end, log start, in sync) of each; -1 where it is not known."""
+        cdef int at
+        return [
+            (self.each[at].node_id, self.each[at].broker_epoch, self.each[at].end,
+             self.each[at].log_start, bool(self.each[at].in_isr))
+            for at in range(self.count)]

@@ -1,0 +1,48 @@
+"""The cluster around one partition, as a test decides it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ottla.log.config import LogConfig
+from ottla.log.disk import Disk
+from ottla.log.partition_log import PartitionLog
+from ottla.replication.partition import Partition
+from ottla.wire.records import Record, build_batch
+from tests.fakes import FakeClock
+
+TOPIC_ID = b"\x07" * 16
+LAG_MS = 30_000
+
+
+class Cluster:
+    """A ClusterSide: broker epochs are a dictionary, and what is asked for is noted."""
+
+    def __init__(self, lag_ms: int = LAG_MS) -> None:
+        self.lag_ms = lag_ms
+        self.broker_epochs = {1: 101, 2: 102, 3: 103}
+        self.due: list[Partition] = []
+        self.flushes: list[Partition] = []
+
+    def broker_epoch_of(self, node_id: int) -> int:
+        return self.broker_epochs.get(node_id, -1)
+
+    def isr_due(self, partition: Partition) -> None:
+        self.due.append(partition)
+
+    def flush(self, partition: Partition) -> None:
+        self.flushes.append(partition)
+
+
+def make_partition(
+    path: Path, clock: FakeClock, cluster: Cluster, *, flush: bool = True,
+    high_watermark: int = -1, **config: int,
+) -> Partition:
+    """A partition of a cluster over whatever log is in `path`."""
+    log = PartitionLog.open(Disk(), clock, str(path / "t-0"), LogConfig(**config))
+    return Partition("t", 0, TOPIC_ID, log, flush, None, cluster, high_watermark)
+
+
+def batch(value: bytes = b"v") -> bytes:
+    """A batch of one record."""
+    return build_batch([Record(offset=0, timestamp=1, key=None, value=value)])

@@ -1,0 +1,266 @@
+"""A leader with followers: what is committed, who is in sync, and what acks=all is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ottla.broker.coordination.commits import when_committed
+from ottla.replication.partition import Partition
+from ottla.wire.errors import NotEnoughReplicas, NotLeaderOrFollower
+from tests.fakes import FakeClock
+from tests.replication.fakes import LAG_MS, Cluster, batch, make_partition
+
+Make = Callable[..., Partition]
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+@pytest.fixture
+def make(tmp_path: Path, clock: FakeClock, cluster: Cluster) -> Make:
+    def made(isr: tuple[int, ...] = (1, 2, 3), **settings: int) -> Partition:
+        part = make_partition(tmp_path, clock, cluster, **settings)
+        part.assume(1, 5, 1, (1, 2, 3), isr, 10)
+        return part
+
+    return made
+
+
+def flush(part: Partition) -> None:
+    part.log.flush()
+    part.flushed(part.log.recovery_point)
+
+
+def test_a_batch_is_committed_once_all_in_sync_have_it(make: Make) -> None:
+    part = make()
+    part.append_bytes(batch())
+    assert part.fetched_by(2, 102, 1)
+    assert part.high_watermark == 0
+    assert part.fetched_by(3, 103, 1)
+    assert (part.high_watermark, part.wants_flush()) == (1, False)
+
+
+def test_only_replicas_under_the_broker_epoch_of_the_image_count(make: Make) -> None:
+    part = make((1, 2))
+    part.append_bytes(batch())
+    assert not part.fetched_by(2, 99, 1)            # an incarnation that is over (KIP-903)
+    assert not part.fetched_by(4, 104, 1)           # no replica
+    assert part.high_watermark == 0
+
+
+def test_the_high_watermark_never_goes_back_in_an_epoch(make: Make) -> None:
+    part = make((1, 2))
+    part.append_bytes(batch())
+    part.fetched_by(2, 102, 1)
+    part.fetched_by(2, 102, 0)
+    assert part.high_watermark == 1
+
+
+def test_alone_in_sync_the_disk_counts_and_with_others_memory(make: Make, cluster: Cluster) -> None:
+    part = make((1,))
+    part.append_bytes(batch())
+    assert (part.high_watermark, part.wants_flush()) == (0, True)
+    flush(part)
+    assert part.high_watermark == 1
+    part.assume(1, 5, 1, (1, 2, 3), (1, 2), 11)
+    part.append_bytes(batch())
+    assert not part.wants_flush()
+    part.assume(1, 5, 1, (1, 2, 3), (1,), 12)       # what waits is acknowledged by the disk now
+    assert (part.high_watermark, part.wants_flush()) == (1, True)
+    assert cluster.flushes[-1] is part
+    flush(part)
+    assert part.high_watermark == 2
+
+
+def test_a_joining_replica_counts_from_its_proposal_on_and_a_leaving_one_until_it_is_decided(
+    make: Make, clock: FakeClock, cluster: Cluster
+) -> None:
+    part = make((1, 2))
+    part.fetched_by(2, 102, 0)
+    assert not cluster.due
+    part.fetched_by(3, 103, 0)
+    assert cluster.due == [part]
+    assert part.propose_isr(1, 101) == ((1, 101), (2, 102), (3, 103))
+    assert part.propose_isr(1, 101) is None         # one is open
+    part.append_bytes(batch())
+    part.fetched_by(2, 102, 1)
+    clock.advance(10 * LAG_MS)
+    part.brokers_changed()
+    assert part.high_watermark == 0                 # 3 may be in sync by now
+    part.proposal_failed()
+    part.brokers_changed()
+    assert part.high_watermark == 1
+    part.append_bytes(batch())
+    part.fetched_by(3, 103, 1)
+    clock.advance(LAG_MS + 1)
+    assert part.propose_isr(1, 101) == ((1, 101), (3, 103))     # 3 joins, 2 did not come again
+    part.fetched_by(3, 103, 2)
+    assert part.high_watermark == 1                 # 2 is in sync until it is decided
+    part.assume(1, 5, 1, (1, 2, 3), (1, 3), 11)
+    assert (part.high_watermark, part.proposed) == (2, None)
+
+
+def test_who_is_at_the_end_is_caught_up_however_long_nothing_comes(
+    make: Make, clock: FakeClock
+) -> None:
+    part = make((1, 2))
+    part.append_bytes(batch())
+    part.fetched_by(2, 102, 1)
+    clock.advance(10 * LAG_MS)
+    assert part.propose_isr(1, 101) is None
+    part.append_bytes(batch())
+    clock.advance(LAG_MS)
+    assert part.propose_isr(1, 101) is None
+    clock.advance(1)
+    assert part.propose_isr(1, 101) == ((1, 101),)
+
+
+def test_who_always_has_what_its_last_fetch_saw_is_caught_up(make: Make, clock: FakeClock) -> None:
+    part = make((1, 2))
+    part.fetched_by(2, 102, 0)
+    for end in range(1, 20):                        # producers are always one batch ahead
+        part.append_bytes(batch())
+        clock.advance(LAG_MS // 2)
+        part.append_bytes(batch())
+        part.fetched_by(2, 102, 2 * end - 1)
+        assert part.propose_isr(1, 101) is None
+
+
+def test_a_new_leaders_followers_have_the_lag_time_to_be_heard(
+    make: Make, clock: FakeClock
+) -> None:
+    part = make()
+    clock.advance(LAG_MS)
+    assert part.propose_isr(1, 101) is None
+    clock.advance(1)
+    assert part.propose_isr(1, 101) == ((1, 101),)
+
+
+def test_nobody_joins_before_it_has_what_was_there_before_this_leader(
+    tmp_path: Path, clock: FakeClock, cluster: Cluster
+) -> None:
+    part = make_partition(tmp_path, clock, cluster)
+    part.assume(1, 4, 1, (1, 2), (1, 2), 1)
+    for _ in range(3):
+        part.append_bytes(batch())
+    part.assume(1, 5, 1, (1, 2), (1,), 2)           # elected with records that nobody had yet
+    assert (part.epoch_start, part.end_is_known) == (3, False)
+    part.fetched_by(2, 102, 1)
+    assert not cluster.due
+    flush(part)
+    assert part.end_is_known
+    part.fetched_by(2, 102, 3)
+    assert cluster.due
+
+
+def test_a_follower_that_is_gone_does_not_hold_the_high_watermark_back(
+    make: Make, cluster: Cluster
+) -> None:
+    part = make((1, 2))
+    part.fetched_by(2, 102, 0)
+    part.fetched_by(3, 103, 0)                      # caught up, but not in sync
+    part.append_bytes(batch())
+    part.fetched_by(2, 102, 1)
+    assert part.high_watermark == 0
+    del cluster.broker_epochs[3]
+    part.brokers_changed()
+    assert part.high_watermark == 1
+
+
+def test_below_min_isr_acks_all_is_refused_before_the_append(make: Make) -> None:
+    part = make((1,), min_insync_replicas=2)
+    with pytest.raises(NotEnoughReplicas, match=r"1 replicas in sync, min\.insync\.replicas is 2"):
+        part.append_bytes(batch())
+    assert part.log.log_end_offset == 0
+    part.append_bytes(batch(), all_replicas=False)
+    flush(part)
+    assert part.high_watermark == 0                 # it stands still meanwhile (KIP-966)
+    part.assume(1, 5, 1, (1, 2, 3), (1, 2), 11)
+    part.fetched_by(2, 102, 1)
+    assert part.high_watermark == 1
+
+
+def test_a_coordinators_append_waits_on_below_min_isr_and_ends_with_the_leadership(
+    make: Make,
+) -> None:
+    part = make((1, 2), min_insync_replicas=2)
+    ended: list[Exception | None] = []
+    part.append_bytes(batch())
+    when_committed(part, ended.append)
+    part.assume(1, 5, 1, (1, 2, 3), (1,), 11)
+    assert (ended, part.ended_code) == ([], 20)
+    part.assume(1, 5, 1, (1, 2, 3), (1, 2), 12)
+    part.fetched_by(2, 102, 1)
+    assert ended == [None]
+    part.append_bytes(batch())
+    when_committed(part, ended.append)
+    part.assume(2, 6, 1, (1, 2, 3), (1, 2), 13)
+    assert isinstance(ended[1], NotLeaderOrFollower)
+    assert (part.following, part.led_here) == (True, False)
+    with pytest.raises(NotLeaderOrFollower):
+        part.require_leader()
+
+
+def test_a_follower_keeps_its_high_watermark_and_a_new_leader_goes_on_from_it(make: Make) -> None:
+    part = make((1, 2))
+    for _ in range(3):
+        part.append_bytes(batch())
+    part.fetched_by(2, 102, 2)
+    part.assume(2, 6, 1, (1, 2, 3), (1, 2), 11)
+    assert part.high_watermark == 2
+    assert part.flushed(3) is False                 # a flush here commits nothing
+    assert part.high_watermark == 2
+    part.assume(1, 7, 1, (1, 2, 3), (1, 2), 12)
+    assert (part.high_watermark, part.epoch_start, part.end_is_known) == (2, 3, False)
+    part.fetched_by(2, 102, 3)
+    assert part.end_is_known
+
+
+def test_an_older_image_changes_nothing(make: Make) -> None:
+    part = make()
+    part.assume(2, 4, 1, (1, 2, 3), (1, 2, 3), 9)
+    assert (part.leader_id, part.leader_epoch, part.led_here) == (1, 5, True)
+
+
+def test_a_start_goes_by_the_checkpointed_high_watermark_within_the_log(
+    make: Make, tmp_path: Path, clock: FakeClock, cluster: Cluster
+) -> None:
+    part = make((1, 2))
+    for _ in range(3):
+        part.append_bytes(batch())
+    part.log.close()
+    for checkpointed, expected in ((2, 2), (9, 3), (0, 0)):
+        part = make_partition(tmp_path, clock, cluster, high_watermark=checkpointed)
+        part.assume(2, 6, 1, (1, 2, 3), (1, 2), 11)
+        assert part.high_watermark == expected
+        part.log.close()
+
+
+def test_a_cut_takes_the_high_watermark_along(make: Make) -> None:
+    part = make((1, 2))
+    part.append_bytes(batch())
+    assert part.cut_to(1) is False                  # nothing is cut
+    assert part.log.latest_epoch == 5
+    assert part.diverged(4, 0, 0) is False          # the leader has none of it: not checkpointed
+    assert (part.log.log_end_offset, part.high_watermark) == (0, 0)
+
+
+def test_a_cut_below_the_recovery_point_has_to_be_checkpointed_first(make: Make) -> None:
+    part = make((1,))
+    part.append_bytes(batch())
+    flush(part)
+    part.append_bytes(batch())
+    assert part.cut_to(1) is False                  # the second one was not on the medium
+    assert part.cut_to(0) is True
+    assert part.start_anew(17) is True
+    assert (part.log.log_start_offset, part.high_watermark) == (17, 17)

@@ -31,7 +31,7 @@ ALLOWED = {
     "testing": {
         "wire", "client", "log", "replication", "groups", "broker", "tools", "testing",
     },
-    "spark_interop": {"wire", "spark_interop"},
+    "spark_interop": {"wire", "client", "spark_interop"},
 }
 CORE = ("wire", "log", "replication", "groups")
 OUTSIDE_WORLD = {

@@ -12,6 +12,7 @@ from ottla.broker.dispatch import RequestContext as RequestContext
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from ottla.broker.cluster.member import Member
     from ottla.broker.cluster.metadata_log import Metadata
     from ottla.broker.network.cold_reads import ColdReads
     from ottla.broker.peers.forwarding import Forwarding
@@ -46,10 +47,11 @@ class BrokerContext:
     checkpoints: Checkpoints
     coordinators: Any = None
     authorizer: Authorizer | None = None
+    member: Member | None = None
     peers: Peers | None = None
     forwarding: Forwarding | None = None
     inter_broker_listener: str | None = None
-    """These three are None where a broker is alone."""
+    """These four are None where a broker is alone."""
     counts: Counts = field(default_factory=Counts)
     request_elements_max: int = REQUEST_ELEMENTS_MIN
     producer_ids: ProducerIds = field(init=False)

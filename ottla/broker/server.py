@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.feature_levels import default_levels
-from ottla.broker.cluster.metadata_log import MetadataLog
+from ottla.broker.cluster.metadata_log import Metadata, MetadataLog
 from ottla.broker.connection_limits import ConnectionLimits
 from ottla.broker.context import BrokerContext
 from ottla.broker.coordination.coordinators import Coordinators
@@ -42,7 +42,10 @@ from ottla.replication.standalone import StandaloneStore
 from ottla.wire.errors import StorageFailed
 
 if TYPE_CHECKING:
+    from ottla.broker.cluster.member import Member
     from ottla.broker.http.server import HttpServer
+    from ottla.broker.peers.network import Network
+    from ottla.replication.coordination import Coordination
 
 log = logging.getLogger("ottla.server")
 
@@ -54,15 +57,24 @@ class Server:
     """One broker. `start` returns when it serves; `stop` returns when everything is on disk."""
 
     def __init__(
-        self, config: BrokerConfig, disk: Disk | None = None, clock: Clock | None = None
+        self,
+        config: BrokerConfig,
+        disk: Disk | None = None,
+        clock: Clock | None = None,
+        network: Network | None = None,
+        coordination: Coordination | None = None,
     ) -> None:
+        """The last two are a cluster's: how others are reached, and a session with ZooKeeper."""
         self.config = config
         self.security = listeners_security(config)
+        self.network, self.coordination = network, coordination
+        self.member: Member | None = None
         self.disk = disk or Disk()
         self.clock = clock or Clock()
         self.listeners: list[Listener] = []
         self.failure: asyncio.Future[str] | None = None
         self.housekeeping: Housekeeping | None = None
+        self.metadata_log: Metadata
         self.http: HttpServer | None = None
 
     async def start(self) -> None:
@@ -70,24 +82,57 @@ class Server:
         loop = asyncio.get_running_loop()
         if not isinstance(loop, BrokerLoop):
             raise TypeError(f"a Server runs on a BrokerLoop, not on a {type(loop).__name__}")
-        config = self.config
         self.failure = loop.create_future()
-        self.storage = Storage.open(
+        if not self.config.zookeeper_connect:
+            self.storage = self._open_storage()
+            self.metadata_log = MetadataLog(StandaloneStore.open(self.storage, self.clock), loop)
+            self._check_unknown_partitions()
+            await self._begin_epochs()
+            await self._serve(loop)
+            return
+        member = self.member = await self._join(loop)
+        try:
+            self.storage = self._open_storage(member.cluster_id)
+            self.metadata_log = member.metadata
+            self._check_unknown_partitions()
+            await self._serve(loop)
+        except BaseException:
+            await member.stop()
+            raise
+
+    async def _join(self, loop: BrokerLoop) -> Member:
+        from ottla.broker.cluster.membership import join, zookeeper
+
+        coordination = self.coordination or zookeeper(self.config, loop)
+        member = await join(self.config, coordination, self.disk, loop)
+        member.failed = self._fail
+        return member
+
+    def _fail(self, reason: str) -> None:
+        """End the broker: it cannot go on."""
+        if self.failure is not None and not self.failure.done():
+            self.failure.set_result(reason)
+
+    def _open_storage(self, cluster_id: str | None = None) -> Storage:
+        config = self.config
+        return Storage.open(
             self.disk,
             self.clock,
             [str(path) for path in config.log_directories()],
             node_id=config.node_id,
+            cluster_id=cluster_id,
+            clustered=cluster_id is not None,
             open_segments_max=_open_segments_max(config.ottla_open_segments_max),
             forgotten=[each for each in config.ottla_forget_directories.split(",") if each],
             on_failure=lambda path, reason: log.error("log directory %s failed: %s", path, reason),
         )
-        store = StandaloneStore.open(self.storage, self.clock)
-        self.metadata_log = MetadataLog(store, loop)
-        self._check_unknown_partitions()
-        await self._begin_epochs()
+
+    async def _serve(self, loop: BrokerLoop) -> None:
+        config, member = self.config, self.member
         config.follow(MetadataImage.empty(), self.metadata_log.image, ())
         self.replicas = Replicas(
-            config.node_id, self.storage, config.topic_log_config, config.ottla_acks_all_flush
+            config.node_id, self.storage, config.topic_log_config, config.ottla_acks_all_flush,
+            member.incarnation if member is not None else None,
         )
         self.storage.on_failure = self._directory_failed
         self.flusher, self.workers, self.cold_reads = Flusher(loop), Workers(loop), ColdReads(loop)
@@ -97,20 +142,15 @@ class Server:
             config.node_id, config, self.clock, self.replicas, self.flusher, self.metadata_log,
             self.workers, self.cold_reads, self.moving, self.checkpoints,
         )
+        if member is not None:
+            from ottla.broker.cluster.membership import connect_peers
+
+            connect_peers(self.broker, member, self.network, loop)
         self._authorize()
         self.coordinators = self.broker.coordinators = Coordinators(self.broker, loop)
         image = self.metadata_log.image
         self.broker.follow(MetadataImage.empty(), image, image.topics)
-        threads = config.num_recovery_threads_per_data_dir
-        began = self.clock.monotonic()
-        recovered = recover(self.storage, self.replicas.wanted(image), threads)
-        if recovered:
-            log.info(
-                "recovery: the last stop was not clean, %d logs were checked in %.2f s",
-                recovered, self.clock.monotonic() - began,
-            )
-        else:
-            log.info("recovery: the last stop was clean, nothing had to be checked")
+        self._recover(image)
         for _ in self.replicas.follow(MetadataImage.empty(), image, image.topics):
             pass                        # nobody else is served yet
         self._put_strays_aside(image)
@@ -132,6 +172,18 @@ class Server:
         self.housekeeping = Housekeeping(self.broker, self.storage, loop)
         if config.ottla_http_listener:
             await self._open_http(config.ottla_http_listener, loop)
+
+    def _recover(self, image: MetadataImage) -> None:
+        threads = self.config.num_recovery_threads_per_data_dir
+        began = self.clock.monotonic()
+        recovered = recover(self.storage, self.replicas.wanted(image), threads)
+        if recovered:
+            log.info(
+                "recovery: the last stop was not clean, %d logs were checked in %.2f s",
+                recovered, self.clock.monotonic() - began,
+            )
+        else:
+            log.info("recovery: the last stop was clean, nothing had to be checked")
 
     async def _open_http(self, address: str, loop: BrokerLoop) -> None:
         from ottla.broker.http.monitor import Monitor
@@ -186,26 +238,26 @@ class Server:
         self.broker.authorizer = authorizer
 
     async def _open_doors(self, loop: BrokerLoop) -> None:
-        await self.metadata_log.decide(finalise_features, default_levels())
+        metadata = self.metadata_log
+        if isinstance(metadata, MetadataLog):
+            await metadata.decide(finalise_features, default_levels())
         self._listen(loop)
-        await self.metadata_log.register_broker(
-            self.config.node_id,
-            [(listener.name, *self.advertised(listener)) for listener in self.listeners],
-            self.config.broker_rack,
-        )
+        addresses = [(listener.name, *self.advertised(listener)) for listener in self.listeners]
+        if isinstance(metadata, MetadataLog):
+            await metadata.register_broker(self.config.node_id, addresses, self.config.broker_rack)
+        elif self.member is not None:
+            directories = [each.directory_id for each in self.storage.directories]
+            await self.member.register(addresses, filter(None, directories))
 
     def _directory_failed(self, path: str, reason: str) -> None:
         """The other directories serve on, unless none is left or the metadata are lost with it."""
         log.error("log directory %s is offline until a restart: %s", path, reason)
         self.replicas.note_failures()
         self.coordinators.let_go_of(self.replicas.offline)
-        failure = self.failure
-        if failure is None or failure.done():
-            return
         if all(directory.offline is not None for directory in self.storage.directories):
-            failure.set_result(f"the last log directory has failed: {path}: {reason}")
-        elif self.storage.homes[METADATA, 0].path == path:
-            failure.set_result(f"the metadata's log directory has failed: {path}: {reason}")
+            self._fail(f"the last log directory has failed: {path}: {reason}")
+        elif self.member is None and self.storage.homes[METADATA, 0].path == path:
+            self._fail(f"the metadata's log directory has failed: {path}: {reason}")
 
     def _check_unknown_partitions(self) -> None:
         """Refuse to begin a new cluster beside records of an old one."""
@@ -285,7 +337,10 @@ class Server:
             await in_slices(self.replicas.reconfigure(image))
 
     async def stop(self) -> None:
-        """Stop accepting, end the connections, write everything down."""
+        """Hand over what is led here, stop accepting, end the connections, write everything
+        down."""
+        if self.member is not None and self.config.controlled_shutdown_enable:
+            await self.member.leave()
         if self.http is not None:
             self.http.close()
         for listener in self.listeners:
@@ -303,6 +358,11 @@ class Server:
         self.metadata_log.close()
         self.checkpoints.close()
         self.storage.close(high_watermarks(self.replicas))
+        if self.member is not None:
+            # Last: as long as the session lives nobody else comes under this broker's id.
+            if self.broker.peers is not None:
+                self.broker.peers.close()
+            await self.member.stop()
 
 
 def _open_segments_max(wanted: int) -> int:

@@ -45,10 +45,14 @@ def new_topic_id() -> bytes:
 
 def topic_defaults(broker: BrokerContext, image: MetadataImage) -> TopicDefaults:
     """What a topic gets that does not say; no more replicas than there are brokers."""
-    config = broker.config
+    config, setting = broker.config, "default.replication.factor"
+    factor = config.default_replication_factor
+    if broker.member is None:
+        # In a cluster brokers come back, and a topic that was made meanwhile would have too few.
+        factor = attainable_factor(setting, factor, image)
     return TopicDefaults(
         config.num_partitions,
-        attainable_factor("default.replication.factor", config.default_replication_factor, image),
+        factor,
         check_topic_configs,
     )
 

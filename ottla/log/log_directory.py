@@ -1,6 +1,7 @@
 """One of the directories in `log.dirs`: whose it is, how it was closed, what is in it."""
 
 from base64 import urlsafe_b64decode
+from collections.abc import Mapping
 from itertools import chain
 
 from ottla.log import checkpoints, closed_logs, topic_ids
@@ -10,6 +11,8 @@ from ottla.log.disk import Disk, File
 
 CLEAN_MARKER = ".kafka_cleanshutdown"
 META = "meta.properties"
+MODE, IN_ZOOKEEPER = "ottla.metadata", "zookeeper"
+"""What meta.properties says of a directory whose metadata are not in it but in ZooKeeper."""
 ID_SIZE = 16
 TORN_ID = b""
 
@@ -146,12 +149,14 @@ class LogDirectory:
                 "Stop that one, or set log.dirs to another directory."
             ) from error
 
-    def identify(self, node_id: int, cluster_id: str | None) -> None:
+    def identify(self, node_id: int, cluster_id: str | None, clustered: bool = False) -> None:
         """Check in `meta.properties` whose directory this is; write that file where it is missing.
 
-        Raises StorageRefused if it is another node's or cluster's, or does not say whose.
+        Raises StorageRefused if it is another node's or cluster's, or does not say whose, or if it
+        is of a broker alone and this one is in a cluster, or the reverse.
         """
         known = self.known_ids()
+        check_mode(self.path, known, clustered)
         self.expect(known, "node.id", str(node_id))
         if cluster_id is not None:
             self.expect(known, "cluster.id", cluster_id)
@@ -163,6 +168,8 @@ class LogDirectory:
             "node.id": str(node_id),
             "directory.id": self.directory_id,
         }
+        if clustered:
+            properties[MODE] = IN_ZOOKEEPER
         if known != properties:
             data = checkpoints.encode_properties(properties)
             self.disk.write_atomically(self.file(META), data)
@@ -258,3 +265,19 @@ class LogDirectory:
             # record was acknowledged with acks=all: it may as well be a topic that was deleted.
             return self.written_ids.get(partition[0]) == topic_id
         return topic_id is None or known in (None, TORN_ID, topic_id)
+
+
+def check_mode(path: str, known: Mapping[str, str], clustered: bool) -> None:
+    """Raise StorageRefused where a directory's metadata are elsewhere than this broker's."""
+    if not known or (known.get(MODE) == IN_ZOOKEEPER) == clustered:
+        return
+    if clustered:
+        raise StorageRefused(
+            f"{path} is of a broker that was alone and kept its own metadata, and zookeeper.connect"
+            " makes this one a member of a cluster. Set log.dirs to another directory, or take"
+            " zookeeper.connect out."
+        )
+    raise StorageRefused(
+        f"{path} is of a cluster's broker, whose metadata are in ZooKeeper: set zookeeper.connect,"
+        " or log.dirs to another directory."
+    )

@@ -84,6 +84,7 @@ class Storage:
         *,
         node_id: int = 0,
         cluster_id: str | None = None,
+        clustered: bool = False,
         open_segments_max: int = 300,
         forgotten: Collection[str] = (),
         on_failure: Callable[[str, str], None] = lambda path, reason: None,
@@ -92,7 +93,8 @@ class Storage:
 
         One that cannot be read or written is offline until the next start, the others serve.
         So is one that these remember and that is missing, unless its id is in `forgotten`.
-        `on_failure(directory, reason)` is told when a directory goes offline.
+        `on_failure(directory, reason)` is told when a directory goes offline. `clustered` says
+        that the metadata are in ZooKeeper, which knows the cluster's id.
         Raises StorageRefused.
         """
         if not directories:
@@ -114,7 +116,7 @@ class Storage:
                         " begins empty"
                     )
                 if directory.offline is None:
-                    directory.identify(node_id, cluster_id)
+                    directory.identify(node_id, cluster_id, clustered)
                     cluster_id = directory.cluster_id
             except OSError as error:
                 directory.close()

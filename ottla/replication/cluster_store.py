@@ -179,6 +179,11 @@ class ClusterStore:
         except (ValueError, TypeError) as error:
             raise UnreadableMetadata(f"{NEWEST} in ZooKeeper is not readable: {error!r}") from error
 
+    async def newest_entry(self) -> int:
+        """The entry that the newest snapshot goes up to, 0 without one."""
+        newest = await self._newest()
+        return 0 if newest is None else newest.entry
+
     async def newest(self, image: MetadataImage) -> MetadataImage:
         """The image of the newest snapshot, or `image` where that is newer."""
         while True:

@@ -133,6 +133,11 @@ class Coordination(Protocol):
         """The session, as in `Stat.owner`; another number after LOST."""
         ...
 
+    @property
+    def session_timeout_ms(self) -> int:
+        """After how long without a sign of life the server ends the session."""
+        ...
+
     async def start(self) -> None:
         """Connect. Raises ConnectionLost where that takes too long."""
         ...

@@ -78,6 +78,7 @@ class ZooKeeper:
         self.loop = loop
         self.hosts, slash, chroot = connect.partition("/")
         self.root = (slash + chroot).rstrip("/")
+        self.session_timeout_ms = session_timeout_ms
         self.connection_timeout_ms = connection_timeout_ms
         self.state = SessionState.LOST
         self.listeners: list[Listener] = []

@@ -180,6 +180,7 @@ class MemoryCoordination:
         self.later: Later = later or (lambda call: _soon(call))
         self.state = SessionState.LOST
         self.session_id = 0
+        self.session_timeout_ms = 9000
         self.listeners: list[Listener] = []
         self.waiting: dict[asyncio.Future[Any], None] = {}
         self.missed: dict[Watch, None] = {}

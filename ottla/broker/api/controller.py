@@ -1,4 +1,5 @@
-"""What brokers ask the controller: Envelope (key 58), AllocateProducerIds (67).
+"""What brokers ask the controller: Envelope (key 58), BrokerHeartbeat (63), AllocateProducerIds
+(67).
 
 They are served on the inter-broker listener of a cluster only, and need CLUSTER_ACTION where there
 is an authorizer.
@@ -16,6 +17,7 @@ from ottla.broker.peers.forwarding import decode_address, decode_principal
 from ottla.broker.security.client import Client
 from ottla.broker.security.decisions import on_cluster
 from ottla.replication.controller.access import Operation
+from ottla.replication.controller.brokers import StaleBrokerEpoch, controlled_shutdown
 from ottla.replication.controller.producer_ids import allocate_producer_ids
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidRequest, MalformedMessage
@@ -23,6 +25,8 @@ from ottla.wire.headers import RequestHeader, encode_response_header
 from ottla.wire.messages import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
     EnvelopeRequest,
     EnvelopeResponse,
 )
@@ -72,6 +76,31 @@ def names_code(struct: Struct, code: int) -> bool:
             if isinstance(each, Struct) and names_code(each, code):
                 return True
     return False
+
+
+@handles(
+    ApiKey.BROKER_HEARTBEAT, versions=range(0, 3), access=on_cluster(Operation.CLUSTER_ACTION)
+)
+async def broker_heartbeat(
+    request: BrokerHeartbeatRequest, context: RequestContext
+) -> BrokerHeartbeatResponse:
+    """Move what a broker leads that wants to stop, and say when it may. Whether a broker is there
+    is ZooKeeper's to say: without the wish to stop this changes nothing."""
+    require_controller(context)
+    metadata = context.broker.metadata_log
+    known = metadata.image.brokers.get(request.broker_id)
+    if known is None or known.epoch != request.broker_epoch:
+        raise StaleBrokerEpoch(
+            f"broker {request.broker_id} is not registered under epoch {request.broker_epoch}"
+        )
+    done = False
+    if request.want_shut_down:
+        done = await metadata.decide(controlled_shutdown, request.broker_id, request.broker_epoch)
+    return BrokerHeartbeatResponse(
+        is_caught_up=request.current_metadata_offset >= metadata.image.offset,
+        is_fenced=False,
+        should_shut_down=done,
+    )
 
 
 @handles(

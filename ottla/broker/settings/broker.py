@@ -244,6 +244,27 @@ class BrokerSettings(ListenerSettings):
     allow_everyone_if_no_acl_found: bool = setting(
         "allow.everyone.if.no.acl.found", False,
         help="Whether what no access rule is about is open to everybody.")
+    zookeeper_connect: str = setting(
+        "zookeeper.connect", "",
+        help="ZooKeeper's addresses, host:port,host:port/chroot: this broker is one of a cluster"
+        " then. Empty: it is alone, and keeps the metadata itself.")
+    zookeeper_session_timeout_ms: int = setting(
+        "zookeeper.session.timeout.ms", 9000, at_least=1,
+        help="A broker that ZooKeeper does not hear of for so long is gone. Apache Kafka's KRaft"
+        " takes as long; its ZooKeeper mode took 18000.")
+    zookeeper_connection_timeout_ms: int = setting(
+        "zookeeper.connection.timeout.ms", 18_000, at_least=1,
+        help="How long a start waits for ZooKeeper before it gives up.")
+    auto_leader_rebalance_enable: bool = setting(
+        "auto.leader.rebalance.enable", True,
+        help="Whether the controller gives leadership back to the first replica of each partition"
+        " once that is in sync.")
+    leader_imbalance_check_interval_seconds: Long = setting(
+        "leader.imbalance.check.interval.seconds", 300, at_least=1,
+        help="How often it looks.")
+    controlled_shutdown_enable: bool = setting(
+        "controlled.shutdown.enable", True,
+        help="Whether a broker of a cluster hands over what it leads before it stops.")
     ottla_http_listener: str = setting(
         "ottla.http.listener", "",
         help="Ottla's own. host:port for metrics, health and status over HTTP; empty for none.")

@@ -86,6 +86,8 @@ class BrokerConfig(BrokerSettings):
         self.group_consumer_assignors = known_assignors(self.group_consumer_assignors)
         self.group_consumer_migration_policy = self.group_consumer_migration_policy.lower()
         self.warnings += check_group_settings(self)
+        if self.zookeeper_connect and self.broker_id < 0 and "node.id" not in texts:
+            raise SettingsError("node.id", "has to be set where zookeeper.connect is")
         if self.authorizer_class_name not in ("", *AUTHORIZERS):
             raise SettingsError(
                 "authorizer.class.name",

@@ -31,10 +31,12 @@ def hazards(config: BrokerConfig) -> Iterator[str]:
                 f"log.dirs: {directory} is in a temporary directory: the system may empty it, and"
                 " does at the latest when it starts. Name a directory that stays."
             )
-    if others := _other_brokers(config.static):
+    others = None if config.zookeeper_connect else _other_brokers(config.static)
+    if others:
         yield (
-            f"{others}, but this broker starts alone: Ottla has no clusters yet. It knows nothing"
-            " of the other brokers, and topics have one replica."
+            f"{others}, but this broker starts alone: Ottla's clusters are on ZooKeeper, and"
+            " zookeeper.connect is not set. It knows nothing of other brokers, and topics have one"
+            " replica."
         )
 
 
@@ -46,8 +48,6 @@ def _other_brokers(static: dict[str, str]) -> str | None:
     roles = static.get("process.roles", "").replace(" ", "").split(",")
     if roles == ["broker"]:
         return "process.roles=broker says that a controller is elsewhere"
-    if static.get("zookeeper.connect", "").strip():
-        return "zookeeper.connect names a cluster"
     return None
 
 

@@ -72,12 +72,18 @@ def test_a_file_without_log_dirs_has_kafkas_defaults(tmp_path: Path) -> None:
 
 
 def test_properties_without_effect_share_one_warning() -> None:
-    broker = config("num.io.threads=4", "zookeeper.connect=z:2181", "super.users=User:a",
+    broker = config("num.io.threads=4", "zookeeper.set.acl=true", "super.users=User:a",
                     "listener.name.plaintext.ssl.keystore.location=x")
     assert broker.warnings == [
         "without effect in Ottla: listener.name.plaintext.ssl.keystore.location, num.io.threads,"
-        " super.users, zookeeper.connect"
+        " super.users, zookeeper.set.acl"
     ]
+
+
+def test_a_member_of_a_cluster_needs_a_number() -> None:
+    with pytest.raises(SettingsError, match=r"node\.id"):
+        BrokerConfig({"zookeeper.connect": "z:2181"})
+    assert BrokerConfig({"zookeeper.connect": "z:2181", "broker.id": "7"}).node_id == 7
 
 
 def test_an_unknown_property_is_warned_about_with_the_nearest_name() -> None:
@@ -195,6 +201,9 @@ def test_declared_settings_are_as_kafka_has_them(name: str) -> None:
     ours = BrokerConfig.declared[name]
     if name.startswith("ottla.") or name in OF_AUTHORIZERS or name in ONLY_DYNAMIC:
         assert name not in kafka_settings("broker")
+        return
+    if name in kafka_settings("removed"):       # of Kafka's ZooKeeper mode
+        assert ours.kind == kafka_settings("removed")[name].setting.kind
         return
     theirs = kafka_settings("broker")[name]
     for part in ("kind", "at_least", "at_most", "also", "one_of", "any_case"):

@@ -105,7 +105,7 @@ def test_what_a_configuration_risks_is_said(monkeypatch: pytest.MonkeyPatch) -> 
     assert "a temporary directory" in said("log.dirs=/tmp/kafka-logs")
     assert "names 3 controllers" in said("controller.quorum.voters=1@a:1,2@b:1,3@c:1")
     assert "process.roles=broker" in said("process.roles=broker")
-    assert "names a cluster" in said("zookeeper.connect=z:2181")
+    assert said("zookeeper.connect=z:2181", "process.roles=broker", "node.id=1") == ""
     assert said("process.roles=broker,controller", "controller.quorum.voters=1@here:9093") == ""
     text = framed(["first " * 30, "second"])
     assert text.count("ATTENTION") == 2 and max(map(len, text.splitlines())) <= 100

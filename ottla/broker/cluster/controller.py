@@ -1,0 +1,208 @@
+"""The controller's side of a member: it stands for election, and decides who is there.
+
+Everything here begins with "look again": watches, reconnects and timers only say that something may
+have changed. One look at a time compares ZooKeeper with the image and makes the decisions that
+follow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from ottla.broker.cluster.cluster_log import ClusterLog
+from ottla.broker.cluster.feature_levels import default_levels
+from ottla.broker.cluster.metadata_log import NotController
+from ottla.replication.cluster_store import each
+from ottla.replication.controller.brokers import (
+    broker_gone,
+    broker_registered,
+    controller_elected,
+    preferred_leaders,
+    repair,
+)
+from ottla.replication.controller.features import finalise_features
+from ottla.replication.coordination import Coordination, CoordinationError, NoNode
+from ottla.replication.election import Election, Term
+from ottla.replication.metadata import BrokerImage
+from ottla.replication.records import UnreadableMetadata
+from ottla.replication.registration import IDS, UnreadableRegistration, decode, path_of
+from ottla.wire.errors import ProtocolError
+
+log = logging.getLogger("ottla.controller")
+
+LOOK_AGAIN_SECONDS = 1.0
+"""After a look that failed while ZooKeeper is there."""
+
+
+class Controller:
+    """A member's candidacy and its office. `rebalance_seconds` is how often leadership goes back to
+    preferred replicas, None for never; `brokers_changed` is called with the nodes that are there
+    while this broker is the controller, and with none when it is not any more."""
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        metadata: ClusterLog,
+        election: Election,
+        rebalance_seconds: float | None,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.coordination, self.metadata, self.election = coordination, metadata, election
+        self.rebalance_seconds, self.loop = rebalance_seconds, loop
+        self.brokers_changed: Callable[[list[int]], None] = lambda nodes: None
+        self.refused_at: dict[int, float] = {}
+        self.fenced: dict[int, int] = {}
+        """Brokers that refuse connections, by the epoch that they were declared gone of."""
+        self.looking: asyncio.Task[None] | None = None
+        self.news = False
+        self.timer: asyncio.TimerHandle | None = None
+        self.closed = False
+        metadata.deposed = self.deposed
+
+    def look(self) -> None:
+        """Something may have changed; also where it is a watch that says so."""
+        self.news = True
+        if self.looking is None and not self.closed:
+            self.looking = self.loop.create_task(self._look())
+
+    async def _look(self) -> None:
+        try:
+            while self.news and not self.closed:
+                self.news = False
+                await self._look_once()
+        except CoordinationError as error:
+            # When the connection is back the member looks again; where it never broke, this does.
+            log.info("controller: %s", error)
+            self.loop.call_later(LOOK_AGAIN_SECONDS, self.look)
+        except ProtocolError as error:
+            log.info("controller: %s", error)
+            self.loop.call_later(LOOK_AGAIN_SECONDS, self.look)
+        except UnreadableMetadata as error:
+            self.metadata.failed(str(error))
+        finally:
+            self.looking = None
+
+    async def _look_once(self) -> None:
+        holder = await self.election.holder(self.look)
+        if holder is None:
+            term = await self.election.contest()
+            if term is not None:
+                await self._take_office(term)
+        elif holder.session_id == self.coordination.session_id:
+            if self.metadata.term is None:
+                await self.election.resign()        # of an earlier term, whose writes are unclear
+                self.news = True
+        elif self.metadata.term is not None:
+            self.deposed()
+        if self.metadata.is_controller:
+            await self._look_at_brokers()
+
+    async def _take_office(self, term: Term) -> None:
+        await self.coordination.sync()
+        await self.metadata.read_to_end()
+        self.metadata.begin_term(term)
+        node_id = self.election.node_id
+        await self.metadata.decide_first(controller_elected, node_id, term.epoch)
+        await self.metadata.decide_first(finalise_features, default_levels())
+        while await self.metadata.decide_first(repair):
+            pass
+        self.metadata.is_controller = self.metadata.term is term
+        if self.metadata.is_controller:
+            log.info("broker %d is the controller, in epoch %d", node_id, term.epoch)
+            self._plan_rebalance()
+
+    def deposed(self) -> None:
+        """This broker does not decide any more, or does not know whether it may."""
+        if self.metadata.term is not None:
+            log.warning("broker %d is not the controller any more", self.election.node_id)
+        self.metadata.end_term()
+        self.fenced.clear()
+        self.brokers_changed([])
+        if self.timer is not None:
+            self.timer.cancel()
+        self.look()
+
+    async def _look_at_brokers(self) -> None:
+        names = [n for n in await self.coordination.children(IDS, self.look) if n.isdecimal()]
+        answers = await each([self.coordination.get(path_of(int(name))) for name in names])
+        there: dict[int, BrokerImage] = {}
+        for name, answer in zip(names, answers, strict=True):
+            if isinstance(answer, NoNode):
+                continue                            # it has gone since: the watch was called
+            if isinstance(answer, Exception):
+                raise answer
+            data, stat = answer
+            try:
+                there[int(name)] = decode(int(name), data).image(stat.czxid)
+            except UnreadableRegistration as error:
+                log.error("%s", error)
+        image = self.metadata.decided
+        for node_id, known in image.brokers.items():
+            broker = there.get(node_id)
+            if broker is None or broker.incarnation != known.incarnation:
+                await self._gone(node_id, known.epoch, "its session with ZooKeeper has ended")
+        for node_id, broker in sorted(there.items()):
+            now = self.metadata.decided.brokers.get(node_id)
+            if self.fenced.get(node_id) == broker.epoch or (now and now.epoch == broker.epoch):
+                continue
+            if await self.metadata.decide(broker_registered, broker):
+                await self._repair()
+            log.info("broker %d is there, under epoch %d", node_id, broker.epoch)
+        self.brokers_changed(sorted(self.metadata.decided.brokers))
+
+    async def _gone(self, node_id: int, epoch: int, reason: str) -> None:
+        log.info("broker %d of epoch %d is gone: %s", node_id, epoch, reason)
+        if await self.metadata.decide(broker_gone, node_id, epoch):
+            await self._repair()
+
+    async def _repair(self) -> None:
+        while await self.metadata.decide(repair):
+            pass
+
+    def refused(self, node_id: int) -> None:
+        """A broker's connection broke, and it refuses new ones: its process has ended, though its
+        session has not. It is declared gone, once in a session timeout; a broker that is there
+        after all registers again when it reads that."""
+        broker = self.metadata.decided.brokers.get(node_id)
+        if broker is None or not self.metadata.is_controller or node_id == self.election.node_id:
+            return
+        now, every = self.loop.time(), self.coordination.session_timeout_ms / 1000
+        if now - self.refused_at.get(node_id, -every) < every:
+            return
+        self.refused_at[node_id] = now
+        self.fenced[node_id] = broker.epoch
+        self.loop.create_task(self._refused(node_id, broker.epoch))
+
+    async def _refused(self, node_id: int, epoch: int) -> None:
+        try:
+            await self._gone(node_id, epoch, "it refuses connections")
+        except NotController:
+            pass                                    # the next one finds out for itself
+
+    def _plan_rebalance(self) -> None:
+        if self.rebalance_seconds is not None and not self.closed:
+            self.timer = self.loop.call_later(self.rebalance_seconds, self._rebalance)
+
+    def _rebalance(self) -> None:
+        if self.metadata.is_controller:
+            self.loop.create_task(self._rebalance_all())
+            self._plan_rebalance()
+
+    async def _rebalance_all(self) -> None:
+        try:
+            while moved := await self.metadata.decide(preferred_leaders):
+                log.info("%d partitions are led by their preferred replicas again", moved)
+        except NotController:
+            pass
+
+    async def close(self) -> None:
+        """Stand for nothing any more."""
+        self.closed = True
+        if self.timer is not None:
+            self.timer.cancel()
+        if self.looking is not None:
+            self.looking.cancel()
+            await asyncio.wait([self.looking])
+        self.metadata.end_term()

@@ -1,0 +1,291 @@
+"""A broker's membership of a cluster, from its start to its shutdown.
+
+`join` comes before the log directories are opened: ZooKeeper knows which cluster they have to be
+of. `register` comes when the broker listens, and returns once the image has this process: only
+then does it lead anything. A session that ends is no reason to stop serving: the broker goes on
+under its epochs, reads the log on as soon as it can and registers again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable
+
+from ottla.broker.cluster.cluster_log import ClusterLog
+from ottla.broker.cluster.controller import Controller
+from ottla.broker.cluster.feature_levels import SUPPORTED_FEATURES
+from ottla.broker.peers.forwarding import Forwarding
+from ottla.broker.settings.config import BrokerConfig
+from ottla.log import checkpoints
+from ottla.log.disk import Disk
+from ottla.log.log_directory import META, StorageRefused, check_mode
+from ottla.replication.cluster_store import CLUSTER_ID, ClusterStore, entry_path
+from ottla.replication.controller.brokers import controlled_shutdown
+from ottla.replication.coordination import (
+    Coordination,
+    CoordinationError,
+    Delete,
+    NoNode,
+    SessionState,
+)
+from ottla.replication.election import Election
+from ottla.replication.metadata import Endpoint, MetadataImage
+from ottla.replication.registration import (
+    DuplicateBroker,
+    Registration,
+    UnreadableRegistration,
+    path_of,
+    register,
+)
+from ottla.wire.errors import ErrorCode, ProtocolError
+from ottla.wire.messages import BrokerHeartbeatRequest
+
+log = logging.getLogger("ottla.member")
+
+REGISTER_AGAIN_SECONDS = 1.0
+CATCH_UP_SECONDS = 1.0
+HAND_OVER_SECONDS = 30.0
+HAND_OVER_AGAIN_SECONDS = 0.1
+HEARTBEAT_VERSION = 0
+
+
+class Member:
+    """What makes a broker one of several. `failed` is called with the reason where it has to end.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        coordination: Coordination,
+        new_id: Callable[[], str],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.config, self.coordination, self.loop = config, coordination, loop
+        self.node_id, self.new_id = config.node_id, new_id
+        self.incarnation = new_id()
+        self.store = ClusterStore(coordination)
+        self.election = Election(coordination, self.node_id, self.incarnation)
+        self.failed: Callable[[str], None] = lambda reason: log.error("%s", reason)
+        self.forwarding: Forwarding | None = None
+        """The way to the controller, where another broker is it."""
+        self.registration: Registration | None = None
+        self.registering: asyncio.Task[None] | None = None
+        self.was_seen = False
+        """Whether the image has had this process at some time."""
+        self.stopping = False
+
+    @classmethod
+    async def join(
+        cls,
+        config: BrokerConfig,
+        coordination: Coordination,
+        disk: Disk,
+        loop: asyncio.AbstractEventLoop,
+    ) -> Member:
+        """Connect, and read the metadata. Raises CoordinationError, ClusterRefused, StorageRefused
+        or UnreadableMetadata."""
+        member = cls(config, coordination, disk.new_id, loop)
+        await coordination.start()
+        try:
+            await member._join(disk)
+        except BaseException:
+            await coordination.stop()
+            raise
+        return member
+
+    async def _join(self, disk: Disk) -> None:
+        known = known_cluster(disk, [str(path) for path in self.config.log_directories()])
+        if known is not None and await self.coordination.exists(CLUSTER_ID) is None:
+            path, cluster_id = known
+            raise StorageRefused(
+                f"{path} belongs to the cluster {cluster_id}, and ZooKeeper at"
+                f" {self.config.zookeeper_connect} is empty: is it another one, or has it lost its"
+                " data? Nothing was changed"
+            )
+        await self.store.prepare()
+        self.cluster_id = await self.store.cluster_id(self.new_id())
+        if known is not None and known[1] != self.cluster_id:
+            raise StorageRefused(
+                f"{known[0]} belongs to the cluster {known[1]}, ZooKeeper at"
+                f" {self.config.zookeeper_connect} to {self.cluster_id}. Correct zookeeper.connect,"
+                " or set log.dirs to this broker's own directory."
+            )
+        image = await self.store.load(self.cluster_id)
+        self.metadata = ClusterLog(self.store, image, self.node_id, self.new_id, self.loop)
+        self.metadata.failed = self._fail
+        config = self.config
+        seconds = float(config.leader_imbalance_check_interval_seconds)
+        self.controller = Controller(
+            self.coordination, self.metadata, self.election,
+            seconds if config.auto_leader_rebalance_enable else None, self.loop,
+        )
+        self.coordination.listen(self._session_changed)
+        self.metadata.subscribe(self._follow)
+
+    def _fail(self, reason: str) -> None:
+        self.failed(reason)
+
+    @property
+    def broker_epoch(self) -> int:
+        """The epoch that this process is registered under, as the image has it; -1 for none."""
+        broker = self.metadata.image.brokers.get(self.node_id)
+        if broker is None or broker.incarnation != self.incarnation:
+            return -1
+        return broker.epoch
+
+    async def register(
+        self, endpoints: Iterable[tuple[str, str, int]], directories: Iterable[str]
+    ) -> None:
+        """Tell the cluster that this broker serves; returns once everybody may know.
+
+        Raises StorageRefused where another broker has this id, or ZooKeeper is away.
+        """
+        self.registration = Registration(
+            self.node_id, self.incarnation, tuple(Endpoint(*each) for each in endpoints),
+            tuple(directories), self.config.broker_rack, features=SUPPORTED_FEATURES,
+        )
+        try:
+            await register(self.coordination, self.registration)
+        except (DuplicateBroker, UnreadableRegistration, CoordinationError) as error:
+            raise StorageRefused(str(error)) from error
+        self.metadata.read_on()
+        self.controller.look()
+        await self.metadata.until(
+            lambda image: image.is_registered(self.node_id, self.incarnation)
+        )
+
+    def _follow(
+        self, old: MetadataImage, new: MetadataImage, topics: Collection[str]
+    ) -> None:
+        """Notice what the cluster knows of this process."""
+        broker = new.brokers.get(self.node_id)
+        if broker is not None and broker.incarnation == self.incarnation:
+            self.was_seen = True
+        elif self.was_seen and broker is not None:
+            self._fail(
+                f"another process is registered as node {self.node_id} on these log directories"
+            )
+        elif self.was_seen and self.node_id in old.brokers:
+            log.warning("the cluster takes broker %d for gone: it registers again", self.node_id)
+            self._register_again(replace=True)
+
+    def _session_changed(self, state: SessionState) -> None:
+        if self.stopping:
+            return
+        if state is not SessionState.CONNECTED:
+            log.warning("the session with ZooKeeper is %s", state.value)
+            if self.metadata.term is not None:
+                self.controller.deposed()
+            return
+        log.info("the session with ZooKeeper is %s", state.value)
+        self.metadata.read_on()
+        self._register_again(replace=False)
+
+    def _register_again(self, replace: bool) -> None:
+        if self.registration is not None and self.registering is None and not self.stopping:
+            self.registering = self.loop.create_task(self._registered_again(replace))
+
+    async def _registered_again(self, replace: bool) -> None:
+        assert self.registration is not None
+        try:
+            await self._check_time_travel()
+            await self.metadata.catch_up()
+            if replace:
+                await self._forget_registration()
+            await register(self.coordination, self.registration)
+            self.controller.look()
+        except CoordinationError as error:
+            log.warning("registering again failed: %s", error)
+            self.loop.call_later(REGISTER_AGAIN_SECONDS, self._register_again, replace)
+        except DuplicateBroker as error:
+            self._fail(str(error))
+        finally:
+            self.registering = None
+
+    async def _forget_registration(self) -> None:
+        """Make room for a node with a new broker epoch."""
+        try:
+            _, stat = await self.coordination.get(path_of(self.node_id))
+            if stat.owner == self.coordination.session_id:
+                await self.coordination.multi([Delete(path_of(self.node_id), stat.version)])
+        except NoNode:
+            pass
+
+    async def _check_time_travel(self) -> None:
+        """End where ZooKeeper has gone back in time: it was restored from a backup."""
+        number = self.metadata.decided.entry
+        if number and await self.coordination.exists(entry_path(number)) is None:
+            newest = await self.store.newest_entry()
+            if newest < number:
+                self._fail(
+                    f"ZooKeeper at {self.config.zookeeper_connect} does not have entry {number} of"
+                    " the metadata log, which this broker has read: it was restored from a backup,"
+                    " or emptied"
+                )
+
+    async def caught_up(self) -> None:
+        """Return once what was decided before is seen here, or after a second."""
+        try:
+            async with asyncio.timeout(CATCH_UP_SECONDS):
+                await self.metadata.catch_up()
+        except (TimeoutError, CoordinationError) as error:
+            log.info("catching up with the metadata: %r", error)
+
+    async def leave(self) -> None:
+        """Hand over what this broker leads, before it stops; HAND_OVER_SECONDS at most."""
+        if self.broker_epoch < 0:
+            return
+        try:
+            async with asyncio.timeout(HAND_OVER_SECONDS):
+                while not await self._may_stop():
+                    await asyncio.sleep(HAND_OVER_AGAIN_SECONDS)
+                await self.metadata.catch_up()
+        except (TimeoutError, ProtocolError, CoordinationError) as error:
+            log.warning("leadership could not be handed over: %r", error)
+
+    async def _may_stop(self) -> bool:
+        if self.metadata.is_controller:
+            done: bool = await self.metadata.decide(
+                controlled_shutdown, self.node_id, self.broker_epoch
+            )
+            return done
+        if self.forwarding is None:
+            return True
+        answer = await self.forwarding.ask(
+            BrokerHeartbeatRequest(
+                broker_id=self.node_id, broker_epoch=self.broker_epoch,
+                current_metadata_offset=self.metadata.image.offset, want_fence=False,
+                want_shut_down=True,
+            ),
+            HEARTBEAT_VERSION,
+            HAND_OVER_SECONDS,
+        )
+        if answer.error_code:
+            raise ProtocolError("the controller refuses", ErrorCode(answer.error_code))
+        return bool(answer.should_shut_down)
+
+    async def stop(self) -> None:
+        """End the session, and with it the registration and the office."""
+        if self.stopping:
+            return
+        self.stopping = True
+        if self.registering is not None:
+            self.registering.cancel()
+        await self.controller.close()
+        await self.metadata.settle()
+        self.metadata.close()
+        await self.coordination.stop()
+
+
+def known_cluster(disk: Disk, directories: Iterable[str]) -> tuple[str, str] | None:
+    """The first log directory that belongs to a cluster, and the cluster's id."""
+    for path in directories:
+        try:
+            known = checkpoints.decode_properties(disk.read_bytes(f"{path}/{META}"))
+        except (OSError, UnicodeDecodeError):
+            continue                                # opening it will say what is wrong
+        check_mode(path, known, clustered=True)
+        if known.get("cluster.id"):
+            return path, known["cluster.id"]
+    return None

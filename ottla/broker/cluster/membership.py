@@ -1,0 +1,77 @@
+"""Makes a server one of several: its session with ZooKeeper, its ways to the other brokers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from ottla.broker.cluster.member import Member
+from ottla.broker.network.poller import BrokerLoop
+from ottla.broker.peers.forwarding import Forwarding
+from ottla.broker.peers.network import Network, TcpNetwork
+from ottla.broker.peers.peers import Peers
+from ottla.broker.settings.config import BrokerConfig
+from ottla.log.disk import Disk
+from ottla.log.log_directory import StorageRefused
+from ottla.replication.cluster_store import ClusterRefused
+from ottla.replication.coordination import Coordination, CoordinationError
+from ottla.replication.records import UnreadableMetadata
+
+if TYPE_CHECKING:
+    from ottla.broker.context import BrokerContext
+
+
+def zookeeper(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> Coordination:
+    """A session with the ensemble that `zookeeper.connect` names, not connected yet."""
+    try:
+        from ottla.replication.zookeeper import ZooKeeper
+    except ImportError as error:
+        raise StorageRefused(
+            "zookeeper.connect needs the package kazoo: pip install 'ottla[cluster]'"
+        ) from error
+    return ZooKeeper(
+        config.zookeeper_connect,
+        config.zookeeper_session_timeout_ms,
+        config.zookeeper_connection_timeout_ms,
+        loop,
+    )
+
+
+async def join(
+    config: BrokerConfig, coordination: Coordination, disk: Disk, loop: asyncio.AbstractEventLoop
+) -> Member:
+    """Become a member, as far as that goes before the log directories are open.
+
+    Raises StorageRefused with what is wrong.
+    """
+    try:
+        return await Member.join(config, coordination, disk, loop)
+    except (CoordinationError, ClusterRefused, UnreadableMetadata) as error:
+        raise StorageRefused(str(error)) from error
+
+
+def connect_peers(
+    broker: BrokerContext, member: Member, network: Network | None, loop: BrokerLoop
+) -> None:
+    """Give a member's broker its ways to the others."""
+    listener = inter_broker_listener(broker.config)
+    broker.member = member
+    broker.inter_broker_listener = listener
+    broker.peers = Peers(
+        member.node_id, lambda: member.metadata.image, listener, network or TcpNetwork(), loop
+    )
+    broker.forwarding = member.forwarding = Forwarding(
+        broker.peers,
+        controller_id=lambda: member.metadata.image.controller_id,
+        deciding=lambda: member.metadata.is_controller,
+        caught_up=member.caught_up,
+    )
+    broker.peers.on_refused = member.controller.refused
+    member.controller.brokers_changed = broker.peers.keep
+
+
+def inter_broker_listener(config: BrokerConfig) -> str:
+    """The listener that brokers use among themselves: the one that is named, or the first."""
+    if config.inter_broker_listener_name:
+        return config.inter_broker_listener_name.upper()
+    return config.endpoints()[0].name

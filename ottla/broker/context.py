@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ottla.broker.peers.peers import Peers
     from ottla.broker.security.authorizer import Authorizer
     from ottla.broker.settings.config import BrokerConfig
+    from ottla.broker.telemetry.client_instances import ClientInstances
     from ottla.broker.threads.flusher import Flusher
     from ottla.broker.threads.workers import Workers
     from ottla.broker.upkeep.checkpoint_writer import Checkpoints
@@ -52,6 +53,7 @@ class BrokerContext:
     forwarding: Forwarding | None = None
     inter_broker_listener: str | None = None
     """These four are None where a broker is alone."""
+    client_instances: ClientInstances | None = None     # once a client offers its metrics
     counts: Counts = field(default_factory=Counts)
     request_elements_max: int = REQUEST_ELEMENTS_MIN
     producer_ids: ProducerIds = field(init=False)

@@ -3,7 +3,7 @@
     /metrics                what Prometheus scrapes
     /healthz                200 while the process answers
     /readyz                 200 while clients are served, 503 otherwise
-    /api/v1/status, /api/v1/connections, /api/v1/groups      as JSON
+    /api/v1/status, /api/v1/connections, /api/v1/groups, /api/v1/telemetry   as JSON
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 from ottla.broker.http import status
 from ottla.broker.http.broker_metrics import broker_metrics
+from ottla.broker.http.client_metrics import client_metrics
 from ottla.broker.http.exposition import CONTENT_TYPE
 from ottla.broker.http.group_metrics import group_metrics
 from ottla.broker.http.monitor import Monitor
@@ -35,6 +36,7 @@ JSON: dict[str, Callable[[Monitor], Any]] = {
     "/api/v1/status": status.status,
     "/api/v1/connections": status.connections,
     "/api/v1/groups": status.groups,
+    "/api/v1/telemetry": status.telemetry,
 }
 
 
@@ -135,6 +137,7 @@ def all_metrics(monitor: Monitor) -> Iterator[str]:
     yield from traffic_metrics(monitor.broker)
     yield from group_metrics(monitor.broker)
     yield from partition_metrics(monitor.broker)
+    yield from client_metrics(monitor.broker)
 
 
 def _head(code: int, kind: str, extra: str) -> bytes:

@@ -75,3 +75,23 @@ def groups(monitor: Monitor) -> list[dict[str, Any]]:
         }
         for shard in shards_of(monitor.broker) for group_id, group in sorted(shard.groups.items())
     ][:LISTED_MAX]
+
+
+def telemetry(monitor: Monitor) -> list[dict[str, Any]]:
+    """The clients that offer their metrics (KIP-714), and what each is asked for."""
+    instances = monitor.broker.client_instances
+    if instances is None:
+        return []
+    now_ms = instances.now_ms()
+    return [
+        {
+            **instance.attributes,
+            "requested_metrics": list(instance.wanted.metrics),
+            "push_interval_ms": instance.wanted.interval_ms,
+            "pushes": instance.pushes,
+            "values": len(instance.values),
+            "terminating": instance.terminating,
+            "seconds_since_request": round((now_ms - instance.seen_at) / 1000, 1),
+        }
+        for instance in instances
+    ][:LISTED_MAX]

@@ -265,6 +265,9 @@ class BrokerSettings(ListenerSettings):
     controlled_shutdown_enable: bool = setting(
         "controlled.shutdown.enable", True,
         help="Whether a broker of a cluster hands over what it leads before it stops.")
+    telemetry_max_bytes: int = setting(
+        "telemetry.max.bytes", 1_048_576, at_least=1,
+        help="The largest push of a client's own metrics (KIP-714), as it is sent.")
     ottla_http_listener: str = setting(
         "ottla.http.listener", "",
         help="Ottla's own. host:port for metrics, health and status over HTTP; empty for none.")

@@ -1,0 +1,74 @@
+"""What clients have pushed about themselves (KIP-714), under the names that they gave it.
+
+As OpenTelemetry's own Prometheus exporters do it: dots become underscores, and a monotonic sum
+gets `_total`. `client_instance_id` and `client_id` say whose value it is.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ottla.broker.http.exposition import counter, gauge, labels, metric
+
+if TYPE_CHECKING:
+    from ottla.broker.context import BrokerContext
+
+OURS = ("kafka_", "ottla_", "process_")
+"""Names that only the broker itself may use: no client can forge its metrics."""
+NO_NAME = re.compile(r"[^a-zA-Z0-9_]")
+CLIENTS_PER_SLICE = 10
+
+
+def client_metrics(broker: BrokerContext) -> Iterator[str]:
+    """The newest values of all clients, a metric at a time."""
+    instances = broker.client_instances
+    if instances is None:
+        return
+    prefix = "ottla_client_telemetry_"
+    clients = list(instances)
+    yield from gauge(f"{prefix}clients", "Clients that offer their metrics.", len(clients))
+    yield from gauge(f"{prefix}series", "Values of clients that are kept.", instances.series)
+    yield from counter(
+        f"{prefix}dropped_total", "Values of clients that were dropped.", instances.dropped)
+    families: dict[str, list[tuple[str, float]]] = {}
+    kinds: dict[str, str] = {}
+    for number, instance in enumerate(clients):
+        own = {
+            "client_instance_id": instance.attributes["client_instance_id"],
+            "client_id": instance.attributes["client_id"],
+        }
+        for point in instance.values.values():
+            name = _metric_name(point.name, point.counts)
+            kind = "counter" if point.counts else "gauge"
+            if name.startswith(OURS) or kinds.setdefault(name, kind) != kind:
+                continue
+            where = {**{_label_name(key): value for key, value in point.labels}, **own}
+            families.setdefault(name, []).append((labels(**where), point.value))
+        if number % CLIENTS_PER_SLICE == 0:
+            yield ""                    # a slice ends
+    for name, rows in sorted(families.items()):
+        # Two points may differ in a character that no label can have: one value a series.
+        shown = ((where, _number(value)) for where, value in dict(rows).items())
+        yield from metric(name, kinds[name], "A client's own metric.", shown)
+
+
+def _metric_name(text: str, counts: bool) -> str:
+    name = NO_NAME.sub("_", text)
+    if counts and not name.endswith("_total"):
+        name += "_total"
+    return f"_{name}" if not name or name[0].isdigit() else name
+
+
+def _label_name(text: str) -> str:
+    """Without underscores around it: those at the front are Prometheus' own (`__name__`)."""
+    name = NO_NAME.sub("_", text).strip("_")
+    return f"key_{name}" if not name or name[0].isdigit() else name
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    return repr(value) if math.isfinite(value) else ("+Inf" if value > 0 else "-Inf")

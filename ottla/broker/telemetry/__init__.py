@@ -1,0 +1,1 @@
+"""Metrics that clients send to the broker (KIP-714)."""

@@ -1,0 +1,177 @@
+"""The clients that offer their metrics: when each may push, and its newest values (KIP-714)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ottla.broker.telemetry.otlp import Labels, Point
+from ottla.broker.telemetry.subscriptions import (
+    Subscription,
+    Wanted,
+    subscriptions_of,
+    wanted_from,
+)
+from ottla.log.clock import Clock
+from ottla.replication.metadata import MetadataImage, Resource
+from ottla.wire.errors import ErrorCode, ProtocolError
+
+INSTANCES_MAX = 16_384
+"""Clients that are known; as in Kafka, the one that was silent for longest makes room."""
+SERIES_MAX = 50_000
+"""Values that are kept, over all clients: about 20 MB. Further ones are dropped."""
+SILENT_INTERVALS_MAX = 3
+SILENT_MS_MIN = 60_000
+RETRIED = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+"""After these a client asks again at once, which is no reason to refuse it."""
+
+
+@dataclass(slots=True, eq=False)
+class ClientInstance:
+    """One client. Times are the monotonic clock's, in ms; -inf for never."""
+
+    instance_id: bytes
+    attributes: Mapping[str, str]
+    wanted: Wanted
+    asked: bool = False             # and has not pushed since
+    asked_at: float = float("-inf")
+    pushed_at: float = float("-inf")
+    seen_at: float = float("-inf")
+    pushes: int = 0
+    terminating: bool = False
+    newest_error: ErrorCode = ErrorCode.NONE
+    values: dict[tuple[str, Labels], Point] = field(default_factory=dict)
+
+    def may_ask(self, now_ms: float) -> bool:
+        """Whether GetTelemetrySubscriptions comes at its time."""
+        if (
+            now_ms - max(self.asked_at, self.pushed_at) < self.wanted.interval_ms
+            and self.newest_error not in RETRIED
+        ):
+            return False
+        self.asked, self.asked_at = True, now_ms
+        return True
+
+    def may_push(self, now_ms: float) -> bool:
+        """Whether PushTelemetry comes at its time: the first after each question does."""
+        if not self.asked and now_ms - self.pushed_at < self.wanted.interval_ms:
+            return False
+        self.asked, self.pushed_at = False, now_ms
+        return True
+
+    def is_gone(self, now_ms: float) -> bool:
+        """Whether it was silent for so long that its values say nothing any more."""
+        silent_ms_max = max(SILENT_MS_MIN, SILENT_INTERVALS_MAX * self.wanted.interval_ms)
+        return now_ms - self.seen_at > silent_ms_max
+
+
+class ClientInstances:
+    """All clients that have asked for a subscription, the most recent last."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.series = 0
+        self.dropped = 0
+        self._instances: OrderedDict[bytes, ClientInstance] = OrderedDict()
+        self._subscriptions: list[Subscription] = []
+        self._read_from: Mapping[Resource, Mapping[str, str]] | None = None
+
+    def now_ms(self) -> float:
+        """The monotonic clock in ms."""
+        return self.clock.monotonic() * 1000
+
+    def instance(
+        self, instance_id: bytes, attributes: Mapping[str, str], image: MetadataImage
+    ) -> ClientInstance:
+        """A client with what it is asked for now; a new one where it is not known."""
+        if self._read_from is not image.configs:        # replaced whenever a setting changes
+            self._subscriptions = subscriptions_of(image)
+            self._read_from = image.configs
+        wanted = wanted_from(self._subscriptions, instance_id, attributes)
+        found = self._instances.get(instance_id)
+        if found is None:
+            found = self._instances[instance_id] = ClientInstance(instance_id, attributes, wanted)
+            self._make_room()
+        elif found.wanted != wanted:
+            # Another question: the client may ask at once, and its next push is refused.
+            found.wanted = wanted
+            found.asked_at = found.pushed_at = float("-inf")
+        found.attributes = attributes
+        found.seen_at = self.now_ms()
+        self._instances.move_to_end(instance_id)
+        return found
+
+    def _make_room(self) -> None:
+        now_ms = self.now_ms()
+        while self._instances:
+            oldest = next(iter(self._instances.values()))
+            if len(self._instances) <= INSTANCES_MAX and not oldest.is_gone(now_ms):
+                break
+            if oldest.seen_at == float("-inf"):
+                break                   # the one that room is made for
+            self._forget(oldest)
+
+    def _forget(self, instance: ClientInstance) -> None:
+        self.series -= len(instance.values)
+        instance.values.clear()
+        del self._instances[instance.instance_id]
+
+    def keep(self, instance: ClientInstance, points: list[Point], dropped: int) -> None:
+        """Take over what a client has pushed; a delta is added to what it pushed before."""
+        if self._instances.get(instance.instance_id) is not instance:
+            return                      # it had to make room while its push was decoded
+        self.dropped += dropped
+        instance.pushes += 1
+        values = instance.values
+        for point in points:
+            key = point.name, point.labels
+            before = values.get(key)
+            if before is None and self.series >= SERIES_MAX:
+                self.dropped += 1
+                continue
+            if before is None:
+                self.series += 1
+            elif point.delta:
+                point = Point(
+                    point.name, point.labels, before.value + point.value, point.counts, True
+                )
+            values[key] = point
+
+    def __iter__(self) -> Iterator[ClientInstance]:
+        """Those that were not silent for too long."""
+        now_ms = self.now_ms()
+        for instance in [each for each in self._instances.values() if each.is_gone(now_ms)]:
+            self._forget(instance)
+        return iter(list(self._instances.values()))
+
+
+def check_push(
+    instance: ClientInstance, subscription_id: int, codec: int, terminating: bool,
+    size: int, size_max: int, now_ms: float,
+) -> None:
+    """Raise the ProtocolError that a push is refused with, in the order of Kafka's checks."""
+    if instance.terminating:
+        raise ProtocolError(
+            "Client sent request with client already in terminating state.",
+            ErrorCode.INVALID_REQUEST,
+        )
+    if not instance.may_push(now_ms) and not terminating:
+        raise ProtocolError(
+            "Request from the client arrived before the next push interval time.",
+            ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        )
+    if subscription_id != instance.wanted.subscription_id:
+        raise ProtocolError(
+            f"The client's subscription is {instance.wanted.subscription_id} by now.",
+            ErrorCode.UNKNOWN_SUBSCRIPTION_ID,
+        )
+    if not 0 <= codec <= 4:
+        raise ProtocolError(
+            f"No codec has the number {codec}.", ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        )
+    if size > size_max:
+        raise ProtocolError(
+            f"The push has {size} bytes, telemetry.max.bytes allows {size_max}.",
+            ErrorCode.TELEMETRY_TOO_LARGE,
+        )

@@ -1,0 +1,81 @@
+"""Subscriptions to clients' metrics, and which of them match a client (KIP-714).
+
+A subscription is a resource of type client-metrics; `kafka-client-metrics` sets its `metrics`,
+`interval.ms` and `match`.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ottla.replication.metadata import MetadataImage
+
+INTERVAL_MS_DEFAULT = 300_000
+ALL_METRICS = "*"
+"""Asks for every metric; otherwise a client sends those whose names begin with an asked one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """Which clients are asked for which metrics, how often. `match`: expressions by attribute."""
+
+    metrics: tuple[str, ...]
+    interval_ms: int
+    match: tuple[tuple[str, re.Pattern[str]], ...]
+
+    def matches(self, attributes: Mapping[str, str]) -> bool:
+        """Whether every expression matches the whole of its attribute."""
+        return all(each.fullmatch(attributes.get(name, "")) for name, each in self.match)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What one client is asked for; `subscription_id` changes with it."""
+
+    metrics: tuple[str, ...]
+    interval_ms: int
+    subscription_id: int
+
+
+def subscriptions_of(image: MetadataImage) -> list[Subscription]:
+    """All subscriptions of the cluster."""
+    return [
+        Subscription(
+            _items(settings.get("metrics", "")),
+            int(settings.get("interval.ms", INTERVAL_MS_DEFAULT)),
+            tuple(_patterns(settings.get("match", ""))),
+        )
+        for (kind, _), settings in sorted(image.configs.items()) if kind == "client-metrics"
+    ]
+
+
+def _items(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, map(str.strip, text.split(","))))
+
+
+def _patterns(text: str) -> Iterable[tuple[str, re.Pattern[str]]]:
+    for item in _items(text):
+        name, _, expression = item.partition("=")
+        yield name.strip(), re.compile(expression.strip())
+
+
+def wanted_from(
+    subscriptions: Iterable[Subscription], instance_id: bytes, attributes: Mapping[str, str]
+) -> Wanted:
+    """What a client is asked for: the metrics of all subscriptions that match, most often."""
+    metrics: set[str] = set()
+    interval_ms = INTERVAL_MS_DEFAULT
+    for each in subscriptions:
+        if each.matches(attributes):
+            metrics.update(each.metrics)
+            interval_ms = min(interval_ms, each.interval_ms)
+    if ALL_METRICS in metrics:
+        metrics = {ALL_METRICS}
+    names = tuple(sorted(metrics))
+    said = f"{interval_ms} {','.join(names)}".encode()
+    # An int32 that is the same on every broker, for the same question to the same client.
+    number = zlib.crc32(said, zlib.crc32(instance_id))
+    return Wanted(names, interval_ms, number - (1 << 32) if number >> 31 else number)

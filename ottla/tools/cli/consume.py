@@ -10,7 +10,7 @@ from typing import Any
 
 from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError
-from ottla.tools.admin import offsets
+from ottla.tools.admin import groups, offsets
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 from ottla.tools.cli.connecting import connect, properties_of
 from ottla.tools.cli.moments import milliseconds
@@ -32,6 +32,8 @@ def consume(options: Namespace) -> None:
     count = 0
     with connect(options) as cluster:
         wanted = reading(options, cluster)
+        if options.dry_run and wanted.group:
+            without_the_group(cluster, wanted)
         if options.count is not None:
             wanted.stop = lambda: count >= options.count
         finished: set[Place] = set()
@@ -89,6 +91,15 @@ def reading(options: Namespace, cluster: Cluster) -> Reading:
     elif options.exit:
         found.idle_ms = 5000
     return found
+
+
+def without_the_group(cluster: Cluster, wanted: Reading) -> None:
+    """Read what the group would read next, without joining it: nothing is committed or moved."""
+    committed = groups.committed(cluster, wanted.group)
+    wanted.group = ""
+    wanted.starts = {
+        place: offset for place, (offset, _) in committed.items() if place[0] in wanted.topics
+    }
 
 
 def number_of(text: str | int) -> int:

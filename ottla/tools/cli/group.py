@@ -154,7 +154,7 @@ def reset(options: Namespace) -> None:
     with connect(options) as cluster:
         committed = groups.committed(cluster, options.group)
         plan = planned(cluster, options.to, chosen(cluster, options, committed), committed)
-        if options.yes:
+        if options.yes and not options.dry_run:
             groups.commit(cluster, options.group, plan)
     show(
         options,
@@ -169,8 +169,9 @@ def reset(options: Namespace) -> None:
             for place, offset in plan.items()
         ),
     )
-    options.dry_run = not options.yes
-    done(options, f"reset {options.group}" + ("" if options.yes else ": say --yes to do it"))
+    hint = "" if options.yes else ": say --yes to do it"
+    options.dry_run = options.dry_run or not options.yes
+    done(options, f"reset {options.group}{hint}")
 
 
 def delete(options: Namespace) -> None:

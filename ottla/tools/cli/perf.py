@@ -8,8 +8,9 @@ from argparse import Namespace
 from typing import Any
 
 from ottla.client.errors import ClientError
+from ottla.tools.admin import topics
 from ottla.tools.cli.connecting import connect
-from ottla.tools.cli.output import show
+from ottla.tools.cli.output import done, show
 from ottla.tools.stream.load import FetchLoad, Latencies, ProduceLoad, codec_of, fetch, random_value
 from ottla.tools.stream.load import produce as send
 
@@ -58,6 +59,14 @@ def produce(options: Namespace) -> None:
     )
     with connect(options) as cluster:
         cluster.any()
+        if options.dry_run:
+            count = len(topics.leaders(cluster, [options.topic]))
+            done(
+                options,
+                f"sent {records} records of {size} bytes to the {count} partitions of"
+                f" {options.topic}",
+            )
+            return
         found, bar = Latencies(), Progress(records)
 
         def add(count: int, bytes_of: int, ms: float) -> None:

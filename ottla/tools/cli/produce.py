@@ -11,6 +11,7 @@ from typing import BinaryIO
 from ottla.client.addresses import parse_addresses, show_address
 from ottla.client.errors import ClientError
 from ottla.tools.cli.connecting import address_of, connect, properties_of
+from ottla.tools.cli.output import done
 from ottla.tools.properties import pairs
 from ottla.tools.stream.batches import Headers
 from ottla.tools.stream.json_lines import parsed
@@ -30,6 +31,9 @@ def produce(options: Namespace) -> None:
     if options.acks:
         properties["acks"] = options.acks
     headers = [(name, value.encode()) for name, value in pairs(options.header, "--header").items()]
+    if options.dry_run:
+        rehearse(options, headers)
+        return
     with connect(options) as cluster:
         cluster.any().version_of(ApiKey.PRODUCE)  # an unreachable broker is said at once
     servers = [show_address(one) for one in parse_addresses(address_of(options, properties))]
@@ -42,6 +46,17 @@ def produce(options: Namespace) -> None:
         writer.close()
         if sys.stderr.isatty():
             print(f"sent {writer.sent} records", file=sys.stderr)
+
+
+def rehearse(options: Namespace, headers: list[tuple[str, bytes]]) -> None:
+    """Read everything that would be sent, and check it against the topics."""
+    from ottla.tools.stream.rehearsal import RehearsalWriter
+
+    with connect(options) as cluster, source(options) as file:
+        writer = RehearsalWriter(cluster)
+        for topic, key, value, more, partition, timestamp in records(options, file):
+            writer.send(topic, key, value, [*headers, *more], partition, timestamp)
+    done(options, f"sent {writer.sent} records of {writer.size} bytes before compression")
 
 
 @contextlib.contextmanager

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 
-from ottla.client.errors import ClientError, Refused
+from ottla.client.cluster import Cluster
+from ottla.client.errors import ClientError, Refused, check
 from ottla.tools.admin import partitions, topics
 from ottla.tools.admin.offsets import Place
 from ottla.tools.cli.connecting import connect
@@ -74,6 +75,8 @@ def elect(options: Namespace) -> int:
         if options.unclean:
             confirm(options, "an unclean election may lose records, which", "unclean")
         kind = partitions.UNCLEAN if options.unclean else partitions.PREFERRED
+        if options.dry_run:
+            return rehearse_election(options, cluster, places)
         results = partitions.elect(cluster, kind, places)
     rows, failed = [], 0
     for (topic, index), (code, message) in sorted(results.items()):
@@ -85,3 +88,33 @@ def elect(options: Namespace) -> int:
     if failed:
         print(f"ottla elect: {failed} elections failed", file=sys.stderr)
     return 1 if failed else 0
+
+
+def rehearse_election(options: Namespace, cluster: Cluster, places: list[Place] | None) -> int:
+    """Say who would lead after an election, from the replicas that are in sync now."""
+    wanted = None if places is None else {name for name, _ in places}
+    rows = []
+    for topic in topics.describe(cluster, wanted):
+        check(topic.error, what=f"topic {topic.name!r}")
+        for part in topic.partitions:
+            if places is not None and (topic.name, part.index) not in places:
+                continue
+            rows.append({
+                "topic": topic.name,
+                "partition": part.index,
+                "leader": part.leader,
+                "elected": winner(part, unclean=options.unclean),
+            })
+    changes = sum(row["leader"] != row["elected"] for row in rows)
+    print_rows(options, ("topic", "partition", "leader", "elected"), rows)
+    done(options, f"changed {changes} leaders")
+    return 0
+
+
+def winner(part: topics.Partition, *, unclean: bool) -> int:
+    """The leader after an election; the present one where the election is not needed."""
+    if unclean:
+        if part.leader >= 0:
+            return part.leader
+        return next(iter([*part.isr, *part.replicas]), -1)
+    return part.replicas[0] if part.replicas and part.replicas[0] in part.isr else part.leader

@@ -7,6 +7,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from ottla.client.errors import ClientError
+from ottla.tools.cli.output import done
 from ottla.tools.commands import table
 from ottla.tools.kafka_names.main import NOT_YET
 
@@ -22,7 +23,6 @@ def text_of(name: str) -> str:
 
 def install(options: Namespace) -> None:
     folder = Path(options.dir)
-    folder.mkdir(parents=True, exist_ok=True)
     names = [*table.read("kafka"), *NOT_YET]
     targets = [folder / (name + end) for name in names for end in ("", ".sh")]
     strange = [
@@ -30,6 +30,10 @@ def install(options: Namespace) -> None:
     ]
     if strange and not options.force:
         raise ClientError(f"{strange[0]} is not a script of ours: say --force to replace it")
+    if options.dry_run:
+        done(options, f"written {len(targets)} scripts into {folder}")
+        return
+    folder.mkdir(parents=True, exist_ok=True)
     for path in targets:
         path.write_text(text_of(path.name.removesuffix(".sh")))
         path.chmod(0o755)

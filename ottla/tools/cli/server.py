@@ -18,7 +18,7 @@ from ottla.tools.admin import cluster as admin
 from ottla.tools.admin import topics
 from ottla.tools.cli.config import show_settings
 from ottla.tools.cli.connecting import connect
-from ottla.tools.cli.output import show
+from ottla.tools.cli.output import done, show
 
 READY = "ottla ready: "
 START_SECONDS = 30.0
@@ -44,6 +44,9 @@ def stop(options: Namespace) -> None:
     pid = holder_of(directory)
     if not pid:
         raise ClientError(f"no broker uses {directory}")
+    if options.dry_run:
+        done(options, f"stopped process {pid}")
+        return
     wait = STOP_SECONDS if options.wait is None else options.wait
     watched = os.pidfd_open(pid)
     try:

@@ -1,0 +1,57 @@
+"""A writer for `--dry-run`: checks each record as a broker would, and sends nothing."""
+
+from __future__ import annotations
+
+from ottla.client.cluster import Cluster
+from ottla.client.errors import ClientError
+from ottla.tools.admin import configs, topics
+from ottla.tools.stream.batches import Headers
+from ottla.wire.records import Record, build_batch
+
+SIZE = "max.message.bytes"
+
+
+class RehearsalWriter:
+    """Refuses what a broker would refuse: unknown topics and partitions, records too large."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.sent = 0
+        self.size = 0
+        self._cluster = cluster
+        self._topics: dict[str, tuple[int, int]] = {}
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> None:
+        """Count a record. Raises ClientError where it would be refused."""
+        if topic not in self._topics:
+            self._topics[topic] = self._look_up(topic)
+        partitions, size_max = self._topics[topic]
+        if partition is not None and not 0 <= partition < partitions:
+            raise ClientError(f"{topic} has no partition {partition}, only {partitions}")
+        # A batch of its own is what the record comes to without compression.
+        size = len(build_batch([Record(-1, timestamp_ms or 0, key, value, headers)]))
+        if size > size_max:
+            raise ClientError(
+                f"record {self.sent + 1} has {size} bytes, {SIZE} of {topic} is {size_max}"
+            )
+        self.sent += 1
+        self.size += size
+
+    def _look_up(self, topic: str) -> tuple[int, int]:
+        """How many partitions a topic has, and the size of its largest batch."""
+        partitions = len(topics.leaders(self._cluster, [topic]))
+        settings = configs.describe(self._cluster, configs.TOPIC, topic)
+        return partitions, next(int(one.value) for one in settings if one.name == SIZE)
+
+    def flush(self) -> None:
+        """Nothing is under way."""
+
+    def close(self) -> None:
+        """Nothing is open."""

@@ -1,0 +1,98 @@
+"""`--dry-run`: every command that changes something has it, and then nothing is changed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ottla.tools.cli.grammar import parser_of
+from ottla.tools.commands.table import read
+from tests.tools.cli.ottla_command import Ottla
+
+READS = {
+    "topic list", "topic describe", "topic offsets", "topic browse", "group list", "group describe",
+    "config show", "cluster info", "cluster apis", "cluster dirs", "cluster quorum", "feature list",
+    "reassign list", "transaction list", "transaction describe", "transaction hanging",
+    "quota list", "acl list", "user list", "perf consume", "server status", "server connections",
+    "server config", "completion",
+}
+APART = {"server dev", "kcat"}      # data of its own that go with it; kcat's own flags
+
+
+@pytest.fixture(scope="module", autouse=True)
+def stock(ottla: Ottla) -> None:
+    ottla.ok("topic create orders --partitions 2 --config max.message.bytes=1000")
+    ottla.ok("produce orders --partition 0", b"a\nb\nc\n")
+    ottla.ok("acl add User:alice read topic/orders")
+    ottla.ok("consume orders -G team -o beginning -n 1 -p 0")
+
+
+def state(ottla: Ottla) -> list[str]:
+    lines = (
+        "topic offsets orders", "topic describe orders", "topic list", "group list",
+        "group describe team", "group describe team --members", "acl list", "quota list",
+        "user list", "config show topic/orders", "feature list",
+    )
+    return [ottla(f"{line} -o json").out for line in lines]
+
+
+def test_every_command_that_changes_something_has_it() -> None:
+    for words, command in read("ottla").items():
+        if words not in READS | APART:
+            assert "--dry-run" in parser_of(command).format_help(), words
+    assert {*read("ottla")} >= READS - {"topic browse"}
+
+
+@pytest.mark.parametrize("line", [
+    "produce orders", "produce orders -p 1 -H a=b", "group reset team --to end --yes",
+    "group delete team", "topic delete orders", "topic trim orders --before end",
+    "topic create more", "topic grow orders -p 5", "config set topic/orders retention.ms=5",
+    "config reset topic/orders max.message.bytes", "elect orders", "elect", "elect orders:1",
+    "elect --unclean --yes", "perf produce orders -n 10", "feature set group.version=1",
+    "quota set client/c producer_byte_rate=5", "quota delete client/c producer_byte_rate",
+    "acl add User:alice write topic/orders", "acl delete User:alice",
+    "user set alice --password-file /etc/hostname", "install-kafka-scripts {tmp}/bin",
+])
+def test_nothing_is_changed(ottla: Ottla, line: str, tmp_path: Path) -> None:
+    before = state(ottla)
+    done = ottla(f"{line.format(tmp=tmp_path)} --dry-run", b"x\ny\n")
+    assert done.status == 0 and "would have " in done.err, done
+    assert state(ottla) == before and not [*tmp_path.iterdir()]
+
+
+def test_what_would_be_sent_is_counted(ottla: Ottla) -> None:
+    done = ottla("produce orders --dry-run", b"x\ny\n")
+    assert done.err == "would have sent 2 records of 138 bytes before compression\n"
+
+
+@pytest.mark.parametrize(("line", "stdin", "said"), [
+    ("produce nothing", b"x\n", "topic 'nothing'"),
+    ("produce orders -p 2", b"x\n", "orders has no partition 2, only 2"),
+    ("produce orders", b"x\n" + bytes(1000), "record 2 has 1070 bytes, max.message.bytes"),
+    ("produce orders -i jsonl", b"{}\nno json\n", "line 2: no JSON"),
+    ("produce orders -K :", b"no key\n", "no ':' in"),
+    ("perf produce nothing", b"", "topic 'nothing'"),
+    ("elect nothing", b"", "topic 'nothing'"),
+])
+def test_what_a_broker_would_refuse_is_refused(
+    ottla: Ottla, line: str, stdin: bytes, said: str
+) -> None:
+    done = ottla(f"{line} --dry-run", stdin)
+    assert done.status == 1 and said in done.err, done
+
+
+def test_a_group_is_read_from_where_it_is_without_joining_it(ottla: Ottla) -> None:
+    before = state(ottla)
+    for _ in range(2):
+        assert ottla.ok("consume orders -G team --dry-run -n 2") == "b\nc\n"
+    assert state(ottla) == before
+    assert ottla.ok("consume orders -G nobody -o beginning --dry-run -n 1") == "a\n"
+    assert "nobody" not in ottla.ok("group list -o name").split()
+
+
+def test_an_election_is_told_with_its_leaders(ottla: Ottla) -> None:
+    rows = json.loads(ottla.ok("elect orders --dry-run -o json"))
+    assert [(row["partition"], row["leader"] == row["elected"]) for row in rows] == [
+        (0, True), (1, True)]

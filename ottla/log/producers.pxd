@@ -12,6 +12,7 @@ cdef class ProducerState:
     cdef readonly int32_t coordinator_epoch     # of the last transaction marker, -1 before
     cdef readonly int64_t last_timestamp
     cdef readonly int64_t transaction_start     # first offset of the open transaction, -1 for none
+    cdef bint restored                          # from a snapshot, which has the last batch alone
     cdef readonly int kept                      # batches in the window, the newest last
     cdef int32_t last_sequences[WINDOW]
     cdef int64_t last_offsets[WINDOW]

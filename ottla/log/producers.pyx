@@ -10,7 +10,9 @@ from libc.string cimport memmove
 
 from ottla.log.control_batches cimport Marker, read_marker
 cimport ottla.wire.batch as fields
-from ottla.wire.errors import ErrorCode, InvalidProducerEpoch, OutOfOrderSequence, ProtocolError
+from ottla.wire.errors import (
+    DuplicateSequence, ErrorCode, InvalidProducerEpoch, OutOfOrderSequence, ProtocolError,
+)
 
 cdef int32_t SEQUENCE_MAX = 0x7fffffff
 cdef int UNREPLICATED_MAX = 1000
@@ -19,6 +21,11 @@ cdef int UNREPLICATED_MAX = 1000
 cdef inline int32_t sequence_after(int32_t sequence, int32_t steps) noexcept:
     """Sequence numbers wrap from 2^31 - 1 to 0."""
     return <int32_t>((<int64_t>sequence + steps) & SEQUENCE_MAX)
+
+
+cdef inline bint follows_or_is(int32_t sequence, int32_t other) noexcept:
+    """Whether a sequence number is another one, or one of those that come after it."""
+    return ((<int64_t>sequence - other) & SEQUENCE_MAX) < SEQUENCE_MAX // 2
 
 
 cdef class ProducerState:
@@ -45,7 +52,8 @@ cdef class ProducerState:
         self.last_timestamp = timestamp
 
     def remember(self, last_sequence, last_offset, offset_delta, timestamp):
-        """Add a batch to the window, as a snapshot holds it."""
+        """Add a batch to the window, as a snapshot holds it: the last one alone."""
+        self.restored = True
         self.push(last_sequence, last_offset, offset_delta, timestamp)
 
     @property
@@ -76,7 +84,8 @@ cdef class Producers:
     cdef int64_t check(self, const uint8_t *batch) except -2:
         """Judge a client's batch: its first offset if it is a repetition, -1 if it may be appended.
 
-        Raises OutOfOrderSequence, InvalidProducerEpoch, ProtocolError for a batch that may not.
+        Raises OutOfOrderSequence, DuplicateSequence, InvalidProducerEpoch, ProtocolError for a
+        batch that may not.
         """
         cdef ProducerState state = self.states.get(fields.producer_id(batch))
         cdef int32_t first = fields.base_sequence(batch)
@@ -113,6 +122,14 @@ cdef class Producers:
                 return state.last_offsets[at] - state.offset_deltas[at]
         if state.kept and epoch != -1:
             if first != sequence_after(state.last_sequences[state.kept - 1], 1):
+                if (state.restored and state.kept < WINDOW
+                        and follows_or_is(state.last_sequences[state.kept - 1], last)):
+                    # After a restart a client may repeat a batch before the one in the snapshot.
+                    # Clients take this error for success; of OUT_OF_ORDER_SEQUENCE_NUMBER, which
+                    # Kafka answers, they make a new producer and a second copy.
+                    raise DuplicateSequence(
+                        f"producer {state.producer_id} sent sequences up to {last} before; "
+                        "their offset is not known any more")
                 raise OutOfOrderSequence(
                     f"producer {state.producer_id} sent sequence {first} after "
                     f"{state.last_sequences[state.kept - 1]}")
@@ -144,7 +161,7 @@ cdef class Producers:
         if fields.attributes(batch) & fields.CONTROL:
             return self.end_transaction(batch, size, state)
         if fields.producer_epoch(batch) != state.epoch:
-            state.epoch, state.kept = fields.producer_epoch(batch), 0
+            state.epoch, state.kept, state.restored = fields.producer_epoch(batch), 0, False
         state.push(sequence_after(sequence, fields.last_offset_delta(batch)),
                    fields.last_offset(batch), fields.last_offset_delta(batch),
                    fields.max_timestamp(batch))
@@ -161,7 +178,7 @@ cdef class Producers:
         if not marker.valid:
             return None
         if fields.producer_epoch(batch) != state.epoch:
-            state.epoch, state.kept = fields.producer_epoch(batch), 0
+            state.epoch, state.kept, state.restored = fields.producer_epoch(batch), 0, False
         state.coordinator_epoch = marker.coordinator_epoch
         state.last_timestamp = fields.max_timestamp(batch)
         if first < 0:

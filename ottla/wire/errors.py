@@ -326,7 +326,7 @@ class OutOfOrderSequence(ProtocolError):
 
 
 class DuplicateSequence(ProtocolError):
-    """A batch older than the last five of its producer (KIP-98)."""
+    """A batch that is in the log already, nobody knows where: one of before a restart (KIP-98)."""
 
     code = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 from ottla.wire.errors import ErrorCode
@@ -37,13 +38,15 @@ class Admin:
         story = self.story
         while not story.over:
             await asyncio.sleep(self.random.expovariate(0.2 / story.pace))
-            try:
-                await self.random.choice((
-                    self.recreate, self.recreate, self.grow, self.configure, self.configure,
-                    self.delete_records, self.delete_records, self.move,
-                ))()
-            except Broken:
-                pass
+            with contextlib.suppress(Broken):
+                await self.act()
+
+    async def act(self) -> None:
+        """One of the things that happen to topics."""
+        await self.random.choice((
+            self.recreate, self.recreate, self.grow, self.configure, self.configure,
+            self.delete_records, self.delete_records, self.move,
+        ))()
 
     async def recreate(self) -> None:
         """Delete a topic if it is there, and create it again, at once or later."""
@@ -190,6 +193,8 @@ class Admin:
             topic.retention_by_size = True
         if "compact" in value:
             topic.compacted = True
+        if name == "delete.retention.ms":
+            topic.tombstones_go = True
         topic.settings.setdefault(name, {"default"}).add(value)
         alone = not topic.changing.get(name)
         topic.changing[name] = topic.changing.get(name, 0) + 1
@@ -223,17 +228,22 @@ class Admin:
             partition.delete_acked = max(partition.delete_acked, part.low_watermark)
 
     async def move(self) -> None:
+        """Move some partitions of a topic, all at once."""
         directories = self.story.world.options.directories
         topic = self.some_topic()
         if topic is None or len(directories) < 2:
             return
-        partition, made = self.random.choice(topic.partitions), AlterReplicaLogDirsRequest
+        made = AlterReplicaLogDirsRequest
+        chosen = self.random.sample(topic.partitions, self.random.randint(1, len(topic.partitions)))
         answer = await self.session.call(made(dirs=[made.Dir(
             path=self.random.choice(directories),
-            topics=[made.Dir.Topic(
-                name=topic.name, partitions=[partition.index])],
+            topics=[made.Dir.Topic(name=topic.name, partitions=[each.index for each in chosen])],
         )]), 2)
-        code = ErrorCode(answer.results[0].partitions[0].error_code)
         well = not {"disk full", "io error", "directory missing"} & {*self.story.options.faults}
-        if code != ErrorCode.NONE and topic.state == LIVE and well:
-            raise Violation(f"{partition!r} is not moved, though every disk is well: {code.name}")
+        for part in answer.results[0].partitions:
+            code = ErrorCode(part.error_code)
+            if code != ErrorCode.NONE and topic.state == LIVE and well:
+                raise Violation(
+                    f"{topic.name}-{part.partition_index} is not moved, though every disk is well:"
+                    f" {code.name}"
+                )

@@ -9,6 +9,7 @@ from tests.simulation.model import (
     ABORTED,
     ACKED,
     COMMITTED,
+    TOMBSTONE,
     UNKNOWN,
     Batch,
     PartitionModel,
@@ -133,6 +134,8 @@ def check_nothing_is_lost(story: Story, partition: PartitionModel, read: Content
             f" {partition.delete_acked}"
         )
     there = {record.offset: record for record in read.records}
+    if topic.compacted:
+        check_tombstones(partition, read, there)
     newest_by_key = {record.key: record.offset for record in read.data}
     for batch in partition.batches:
         if batch.fate != ACKED or batch.base_offset < 0 or batch.lost_ok:
@@ -156,6 +159,8 @@ def check_nothing_is_lost(story: Story, partition: PartitionModel, read: Content
             if topic.compacted:
                 if newest_by_key.get(batch.keys[at], -1) > offset or hidden(batch):
                     continue
+                if value.startswith(TOMBSTONE) and topic.tombstones_go:
+                    continue
                 if newer_was_dropped(partition, batch.keys[at], offset):
                     continue
             raise Violation(
@@ -175,8 +180,35 @@ def undecided(batch: Batch) -> bool:
     return batch.transaction is not None and batch.transaction.fate not in (COMMITTED, ABORTED)
 
 
+def check_tombstones(partition: PartitionModel, read: Content, there: dict[int, Read]) -> None:
+    """What a tombstone deleted does not come back once the tombstone has gone."""
+    oldest: dict[bytes | None, int] = {}
+    for record in read.data:
+        if not hidden(_known(partition, record)[0]):
+            oldest.setdefault(record.key, record.offset)
+    for batch in partition.batches:
+        if batch.fate != ACKED or batch.base_offset < 0 or batch.lost_ok or batch.transaction:
+            continue
+        for at, value in enumerate(batch.values):
+            offset = batch.base_offset + at
+            if not value.startswith(TOMBSTONE) or offset in there or offset < read.start:
+                continue
+            if oldest.get(batch.keys[at], offset) < offset:
+                raise Violation(
+                    f"{partition!r}: the tombstone of {batch.keys[at]!r} at {offset} has gone,"
+                    f" what it deleted is at {oldest[batch.keys[at]]}"
+                )
+
+
 def newer_was_dropped(partition: PartitionModel, key: bytes | None, offset: int) -> bool:
-    """Whether a newer record of the key was there once, and a power cut or a deletion took it."""
+    """Whether a newer record of the key was there once, and a power cut or a deletion took it; or
+    the newer one was a tombstone."""
+    if partition.topic.tombstones_go and any(
+        key == each and value.startswith(TOMBSTONE) and batch.base_offset + at > offset
+        for batch in partition.batches if batch.base_offset >= 0
+        for at, (each, value) in enumerate(zip(batch.keys, batch.values, strict=True))
+    ):
+        return True
     return any(
         key in batch.keys and batch.base_offset > offset
         and (batch.lost_ok or batch.base_offset < partition.delete_asked or undecided(batch))

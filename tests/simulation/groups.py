@@ -116,6 +116,7 @@ class Offsets:
 async def commit_simply(story: Story, name: str) -> None:
     """Commits, fetches and deletes offsets of groups without members."""
     session, random, offsets = Session(story.world, name), story.random, story.offsets
+    other = Session(story.world, f"{name}2")
     while not story.over:
         await asyncio.sleep(random.expovariate(0.5 / story.pace))
         topics = story.model.live()
@@ -137,6 +138,8 @@ async def commit_simply(story: Story, name: str) -> None:
                 for each in done:
                     if isinstance(each, BaseException):
                         raise each
+            elif chosen < 0.3:
+                await commit_twice(story, (session, other), key)
             elif chosen < 0.6:
                 await commit(story, session, key, random.randrange(1000, 2000))
             elif chosen < 0.8:
@@ -164,16 +167,57 @@ async def commit_simply(story: Story, name: str) -> None:
             pass
 
 
+async def commit_twice(
+    story: Story, sessions: tuple[Session, Session], key: OffsetKey
+) -> None:
+    """Two writers of one offset: either is the last one, and the same for whoever asks."""
+    offsets = story.offsets
+    group = key[0]
+    if key in offsets.held or key in offsets.haunted or group in offsets.going:
+        return
+    wanted = story.random.sample(range(1000, 2000), 2)
+    offsets.held.add(key)
+    try:
+        await told_alike(story, sessions, key, wanted)
+    finally:
+        offsets.held.discard(key)
+
+
+async def told_alike(
+    story: Story, sessions: tuple[Session, Session], key: OffsetKey, wanted: list[int]
+) -> None:
+    """Commit these at once, and see which of them is told."""
+    offsets, (group, topic, index) = story.offsets, key
+    before = set(offsets.of(key).possible)
+    codes = await asyncio.gather(*(
+        commit(story, session, key, offset, shared=True)
+        for session, offset in zip(sessions, wanted, strict=True)
+    ), return_exceptions=True)
+    known = offsets.of(key)
+    known.possible |= before | set(wanted)
+    if any(code is not ErrorCode.NONE for code in codes) or topic.state != LIVE:
+        return
+    haunted = key in offsets.haunted or group in offsets.going
+    known.possible = {*wanted, *((NONE,) if haunted else ())}
+    code, offset = await fetch_offset(story, sessions[0], group, topic, index)
+    haunted = haunted or key in offsets.haunted or group in offsets.going
+    if code == ErrorCode.NONE and not haunted and topic.state == LIVE:
+        if not offsets.may_be(key, offset):
+            raise Violation(f"{wanted} were committed of {key}, {offset} is told")
+        known.possible = {offset}
+
+
 async def commit(
     story: Story, session: Session, key: OffsetKey, offset: int,
-    generation: int = -1, member: str = "",
+    generation: int = -1, member: str = "", shared: bool = False,
 ) -> ErrorCode:
-    """One commit, and what it means for the model."""
+    """One commit, and what it means for the model; `shared` with another one of the same key."""
     offsets = story.offsets
     group, topic, index = key
-    if key in offsets.held:
-        return ErrorCode.NONE
-    offsets.held.add(key)
+    if not shared:
+        if key in offsets.held:
+            return ErrorCode.NONE
+        offsets.held.add(key)
     known, haunted = offsets.of(key), key in offsets.haunted or group in offsets.going
     known.possible.add(offset)
     made = OffsetCommitRequest
@@ -201,7 +245,8 @@ async def commit(
         offsets.blur(key)
         raise
     finally:
-        offsets.held.discard(key)
+        if not shared:
+            offsets.held.discard(key)
 
 
 async def fetch_offset(

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ottla.wire.records import Record
+
 OPEN, ACKED, REFUSED, UNKNOWN = "open", "acked", "refused", "unknown"
 COMMITTED, ABORTED = "committed", "aborted"
 
@@ -77,6 +79,17 @@ class PartitionModel:
             self.topic.by_value[value] = batch, at
 
 
+TOMBSTONE = b"-"
+"""How the identity of a record without a value begins, which a header holds."""
+
+
+def identity(record: Record) -> bytes | None:
+    """What tells a record from every other one of a run: its value, or what stands for it."""
+    if record.value is None and record.headers:
+        return record.headers[0][1]
+    return record.value
+
+
 LIVE, GOING, GONE = "live", "going", "gone"
 
 
@@ -93,6 +106,7 @@ class TopicModel:
     retention_ms_least: int = 7 * 86_400_000     # of all that was ever asked for
     retention_by_size: bool = False
     compacted: bool = False
+    tombstones_go: bool = False                 # delete.retention.ms was 0 for a while
     settings: dict[str, set[str]] = field(default_factory=dict)
     """What each setting that was changed may be by now."""
     indexed_whole: bool = False

@@ -133,6 +133,7 @@ class Link:
             response = APIS[key].response.decode(body, version)
             if not future.done():
                 future.set_result(response)
+                self.world.on_answer()
 
     def end(self) -> None:
         """The link is gone for the client: whoever waits learns it."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 FAULTS = (
     "kill", "kill in a call", "power cut", "clean stop", "disk full", "directory missing",
     "clock jump", "break links", "deaf client", "idle", "io error", "garbled",
+    "hit twice", "stop cut short", "cut at an answer",
 )
 
 
@@ -29,6 +30,7 @@ class Options:
     admins: int = 1
     groups: int = 1
     metadata_snapshot_after: int = 20_000
+    metadata_segment_bytes: int = 1 << 30
 
     @classmethod
     def draw(cls, seed: int) -> Options:
@@ -73,4 +75,5 @@ class Options:
         options.admins = chance.choice([0, 1, 1, 2])
         options.groups = chance.choice([0, 1, 2])
         options.metadata_snapshot_after = chance.choice([0, 10, 20_000])
+        options.metadata_segment_bytes = chance.choice([400, 1 << 30])
         return options

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from ottla.wire.errors import ErrorCode
@@ -23,6 +24,7 @@ from tests.simulation.model import (
     LIVE,
     OPEN,
     REFUSED,
+    TOMBSTONE,
     UNKNOWN,
     Batch,
     PartitionModel,
@@ -75,7 +77,9 @@ class Producer:
         for _ in range(count):
             self.model.records_sent += 1
             size = random.choice((0, 10, 100, 700))
-            values.append(b"%d." % self.model.records_sent + b"x" * size)
+            deletes = random.random() < 0.1
+            mark = b"%b%d." % (TOMBSTONE if deletes else b"", self.model.records_sent)
+            values.append(mark + b"x" * size * (not deletes))
             keys.append(b"k%d" % random.randrange(4))
             times.append(now_ms + skew + random.randrange(3))
         made = Batch(
@@ -89,7 +93,8 @@ class Producer:
             self.sequences[partition] = sequence + count
         data = build_batch(
             [
-                Record(timestamp=time, key=key, value=value)
+                Record(timestamp=time, key=key, value=None, headers=[("id", value)])
+                if value.startswith(TOMBSTONE) else Record(timestamp=time, key=key, value=value)
                 for time, key, value in zip(times, keys, values, strict=True)
             ],
             codec=random.choice(CODECS),
@@ -213,23 +218,41 @@ async def produce_idempotently(story: Story, name: str) -> None:
         partition = producer.choose()
         if partition is None:
             continue
-        batch, data = producer.batch(partition, -1, True)
-        while batch.fate == OPEN:
-            try:
-                code = await producer.send(batch, data, 13)
-            except Broken:
-                code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-            if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-                batch.fate = ACKED
-            elif code in GONE or partition.topic.state != LIVE:
-                if batch.fate == OPEN:
-                    batch.fate = UNKNOWN
-            elif code != ErrorCode.NONE:
-                if code not in AGAIN:
-                    raise Violation(f"{name} at {partition!r}: {code.name}")
-                if story.over:
-                    batch.fate = UNKNOWN
-                await asyncio.sleep(0.2)
+        # As stock clients have it: up to five are on their way at once.
+        count = story.random.choice((1, 1, 2, 5))
+        flight = [producer.batch(partition, -1, True) for _ in range(count)]
+        while flight:
+            flight = await send_in_order(producer, flight)
+
+
+async def send_in_order(
+    producer: Producer, flight: list[tuple[Batch, bytes]]
+) -> list[tuple[Batch, bytes]]:
+    """Send batches of one partition without waiting in between; those to be sent again."""
+    story, first = producer.story, flight[0][0]
+    partition = first.partition
+    codes = await asyncio.gather(
+        *(producer.send(batch, data, 13) for batch, data in flight), return_exceptions=True
+    )
+    for (batch, _), code in zip(flight, codes, strict=True):
+        if isinstance(code, Violation):
+            raise code
+        if isinstance(code, BaseException):
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            batch.fate = ACKED
+        elif batch.fate != OPEN or code == ErrorCode.NONE:
+            continue
+        elif code in GONE or partition.topic.state != LIVE or story.over:
+            batch.fate = UNKNOWN
+        elif code not in AGAIN and (
+            batch is first or code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        ):
+            raise Violation(f"{producer.name} at {partition!r}: {code.name}")
+    if left := [each for each in flight if each[0].fate == OPEN]:
+        await asyncio.sleep(0.2)
+        return left
+    return []
 
 
 class Transactional(Producer):
@@ -239,6 +262,7 @@ class Transactional(Producer):
         super().__init__(story, name)
         self.transactional = name
         self.second = self.random.random() < 0.5
+        self.meanwhile: Callable[[], Coroutine[Any, Any, None]] = story.admin.act
         self.added: set[PartitionModel] = set()
 
     async def ask(self, request: Any, version: int, codes: Any) -> ErrorCode:
@@ -360,6 +384,10 @@ class Transactional(Producer):
                 if not good:
                     return False
                 await asyncio.sleep(random.expovariate(1 / self.story.pace))
+                if random.random() < 0.1:
+                    # Something else happens to topics while the transaction is open.
+                    with contextlib.suppress(Broken):
+                        await self.meanwhile()
             if random.random() < 0.1:
                 return False                    # a producer that goes, and comes back
             if not transaction.batches and not transaction.offsets:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.wire.batch import batches
 from ottla.wire.errors import ErrorCode
+from ottla.wire.legacy import read_message_set
 from ottla.wire.messages import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
+from tests.simulation.model import ACKED, LIVE, identity
 from tests.simulation.producers import AGAIN
 from tests.simulation.session import Session
 from tests.simulation.world import Violation
@@ -90,7 +92,7 @@ async def fetch(
     chance: random.Random,
 ) -> Any:
     """One fetch: the partition's part of the answer."""
-    version = chance.choice((4, 11, 12, 13, 16))
+    version = chance.choice((4, 9, 11, 12, 13, 16))
     topic, made = partition.topic, FetchRequest.Topic
     named = {"topic_id": topic.topic_id} if version >= 13 else {"topic": topic.name}
     answer = await session.call(FetchRequest(
@@ -104,6 +106,36 @@ async def fetch(
     if not answer.responses:
         raise Missing(ErrorCode(answer.error_code).name)
     return answer.responses[0].partitions[0]
+
+
+async def read_as_of_old(
+    session: Session, partition: PartitionModel, chance: random.Random
+) -> None:
+    """Fetch as clients before 0.11 do: whatever comes was sent, and comes in order."""
+    version, made = chance.choice((0, 1, 2, 3)), FetchRequest.Topic
+    known = [batch.base_offset for batch in partition.batches if batch.base_offset >= 0]
+    offset = chance.choice([0, *known])
+    answer = await session.call(FetchRequest(
+        replica_id=-1, max_wait_ms=0, min_bytes=1, max_bytes=1 << 20,
+        topics=[made(topic=partition.topic.name, partitions=[made.Partition(
+            partition=partition.index, fetch_offset=offset,
+            partition_max_bytes=chance.choice((500, 1 << 20)),
+        )])],
+    ), version)
+    last = -1
+    for record in read_message_set(answer.responses[0].partitions[0].records or b""):
+        if record.offset <= last:
+            raise Violation(f"{partition!r}: for old clients {record.offset} comes after {last}")
+        last = record.offset
+        if record.value is None or partition.topic.state != LIVE:
+            continue
+        found = partition.known(record.value)
+        if found is None:
+            raise Violation(f"{partition!r}: old clients get what nobody sent: {record}")
+        batch, at = found
+        if batch.fate == ACKED and batch.base_offset not in (-1, record.offset - at) and (
+                batch.partition is partition):
+            raise Violation(f"{partition!r}: {record} was acknowledged at {batch.base_offset + at}")
 
 
 async def content(
@@ -160,7 +192,8 @@ def take(found: Content, part: Any, offset: int, isolation: int, partition: Any)
             aborted.add(waiting.pop()[1])
         read = view.records()
         if view.control:
-            if int.from_bytes((read[0].key or b"")[2:4], "big") == 0:
+            # Of a marker that compaction has emptied, nothing is left to say how it ended.
+            if read and int.from_bytes((read[0].key or b"")[2:4], "big") == 0:
                 aborted.discard(view.producer_id)
         elif isolation and view.transactional and view.producer_id in aborted:
             offset = max(offset, view.next_offset)
@@ -168,8 +201,8 @@ def take(found: Content, part: Any, offset: int, isolation: int, partition: Any)
         for record in read:
             if record.offset >= offset:
                 found.records.append(Read(
-                    record.offset, record.timestamp, record.key, record.value, view.control,
-                    view.leader_epoch,
+                    record.offset, record.timestamp, record.key, identity(record),
+                    view.control, view.leader_epoch,
                 ))
         if view.next_offset <= offset and view.last_offset < offset - 1 and not found.records:
             continue

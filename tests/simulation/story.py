@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import random
 from collections.abc import Callable, Coroutine
@@ -35,7 +36,7 @@ from tests.simulation.producers import (
     produce_plainly,
     produce_transactions,
 )
-from tests.simulation.reading import Content, Missing, fetch, take
+from tests.simulation.reading import Content, Missing, fetch, read_as_of_old, take
 from tests.simulation.session import Session
 from tests.simulation.world import Violation
 
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 SESSION_SECONDS = 25.0
+MADE_ANEW = (".index", ".timeindex", ".txnindex")
+"""Files that are caches of what is in the log."""
 SETTLED_SECONDS = 70.0
 """Longer than any transaction, any delay of a deletion, any round of retention."""
 
@@ -74,7 +77,7 @@ class Story:
     async def run(self) -> None:
         world, options = self.world, self.options
         await self.start()
-        admin = Admin(self, "first")
+        admin = self.admin = Admin(self, "first")
         for name in ("a", "b"):
             await admin.create(name)
         await self.find_coordinators()
@@ -272,6 +275,10 @@ async def read_along(story: Story, name: str) -> None:
         if not topics:
             continue
         partition = chance.choice(chance.choice(topics).partitions)
+        if chance.random() < 0.15:
+            with contextlib.suppress(Broken, Missing):
+                await read_as_of_old(session, partition, chance)
+            continue
         known = [batch.base_offset for batch in partition.batches if batch.base_offset >= 0]
         offset = chance.choice([0, *known])
         isolation = chance.choice((0, 1))
@@ -323,6 +330,50 @@ async def power_cut(story: Story, tasks: Tasks) -> None:
         await die_in_a_call(story, tasks)
     story.world.cut_power()
     story.model.power_was_cut()
+    await story.start()
+
+
+async def hit_twice(story: Story, tasks: Tasks) -> None:
+    """The power goes while what a killed process left is recovered, served and flushed."""
+    await die_in_a_call(story, tasks)
+    await story.start()
+    await asyncio.sleep(story.random.expovariate(100.0))
+    if story.random.random() < 0.5:
+        await die_in_a_call(story, tasks)
+    story.world.cut_power()
+    story.model.power_was_cut()
+    await story.start()
+
+
+async def cut_at_an_answer(story: Story, tasks: Tasks) -> None:
+    """The power goes at the moment in which a client hears something."""
+    world, left = story.world, story.random.randrange(1, 40)
+    heard = asyncio.get_running_loop().create_future()
+
+    def answer() -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            heard.set_result(None)
+
+    world.on_answer = answer
+    await asyncio.wait([heard], timeout=5.0)
+    world.on_answer = lambda: None
+    await asyncio.sleep(0)
+    world.cut_power()
+    story.model.power_was_cut()
+    await story.start()
+
+
+async def stop_cut_short(story: Story, tasks: Tasks) -> None:
+    """A clean stop that does not come to its end, or is followed by a power cut."""
+    world = story.world
+    world.disk.stop_at = world.disk.operations + story.random.randrange(1, 120)
+    await world.stop_cleanly()
+    world.kill()
+    if story.random.random() < 0.5:
+        world.cut_power()
+        story.model.power_was_cut()
     await story.start()
 
 
@@ -388,7 +439,7 @@ async def garbled(story: Story, tasks: Tasks) -> None:
     disk, random = story.world.disk, story.random
     names = sorted(
         name for name, inode in disk.names.items()
-        if inode is not None and name.endswith((".index", ".timeindex")) and inode.content
+        if inode is not None and name.endswith(MADE_ANEW) and inode.content
     )
     for name in random.sample(names, min(len(names), 3)):
         inode = disk.inode(name)
@@ -437,6 +488,7 @@ FAULTS: dict[str, Fault] = {
     "kill": kill, "kill in a call": kill_in_a_call, "power cut": power_cut,
     "clean stop": clean_stop, "disk full": disk_full, "directory missing": directory_missing,
     "clock jump": clock_jump, "break links": break_links, "deaf client": deaf_client,
-    "idle": idle, "io error": io_error, "garbled": garbled,
+    "idle": idle, "io error": io_error, "garbled": garbled, "hit twice": hit_twice,
+    "stop cut short": stop_cut_short, "cut at an answer": cut_at_an_answer,
 }
 

@@ -13,6 +13,7 @@ import sys
 import traceback
 import uuid
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 from ottla.broker import listener as listening
@@ -71,6 +72,7 @@ class World:
         self.steps = 0
         self.failures: list[BaseException] = []     # of the broker, logged whole: bugs of ours
         self.config_overrides: dict[str, str] = {}
+        self.on_answer: Callable[[], None] = lambda: None
 
     # Time
 
@@ -280,7 +282,10 @@ class Patches:
         self.put(random, "SystemRandom", lambda: chance)
         self.put(slices.time, "monotonic", world.spent)
         self.put(serving, "Listener", SimListener)
-        self.put(standalone, "SNAPSHOT_AFTER_RECORDS", world.options.metadata_snapshot_after)
+        options = world.options
+        self.put(standalone, "SNAPSHOT_AFTER_RECORDS", options.metadata_snapshot_after)
+        kept = replace(standalone.KEPT_FOR_EVER, segment_bytes=options.metadata_segment_bytes)
+        self.put(standalone, "KEPT_FOR_EVER", kept)
         # Small segments, so that little data makes many of them.
         self.put(TopicConfig.declared["segment.bytes"], "at_least", 1)
         self.put(kafka_settings("broker")["log.segment.bytes"].setting, "at_least", 1)

@@ -10,6 +10,9 @@ import copy
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from ottla.log.reserve import RESERVE
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (
     DescribeTopicPartitionsRequest,
@@ -102,16 +105,19 @@ def test_a_crash_before_anything_is_written_in_an_epoch_keeps_the_older_ones(
         assert (end_of(client, 4, 3), end_of(client, 4, 4)) == ((0, 0, 1), (0, 4, 2))
 
 
-def test_a_full_disk_keeps_nobody_from_the_records_at_the_start() -> None:
+@pytest.mark.parametrize("reserve", [False, True])
+def test_a_full_disk_keeps_nobody_from_the_records_at_the_start(reserve: bool) -> None:
     disk = FaultyDisk()
     with RunningBroker(Path("/a"), disk) as broker, WireClient(broker.address) as client:
         create(client, "t", partitions=1)
         assert produce(client, "t", batch(b"v")).error_code == 0
         port = broker.port
     room, disk.free = disk.free, 0
+    if not reserve:
+        disk.inode(f"/a/{RESERVE}").content.clear()
     listener = f"PLAINTEXT://127.0.0.1:{port}"
     with RunningBroker(Path("/a"), disk, listeners=listener) as broker:
         with WireClient(broker.address) as client:
             assert values(fetch(client, "t")) == [b"v"]
-            assert epoch(client, "t") == 0
+            assert epoch(client, "t") == reserve, "a new epoch is noted where there is room for it"
         disk.free = room

@@ -61,7 +61,7 @@ cdef class Fetcher:
     cdef int read_frame(self, Cursor cursor) except -1
     cdef int read_partition(self, Cursor cursor) except -1
     cdef int read_tags(self, Cursor cursor) except -1
-    cdef Py_ssize_t take_records(self, const uint8_t *data, Py_ssize_t size) except -1
+    cdef Py_ssize_t take_records(self, const uint8_t *data, Py_ssize_t size) except -2
     cdef int append(self, const uint8_t *data, Py_ssize_t size) except -1
     cdef int after_partition(self) except -1
     cdef int end_reply(self) except -1

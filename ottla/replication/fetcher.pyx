@@ -415,7 +415,7 @@ cdef class Fetcher:
             item.told_in > self.replies or item.told_epoch != item.epoch
             or item.told_offset != item.partition.log.log_end_offset)
 
-    cdef Py_ssize_t take_records(self, const uint8_t *data, Py_ssize_t size) except -1:
+    cdef Py_ssize_t take_records(self, const uint8_t *data, Py_ssize_t size) except -2:
         """Append the whole batches in `data`; -1 where the first one is not whole yet."""
         cdef Py_ssize_t taken = 0, wanted = 1
         cdef Partition partition

@@ -209,6 +209,23 @@ class BrokerSettings(ListenerSettings):
     log_retention_check_interval_ms: Long = setting(
         "log.retention.check.interval.ms", 300_000, at_least=1,
         help="How often segments that may go are looked for.")
+    replica_fetch_wait_max_ms: int = setting(
+        "replica.fetch.wait.max.ms", 500,
+        help="How long a leader waits for records before it answers a follower that has all.")
+    replica_fetch_min_bytes: int = setting(
+        "replica.fetch.min.bytes", 1, help="Bytes that end such a wait.")
+    replica_fetch_max_bytes: int = setting(
+        "replica.fetch.max.bytes", 1_048_576, at_least=0,
+        help="The most of one partition in a reply to a follower; a larger batch comes alone.")
+    replica_fetch_response_max_bytes: int = setting(
+        "replica.fetch.response.max.bytes", 10_485_760, at_least=0,
+        help="The largest reply to a follower.")
+    replica_fetch_backoff_ms: int = setting(
+        "replica.fetch.backoff.ms", 1000, at_least=0,
+        help="The longest rest of a follower between attempts that fail.")
+    replica_socket_timeout_ms: int = setting(
+        "replica.socket.timeout.ms", 30_000,
+        help="A leader that is silent for so long is connected to anew.")
     replica_alter_log_dirs_io_max_bytes_per_second: Long = setting(
         "replica.alter.log.dirs.io.max.bytes.per.second", 2**63 - 1, at_least=0,
         help="The most that a partition's move to another log directory copies in a second; with 0"

@@ -1,0 +1,25 @@
+"""The connection on which the partitions of one leader are fetched."""
+
+from collections.abc import Callable
+
+from ottla.broker.network.poller import BrokerLoop
+from ottla.broker.network.transport import Transport
+from ottla.replication.fetcher import Fetcher
+
+class FetchLink:
+    fetcher: Fetcher
+    heard_at: float
+    error: Exception | None
+    def __init__(
+        self,
+        loop: BrokerLoop,
+        transport: Transport,
+        fetcher: Fetcher,
+        on_end: Callable[[Exception], None],
+        on_cut: Callable[[], None],
+    ) -> None: ...
+    def go_on(self) -> None: ...
+    def receive_pending(self) -> None: ...
+    def time_has_come(self) -> None: ...
+    def trim(self) -> None: ...
+    def close(self, error: Exception) -> None: ...

@@ -1,0 +1,203 @@
+# cython: boundscheck=False, wraparound=False
+"""The connection on which the partitions of one leader are fetched: requests out, and the bytes of
+replies to the `Fetcher` as they come.
+
+The fetcher writes whole batches of records out of the buffer that they were received in; what it
+does not use up, half a batch at most, moves to the front. So a reply never has to be here whole.
+"""
+
+from libc.stdint cimport uint8_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memmove
+
+from ottla.broker.network.poller cimport EPOLLIN, EPOLLOUT, Pollable
+from ottla.broker.network.transport cimport Transport
+from ottla.replication.fetcher cimport Fetcher
+
+import logging
+
+from ottla.wire.errors import MalformedMessage
+
+log = logging.getLogger("ottla.peers")
+
+cdef enum:
+    SIZE = 1 << 16                  # of a new buffer; it grows with what arrives
+    SIZE_FULL = 1 << 20             # of one that is always full; a larger batch makes it larger
+    SIZE_MAX = 1 << 30              # no batch is as large
+    RECEIVED_PER_TURN = 1 << 20     # then the other connections have their turn
+    REQUESTS_MAX = 2                # one that waits, and one with news that ends its waiting
+
+
+cdef class FetchLink(Pollable):
+    """Runs a fetcher over an open connection. `on_end` is called with the reason when the
+    connection ends by itself, `on_cut` when the fetcher has cut logs."""
+
+    def __init__(
+        self, loop, Transport transport not None, Fetcher fetcher not None, on_end, on_cut
+    ):
+        self.loop, self.poller, self.transport = loop, loop.poller, transport
+        self.fetcher, self.on_end, self.on_cut = fetcher, on_end, on_cut
+        self.unsent = b""
+        self.heard_at = self.poller.clock.monotonic()
+        fetcher.reset()
+        self.poller.watch(transport.fd, self, EPOLLIN)
+
+    def __dealloc__(self):
+        free(self.buffer)
+
+    # -- requests --------------------------------------------------------------------------------
+
+    def go_on(self):
+        """Send the requests that are worth it now; later ones come by themselves."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        try:
+            while self.error is None and not self.writing:
+                if not self.is_due():
+                    break
+                request = self.fetcher.request()
+                if request is None:
+                    break
+                if self.fetcher.outstanding == 1:
+                    self.heard_at = self.poller.clock.monotonic()
+                self.unsent, self.sent = request, 0
+                self.flush()
+            if self.error is None and self.fetcher.outstanding < REQUESTS_MAX:
+                self.wait_for_due()
+        except OSError as error:
+            self.fail(error)
+        except Exception as error:
+            log.error("fetching from broker %d failed", self.fetcher.source_id, exc_info=error)
+            self.fail(error)
+
+    def is_due(self):
+        return self.fetcher.outstanding == 0 or (
+            self.fetcher.news and self.fetcher.outstanding < REQUESTS_MAX)
+
+    def wait_for_due(self):
+        due_ms = self.fetcher.due_ms
+        if due_ms >= 0:
+            seconds = max(0.001, due_ms / 1000 - self.poller.clock.monotonic())
+            self.timer = self.loop.call_later(seconds, self.time_has_come)
+
+    def time_has_come(self):
+        self.timer = None
+        self.go_on()
+
+    cdef int flush(self) except -1:
+        """Send what the socket takes; what is left goes once it has room."""
+        cdef Py_ssize_t moved, size = len(self.unsent)
+        cdef const uint8_t *data = self.unsent
+        while self.sent < size:
+            moved = self.transport.send(data + self.sent, size - self.sent, False)
+            if moved < 0:
+                break
+            self.sent += moved
+        if self.writing != (self.sent < size):
+            self.writing = self.sent < size
+            self.poller.watch(
+                self.transport.fd, self, EPOLLIN | EPOLLOUT if self.writing else EPOLLIN)
+        return 0
+
+    # -- replies ---------------------------------------------------------------------------------
+
+    cdef int ready(self) except -1:
+        """The socket has bytes, its end, or room."""
+        try:
+            if self.writing:
+                self.flush()
+            self.receive()
+        except (OSError, MalformedMessage) as error:
+            self.fail(error)
+        except Exception as error:
+            log.error("fetching from broker %d failed", self.fetcher.source_id, exc_info=error)
+            self.fail(error)
+        if self.error is None:
+            self.go_on()
+            if self.transport is not None and self.transport.pending() > 0:
+                self.loop.call_soon(self.receive_pending)
+        return 0
+
+    def receive_pending(self):
+        """Receive what waits inside the transport: the poller does not know of it."""
+        if self.error is None:
+            self.ready()
+
+    cdef int receive(self) except -1:
+        cdef Py_ssize_t got, budget = RECEIVED_PER_TURN
+        while budget > 0 and self.error is None:
+            if self.filled == self.room:
+                self.make_room(self.fetcher.wanted)
+            got = self.transport.receive(self.buffer + self.filled, self.room - self.filled)
+            if got == 0:
+                raise ConnectionResetError("the other broker has closed the connection")
+            if got < 0:
+                return 0
+            budget -= got
+            self.filled += got
+            self.heard_at = self.poller.clock.monotonic()
+            self.hand_on()
+        return 0
+
+    cdef int make_room(self, Py_ssize_t wanted) except -1:
+        """A buffer that was full gets larger, and as large as the batch that comes."""
+        cdef Py_ssize_t size = max(wanted, min(max(2 * self.room, SIZE), SIZE_FULL))
+        if size > SIZE_MAX:
+            raise MalformedMessage(f"a batch of {wanted} bytes")
+        if size > self.room:
+            grown = <uint8_t *>realloc(self.buffer, size)
+            if grown is NULL:
+                raise MemoryError(f"no {size} bytes to receive into")
+            self.buffer, self.room = grown, size
+        elif self.filled == self.room:
+            raise MalformedMessage(f"the reply's reader leaves {self.filled} bytes")
+        return 0
+
+    cdef int hand_on(self) except -1:
+        """Give the fetcher what is here; it says how much it has used up."""
+        cdef Py_ssize_t used
+        if self.filled < self.fetcher.wanted:
+            if self.fetcher.wanted > self.room:
+                self.make_room(self.fetcher.wanted)
+            return 0
+        used = self.fetcher.take(self.buffer, self.filled)
+        if not 0 <= used <= self.filled:
+            raise AssertionError(f"{used} of {self.filled} bytes were used up")
+        self.filled -= used
+        if self.filled > 0 and used > 0:
+            memmove(self.buffer, self.buffer + used, self.filled)
+        if self.fetcher.wanted > self.room:
+            self.make_room(self.fetcher.wanted)
+        if self.fetcher.cut:
+            self.on_cut()
+        return 0
+
+    def trim(self):
+        """Give the memory of an idle link back."""
+        if self.filled == 0 and self.room > SIZE:
+            free(self.buffer)
+            self.buffer, self.room = NULL, 0
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    cdef int fail(self, error) except -1:
+        if self.error is not None:
+            return 0
+        on_end = self.on_end
+        self.close(error)
+        on_end(error)
+        return 0
+
+    def close(self, error):
+        """End the link; the fetcher begins anew with the next one."""
+        if self.error is not None:
+            return
+        self.error = error
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        self.poller.watch(self.transport.fd, self, 0)
+        self.transport.close()
+        self.transport = None
+        self.fetcher.reset()

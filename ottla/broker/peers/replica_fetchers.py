@@ -1,0 +1,214 @@
+"""Who fetches what from whom: a fetcher and a link for each broker that leads what is followed
+here."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from ottla.broker.peers.fetch_link import FetchLink
+from ottla.broker.peers.peers import Peers, PeerUnavailable
+from ottla.replication.fetcher import Fetcher, FetchSettings
+from ottla.wire.errors import StorageFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from ottla.broker.settings.config import BrokerConfig
+    from ottla.broker.upkeep.checkpoint_writer import Checkpoints
+    from ottla.replication.metadata import MetadataImage
+    from ottla.replication.partition import Partition
+
+log = logging.getLogger("ottla.fetchers")
+
+BACKOFF_SECONDS_MIN = 0.05
+SWEEP_SECONDS = 5.0
+CUT_AGAIN_SECONDS = 1.0
+
+
+class Source:
+    """One leader: what is fetched from it, over its link or soon over the next one."""
+
+    def __init__(self, fetcher: Fetcher) -> None:
+        self.fetcher = fetcher
+        self.link: FetchLink | None = None
+        self.connecting: asyncio.Task[None] | None = None
+        self.failures = 0
+        self.fetched = -1               # by the fetcher, when its last link ended
+
+    @property
+    def node_id(self) -> int:
+        return self.fetcher.source_id
+
+
+class ReplicaFetchers:
+    """The fetchers of one broker. `changed` is told of every partition whose leader, epoch or role
+    is another one; `follow` of the image."""
+
+    def __init__(self, config: BrokerConfig, peers: Peers, checkpoints: Checkpoints) -> None:
+        self.node_id, self.peers, self.checkpoints = config.node_id, peers, checkpoints
+        self.loop = peers.loop
+        self.settings = FetchSettings(
+            wait_ms_max=config.replica_fetch_wait_max_ms,
+            size_min=config.replica_fetch_min_bytes,
+            size_max=config.replica_fetch_response_max_bytes,
+            partition_size_max=config.replica_fetch_max_bytes,
+            backoff_ms_max=config.replica_fetch_backoff_ms,
+            client_id=f"broker-{config.node_id}-fetcher",
+        )
+        self.backoff_seconds_max = config.replica_fetch_backoff_ms / 1000
+        self.silence_seconds = config.replica_socket_timeout_ms / 1000
+        self.sources: dict[int, Source] = {}
+        self.source_of: dict[Partition, int] = {}
+        self.broker_epoch = -1
+        self.cutting: asyncio.Task[None] | None = None
+        self.sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
+        self.closed = False
+
+    # What is followed
+
+    def follow(
+        self, old: MetadataImage, new: MetadataImage, topics: Collection[str]
+    ) -> None:
+        """Fetch under the epoch that this broker is registered with."""
+        broker = new.brokers.get(self.node_id)
+        self.broker_epoch = -1 if broker is None else broker.epoch
+        for source in self.sources.values():
+            source.fetcher.broker_epoch = self.broker_epoch
+
+    def changed(self, partitions: Iterable[Partition]) -> None:
+        """These have another leader, epoch or role, or are gone: fetch them from there."""
+        touched: dict[int, Source] = {}
+        for partition in partitions:
+            before = self.source_of.get(partition)
+            leader = partition.leader_id if partition.following and not self.closed else -1
+            if before is not None and before != leader:
+                self.sources[before].fetcher.drop(partition)
+                touched[before] = self.sources[before]
+                del self.source_of[partition]
+            if leader >= 0:
+                source = self._source(leader)
+                source.fetcher.follow(partition)
+                self.source_of[partition] = leader
+                touched[leader] = source
+        for source in touched.values():
+            self._go_on(source)
+
+    def _source(self, node_id: int) -> Source:
+        source = self.sources.get(node_id)
+        if source is None:
+            fetcher = Fetcher(self.node_id, node_id, self.loop.poller.clock, self.settings)
+            fetcher.broker_epoch = self.broker_epoch
+            source = self.sources[node_id] = Source(fetcher)
+        return source
+
+    def _go_on(self, source: Source) -> None:
+        if len(source.fetcher) == 0:
+            self._let_go(source)
+        elif source.link is not None:
+            source.link.go_on()
+        elif source.connecting is None:
+            source.connecting = self.loop.create_task(self._connect(source))
+
+    def _let_go(self, source: Source) -> None:
+        """Nothing is fetched from there any more."""
+        self.sources.pop(source.node_id, None)
+        if source.connecting is not None:
+            source.connecting.cancel()
+            source.connecting = None
+        if source.link is not None:
+            link, source.link = source.link, None
+            link.close(ConnectionError("nothing is fetched from there any more"))
+
+    # Links
+
+    async def _connect(self, source: Source) -> None:
+        """Open the source's link, however often that has to be tried."""
+        while True:
+            if source.failures:
+                await asyncio.sleep(min(
+                    self.backoff_seconds_max,
+                    BACKOFF_SECONDS_MIN * 2 ** min(source.failures - 1, 10),
+                ))
+            try:
+                transport = await self.peers.open_transport(source.node_id)
+            except PeerUnavailable as error:
+                source.failures += 1
+                log.log(
+                    logging.WARNING if source.failures == 1 else logging.DEBUG,
+                    "%d partitions cannot be fetched: %s", len(source.fetcher), error,
+                )
+                continue
+            break
+        source.connecting = None
+        log.info("fetching %d partitions from broker %d", len(source.fetcher), source.node_id)
+        source.link = FetchLink(
+            self.loop, transport, source.fetcher, self._ended(source), self._write_cuts
+        )
+        source.link.go_on()
+
+    def _ended(self, source: Source) -> Callable[[Exception], None]:
+        def ended(error: Exception) -> None:
+            source.link = None
+            log.warning("fetching from broker %d has ended: %s", source.node_id, error)
+            if self.closed or self.sources.get(source.node_id) is not source:
+                return
+            # A connection that breaks at once each time is made ever later.
+            fetched = source.fetcher.bytes_fetched
+            source.failures = source.failures + 1 if fetched == source.fetched else 1
+            source.fetched = fetched
+            self._go_on(source)
+
+        return ended
+
+    def _sweep(self) -> None:
+        """A link that is silent although an answer is due connects anew."""
+        now = self.loop.time()
+        for source in list(self.sources.values()):
+            link = source.link
+            if link is None:
+                continue
+            if source.fetcher.outstanding and now - link.heard_at > self.silence_seconds:
+                link.close(TimeoutError("nothing was heard of it"))
+                self._ended(source)(TimeoutError("nothing was heard of it"))
+            elif now - link.heard_at > SWEEP_SECONDS:
+                link.trim()
+        self.sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
+
+    # Cuts
+
+    def _write_cuts(self) -> None:
+        if self.cutting is None and not self.closed:
+            self.cutting = self.loop.create_task(self._checkpoint())
+
+    async def _checkpoint(self) -> None:
+        """Logs that were cut below their recovery point on the medium are appended to only once a
+        lower one is there; one write serves all that were cut meanwhile."""
+        try:
+            while any(source.fetcher.cut for source in self.sources.values()):
+                cut = {source.node_id: list(source.fetcher.cut)
+                       for source in self.sources.values() if source.fetcher.cut}
+                try:
+                    await self.checkpoints.write()
+                except StorageFailed as error:
+                    log.error("logs that were cut wait for their checkpoint: %s", error)
+                    await asyncio.sleep(CUT_AGAIN_SECONDS)
+                    continue
+                for node_id, partitions in cut.items():
+                    source = self.sources.get(node_id)
+                    if source is not None:
+                        source.fetcher.checkpointed(partitions)
+                        self._go_on(source)
+        finally:
+            self.cutting = None
+
+    def close(self) -> None:
+        """Fetch nothing more."""
+        self.closed = True
+        self.sweeper.cancel()
+        if self.cutting is not None:
+            self.cutting.cancel()
+        for source in list(self.sources.values()):
+            self._let_go(source)

@@ -1,0 +1,196 @@
+"""Following a real leader over a real connection: all of it, through broken links and deletions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.broker.network.poller import BrokerLoop
+from ottla.broker.peers.network import TcpNetwork
+from ottla.broker.peers.peers import Peers
+from ottla.broker.peers.replica_fetchers import ReplicaFetchers
+from ottla.broker.settings.config import BrokerConfig
+from ottla.broker.upkeep.checkpoint_writer import Checkpoints
+from ottla.log.clock import Clock
+from ottla.log.config import LogConfig
+from ottla.log.disk import Disk
+from ottla.log.storage import Storage
+from ottla.replication.metadata import BrokerImage, Endpoint, MetadataImage
+from ottla.replication.partition import Partition
+from ottla.wire.messages import CreateTopicsRequest
+from tests.broker.produce_fetch import batch, produce
+from tests.broker.running import RunningBroker, WireClient
+from tests.replication.fakes import Cluster
+
+LISTENER = "PLAINTEXT"
+HERE, THERE = 1, 2
+SECONDS = 20.0
+
+
+class Following:
+    """Node 1 in the test's own loop; node 2 leads, and is a whole broker."""
+
+    def __init__(self, path: Path, leader: RunningBroker) -> None:
+        self.leader, self.loop = leader, BrokerLoop()
+        self.storage = Storage.open(Disk(), Clock(), [str(path)], node_id=HERE)
+        self.port = leader.port
+        self.run(self.begin())
+
+    async def begin(self) -> None:
+        peers = self.peers = Peers(HERE, self.image, LISTENER, TcpNetwork(), self.loop)
+        config = BrokerConfig.load(None, ["node.id=1", "replica.fetch.backoff.ms=100"])
+        self.checkpoints = Checkpoints(self.storage, self.loop)
+        self.fetchers = ReplicaFetchers(config, peers, self.checkpoints)
+        self.fetchers.follow(MetadataImage.empty(), self.image(), ())
+
+    def image(self) -> MetadataImage:
+        addresses = (Endpoint(LISTENER, "127.0.0.1", self.port),)
+        return MetadataImage(brokers={
+            HERE: BrokerImage(HERE, 11, ()), THERE: BrokerImage(THERE, 12, addresses),
+        })
+
+    def partition(self, topic: str) -> Partition:
+        known = self.leader.server.metadata_log.image.topics[topic]
+        log = self.storage.get_or_create(topic, 0, known.topic_id, LogConfig())
+        made = Partition(topic, 0, known.topic_id, log, True, None, Cluster(), 0)
+        epoch = self.leader.server.metadata_log.image.leader_epoch(known, known.partitions[0])
+        made.assume(THERE, epoch, HERE, (THERE, HERE), (THERE,), 0)
+        return made
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return self.loop.run_until_complete(asyncio.wait_for(coroutine, SECONDS))
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        async def wait() -> None:
+            while not holds():
+                await asyncio.wait([self.loop.create_future()], timeout=0.01)
+
+        self.run(wait())
+
+    def close(self) -> None:
+        async def end() -> None:
+            self.fetchers.close()
+            self.peers.close()
+
+        self.run(end())
+        self.checkpoints.close()
+        self.storage.close({})
+        self.loop.close()
+
+
+@pytest.fixture
+def leader(tmp_path: Path) -> Iterator[RunningBroker]:
+    with RunningBroker(tmp_path / "leader", node_id=THERE) as running:
+        yield running
+
+
+@pytest.fixture
+def following(tmp_path: Path, leader: RunningBroker) -> Iterator[Following]:
+    made = Following(tmp_path / "follower", leader)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def log_of(leader: RunningBroker, topic: str) -> Any:
+    partition = leader.server.replicas.partition(topic, 0)
+    assert partition is not None
+    return partition.log
+
+
+def same(leader: RunningBroker, partition: Partition) -> bool:
+    log = log_of(leader, partition.topic)
+    end: int = log.log_end_offset
+    return end == partition.log.log_end_offset and bytes(
+        log.read_bytes(0, 1 << 24)
+    ) == bytes(partition.log.read_bytes(0, 1 << 24))
+
+
+def create(leader: RunningBroker, topic: str) -> None:
+    """A topic of the leader's with a second replica on node 1."""
+    request = CreateTopicsRequest(topics=[CreateTopicsRequest.Topic(
+        name=topic, num_partitions=1, replication_factor=1, assignments=[], configs=[]
+    )])
+    with WireClient(leader.address) as client:
+        assert client.call(request, 5).topics[0].error_code == 0
+    leader.call(share, leader, topic)
+
+
+def share(leader: RunningBroker, topic: str) -> None:
+    replicas = leader.server.replicas
+    alone = replicas.partition(topic, 0)
+    assert alone is not None
+    made = Partition(topic, 0, alone.topic_id, alone.log, True, None, Cluster(), 0)
+    made.assume(THERE, alone.leader_epoch, THERE, (THERE, HERE), (THERE,), 0)
+    replicas.by_name[topic][0] = made
+
+
+def fill(client: WireClient, topic: str, sizes: list[int]) -> None:
+    for size in sizes:
+        assert produce(client, topic, batch(b"v" * size)).error_code == 0
+
+
+def test_a_follower_has_what_the_leader_has(leader: RunningBroker, following: Following) -> None:
+    with WireClient(leader.address) as client:
+        for topic in ("a", "b"):
+            create(leader, topic)
+        fill(client, "a", [10, 70_000, 900_000, 3, 2_000_000 - 1_100_000])
+        parts = [following.partition(topic) for topic in ("a", "b")]
+        following.loop.call_soon(following.fetchers.changed, parts)
+        following.until(lambda: same(leader, parts[0]))
+        fill(client, "b", [5] * 20)
+        fill(client, "a", [5])
+        following.until(lambda: all(same(leader, part) for part in parts))
+
+
+def test_a_broken_link_goes_on_where_it_was(leader: RunningBroker, following: Following) -> None:
+    with WireClient(leader.address) as client:
+        create(leader, "a")
+        fill(client, "a", [100] * 5)
+        part = following.partition("a")
+        following.loop.call_soon(following.fetchers.changed, [part])
+        following.until(lambda: same(leader, part))
+        for connection in list(leader.server.listeners[0].connections):
+            if connection.client.client_id == "broker-1-fetcher":
+                leader.call(connection.close)
+        fill(client, "a", [100] * 5)
+        following.until(lambda: same(leader, part))
+
+
+def test_a_leader_that_is_away_is_tried_again(leader: RunningBroker, following: Following) -> None:
+    with WireClient(leader.address) as client:
+        create(leader, "a")
+        fill(client, "a", [100])
+    part = following.partition("a")
+    following.port = 1                          # nobody is there
+    following.loop.call_soon(following.fetchers.changed, [part])
+    following.until(lambda: following.fetchers.sources[THERE].failures > 1)
+    following.port = leader.port
+    following.until(lambda: same(leader, part))
+
+
+def test_what_is_led_here_or_gone_is_fetched_no_more(
+    leader: RunningBroker, following: Following
+) -> None:
+    with WireClient(leader.address) as client:
+        create(leader, "a")
+        create(leader, "b")
+        parts = [following.partition(topic) for topic in ("a", "b")]
+        following.loop.call_soon(following.fetchers.changed, parts)
+        fill(client, "a", [1])
+        following.until(lambda: same(leader, parts[0]))
+        parts[0].assume(HERE, parts[0].leader_epoch + 1, HERE, (THERE, HERE), (HERE,), 1)
+        following.loop.call_soon(following.fetchers.changed, [parts[0]])
+        fill(client, "a", [2])
+        fill(client, "b", [2])
+        following.until(lambda: same(leader, parts[1]))
+        assert parts[0].log.log_end_offset == 1
+        following.loop.call_soon(following.fetchers.changed, [parts[0]])
+        parts[1].assume(-1, parts[1].leader_epoch + 1, HERE, (THERE, HERE), (THERE,), 1)
+        following.loop.call_soon(following.fetchers.changed, [parts[1]])
+        following.until(lambda: not following.fetchers.sources)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ottla.broker.network.cold_reads import ColdReads
     from ottla.broker.peers.forwarding import Forwarding
     from ottla.broker.peers.peers import Peers
+    from ottla.broker.peers.replica_fetchers import ReplicaFetchers
     from ottla.broker.security.authorizer import Authorizer
     from ottla.broker.settings.config import BrokerConfig
     from ottla.broker.telemetry.client_instances import ClientInstances
@@ -51,8 +52,9 @@ class BrokerContext:
     member: Member | None = None
     peers: Peers | None = None
     forwarding: Forwarding | None = None
+    fetchers: ReplicaFetchers | None = None
     inter_broker_listener: str | None = None
-    """These four are None where a broker is alone."""
+    """These five are None where a broker is alone."""
     client_instances: ClientInstances | None = None     # once a client offers its metrics
     counts: Counts = field(default_factory=Counts)
     request_elements_max: int = REQUEST_ELEMENTS_MIN

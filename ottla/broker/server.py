@@ -341,6 +341,8 @@ class Server:
         down."""
         if self.member is not None and self.config.controlled_shutdown_enable:
             await self.member.leave()
+        if self.member is not None and self.broker.fetchers is not None:
+            self.broker.fetchers.close()
         if self.http is not None:
             self.http.close()
         for listener in self.listeners:

@@ -10,6 +10,7 @@ from ottla.broker.network.poller import BrokerLoop
 from ottla.broker.peers.forwarding import Forwarding
 from ottla.broker.peers.network import Network, TcpNetwork
 from ottla.broker.peers.peers import Peers
+from ottla.broker.peers.replica_fetchers import ReplicaFetchers
 from ottla.broker.settings.config import BrokerConfig
 from ottla.log.disk import Disk
 from ottla.log.log_directory import StorageRefused
@@ -66,6 +67,9 @@ def connect_peers(
         deciding=lambda: member.metadata.is_controller,
         caught_up=member.caught_up,
     )
+    broker.fetchers = ReplicaFetchers(broker.config, broker.peers, broker.checkpoints)
+    # Before the replicas: what they begin to follow is fetched under the newest epoch.
+    member.metadata.subscribe(broker.fetchers.follow)
     broker.peers.on_refused = member.controller.refused
     member.controller.brokers_changed = broker.peers.keep
 

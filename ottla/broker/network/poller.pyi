@@ -6,6 +6,7 @@ from ottla.log.clock import Clock
 class Pollable: ...
 
 class Poller:
+    clock: Clock
     touched: bool
 
     def __init__(self, epoll_fd: int, clock: Clock) -> None: ...

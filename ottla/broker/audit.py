@@ -26,7 +26,7 @@ LINES_AT_ONCE_MAX = 20
 """Lines that are written before the answer leaves. The rest follow in slices: 1,000 of them would
 hold the loop for 30 ms."""
 VALUE_SIZE_MAX = 200
-SECRET = ("password", "salt", "hmac", "secret", "jaas")
+SECRET = ("password", "salt", "hmac", "secret", "jaas", "keystore.key", "certificate")
 ERROR = "error_code"
 NAMES = (
     "name", "topic_name", "topic", "group_id", "resource_name", "transactional_id", "user",

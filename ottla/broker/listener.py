@@ -9,6 +9,7 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.connection import Connection
+from ottla.broker.handshakes import Handshakes
 from ottla.broker.network.transport import Transport
 from ottla.broker.security.client import Client
 from ottla.broker.security.listener_security import ListenerSecurity
@@ -59,6 +60,7 @@ class Listener:
         self.idle_seconds = config.connections_max_idle_ms / 1000
         self.connections: dict[Connection, None] = {}
         self.strangers: dict[Connection, None] = {}
+        self.handshakes = Handshakes(loop, broker.workers, self._serve, self._unserved)
         self.refusals = self.accepted = 0
         self.send_buffer_size = config.socket_send_buffer_bytes
         self.sock = self._listen(
@@ -138,17 +140,35 @@ class Listener:
 
     def admit(self, sock: socket.socket, address: tuple[Any, ...]) -> None:
         """Serve the client at the other end of a socket that does not block."""
-        connection = Connection(
-            self.loop, self, Transport(sock), self._client(sock, address), self.security
-        )
+        self.limits.opened(address[0])
+        if self.security.tls is not None:
+            self.handshakes.begin(sock, address, self.security.tls)
+        else:
+            self._serve(sock, address, Transport(sock), None)
+
+    def _serve(
+        self, sock: socket.socket, address: tuple[Any, ...], transport: Transport,
+        principal: str | None,
+    ) -> None:
+        client = self._client(sock, address)
+        if principal is not None and not self.security.authenticates:
+            client = client.authenticated(principal, False)
+        connection = Connection(self.loop, self, transport, client, self.security)
         self.connections[connection] = None
+        if self.security.tls is not None:
+            # Its first request may have come with the end of the handshake.
+            self.loop.call_soon(connection.receive_pending)
         if connection.session is not None:
             self.strangers[connection] = None
             if len(self.strangers) > STRANGERS_MAX:
                 oldest = next(iter(self.strangers))
                 oldest.refuse(PermissionError("too many clients have not authenticated"))
         log.debug("listener %s: %r is open", self.name, connection)
-        self.limits.opened(address[0])
+
+    def _unserved(self, address: tuple[Any, ...], error: Exception) -> None:
+        """A TLS handshake has failed."""
+        self.limits.closed(address[0])
+        self._refused(f"connection from {address[0]}:{address[1]}", error)
 
     def _turn_away(self) -> None:
         """No descriptor is left: free the spare one, close the newest client, take it back."""
@@ -166,6 +186,7 @@ class Listener:
     def _sweep(self) -> None:
         now = self.loop.time()
         self.broker.counts.traced = requests.isEnabledFor(logging.DEBUG)
+        self.handshakes.sweep()
         for connection in list(self.connections):
             connection.catch_up()
             stalled = connection.stalled_since()
@@ -184,9 +205,12 @@ class Listener:
 
     def refused(self, connection: Connection, error: Exception) -> None:
         """Note why a connection is closed; a flood of bad clients does not flood the log."""
+        self._refused(repr(connection), error)
+
+    def _refused(self, who: str, error: Exception) -> None:
         self.refusals += 1
         if self.refusals <= REFUSALS_LOGGED_PER_SWEEP:
-            log.warning("listener %s: %r is closed: %s", self.name, connection, error)
+            log.warning("listener %s: %s is closed: %s", self.name, who, error)
 
     def authenticated(self, connection: Connection) -> None:
         """A client has proved who it is."""
@@ -212,6 +236,7 @@ class Listener:
 
     def close(self) -> None:
         """End everything."""
+        self.handshakes.close()
         for connection in list(self.connections):
             connection.close()
 

@@ -21,6 +21,7 @@ from ottla.broker.network.poller import BrokerLoop
 from ottla.broker.security.listener_security import listeners_security
 from ottla.broker.settings.config import BrokerConfig
 from ottla.broker.settings.declaration import SettingsError
+from ottla.broker.settings.listener_settings import is_secret
 from ottla.broker.threads.flusher import Flusher
 from ottla.broker.threads.slices import in_slices
 from ottla.broker.threads.startup_threads import recover
@@ -66,7 +67,7 @@ class Server:
     ) -> None:
         """The last two are a cluster's: how others are reached, and a session with ZooKeeper."""
         self.config = config
-        self.security = listeners_security(config)
+        self.security = listeners_security(config, config.static)
         self.network, self.coordination = network, coordination
         self.member: Member | None = None
         self.disk = disk or Disk()
@@ -158,6 +159,7 @@ class Server:
         # Settings first: partitions and coordinators go by them.
         self.metadata_log.subscribe(config.follow)
         self.metadata_log.subscribe(self.broker.follow)
+        self.metadata_log.subscribe(self._follow_with_listeners)
         self.metadata_log.subscribe(self._follow_with_replicas)
         try:
             await self._open_doors(loop)
@@ -301,6 +303,7 @@ class Server:
         producing = Producing(self.broker, gate)
         limits = ConnectionLimits(self.config, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         fetching = Fetching(self.broker, lambda: random.SystemRandom().randint(1, 2**31 - 1))
+        self._renew_security(self.metadata_log.image)
         for endpoint in self.config.endpoints():
             self.listeners.append(
                 Listener(
@@ -309,6 +312,26 @@ class Server:
                     self.security[endpoint.name],
                 )
             )
+
+    def _follow_with_listeners(
+        self, old: MetadataImage, new: MetadataImage, topics: Collection[str]
+    ) -> None:
+        if old.configs.get(("broker", str(self.config.node_id))) is not new.configs.get(
+            ("broker", str(self.config.node_id))
+        ):
+            self._renew_security(new)
+
+    def _renew_security(self, image: MetadataImage) -> None:
+        """Have later connections go by the settings and files as they are now."""
+        try:
+            self.security = listeners_security(self.config, self.config.security_texts(image))
+        except SettingsError as error:
+            log.error("the listeners keep their certificates and mechanisms: %s", error)
+            return
+        for listener in self.listeners:
+            listener.security = self.security[listener.name]
+        if any(each.protocol != "PLAINTEXT" for each in self.security.values()):
+            log.info("new connections go by the certificates and mechanisms of now")
 
     def advertised(self, listener: Listener) -> tuple[str, int]:
         """The host and port that clients of a listener are told."""
@@ -327,12 +350,16 @@ class Server:
             log.error("reload: %s; all settings stay as they were", error)
             return
         for name, (old, new) in found.changed.items():
+            if is_secret(name):
+                log.info("reload: %s is another one now", name)
+                continue
             text = "its default" if new is None else new
             log.info("reload: %s is %s now, it was %s", name, text, old or "its default")
         for name in found.refused:
             log.warning("reload: %s has changed and needs a restart", name)
         if not found.changed and not found.refused:
             log.info("reload: nothing has changed")
+        self._renew_security(image)         # the same files may have other certificates by now
         if found.changed:
             await in_slices(self.replicas.reconfigure(image))
 

@@ -12,6 +12,7 @@ from ottla.broker.network.poller import BrokerLoop
 from ottla.broker.server import Server
 from ottla.broker.settings.config import BrokerConfig
 from ottla.client.connection import Connection
+from ottla.client.transport import Security
 from ottla.log.disk import Disk
 from tests.fakes import LeapingClock
 
@@ -73,8 +74,10 @@ class RunningBroker:
 class WireClient(Connection):
     """The package's client of one connection to a broker of a test, for good and bad frames."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
+    def __init__(self, address: tuple[str, int], **properties: str) -> None:
+        names = {name.replace("_", "."): value for name, value in properties.items()}
         super().__init__(
             address, client_id=CLIENT_ID, connect_seconds=TIMEOUT_SECONDS,
             request_seconds=TIMEOUT_SECONDS, retry_refused=False,
+            security=Security.from_properties(names),
         )  # fmt: skip

@@ -193,5 +193,12 @@ def test_addresses_are_read_as_kafka_writes_them() -> None:
 
 def test_a_protection_that_the_client_lacks_is_refused_before_it_connects() -> None:
     assert Security.from_properties({}).protocol == "PLAINTEXT"
-    with pytest.raises(ClientError, match=r"security\.protocol=SASL_SSL is not supported"):
-        Security.from_properties({"security.protocol": "SASL_SSL"})
+    for properties, problem in (
+        ({"security.protocol": "TLS"}, "is not one of"),
+        ({"security.protocol": "SASL_SSL"}, "sasl.jaas.config: Login module not specified"),
+        ({"security.protocol": "SASL_PLAINTEXT", "sasl.jaas.config": "a.B required;"},
+         "sasl.mechanism=GSSAPI is not supported"),
+        ({"security.protocol": "SSL", "ssl.truststore.location": "/nowhere"}, "only PEM files"),
+    ):
+        with pytest.raises(ClientError, match=problem):
+            Security.from_properties(properties)

@@ -13,6 +13,7 @@ from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
 from ottla.broker.security.decisions import on_cluster
 from ottla.broker.security.guard.admin import guard_alter_configs, guard_describe_configs
+from ottla.broker.security.listener_security import listeners_security
 from ottla.broker.settings.change_rules import rules_for, without_effect
 from ottla.broker.settings.entries import (
     TYPES,
@@ -263,7 +264,11 @@ async def _alter(
             errors[place] = InvalidRequest(f"Unknown resource type {resource_type}: not supported")
     if alterations:
         broker = context.broker
-        rules = rules_for(broker.node_id, broker.config.static)
+        rules = rules_for(
+            broker.node_id,
+            broker.config.static,
+            lambda texts: listeners_security(broker.config, texts),
+        )
         found = await broker.metadata_log.decide_each(
             for_each(places), alter_configs, alterations, rules, validate_only
         )

@@ -1,4 +1,4 @@
-# What a connection does with its socket. Its listener makes it; TLS would be a subclass.
+# What a connection does with its socket. Its listener makes it; TlsTransport is the other form.
 
 from libc.stdint cimport int64_t, uint8_t
 

@@ -1,7 +1,8 @@
 """What a connection does with its socket: receive, send, send a range of a file.
 
 Each of these returns how many bytes it moved, 0 at the end of the stream or of the file, -1 where
-the socket is not ready, and raises OSError for everything else.
+the socket is not ready, and raises OSError for everything else. After -1 the next call has to offer
+the same stream again, from its first byte: TLS may have taken some of it, and reports that then.
 """
 
 from libc.errno cimport EAGAIN, EINTR, errno

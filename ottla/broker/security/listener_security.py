@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.security.sasl.exchange import Exchange
 from ottla.broker.settings.declaration import SettingsError
-from ottla.broker.settings.jaas import JaasError, LoginModule, parse_jaas
 from ottla.broker.settings.listener_settings import (
     ListenerSettings,
     for_listener,
     for_mechanism,
 )
+from ottla.client.jaas import JaasError, LoginModule, parse_jaas
 
 if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
+    from ottla.broker.security.tls.context import TlsSettings
     from ottla.broker.settings.config import BrokerConfig
-    from ottla.replication.metadata import MetadataImage
 
 WITH_SASL = ("SASL_PLAINTEXT", "SASL_SSL")
+WITH_TLS = ("SSL", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 NewExchange = Callable[["BrokerContext"], Exchange]
@@ -42,9 +43,27 @@ class ListenerSecurity:
         own = for_listener(listener, texts)
         self.settings = ListenerSettings(own)
         self.mechanisms: dict[str, Mechanism] = {}
+        self.tls: TlsSettings | None = None
+        if protocol in WITH_TLS:
+            self.tls = self._tls(own, texts)
         if self.authenticates:
             for name in self.settings.sasl_enabled_mechanisms:
                 self.mechanisms[name] = self._mechanism(name, own)
+
+    def _tls(self, own: dict[str, str], texts: Mapping[str, str]) -> TlsSettings:
+        from ottla.broker.security.tls.context import TlsSettings
+
+        prefix = f"listener.name.{self.listener.lower()}."
+        if self.authenticates and f"{prefix}ssl.client.auth" not in texts:
+            # As in Kafka: whoever logs in by SASL needs no certificate beside that.
+            own = {**own, "ssl.client.auth": "none"}
+        try:
+            return TlsSettings(ListenerSettings(own))
+        except SettingsError as error:
+            raise SettingsError(
+                error.name, f"{str(error).removeprefix(f'{error.name}: ')} (listener"
+                f" {self.listener})"
+            ) from error
 
     def _mechanism(self, name: str, texts: Mapping[str, str]) -> Mechanism:
         if name not in MECHANISMS:
@@ -93,10 +112,9 @@ def _module(name: str, settings: ListenerSettings) -> LoginModule | None:
 
 
 def listeners_security(
-    config: BrokerConfig, image: MetadataImage | None = None
+    config: BrokerConfig, texts: Mapping[str, str]
 ) -> dict[str, ListenerSecurity]:
-    """The security of each listener by its name. Raises SettingsError."""
-    texts = config.security_texts(image)
+    """The security of each listener by its name, with these properties. Raises SettingsError."""
     return {
         endpoint.name: ListenerSecurity(endpoint.name, config.protocols[endpoint.name], texts)
         for endpoint in config.endpoints()

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from ottla.broker.settings.declaration import SettingsError
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SERVED = ("PLAINTEXT", "SASL_PLAINTEXT")
 ADDRESS = re.compile(r"([\w.-]+)://(?:\[([0-9a-fA-F:.%\w]+)\]|([^\s:/\[\]]*)):(-?\d+)")
 EVERYWHERE = ("0.0.0.0", "::")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -66,18 +65,11 @@ def parse_protocols(text: str) -> dict[str, str]:
 
 
 def check_protocols(addresses: Iterable[Address], protocols: dict[str, str]) -> None:
-    """Raise SettingsError for a listener whose protocol is unknown or not served."""
+    """Raise SettingsError for a listener whose protocol is not named."""
     for address in addresses:
-        protocol = protocols.get(address.name)
-        if protocol is None:
+        if address.name not in protocols:
             raise SettingsError(
                 "listener.security.protocol.map", f"names no security protocol for {address.name}"
-            )
-        if protocol not in SERVED:
-            raise SettingsError(
-                "listeners",
-                f"{address.name} asks for {protocol}, which this version of Ottla does not serve;"
-                f" it serves {', '.join(SERVED)}",
             )
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from ottla.broker.settings.broker import DYNAMIC, BrokerSettings
 from ottla.broker.settings.config import TOPIC_DEFAULTS, limits_by_host
 from ottla.broker.settings.declaration import Setting, SettingsError
 from ottla.broker.settings.kafka_settings import kafka_settings
+from ottla.broker.settings.listener_settings import bare_name, is_dynamic
 from ottla.broker.settings.topic import TopicConfig, check_topic_configs, defaults
 from ottla.broker.upkeep.compactor import MEMORY_MIN as CLEANER_MEMORY_MIN
 from ottla.replication.controller.configs import ConfigRules
 from ottla.wire.errors import InvalidConfig, InvalidRequest, ProtocolError
 
-LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]+\.")
 METRICS_INTERVAL_MS = range(100, 3_600_001)
 MATCHED = (
     "client_id", "client_instance_id", "client_software_name", "client_software_version",
@@ -29,11 +29,23 @@ GROUP_LIMITS = re.compile(
 """Settings of groups that the broker's group.<type>.min.* and .max.* bound."""
 
 
-def rules_for(node_id: int, static: Mapping[str, str]) -> dict[str, ConfigRules]:
-    """The rules of each type of resource, as broker `node_id` with these properties has them."""
+def rules_for(
+    node_id: int,
+    static: Mapping[str, str],
+    check_listeners: Callable[[Mapping[str, str]], object] = lambda texts: None,
+) -> dict[str, ConfigRules]:
+    """The rules of each type of resource, as broker `node_id` with these properties has them.
+
+    `check_listeners` raises SettingsError where a listener could not go by these properties.
+    """
 
     def check_broker(name: str, configs: Mapping[str, str], changed: frozenset[str]) -> None:
         _check_broker(node_id, name, configs, changed)
+        if name and any(map(is_dynamic, changed)):
+            try:
+                check_listeners({**static, **configs})
+            except SettingsError as error:
+                raise InvalidRequest(f"Invalid config value: {error}") from error
 
     def check_group(name: str, configs: Mapping[str, str], changed: frozenset[str]) -> None:
         _check_group(static, configs, changed)
@@ -68,7 +80,7 @@ def _list(setting: Setting | None) -> str | None:
 
 
 def _broker_setting(name: str) -> Setting | None:
-    known = kafka_settings("broker").get(LISTENER_PREFIX.sub("", name))
+    known = kafka_settings("broker").get(bare_name(name))
     return None if known is None else known.setting
 
 
@@ -82,7 +94,7 @@ def _check_broker(
             raise InvalidRequest(f"Unexpected broker id, expected {node_id}, but received {name}")
     known = kafka_settings("broker")
     for key in sorted(changed):
-        bare = LISTENER_PREFIX.sub("", key)
+        bare = bare_name(key)
         if bare not in known:
             # Plugins have settings that we do not know; some of Kafka's are in no file, only here.
             if bare in DYNAMIC and key in configs:
@@ -124,7 +136,10 @@ def without_effect(names: Iterable[str]) -> str | None:
 
     They are taken, as by Kafka, whose clients count on that: scripts set threads and security.
     """
-    idle = [name for name in names if name not in DYNAMIC and name not in TOPIC_DEFAULTS]
+    idle = [
+        name for name in names
+        if name not in DYNAMIC and name not in TOPIC_DEFAULTS and not is_dynamic(name)
+    ]
     return f"without effect in Ottla: {', '.join(sorted(idle))}" if idle else None
 
 

@@ -30,7 +30,7 @@ from ottla.broker.settings.broker import DYNAMIC, BrokerSettings
 from ottla.broker.settings.declaration import SettingsError
 from ottla.broker.settings.group_rules import check_group_settings, known_assignors
 from ottla.broker.settings.kafka_settings import OUTSIDE_THE_TABLE, kafka_settings
-from ottla.broker.settings.listener_settings import idle
+from ottla.broker.settings.listener_settings import idle, is_dynamic
 from ottla.broker.settings.sources import Sources
 from ottla.broker.settings.topic import TopicConfig, defaults, log_config, synonyms_of
 from ottla.log.config import LogConfig
@@ -257,7 +257,7 @@ class BrokerConfig(BrokerSettings):
             old, new = static.get(name), texts.get(name)
             if old == new:
                 continue
-            if name not in DYNAMIC and name not in TOPIC_DEFAULTS:
+            if name not in DYNAMIC and name not in TOPIC_DEFAULTS and not is_dynamic(name):
                 found.refused.append(name)
                 continue
             found.changed[name] = old, new

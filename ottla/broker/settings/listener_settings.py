@@ -17,6 +17,15 @@ OF_MECHANISM = (
 )
 """Settings that a mechanism may have for itself: `plain.sasl.jaas.config`."""
 
+DYNAMIC_OF_LISTENERS = frozenset({
+    "sasl.enabled.mechanisms", "sasl.jaas.config", "ssl.cipher.suites", "ssl.client.auth",
+    "ssl.enabled.protocols", "ssl.endpoint.identification.algorithm", "ssl.key.password",
+    "ssl.keystore.certificate.chain", "ssl.keystore.key", "ssl.keystore.location",
+    "ssl.keystore.password", "ssl.keystore.type", "ssl.truststore.certificates",
+    "ssl.truststore.location", "ssl.truststore.password", "ssl.truststore.type",
+})
+"""Settings of listeners that can be changed on a running broker: later connections go by them."""
+
 
 class ListenerSettings(Settings):
     """How the clients of one listener authenticate."""
@@ -36,6 +45,50 @@ class ListenerSettings(Settings):
         "connections.max.reauth.ms", 0,
         help="How long a client may use a connection before it has to authenticate again (KIP-368);"
         " 0 is as long as it likes. Tokens that expire earlier end it earlier.")
+    ssl_keystore_location: str | None = setting(
+        "ssl.keystore.location", None,
+        help="The file with the listener's key and certificate chain: PEM or PKCS12.")
+    ssl_keystore_type: str = setting(
+        "ssl.keystore.type", "JKS",
+        help="The file's form: JKS, PKCS12 or PEM. With JKS, Kafka's default, a PKCS12 file is read"
+        " too, as by Java; a JKS file has to be converted (keytool -importkeystore).")
+    ssl_keystore_password: Password | None = setting(
+        "ssl.keystore.password", None, help="The password of a PKCS12 file.")
+    ssl_key_password: Password | None = setting(
+        "ssl.key.password", None, help="The password of an encrypted key in PEM.")
+    ssl_keystore_key: Password | None = setting(
+        "ssl.keystore.key", None, help="The key itself, in PEM, in the place of a file.")
+    ssl_keystore_certificate_chain: Password | None = setting(
+        "ssl.keystore.certificate.chain", None,
+        help="The certificate chain itself, in PEM, the listener's own certificate first.")
+    ssl_truststore_location: str | None = setting(
+        "ssl.truststore.location", None,
+        help="The file with the certificates that the other side's one has to lead to.")
+    ssl_truststore_type: str = setting(
+        "ssl.truststore.type", "JKS",
+        help="The file's form, as with the key store.")
+    ssl_truststore_password: Password | None = setting(
+        "ssl.truststore.password", None, help="The password of a PKCS12 file.")
+    ssl_truststore_certificates: Password | None = setting(
+        "ssl.truststore.certificates", None, help="The trusted certificates themselves, in PEM.")
+    ssl_client_auth: str = setting(
+        "ssl.client.auth", "none", one_of=("required", "requested", "none"),
+        help="Whether clients have to present a certificate; requested: those without one are"
+        " User:ANONYMOUS. Listeners of protocol SASL_SSL ask for a certificate too where it is set"
+        " with their prefix.")
+    ssl_enabled_protocols: Names = setting(
+        "ssl.enabled.protocols", ("TLSv1.2", "TLSv1.3"), help="Versions of TLS.")
+    ssl_cipher_suites: Names = setting(
+        "ssl.cipher.suites", (),
+        help="Cipher suites by Java's or OpenSSL's names; empty: OpenSSL's choice. Among those of"
+        " TLS 1.3 no choice can be made.")
+    ssl_principal_mapping_rules: str = setting(
+        "ssl.principal.mapping.rules", "DEFAULT",
+        help="How the subject of a client's certificate becomes its principal:"
+        " RULE:pattern/replacement/[LU], the first that matches counts; DEFAULT is the subject.")
+    ssl_endpoint_identification_algorithm: str = setting(
+        "ssl.endpoint.identification.algorithm", "https",
+        help="Whether a broker that connects to another one checks its host name; empty: no.")
 
 
 def for_listener(listener: str, texts: Mapping[str, str]) -> dict[str, str]:
@@ -62,6 +115,17 @@ def bare_name(name: str) -> str:
             if bare.endswith(f".{each}"):
                 return each
     return bare
+
+
+def is_dynamic(name: str) -> bool:
+    """Whether a property, with its listener's prefix or without, can be changed at run time."""
+    return bare_name(name) in DYNAMIC_OF_LISTENERS
+
+
+def is_secret(name: str) -> bool:
+    """Whether a property of listeners must not be shown."""
+    setting = ListenerSettings.declared.get(bare_name(name))
+    return setting is not None and setting.sensitive
 
 
 def idle(names: Iterable[str], protocols: Mapping[str, str]) -> list[str]:

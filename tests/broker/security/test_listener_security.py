@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.security.listener_security import listeners_security
+from ottla.broker.security.listener_security import ListenerSecurity, listeners_security
 from ottla.broker.settings.config import BrokerConfig, SettingsError
-from ottla.broker.settings.jaas import JaasError, parse_jaas
+from ottla.client.jaas import JaasError, parse_jaas
 from ottla.wire.messages import MetadataRequest
 from tests.broker.running import WireClient
 from tests.broker.security.logging_in import JAAS, SaslBroker, log_in, shake
@@ -19,6 +19,11 @@ MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 def config(*overrides: str) -> BrokerConfig:
     return BrokerConfig.load(None, overrides)
+
+
+def secured(*overrides: str) -> dict[str, ListenerSecurity]:
+    broker = config(*overrides)
+    return listeners_security(broker, broker.static)
 
 
 @pytest.mark.parametrize(
@@ -38,17 +43,17 @@ def test_a_listener_that_nobody_could_log_in_to_is_an_error_at_start(
     overrides: list[str], problem: str
 ) -> None:
     with pytest.raises(SettingsError) as raised:
-        listeners_security(config(*overrides))
+        secured(*overrides)
     assert problem in str(raised.value)
 
 
 def test_a_listeners_own_setting_wins_over_the_brokers() -> None:
-    found = listeners_security(config(
+    found = secured(
         "listeners=A://h:1,B://h:2", "listener.security.protocol.map=A:SASL_PLAINTEXT,B:PLAINTEXT",
         "sasl.enabled.mechanisms=PLAIN", "connections.max.reauth.ms=7",
         "listener.name.a.sasl.enabled.mechanisms=SCRAM-SHA-512,SCRAM-SHA-256",
         "listener.name.a.scram-sha-512.connections.max.reauth.ms=9",
-    ))  # fmt: skip
+    )  # fmt: skip
     times = {each.name: each.reauthentication_ms for each in found["A"].mechanisms.values()}
     assert times == {"SCRAM-SHA-512": 9, "SCRAM-SHA-256": 7}
     assert not found["B"].authenticates

@@ -157,7 +157,6 @@ def test_listeners_are_names_hosts_and_ports(listeners: str, expected: list[Addr
           "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,A:PLAINTEXT"], "both use port 1"),
         (["listeners=INSIDE://h:1"], "no security protocol for INSIDE"),
         (["listener.security.protocol.map=PLAINTEXT:TLS"], "PLAINTEXT:TLS"),
-        (["listeners=SSL://h:1"], "SSL, which this version of Ottla does not serve"),
         (["listeners=PLAINTEXT://0.0.0.0:1"], "clients cannot reach 0.0.0.0"),
         (["advertised.listeners=PLAINTEXT://0.0.0.0:1"], "0.0.0.0"),
         (["advertised.listeners=OTHER://h:1"], "OTHER is not in listeners"),

@@ -11,7 +11,7 @@ from ottla.broker.connection_limits import ConnectionLimits
 from ottla.broker.settings.broker import DYNAMIC, ONLY_DYNAMIC, BrokerSettings
 from ottla.broker.settings.config import BrokerConfig
 from ottla.broker.settings.kafka_settings import kafka_settings
-from ottla.broker.settings.listener_settings import ListenerSettings
+from ottla.broker.settings.listener_settings import DYNAMIC_OF_LISTENERS
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import IncrementalAlterConfigsRequest, MetadataRequest
 from tests.broker.running import RunningBroker, WireClient
@@ -60,8 +60,8 @@ def test_what_is_dynamic_is_what_kafka_says_and_what_is_used() -> None:
         for name, known in kafka_settings("broker").items()
         if known.update != "read-only" and name in BrokerSettings.declared
     }
-    changeable -= {"listeners", "listener.security.protocol.map", *ListenerSettings.declared}
-    assert changeable | ONLY_DYNAMIC == DYNAMIC
+    changeable -= {"listeners", "listener.security.protocol.map"}
+    assert changeable | ONLY_DYNAMIC == DYNAMIC | DYNAMIC_OF_LISTENERS
 
 
 def test_a_setting_outside_of_kafkas_table_is_checked_too(admin: WireClient) -> None:

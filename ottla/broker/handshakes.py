@@ -1,0 +1,72 @@
+"""The clients of one listener whose TLS handshakes are not over: how many, and for how long."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ottla.broker.network.tls_handshake import TlsHandshake
+
+if TYPE_CHECKING:
+    from ottla.broker.network.poller import BrokerLoop
+    from ottla.broker.network.tls_transport import TlsTransport
+    from ottla.broker.security.tls.context import TlsSettings
+    from ottla.broker.threads.workers import Workers
+
+HANDSHAKE_SECONDS = 30.0
+"""A client whose handshake takes longer is closed."""
+HANDSHAKES_MAX = 1000
+"""One more closes the oldest."""
+
+Address = tuple[Any, ...]
+Opened = Callable[[socket.socket, Address, "TlsTransport", str | None], None]
+Refused = Callable[[Address, Exception], None]
+
+
+class Handshakes:
+    """Handshakes in progress. `opened` and `refused` are the listener's."""
+
+    def __init__(
+        self, loop: BrokerLoop, workers: Workers, opened: Opened, refused: Refused
+    ) -> None:
+        self.loop, self.workers = loop, workers
+        self.opened, self.refused = opened, refused
+        self.open: dict[TlsHandshake, tuple[Address, TlsSettings]] = {}
+
+    def begin(self, sock: socket.socket, address: Address, tls: TlsSettings) -> None:
+        """Begin with a client that has connected."""
+        handshake = TlsHandshake(self.loop, self.workers, sock, tls.accept, self._ended)
+        self.open[handshake] = address, tls
+        if len(self.open) > HANDSHAKES_MAX:
+            next(iter(self.open)).fail(ConnectionError("too many TLS handshakes at a time"))
+
+    def _ended(
+        self, handshake: TlsHandshake, transport: TlsTransport | None, error: Exception | None
+    ) -> None:
+        address, tls = self.open.pop(handshake)
+        if transport is not None:
+            try:
+                principal = tls.principal(transport.tls)
+            except (LookupError, ValueError, StopIteration) as unknown:
+                transport.close()
+                error = ConnectionError(f"its certificate names nobody: {unknown}")
+            else:
+                self.opened(handshake.sock, address, transport, principal)
+                return
+        self.refused(address, error or ConnectionError("the TLS handshake has failed"))
+
+    def sweep(self) -> None:
+        """Close those that take too long."""
+        now = self.loop.time()
+        for handshake in list(self.open):
+            if now - handshake.began_at > HANDSHAKE_SECONDS:
+                handshake.fail(
+                    TimeoutError(f"no TLS handshake after {now - handshake.began_at:.0f} s")
+                )
+
+    def close(self) -> None:
+        """End them all without a word."""
+        for handshake in list(self.open):
+            handshake.cancel()
+        self.open.clear()

@@ -1,0 +1,152 @@
+"""What a listener's `ssl.…` settings come to: contexts of the standard library's `ssl` for both
+sides of a connection.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from typing import TYPE_CHECKING
+
+from ottla.broker.security.tls.ciphers import OF_TLS_1_3, openssl_name
+from ottla.broker.security.tls.material import (
+    TYPES,
+    from_pkcs12,
+    is_pem,
+    load_key,
+    load_trust,
+    pem_blocks,
+    read_store,
+)
+from ottla.broker.security.tls.names import PrincipalRules, subject_of
+from ottla.broker.settings.declaration import SettingsError
+
+if TYPE_CHECKING:
+    from ottla.broker.settings.listener_settings import ListenerSettings
+
+log = logging.getLogger("ottla.tls")
+
+VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+VERIFY = {
+    "required": ssl.CERT_REQUIRED, "requested": ssl.CERT_OPTIONAL, "none": ssl.CERT_NONE,
+}
+
+
+class TlsSettings:
+    """TLS of one listener, as its settings and files are now. Raises SettingsError."""
+
+    def __init__(self, settings: ListenerSettings) -> None:
+        self.rules = PrincipalRules(settings.ssl_principal_mapping_rules)
+        trust = _trust(settings)
+        key_setting, key = _key(settings)
+        password = settings.ssl_key_password
+        self.server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        for context in (self.server, self.client):
+            _restrict(context, settings)
+            load_key(context, key_setting, key, password)
+            if trust is not None:
+                load_trust(context, *trust)
+        self.client.check_hostname = settings.ssl_endpoint_identification_algorithm != ""
+        if trust is None:
+            self.client.load_default_certs()
+        self.server.verify_mode = VERIFY[settings.ssl_client_auth]
+        if self.server.verify_mode != ssl.CERT_NONE and trust is None:
+            raise SettingsError(
+                "ssl.client.auth",
+                f"{settings.ssl_client_auth} needs the certificates that clients are trusted by:"
+                " ssl.truststore.location or ssl.truststore.certificates",
+            )
+
+    def accept(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> ssl.SSLObject:
+        """The server's side of a connection."""
+        return self.server.wrap_bio(incoming, outgoing, server_side=True)
+
+    def connect(
+        self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, host: str
+    ) -> ssl.SSLObject:
+        """The client's side of a connection to `host`."""
+        return self.client.wrap_bio(incoming, outgoing, server_hostname=host)
+
+    def principal(self, tls: ssl.SSLObject) -> str | None:
+        """Who the client's certificate says it is; None without one. Raises LookupError."""
+        certificate = tls.getpeercert(binary_form=True)
+        return None if certificate is None else "User:" + self.rules.name(subject_of(certificate))
+
+
+def _restrict(context: ssl.SSLContext, settings: ListenerSettings) -> None:
+    versions = settings.ssl_enabled_protocols
+    if unknown := [each for each in versions if each not in VERSIONS]:
+        raise SettingsError(
+            "ssl.enabled.protocols", f"{unknown[0]} is not served, TLSv1.2 and TLSv1.3 are"
+        )
+    if not versions:
+        raise SettingsError("ssl.enabled.protocols", "names no protocol")
+    enabled = {VERSIONS[each] for each in versions}
+    suites = settings.ssl_cipher_suites
+    if suites:
+        newer = [each for each in suites if each in OF_TLS_1_3]
+        older = [openssl_name(each) for each in suites if each not in OF_TLS_1_3]
+        try:
+            context.set_ciphers(":".join(older) if older else "DEFAULT")
+        except ssl.SSLError as error:
+            raise SettingsError(
+                "ssl.cipher.suites", f"OpenSSL knows none of {', '.join(suites)}"
+            ) from error
+        if not newer:
+            enabled.discard(ssl.TLSVersion.TLSv1_3)
+        elif len(newer) < len(OF_TLS_1_3):
+            log.warning("ssl.cipher.suites: TLS 1.3 keeps all of its suites, not those listed only")
+        if not older:
+            enabled.discard(ssl.TLSVersion.TLSv1_2)
+        if not enabled:
+            raise SettingsError("ssl.cipher.suites", "none is of a protocol that is enabled")
+    context.minimum_version, context.maximum_version = min(enabled), max(enabled)
+
+
+def _key(settings: ListenerSettings) -> tuple[str, str]:
+    """The setting that has the key, and key and chain as PEM."""
+    inline = settings.ssl_keystore_key
+    if inline is not None:
+        if settings.ssl_keystore_certificate_chain is None:
+            raise SettingsError("ssl.keystore.certificate.chain", "has to be set beside the key")
+        chain_setting = "ssl.keystore.certificate.chain"
+        chain = pem_blocks(chain_setting, settings.ssl_keystore_certificate_chain)
+        return "ssl.keystore.key", pem_blocks("ssl.keystore.key", inline) + chain
+    setting = "ssl.keystore.location"
+    if settings.ssl_keystore_location is None:
+        raise SettingsError(
+            setting, "has to be set: a listener of protocol SSL or SASL_SSL needs a certificate"
+        )
+    return setting, _store(
+        setting, settings.ssl_keystore_location, settings.ssl_keystore_type,
+        settings.ssl_keystore_password,
+    )
+
+
+def _trust(settings: ListenerSettings) -> tuple[str, str] | None:
+    """The setting that has the trusted certificates, and these as PEM."""
+    inline = settings.ssl_truststore_certificates
+    if inline is not None:
+        setting = "ssl.truststore.certificates"
+        return setting, pem_blocks(setting, inline)
+    location = settings.ssl_truststore_location
+    if location is None:
+        return None
+    setting = "ssl.truststore.location"
+    return setting, _store(
+        setting, location, settings.ssl_truststore_type, settings.ssl_truststore_password
+    )
+
+
+def _store(setting: str, path: str, kind: str, password: str | None) -> str:
+    """A store as PEM. Java reads PKCS12 where the type says JKS, and so does this."""
+    if kind.upper() not in TYPES:
+        name = setting.replace("location", "type")
+        raise SettingsError(name, f"{kind!r} is not served, {', '.join(TYPES)} are")
+    data = read_store(setting, path)
+    if is_pem(data):
+        return pem_blocks(setting, data.decode("latin-1"))
+    if kind.upper() == "PEM":
+        raise SettingsError(setting, f"{path} is no PEM text, though the store's type is PEM")
+    return from_pkcs12(setting, data, password)

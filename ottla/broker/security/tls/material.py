@@ -1,0 +1,136 @@
+"""Keys, certificate chains and trusted certificates: PEM texts, PEM files, PKCS12 files.
+
+OpenSSL reads keys from files only; what comes from elsewhere goes through a file in memory, so that
+no key is written to a disk.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ottla.broker.settings.declaration import SettingsError
+
+PEM_BLOCK = re.compile(
+    r"-----BEGIN ([A-Z0-9 ]+)-----\s*((?:[A-Za-z-]+: [^\n]*\n)*)([A-Za-z0-9+/=\s]+)-----END \1-----"
+)
+JKS_START = b"\xfe\xed\xfe\xed"
+SIZE_MAX = 4 << 20
+TYPES = ("JKS", "PKCS12", "PEM")
+
+
+def read_store(setting: str, path: str) -> bytes:
+    """A key store or trust store. Raises SettingsError."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise SettingsError(setting, f"{path} cannot be read: {error.strerror}") from error
+    if len(data) > SIZE_MAX:
+        raise SettingsError(setting, f"{path} has {len(data)} bytes, {SIZE_MAX} are allowed")
+    if data.startswith(JKS_START):
+        raise SettingsError(
+            setting,
+            f"{path} is a JKS store, which Ottla does not read; convert it and set the type PKCS12:"
+            f" keytool -importkeystore -srckeystore {path} -destkeystore {path}.p12"
+            " -deststoretype PKCS12",
+        )
+    return data
+
+
+def is_pem(data: bytes) -> bool:
+    """Whether a store is text with PEM blocks."""
+    return b"-----BEGIN " in data
+
+
+def pem_blocks(setting: str, text: str) -> str:
+    """The PEM blocks of a text, each line in its place.
+
+    In a properties file they are often one long line. Raises SettingsError where there is none.
+    """
+    found = []
+    for kind, headers, body in PEM_BLOCK.findall(text):
+        packed = "".join(body.split())
+        lines = [packed[at : at + 64] for at in range(0, len(packed), 64)]
+        head = f"{headers}\n" if headers else ""
+        begin, end = f"-----BEGIN {kind}-----", f"-----END {kind}-----"
+        found.append("\n".join([begin, head + lines[0], *lines[1:], end]))
+    if not found:
+        raise SettingsError(setting, "has no PEM block: -----BEGIN ...-----, base64, -----END")
+    return "\n".join(found) + "\n"
+
+
+def from_pkcs12(setting: str, data: bytes, password: str | None) -> str:
+    """Key, chain and trusted certificates of a PKCS12 store as PEM. Raises SettingsError."""
+    try:
+        from cryptography.hazmat.primitives.serialization import (
+            Encoding,
+            NoEncryption,
+            PrivateFormat,
+        )
+        from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
+    except ImportError as error:
+        raise SettingsError(
+            setting,
+            'a PKCS12 store needs pip install "ottla[security]"; or convert it and set the type'
+            " PEM: openssl pkcs12 -in store.p12 -out store.pem",
+        ) from error
+    try:
+        store = load_pkcs12(data, None if password is None else password.encode())
+    except ValueError as error:
+        raise SettingsError(
+            setting, f"is no PKCS12 store, or its password is another one: {error}"
+        ) from error
+    parts = []
+    if store.key is not None:
+        parts.append(store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    certificates = [each for each in (store.cert, *store.additional_certs) if each is not None]
+    parts += [each.certificate.public_bytes(Encoding.PEM) for each in certificates]
+    return b"".join(parts).decode()
+
+
+@contextmanager
+def file_in_memory(text: str) -> Iterator[str]:
+    """The path of a file with this text that only this process has, and no disk."""
+    descriptor = os.memfd_create("ottla-key", os.MFD_CLOEXEC)
+    try:
+        os.write(descriptor, text.encode())
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
+
+
+def load_key(context: ssl.SSLContext, setting: str, pem: str, password: str | None) -> None:
+    """Have a context present the certificate chain and the key of a PEM text. Raises
+    SettingsError."""
+
+    def ask() -> str:
+        if password is None:
+            raise SettingsError(setting, "the key is encrypted: set ssl.key.password")
+        return password
+
+    with file_in_memory(pem) as path:
+        try:
+            context.load_cert_chain(path, password=ask)
+        except ssl.SSLError as error:
+            raise SettingsError(
+                setting,
+                "its certificate and key do not load: not a key of this certificate, one of them"
+                f" is missing, or the password is wrong ({error.reason or error})",
+            ) from error
+
+
+def load_trust(context: ssl.SSLContext, setting: str, pem: str) -> None:
+    """Have a context trust the certificates of a PEM text. Raises SettingsError."""
+    certificates = "".join(
+        match.group() + "\n" for match in PEM_BLOCK.finditer(pem) if "CERTIFICATE" in match[1]
+    )
+    if not certificates:
+        raise SettingsError(setting, "has no certificate to trust")
+    try:
+        context.load_verify_locations(cadata=certificates)
+    except ssl.SSLError as error:
+        raise SettingsError(setting, f"its certificates do not load: {error.reason}") from error

@@ -1,0 +1,132 @@
+"""A certificate's subject as Java writes it (RFC 2253), and the rules that make a principal of it
+(KIP-371).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ottla.broker.settings.declaration import SettingsError
+
+KEYWORDS = {
+    "2.5.4.3": "CN", "2.5.4.6": "C", "2.5.4.7": "L", "2.5.4.8": "ST", "2.5.4.9": "STREET",
+    "2.5.4.10": "O", "2.5.4.11": "OU", "0.9.2342.19200300.100.1.25": "DC",
+    "0.9.2342.19200300.100.1.1": "UID",
+}
+"""What has a name in RFC 2253; everything else is written as its number and its bytes."""
+ENCODINGS = {
+    0x0C: "utf-8", 0x13: "ascii", 0x14: "latin-1", 0x16: "ascii", 0x1C: "utf-32-be",
+    0x1E: "utf-16-be",
+}
+"""Tags of strings: UTF8, Printable, Teletex, IA5, Universal, BMP."""
+ESCAPED = re.compile(r'([,=+<>#;"\\])')
+RULE = re.compile(
+    r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?))\s*(?:,|$)", re.DOTALL
+)
+
+
+def elements(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    """Tag, content and whole encoding of each element of a DER sequence. Raises ValueError."""
+    at = 0
+    while at < len(data):
+        begin = at
+        if len(data) - at < 2:
+            raise ValueError("a DER element without its length")
+        tag, size = data[at], data[at + 1]
+        at += 2
+        if size & 0x80:
+            count = size & 0x7F
+            if not 1 <= count <= 4 or len(data) - at < count:
+                raise ValueError("a DER element whose length is none")
+            size = int.from_bytes(data[at : at + count], "big")
+            at += count
+        if len(data) - at < size:
+            raise ValueError("a DER element that is longer than what it is in")
+        yield tag, data[at : at + size], data[begin : at + size]
+        at += size
+
+
+def subject_of(certificate: bytes) -> str:
+    """The subject of a certificate in DER, the newest part first as Java writes it."""
+    _, body, _ = next(elements(certificate))
+    _, signed, _ = next(elements(body))
+    fields = [each for each in elements(signed) if each[0] != 0xA0]     # without the version
+    _, subject, _ = fields[4]   # after serial number, algorithm, issuer, validity
+    names = []
+    for _, parts, _ in elements(subject):
+        names.append("+".join(_attribute(part) for _, part, _ in elements(parts)))
+    return ",".join(reversed(names))
+
+
+def _attribute(encoded: bytes) -> str:
+    (_, number, _), (tag, value, whole) = elements(encoded)
+    dotted = _dotted(number)
+    keyword = KEYWORDS.get(dotted)
+    if keyword is None or tag not in ENCODINGS:
+        return f"{keyword or dotted}=#{whole.hex()}"
+    text = ESCAPED.sub(r"\\\1", value.decode(ENCODINGS[tag])).replace("\0", "\\00")
+    inner = text.strip(" ")
+    before, after = len(text) - len(text.lstrip(" ")), len(text) - len(text.rstrip(" "))
+    if not inner:
+        before = 0
+    return f"{keyword}=" + "\\ " * before + inner + "\\ " * after
+
+
+def _dotted(data: bytes) -> str:
+    numbers, value = [], 0
+    for byte in data:
+        value = value << 7 | byte & 0x7F
+        if not byte & 0x80:
+            numbers.append(value)
+            value = 0
+    first = min(numbers[0] // 40, 2)
+    return ".".join(map(str, [first, numbers[0] - 40 * first, *numbers[1:]]))
+
+
+class PrincipalRules:
+    """`ssl.principal.mapping.rules`: the first rule whose pattern is the whole subject counts."""
+
+    def __init__(self, text: str) -> None:
+        """Read the rules. Raises SettingsError."""
+        self.rules: list[tuple[re.Pattern[str] | None, str, str]] = []
+        at = 0
+        text = text.strip()
+        while at < len(text):
+            match = RULE.match(text, at)
+            if match is None:
+                raise SettingsError(
+                    "ssl.principal.mapping.rules",
+                    f"{text[at:]!r} is neither DEFAULT nor RULE:pattern/replacement/[LU]",
+                )
+            at = match.end()
+            default, pattern, replacement, case = match.groups()
+            try:
+                compiled = None if default else re.compile(pattern.replace("\\/", "/"))
+            except re.error as error:
+                raise SettingsError(
+                    "ssl.principal.mapping.rules", f"{pattern!r} is no pattern: {error}"
+                ) from error
+            self.rules.append((compiled, replacement or "", case or ""))
+
+    def name(self, subject: str) -> str:
+        """The principal's name of a subject. Raises LookupError where no rule is about it."""
+        for pattern, replacement, case in self.rules:
+            if pattern is None:
+                return subject
+            match = pattern.fullmatch(subject)
+            if match is None:
+                continue
+            name = _replaced(match, replacement)
+            return name.lower() if case == "L" else name.upper() if case == "U" else name
+        raise LookupError(f"no rule of ssl.principal.mapping.rules is about {subject}")
+
+
+def _replaced(match: re.Match[str], replacement: str) -> str:
+    """The replacement with `$1` and the like filled in, as Java does; a backslash escapes."""
+
+    def part(found: re.Match[str]) -> str:
+        escaped, number = found.groups()
+        return escaped if escaped is not None else match[int(number)] or ""
+
+    return re.sub(r"\\(.)|\$(\d)", part, replacement)

@@ -1,0 +1,48 @@
+"""SASL over a socket: SaslHandshake 1 and SaslAuthenticate 1, before the first request."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+from ottla.client.errors import ClientError, Unreachable
+from ottla.client.frames import Frames, frame_size
+from ottla.client.sasl import ClientMechanism
+from ottla.wire.messages import SaslAuthenticateRequest, SaslHandshakeRequest
+
+CLIENT_ID = "ottla"
+VERSION = 1
+"""Of both requests: every broker that has SaslAuthenticate knows it."""
+
+
+def log_in(sock: socket.socket, login: ClientMechanism, mechanism: str, where: str) -> None:
+    """Log in. Raises ClientError where the broker refuses, OSError where it goes away."""
+    frames = Frames(CLIENT_ID)
+    shaken = _ask(sock, frames, SaslHandshakeRequest(mechanism=mechanism), where)
+    if shaken.error_code:
+        offered = ", ".join(shaken.mechanisms) or "none"
+        raise ClientError(
+            f"{where}: SASL mechanism {mechanism} is not offered there ({offered} are)"
+        )
+    token: bytes | None = login.first()
+    while token is not None:
+        answer = _ask(sock, frames, SaslAuthenticateRequest(auth_bytes=token), where)
+        if answer.error_code:
+            raise ClientError(f"{where}: {answer.error_message or 'authentication failed'}")
+        token = login.answer(bytes(answer.auth_bytes))
+
+
+def _ask(sock: socket.socket, frames: Frames, request: Any, where: str) -> Any:
+    frame, sent = frames.encode(request, VERSION)
+    sock.sendall(frame)
+    return frames.decode(sent, _take(sock, frame_size(_take(sock, 4, where)), where))
+
+
+def _take(sock: socket.socket, size: int, where: str) -> bytearray:
+    data = bytearray()
+    while len(data) < size:
+        piece = sock.recv(size - len(data))
+        if not piece:
+            raise Unreachable(f"{where}: the broker closed the connection during the login")
+        data += piece
+    return data

@@ -1,0 +1,312 @@
+"""TLS listeners: who is served, whose certificate is refused, what large replies and slow or silent
+clients do.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from ottla.broker import handshakes
+from ottla.client.errors import ClientError
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import (
+    CreateTopicsRequest,
+    IncrementalAlterConfigsRequest,
+    MetadataRequest,
+)
+from tests.broker.produce_fetch import batch, fetch, produce
+from tests.broker.running import RunningBroker, WireClient
+from tests.broker.security.authority import DAY, Authority
+from tests.broker.security.logging_in import JAAS
+
+LISTENERS = {
+    "listeners": "OPEN://127.0.0.1:0,TLS://127.0.0.1:0,MUTUAL://127.0.0.1:0,BOTH://127.0.0.1:0",
+    "listener.security.protocol.map": "OPEN:PLAINTEXT,TLS:SSL,MUTUAL:SSL,BOTH:SASL_SSL",
+    "listener.name.mutual.ssl.client.auth": "required",
+    "listener.name.both.sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.both.plain.sasl.jaas.config": JAAS,
+}
+OPEN, TLS, MUTUAL, BOTH = range(4)
+
+
+class TlsBroker(RunningBroker):
+    """A broker with a listener of each kind, and the authority of its certificate."""
+
+    def __init__(self, data: Path, authority: Authority, **more: object) -> None:
+        self.authority = authority
+        settings = {
+            **LISTENERS, "ssl.keystore.type": "PEM", "ssl.truststore.type": "PEM",
+            "ssl.keystore.location": authority.issue("server"),
+            "ssl.truststore.location": authority.file, **more,
+        }  # fmt: skip
+        super().__init__(data, **settings)
+
+    def at(self, number: int) -> tuple[str, int]:
+        """The address of a listener."""
+        return "127.0.0.1", self.server.listeners[number].port
+
+    def connect(self, number: int, **properties: str) -> WireClient:
+        """A client of a listener; TLS with the authority's certificate."""
+        protocol = "SASL_SSL" if number == BOTH else "SSL"
+        given = {"security_protocol": protocol, "ssl_truststore_location": str(self.authority.file)}
+        return WireClient(self.at(number), **{**given, **properties})
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsBroker]:
+    authority = Authority(tmp_path_factory.mktemp("authority"))
+    with TlsBroker(tmp_path_factory.mktemp("tls"), authority) as running:
+        yield running
+
+
+def served(client: WireClient) -> bool:
+    with client:
+        return bool(client.call(MetadataRequest(topics=[]), 9).brokers)
+
+
+def principals(broker: TlsBroker, number: int) -> set[str]:
+    listener = broker.server.listeners[number]
+    return broker.call(lambda: {each.client.principal for each in listener.connections})
+
+
+def test_a_client_that_trusts_the_authority_is_served(broker: TlsBroker) -> None:
+    with broker.connect(TLS) as client:
+        assert client.call(MetadataRequest(topics=[]), 9).brokers[0].port == broker.at(TLS)[1]
+        assert principals(broker, TLS) == {"User:ANONYMOUS"}
+
+
+def test_a_client_that_does_not_trust_the_authority_goes_away(
+    broker: TlsBroker, tmp_path: Path
+) -> None:
+    other = Authority(tmp_path, "another")
+    with pytest.raises(ClientError, match="certificate verify failed"):
+        broker.connect(TLS, ssl_truststore_location=str(other.file))
+
+
+def test_a_clients_certificate_is_its_principal(broker: TlsBroker) -> None:
+    key = broker.authority.issue("client")
+    with broker.connect(MUTUAL, ssl_keystore_location=str(key)) as client:
+        assert client.call(MetadataRequest(topics=[]), 9).brokers
+        assert principals(broker, MUTUAL) == {"User:CN=client,O=Tests\\, Inc,C=SI"}
+
+
+@pytest.mark.parametrize("which", ["none", "foreign", "expired", "not yet valid"])
+def test_a_certificate_that_is_not_right_is_refused(
+    broker: TlsBroker, tmp_path: Path, which: str
+) -> None:
+    keys = {
+        "none": None,
+        "foreign": Authority(tmp_path, "foreign").issue("mallory"),
+        "expired": broker.authority.issue("late", -2 * DAY, -timedelta(minutes=1)),
+        "not yet valid": broker.authority.issue("early", timedelta(minutes=10), DAY),
+    }
+    given = {} if keys[which] is None else {"ssl_keystore_location": str(keys[which])}
+    with pytest.raises(ClientError):                    # TLS 1.3: at the first request
+        served(broker.connect(MUTUAL, **given))
+
+
+def test_a_password_is_asked_for_over_tls(broker: TlsBroker) -> None:
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    right = f'{module} required username="bob" password="bob-secret";'
+    given = {"sasl_mechanism": "PLAIN", "sasl_jaas_config": right}
+    with broker.connect(BOTH, **given) as client:
+        assert client.call(MetadataRequest(topics=[]), 9).brokers
+        assert principals(broker, BOTH) == {"User:bob"}
+    with pytest.raises(ClientError, match="Invalid username or password"):
+        broker.connect(BOTH, **{**given, "sasl_jaas_config": right.replace("bob-s", "x")})
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_both_versions_of_tls_are_served(broker: TlsBroker, version: ssl.TLSVersion) -> None:
+    context = ssl.create_default_context(cafile=str(broker.authority.file))
+    context.minimum_version = context.maximum_version = version
+    with socket.create_connection(broker.at(TLS)) as plain:
+        with context.wrap_socket(plain, server_hostname="localhost") as encrypted:
+            encrypted.sendall(bytes.fromhex("0000000a0012000000000001ffff"))
+            assert encrypted.recv(8)[4:] == bytes([0, 0, 0, 1])
+
+
+def test_large_requests_and_replies_arrive_whole(broker: TlsBroker) -> None:
+    with WireClient(broker.at(OPEN)) as admin:
+        new = CreateTopicsRequest.Topic(
+            name="large", num_partitions=1, replication_factor=1,
+            configs=[CreateTopicsRequest.Topic.Config(name="max.message.bytes", value="60000000")],
+        )
+        assert admin.call(CreateTopicsRequest(topics=[new], timeout_ms=10_000), 5)
+    data = batch(bytes(range(256)) * 160_000)
+    with broker.connect(TLS) as client:
+        produce(client, "large", data)
+        answer = fetch(client, "large", max_bytes=1 << 26, partition_max_bytes=1 << 26)
+    assert len(data) > 40_000_000 and bytes(answer.records)[61:] == data[61:]
+
+
+def test_plaintext_on_a_port_for_tls_is_closed_and_named_in_the_log(
+    broker: TlsBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    with WireClient(broker.at(TLS)) as client:
+        client.send(MetadataRequest(topics=[]), 1)
+        assert client.is_closed()
+    assert "it does not speak TLS on a port for TLS" in caplog.text
+
+
+def test_tls_on_a_port_for_plaintext_is_closed_and_named_in_the_log(
+    broker: TlsBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(ClientError):
+        broker.connect(OPEN)
+    assert "it speaks TLS on a port for Kafka's protocol" in caplog.text
+
+
+def test_garbage_after_the_beginning_of_a_handshake_ends_it(broker: TlsBroker) -> None:
+    with WireClient(broker.at(TLS)) as client:
+        client.send_bytes(b"\x16\x03\x01\x00\x05hello" + bytes(100))
+        client.socket.settimeout(20)
+        while client.socket.recv(1000):
+            pass
+    assert served(broker.connect(TLS))
+
+
+def test_a_client_that_never_ends_its_handshake_is_closed_and_holds_nobody_up(
+    broker: TlsBroker
+) -> None:
+    listener = broker.server.listeners[TLS]
+    with WireClient(broker.at(TLS)) as silent, WireClient(broker.at(TLS)) as half:
+        half.send_bytes(b"\x16\x03\x01\x02")
+        assert served(broker.connect(TLS))
+        broker.loop_clock.passed_seconds += handshakes.HANDSHAKE_SECONDS + 1
+        broker.call(listener._sweep)
+        assert silent.is_closed() and half.is_closed()
+    assert broker.call(lambda: len(listener.handshakes.open)) == 0
+
+
+def test_handshakes_are_bounded_and_the_oldest_makes_room(
+    broker: TlsBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handshakes, "HANDSHAKES_MAX", 2)
+    silent = [WireClient(broker.at(TLS)) for _ in range(3)]
+    assert silent[0].is_closed()
+    assert served(broker.connect(TLS))
+    for each in silent:
+        each.close()
+
+
+def test_connections_are_counted_from_before_the_handshake_to_the_end(broker: TlsBroker) -> None:
+    limits = broker.server.listeners[TLS].limits
+    before = broker.call(lambda: limits.count)
+    with WireClient(broker.at(TLS)) as silent:
+        silent.send_bytes(b"\x16")
+        assert served(broker.connect(TLS))
+    assert served(broker.connect(TLS))
+    with WireClient(broker.at(TLS)) as bad:
+        bad.send_bytes(b"GET / HTTP/1.1\r\n")
+        assert bad.is_closed()
+    while broker.call(lambda: limits.count) > before:
+        pass
+    assert broker.call(lambda: limits.count) == before
+
+
+def test_a_pkcs12_store_serves_as_well(data: Path, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    store = authority.issue_pkcs12("server", "changeit")
+    more = {"ssl.keystore.location": store, "ssl.keystore.password": "changeit",
+            "ssl.keystore.type": "PKCS12"}  # fmt: skip
+    with TlsBroker(data, authority, **more) as broker:
+        assert served(broker.connect(TLS))
+
+
+def test_keys_in_the_properties_themselves_serve_as_well(data: Path, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    text = authority.issue("server").read_text()
+    at = text.index("-----BEGIN CERTIFICATE")
+    more = {
+        "ssl.keystore.key": text[:at].replace("\n", " "),
+        "ssl.keystore.certificate.chain": text[at:].replace("\n", ""),
+        "ssl.truststore.certificates": authority.file.read_text(),
+    }
+    with TlsBroker(data, authority, **more) as broker:
+        assert served(broker.connect(TLS))
+
+
+def alter(client: WireClient, **settings: str | None) -> tuple[int, str | None]:
+    resource = IncrementalAlterConfigsRequest.Resource(resource_type=4, resource_name="0", configs=[
+        IncrementalAlterConfigsRequest.Resource.Config(
+            name=name.replace("_", "."), config_operation=0 if value else 1, value=value)
+        for name, value in settings.items()
+    ])
+    answer = client.call(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses[0]
+    return answer.error_code, answer.error_message
+
+
+def certificate_of(address: tuple[str, int]) -> str:
+    return ssl.get_server_certificate(address)
+
+
+def test_a_certificate_is_exchanged_on_the_running_broker_and_nobody_is_dropped(
+    broker: TlsBroker
+) -> None:
+    first = certificate_of(broker.at(TLS))
+    with WireClient(broker.at(OPEN)) as admin, broker.connect(TLS) as old:
+        assert old.call(MetadataRequest(topics=[]), 9).brokers
+        other = str(broker.authority.issue("another"))
+        name = "listener_name_tls_ssl_keystore_location"
+        assert alter(admin, **{name: other}) == (0, None)
+        assert certificate_of(broker.at(TLS)) in Path(other).read_text()
+        assert certificate_of(broker.at(MUTUAL)) == first
+        assert served(broker.connect(TLS))
+        assert old.call(MetadataRequest(topics=[]), 9).brokers
+        assert alter(admin, **{name: None})[0] == 0
+        assert certificate_of(broker.at(TLS)) == first
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [(None, "cannot be read"), ("nothing", "is no PKCS12 store"),
+     ("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "do not load")],
+)  # fmt: skip
+def test_a_store_that_does_not_load_is_refused_and_the_listener_keeps_its_own(
+    broker: TlsBroker, tmp_path: Path, content: str | None, problem: str
+) -> None:
+    first = certificate_of(broker.at(TLS))
+    store = tmp_path / "store"
+    if content is not None:
+        store.write_text(content)
+    with WireClient(broker.at(OPEN)) as admin:
+        code, message = alter(
+            admin, listener_name_tls_ssl_keystore_location=str(store),
+            listener_name_tls_ssl_keystore_type="PKCS12",
+        )
+    assert code == ErrorCode.INVALID_REQUEST and problem in (message or "")
+    assert certificate_of(broker.at(TLS)) == first
+
+
+def test_a_file_that_has_another_certificate_by_now_counts_from_sighup_on(
+    broker: TlsBroker
+) -> None:
+    first = certificate_of(broker.at(TLS))
+    broker.authority.issue("server")
+    assert certificate_of(broker.at(TLS)) == first
+    broker.run(broker.server.reload())
+    assert certificate_of(broker.at(TLS)) != first
+    assert served(broker.connect(TLS))
+
+
+def test_passwords_of_plain_are_exchanged_on_the_running_broker(broker: TlsBroker) -> None:
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    given = {
+        "sasl_mechanism": "PLAIN",
+        "sasl_jaas_config": f'{module} required username="new" password="n";',
+    }
+    with WireClient(broker.at(OPEN)) as admin:
+        name = "listener_name_both_plain_sasl_jaas_config"
+        assert alter(admin, **{name: f'{module} required user_new="n";'}) == (0, None)
+        assert served(broker.connect(BOTH, **given))
+        assert alter(admin, **{name: "no module"})[0] == ErrorCode.INVALID_REQUEST
+        assert alter(admin, **{name: None})[0] == 0
+    with pytest.raises(ClientError):
+        broker.connect(BOTH, **given)

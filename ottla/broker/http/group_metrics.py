@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from ottla.broker.http.exposition import gauge, labels, metric
+from ottla.broker.http.families import LAG_EXPORTER, lag_exporter_metrics
+from ottla.broker.http.lag import Lag
 
 if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
+    from ottla.broker.http.monitor import Monitor
     from ottla.groups.shard import Shard
 
 PREFIX = "kafka_coordinator_group_groupmetadatamanager_"
+LOOKED_UP_PER_SLICE = 50
 STATES = {
     "numgroupsstable": "Stable", "numgroupspreparingrebalance": "PreparingRebalance",
     "numgroupscompletingrebalance": "CompletingRebalance", "numgroupsempty": "Empty",
     "numgroupsdead": "Dead",
 }
-OF_A_PARTITION = (
-    ("kafka_consumergroup_current_offset", "The committed offset."),
-    ("kafka_consumergroup_lag", "Records that the group has not committed yet."),
+OF_A_PARTITION: tuple[tuple[str, str, Callable[[Lag], float | None]], ...] = (
+    ("kafka_consumergroup_current_offset", "The committed offset.", lambda lag: lag.committed),
+    ("kafka_consumergroup_lag", "Records that the group has not committed yet.",
+     lambda lag: lag.records),
+    ("ottla_consumergroup_lag_bytes", "Bytes on disk that the group has not committed yet.",
+     lambda lag: lag.size),
+    ("ottla_consumergroup_lag_seconds", "Age of the batch that the group reads next.",
+     lambda lag: lag.seconds),
 )
 OF_A_TOPIC = (
     ("kafka_consumergroup_current_offset_sum", "The committed offsets of a topic, added up."),
@@ -36,17 +45,9 @@ def shards_of(broker: BrokerContext) -> list[Shard]:
     return shards
 
 
-def lags(broker: BrokerContext, shard: Shard, group_id: str) -> Iterator[tuple[str, int, int, int]]:
-    """Topic, partition, committed offset and lag of each partition that a group has committed."""
-    for (topic, index), committed in sorted(shard.offsets.of_group(group_id).items()):
-        partition = broker.replicas.partition(topic, index)
-        if partition is not None:
-            lag = max(0, partition.high_watermark - committed.offset)
-            yield topic, index, committed.offset, lag
-
-
-def group_metrics(broker: BrokerContext) -> Iterator[str]:
+def group_metrics(monitor: Monitor) -> Iterator[str]:
     """The groups that this broker coordinates."""
+    broker = monitor.broker
     shards = shards_of(broker)
     states = Counter(group.state_name for shard in shards for group in shard.groups.values())
     yield from gauge(f"{PREFIX}numgroups", "Groups.", sum(states.values()))
@@ -58,20 +59,39 @@ def group_metrics(broker: BrokerContext) -> Iterator[str]:
         for shard in shards for group in shard.groups.values()
     ]
     yield from metric("kafka_consumergroup_members", "gauge", "Members of a group.", members)
-    rows: list[tuple[str, int, int]] = []
-    sums: dict[str, tuple[int, int]] = {}
+    found: dict[str, list[Lag]] = {}
+    monitor.lags.begin()
     for shard in shards:
         for group_id in list(shard.offsets.groups()):
-            for topic, index, offset, lag in lags(broker, shard, group_id):
-                rows.append((
-                    labels(consumergroup=group_id, topic=topic, partition=index), offset, lag
-                ))
-                where = labels(consumergroup=group_id, topic=topic)
-                before = sums.get(where, (0, 0))
-                sums[where] = before[0] + offset, before[1] + lag
-        yield ""                        # a slice ends
-    for at, (name, help_text) in enumerate(OF_A_PARTITION, 1):
-        yield from metric(name, "gauge", help_text, ((row[0], row[at]) for row in rows))
+            found[group_id] = []
+            for lag in monitor.lags.of_group(shard, group_id):
+                found[group_id].append(lag)
+                if len(found[group_id]) % LOOKED_UP_PER_SLICE == 0:
+                    yield ""            # a slice ends
+        yield ""
+    yield from lag_metrics(found)
+    if LAG_EXPORTER in broker.config.ottla_metrics_compat:
+        ends = [
+            (p.topic, p.index, p.log.log_start_offset, p.high_watermark) for p in broker.replicas
+        ]
+        yield from lag_exporter_metrics(broker.image.cluster_id, found, ends)
+
+
+def lag_metrics(lags: dict[str, list[Lag]]) -> Iterator[str]:
+    """The lag of each partition, and of each topic, by group."""
+    rows = [
+        (labels(consumergroup=group_id, topic=lag.topic, partition=lag.partition), lag)
+        for group_id, found in lags.items() for lag in found
+    ]
+    for name, help_text, value in OF_A_PARTITION:
+        shown = ((where, value(lag)) for where, lag in rows)
+        yield from metric(name, "gauge", help_text, (row for row in shown if row[1] is not None))
+    sums: dict[str, tuple[int, int]] = {}
+    for group_id, found in lags.items():
+        for lag in found:
+            where = labels(consumergroup=group_id, topic=lag.topic)
+            before = sums.get(where, (0, 0))
+            sums[where] = before[0] + lag.committed, before[1] + lag.records
     for at, (name, help_text) in enumerate(OF_A_TOPIC):
-        summed = ((where, values[at]) for where, values in sums.items())
-        yield from metric(name, "gauge", help_text, summed)
+        yield from metric(
+            name, "gauge", help_text, ((where, values[at]) for where, values in sums.items()))

@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ottla.broker.http.lag import Lags
+
 if TYPE_CHECKING:
     from ottla.broker.connection import Connection
     from ottla.broker.context import BrokerContext
@@ -48,6 +50,7 @@ class Monitor:
         self.broker, self.listeners, self.address, self.loop = broker, listeners, address, loop
         self.started_seconds = time.time()
         self.lag = LoopLag(loop)
+        self.lags = Lags(broker)
         self.rates: dict[Connection, tuple[float, float]] = {}
         self._before: dict[Connection, tuple[int, int]] = {}
         self._timer = loop.call_later(RATES_EVERY_SECONDS, self._measure)

@@ -19,6 +19,7 @@ from ottla.broker.http import status
 from ottla.broker.http.broker_metrics import broker_metrics
 from ottla.broker.http.client_metrics import client_metrics
 from ottla.broker.http.exposition import CONTENT_TYPE
+from ottla.broker.http.families import CONFLUENT, confluent_connections, with_confluent_names
 from ottla.broker.http.group_metrics import group_metrics
 from ottla.broker.http.monitor import Monitor
 from ottla.broker.http.partition_metrics import partition_metrics, traffic_metrics
@@ -133,9 +134,17 @@ class HttpServer:
 
 def all_metrics(monitor: Monitor) -> Iterator[str]:
     """Everything that /metrics says, in pieces."""
+    if CONFLUENT not in monitor.broker.config.ottla_metrics_compat:
+        yield from _pieces(monitor)
+        return
+    yield from with_confluent_names(_pieces(monitor))
+    yield from confluent_connections(monitor)
+
+
+def _pieces(monitor: Monitor) -> Iterator[str]:
     yield from broker_metrics(monitor)
     yield from traffic_metrics(monitor.broker)
-    yield from group_metrics(monitor.broker)
+    yield from group_metrics(monitor)
     yield from partition_metrics(monitor.broker)
     yield from client_metrics(monitor.broker)
 

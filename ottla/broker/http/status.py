@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ottla import __version__
-from ottla.broker.http.group_metrics import lags, shards_of
+from ottla.broker.http.group_metrics import shards_of
 from ottla.wire.apis import APIS
 
 if TYPE_CHECKING:
@@ -65,16 +65,22 @@ def connections(monitor: Monitor) -> list[dict[str, Any]]:
 
 
 def groups(monitor: Monitor) -> list[dict[str, Any]]:
-    """The groups with their members and their lag in records."""
-    return [
-        {
-            "group": group_id,
-            "state": group.state_name,
-            "members": len(group.members),
-            "lag": sum(lag for *_, lag in lags(monitor.broker, shard, group_id)),
-        }
-        for shard in shards_of(monitor.broker) for group_id, group in sorted(shard.groups.items())
-    ][:LISTED_MAX]
+    """The groups with their members and their lag, in records, bytes and seconds."""
+    found: list[dict[str, Any]] = []
+    for shard in shards_of(monitor.broker):
+        for group_id, group in sorted(shard.groups.items()):
+            lags = list(monitor.lags.of_group(shard, group_id))
+            found.append({
+                "group": group_id,
+                "state": group.state_name,
+                "members": len(group.members),
+                "lag": sum(lag.records for lag in lags),
+                "lag_bytes": sum(lag.size for lag in lags),
+                "lag_seconds": max((lag.seconds or 0.0 for lag in lags), default=0.0),
+            })
+            if len(found) >= LISTED_MAX:
+                return found
+    return found
 
 
 def telemetry(monitor: Monitor) -> list[dict[str, Any]]:

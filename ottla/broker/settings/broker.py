@@ -285,6 +285,10 @@ class BrokerSettings(ListenerSettings):
     telemetry_max_bytes: int = setting(
         "telemetry.max.bytes", 1_048_576, at_least=1,
         help="The largest push of a client's own metrics (KIP-714), as it is sent.")
+    ottla_metrics_compat: Names = setting(
+        "ottla.metrics.compat", (),
+        help="Ottla's own. Further names for metrics: confluent (Confluent's dashboards),"
+        " lag_exporter (Lightbend's kafka-lag-exporter).")
     ottla_http_listener: str = setting(
         "ottla.http.listener", "",
         help="Ottla's own. host:port for metrics, health and status over HTTP; empty for none.")

@@ -56,6 +56,7 @@ AUTHORIZERS = (
 """Both have the same rules; the second is that of Kafka's ZooKeeper mode."""
 NEAR = 0.8
 """How alike two names have to be, from 0 to 1, for one to be a slip of the pen."""
+METRICS_FAMILIES = frozenset({"confluent", "lag_exporter"})
 OF_AUTHORIZERS = ("super.users", "allow.everyone.if.no.acl.found")
 NOTHING: Mapping[str, str] = {}
 Layers = tuple[Mapping[str, str], ...]
@@ -93,6 +94,11 @@ class BrokerConfig(BrokerSettings):
                 "authorizer.class.name",
                 f"{self.authorizer_class_name!r} is not here, {AUTHORIZERS[0]} is",
             )
+        strange = set(self.ottla_metrics_compat) - METRICS_FAMILIES
+        if strange:
+            known = " and ".join(sorted(METRICS_FAMILIES))
+            text = f"{min(strange)!r} is not here, {known} are"
+            raise SettingsError("ottla.metrics.compat", text)
         if self.ottla_http_listener:
             parse_http_address(self.ottla_http_listener)
         log_config({}, self.topic_defaults())

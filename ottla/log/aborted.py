@@ -1,8 +1,8 @@
-"""Which aborted transactions a reader of committed records has to know of.
+"""The aborted transactions that a reader of committed records has to filter out.
 
-A segment's entries are read once and kept with it. An entry counts only if the marker and the first
-batch that it names are there: else the index is made anew from the batches, for without an entry
-aborted records would look committed.
+A segment's entries are read once and cached with it. An entry is trusted only if the marker and the
+first batch that it names exist; otherwise the index is rebuilt from the batches, because a missing
+entry would make aborted records look committed.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 TRANSACTIONAL, CONTROL = 1 << 4, 1 << 5
 CHECKED_AT_ONCE_MAX = 256
-"""A longer index is checked entry by entry, as they are looked at: each costs two small reads."""
+""""Entries of a longer index are checked when they are used: each check costs two small reads."""
 
 
 class AbortedTransactions:
     """The aborted transactions of one segment, in the order of their markers.
 
-    `earliest` is the lowest first offset of them all: no reader below it need look.
-    """
+    `earliest` is the lowest first offset of them all: a reader below it can skip the check.
+        """
 
     __slots__ = ("checked", "data", "earliest", "lowest")
 
@@ -43,19 +43,19 @@ class AbortedTransactions:
         return len(self.lowest)
 
     def add(self, transaction: AbortedTransaction) -> None:
-        """Note the newest one."""
+        """Adds the newest one."""
         self.data += ENTRY.pack(0, *transaction)
         self.checked.append(0)
         self.lowest.append(transaction.first_offset)
         self.earliest = min(self.earliest, transaction.first_offset)
         at = len(self.lowest) - 2
-        # Each element is the lowest first offset from its entry on.
+        # Element i is the lowest first offset of the entries from i on.
         while at >= 0 and self.lowest[at] > transaction.first_offset:
             self.lowest[at] = transaction.first_offset
             at -= 1
 
     def entry(self, at: int) -> AbortedTransaction:
-        """One of them, by its number."""
+        """The transaction with this number."""
         return AbortedTransaction(*ENTRY.unpack_from(self.data, at * ENTRY.size)[1:])
 
     def first_from(self, offset: int) -> int:
@@ -71,7 +71,7 @@ class AbortedTransactions:
 
 
 class DoesNotFit(Exception):
-    """An entry or a file is not what was written for this segment."""
+    """An entry or a file was not written for this segment."""
 
 
 def aborted_in(
@@ -79,7 +79,7 @@ def aborted_in(
 ) -> list[AbortedTransaction]:
     """The aborted transactions of these segments with records in a range of offsets.
 
-    Raises CorruptMessage where the batches do not tell either, OSError.
+    Raises OSError, or CorruptMessage if the index cannot be rebuilt from the batches.
     """
     found: list[AbortedTransaction] = []
     for segment in segments:
@@ -116,7 +116,7 @@ def within(
 
 
 def load(log: ReadableLog, segment: Segment) -> AbortedTransactions:
-    """Read a segment's entries, and those that wait for room in its file. Raises DoesNotFit."""
+    """Reads a segment's entries, and those not yet written for lack of space. Raises DoesNotFit."""
     if segment.distrusted:
         raise DoesNotFit
     waiting = log.waiting_aborted(segment)
@@ -125,7 +125,7 @@ def load(log: ReadableLog, segment: Segment) -> AbortedTransactions:
     except FileNotFoundError:
         data = None
     if data is not None and (len(data) % ENTRY.size or not (data or waiting)):
-        raise DoesNotFit        # it is made for its first entry
+        raise DoesNotFit        # the file is created with its first entry
     before = segment.base_offset - 1
     for version, producer_id, first, last, stable in ENTRY.iter_unpack(data or b""):
         if version or producer_id < 0 or not (
@@ -145,14 +145,14 @@ def load(log: ReadableLog, segment: Segment) -> AbortedTransactions:
 def check(
     log: ReadableLog, segment: Segment, known: AbortedTransactions, at: int
 ) -> None:
-    """See that an entry's marker and first batch are there. Raises DoesNotFit."""
+    """Checks that an entry's marker and first batch exist. Raises DoesNotFit."""
     if known.checked[at]:
         return
     entry = known.entry(at)
     marker = header_at(segment, entry.last_offset)
     if (marker.last, marker.producer_id) != (entry.last_offset, entry.producer_id):
         raise DoesNotFit
-    # Where the next one begins later, compaction took it.
+    # If the next batch begins later, compaction removed this one.
     begun = header_in(log.segments, entry.first_offset)
     if not marker.attributes & CONTROL or begun.first < entry.first_offset or (
         begun.first == entry.first_offset

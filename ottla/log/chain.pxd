@@ -11,12 +11,12 @@ from ottla.log.segment cimport Segment
 
 
 cdef class LogSlice:
-    cdef readonly File file             # held open by the slice, even when the segment is deleted
+    cdef readonly File file             # kept open by the slice, even if the segment is deleted
     cdef readonly int64_t position      # of the first byte in the file
     cdef readonly Py_ssize_t size       # in bytes, 0 when there is nothing to read
-    cdef readonly Segment segment       # None where there is nothing to read
-    cdef readonly int64_t first_offset  # the one that was asked for
-    cdef readonly bint ends_segment     # it stops where the segment does, not the log
+    cdef readonly Segment segment       # None when there is nothing to read
+    cdef readonly int64_t first_offset  # the requested offset
+    cdef readonly bint ends_segment     # the slice reaches the end of the segment, not of the log
 
 
 cdef class SegmentChain:
@@ -27,7 +27,7 @@ cdef class SegmentChain:
     cdef str directory
     cdef list segments                  # of Segment
     cdef Segment active                 # appends go here; None in an empty log
-    cdef list unwritten                 # (segment, aborted transaction): no room yet
+    cdef list unwritten                 # (segment, aborted transaction): the disk was full
     cdef int64_t segment_bytes, segment_ms, offset_span_max
     cdef Py_ssize_t index_entries_max
 

@@ -1,7 +1,7 @@
 """The segments of one log: which is active, when the next one begins, and where an offset lies.
 
-Everything that changes which segments there are is a method of `SegmentChain`; what follows for the
-log's offsets, producers and flushes is `PartitionLog`'s to do.
+Everything that changes the list of segments is a method of `SegmentChain`; the consequences for the
+log's offsets, producers and flushes are handled by `PartitionLog`.
 """
 
 from zlib import crc32
@@ -22,7 +22,7 @@ cdef class LogSlice:
     """Contiguous bytes of one segment: batches, the last of which may be cut off."""
 
     def read(self):
-        """The bytes themselves."""
+        """The bytes, read from the file."""
         return self.file.pread(self.size, self.position) if self.size else b""
 
 
@@ -42,7 +42,7 @@ cdef class SegmentChain:
         self.config = config
         self.segment_bytes, self.segment_ms = config.segment_bytes, config.segment_ms
         if config.compacts:
-            # The active segment is never cleaned: it has to end for its records' turn to come.
+            # The active segment is never cleaned: roll it in time, so that its records can be.
             self.segment_ms = min(config.segment_ms, config.max_compaction_lag_ms)
         self.index_entries_max = max(1, config.segment_index_bytes // 12)
         # Offsets in indexes are relative, and 32 bits wide.
@@ -52,7 +52,7 @@ cdef class SegmentChain:
         return 0
 
     cdef int share(self, OpenFiles open_files) except -1:
-        """Let the open files be bounded together with those of other logs."""
+        """Shares a bound on open files with other logs."""
         cdef Segment segment
         self.open_files = open_files
         for segment in self.segments:
@@ -60,7 +60,7 @@ cdef class SegmentChain:
         return 0
 
     cdef int set_directory(self, str directory) except -1:
-        """The files lie in another directory now."""
+        """Notes that the files have moved to another directory."""
         cdef Segment segment
         self.directory = directory
         for segment in self.segments:
@@ -68,19 +68,19 @@ cdef class SegmentChain:
         return 0
 
     def close(self):
-        """Let go of all files."""
+        """Closes all files."""
         for segment in self.segments:
             segment.close()
 
     cdef int forget(self) except -1:
-        """Let go of all files, which are about to be removed: nothing is written."""
+        """Closes all files, which are about to be removed, without writing anything."""
         cdef Segment segment
         for segment in self.segments:
             segment.forget()
         return 0
 
     cdef int64_t size_bytes(self) except -1:
-        """Bytes of all segments' batches."""
+        """Size of all segments' batches in bytes."""
         cdef Segment segment
         cdef int64_t size = 0
         for segment in self.segments:
@@ -88,7 +88,7 @@ cdef class SegmentChain:
         return size
 
     cdef Py_ssize_t number_of(self, int64_t offset) except -2:
-        """Which segment an offset lies in: the last whose base is not above it, -1 if none."""
+        """The index of the segment for an offset: the last whose base is not above it, or -1."""
         cdef Py_ssize_t low = -1, high = len(self.segments), middle
         if self.active is not None and offset >= self.active.base_offset:
             return high - 1
@@ -101,7 +101,7 @@ cdef class SegmentChain:
         return low
 
     cdef int64_t aborted_bytes(self) except -1:
-        """Bytes of all segments' transaction indexes. Raises OSError."""
+        """Size of all segments' transaction indexes in bytes. Raises OSError."""
         cdef int64_t size = 0
         for segment in self.segments:
             path = segment.path(".txnindex")
@@ -110,7 +110,7 @@ cdef class SegmentChain:
         return size
 
     cdef int distrust_aborted(self) except -1:
-        """Have each transaction index made anew from the batches before it is used."""
+        """Makes each transaction index be rebuilt from the batches before it is used."""
         cdef Segment segment
         for segment in self.segments:
             segment.distrusted = True
@@ -119,7 +119,7 @@ cdef class SegmentChain:
     # Roll
 
     cdef bint must_roll(self, const uint8_t *batch, Py_ssize_t size, int64_t last_offset) except -1:
-        """Whether a batch has to begin another segment than the active one."""
+        """Whether a batch needs a new segment."""
         cdef Segment segment = self.active
         cdef int64_t waited
         if last_offset - segment.base_offset > self.offset_span_max:
@@ -132,7 +132,8 @@ cdef class SegmentChain:
             segment.prepare_append()
         if segment.index.count >= self.index_entries_max:
             return True
-        # Time passes by the batches' own timestamps: a copy of a log rolls where the first did.
+        # Age is measured by the batches' own timestamps, so that a copy of a log rolls at the same
+        # offsets.
         if segment.first_timestamp >= 0:
             waited = fields.max_timestamp(batch) - segment.first_timestamp
         else:
@@ -147,7 +148,7 @@ cdef class SegmentChain:
         return crc32(f"{self.directory} {self.active.base_offset}".encode()) % (span + 1)
 
     cdef Segment begin(self, int64_t base_offset):
-        """Begin a segment; the active one, if it has batches, has to be sealed. Raises OSError."""
+        """Begins a segment; the active one, if it has batches, must be sealed. Raises OSError."""
         cdef Segment segment = Segment(
             self.disk, self.open_files, self.directory, base_offset,
             created_ms=self.clock.now_ms(), index_interval=self.config.index_interval_bytes)
@@ -155,18 +156,18 @@ cdef class SegmentChain:
         if self.config.preallocate:
             segment.reserve(self.segment_bytes)
         if self.active is not None and not self.active.size:
-            # Nothing was written at the old base, and the new segment takes over.
+            # The active segment is empty: the new one replaces it.
             self.remove_files(self.segments.pop())
         self.segments.append(segment)
         self.active = segment
         return segment
 
     cdef int seal_active(self) except -1:
-        """Write what the active segment's files still miss. Raises OSError."""
+        """Writes what is missing from the active segment's files. Raises OSError."""
         self.write_aborted()
         self.active.seal()
         if self.config.preallocate or self.active.reserved:
-            # Give back the room that was reserved after the last batch.
+            # Release the space reserved after the last batch.
             self.active.trim()
         return 0
 
@@ -174,10 +175,11 @@ cdef class SegmentChain:
 
     cdef int read(self, LogSlice slice, Py_ssize_t size_max, bint at_least_one,
                   int64_t upto_offset) except -1:
-        """Fill in `slice`: batches from its first offset on, of one segment, below `upto_offset`.
+        """Fills in `slice`: batches of one segment from its first offset on, below `upto_offset`.
 
-        The first batch is whole: with `at_least_one` however large it is, else if it fits. Returns
-        1 where no batch has the offset, but a later one: compaction leaves such gaps.
+        The first batch is complete: with `at_least_one` whatever its size, otherwise only if it
+        fits. Returns 1 if no batch contains the offset but a later one exists: compaction leaves
+        such gaps.
         """
         cdef int skipped = 0
         cdef Segment segment
@@ -193,7 +195,7 @@ cdef class SegmentChain:
         if not batch_size:
             return skipped
         skipped = skipped or segment.after_gap
-        # The position of upto_offset has to be looked up only where it may lie within reach.
+        # The position of upto_offset is needed only if it may lie within reach.
         if upto_offset >= segment.end_offset:
             end = segment.size
         else:
@@ -202,7 +204,7 @@ cdef class SegmentChain:
         if room <= 0:
             return skipped
         if size_max < batch_size:
-            # Half a first batch helps nobody: it is sent whole or not at all (KIP-74).
+            # A partial first batch is useless: it is sent whole or not at all (KIP-74).
             if not at_least_one:
                 return skipped
             size_max = batch_size
@@ -215,11 +217,11 @@ cdef class SegmentChain:
     # Aborted transactions
 
     cdef int note_aborted(self, tuple aborted) except -1:
-        """Write an aborted transaction to the index of the active segment, which has its marker.
+        """Writes an aborted transaction to the index of the active segment, which has its marker.
 
-        The marker is in the log: without the index aborted records would look committed. An entry
-        for which there is no room is kept in memory, and no flush ends before it is written.
-        Raises OSError.
+        The marker is already in the log; without the entry aborted records would look committed. An
+        entry that does not fit on a full disk is kept in memory, and no flush completes before it
+        is written. Raises OSError.
         """
         entry = AbortedTransaction(*aborted)
         if self.active.aborted is not None:
@@ -228,16 +230,16 @@ cdef class SegmentChain:
         return self.write_aborted()
 
     cdef list waiting(self, Segment segment):
-        """The aborted transactions of a segment that wait for room in its index."""
+        """The aborted transactions of a segment that are not yet in its index (full disk)."""
         return [entry for where, entry in self.unwritten if where is segment]
 
     cdef int forget_waiting(self, Segment segment) except -1:
-        """A segment's transaction index was made anew."""
+        """Notes that a segment's transaction index was rebuilt."""
         self.unwritten = [each for each in self.unwritten if each[0] is not segment]
         return 0
 
     cdef int write_aborted(self) except -1:
-        """Write what waits for room in the transaction indexes. Raises OSError."""
+        """Writes the pending entries of the transaction indexes. Raises OSError."""
         while self.unwritten:
             segment, aborted = self.unwritten[0]
             TransactionIndex(self.disk, segment.path(".txnindex")).append(aborted)
@@ -245,16 +247,16 @@ cdef class SegmentChain:
             self.unwritten.pop(0)
         return 0
 
-    # Cut. A new list of segments tells a cleaner that those which it reads are not as they were.
+    # Cut. Replacing the list of segments shows a cleaner that the segments it reads have changed.
 
     cdef list cut_to(self, int64_t offset):
-        """Remove segments from `offset` on, and the end of the one that contains it.
+        """Removes the segments from `offset` on, and the end of the one that contains it.
 
-        Returns the removed ones. `sync_cut` has to follow. Raises OSError.
+        Returns the removed ones. The caller must call `sync_cut` afterwards. Raises OSError.
         """
         cdef list removed = []
         self.segments = list(self.segments)
-        # From the end: whenever this stops, what is left is a whole log.
+        # From the end: if this is interrupted, a valid log remains.
         while len(self.segments) > 1 and self.segments[-1].base_offset >= offset:
             removed.append(self.segments.pop())
             self.active = self.segments[-1]
@@ -265,8 +267,8 @@ cdef class SegmentChain:
         return removed
 
     cdef int sync_cut(self) except -1:
-        """Make a cut durable: if old batches came back after new ones, nobody could tell them
-        apart. Raises OSError."""
+        """Makes a cut durable: old batches that reappear after new ones could not be told apart.
+        Raises OSError."""
         self.disk.sync_directory(self.directory)
         self.active.data_file().sync()
         index = TransactionIndex(self.disk, self.active.path(".txnindex"))
@@ -275,7 +277,7 @@ cdef class SegmentChain:
         return 0
 
     cdef int clear(self) except -1:
-        """Remove all segments and their files. Raises OSError."""
+        """Removes all segments and their files. Raises OSError."""
         self.segments = list(self.segments)
         self.unwritten.clear()
         while self.segments:
@@ -284,16 +286,16 @@ cdef class SegmentChain:
         return 0
 
     cdef int remove_files(self, Segment segment) except -1:
-        """Delete a segment's files at once. Whoever holds its File may read on."""
+        """Deletes a segment's files at once. Readers that hold its File can still read."""
         segment.forget()
         for suffix in SUFFIXES:
             self.disk.unlink(segment.path(suffix))
         return 0
 
     cdef list take_away(self, Segment segment):
-        """Take a segment out; its files are renamed to `.deleted`. Returns their paths.
+        """Removes a segment; its files are renamed to `.deleted`. Returns their paths.
 
-        Whoever holds a File reads on. Raises OSError.
+        Readers that hold a File can still read. Raises OSError.
         """
         segment.forget()
         paths = self.put_aside(segment)
@@ -310,11 +312,11 @@ cdef class SegmentChain:
         return paths
 
     cdef list replace(self, list sources, Segment cleaned):
-        """Put a cleaned segment in the place of its sources. Returns the sources' paths.
+        """Replaces segments by one cleaned from them. Returns the paths of the replaced ones.
 
-        From `.log.swap` on, a crash ends with the cleaned segment, before with the sources
-        (`swaps`). A transaction index goes before its log file: aborted records never lie without
-        it. Raises OSError.
+        Once `.log.swap` exists, recovery from a crash keeps the cleaned segment; before that, the
+        sources (`swaps`). A transaction index is renamed before its log file, so that aborted
+        records always have one. Raises OSError.
         """
         cdef Segment segment, new
         cdef int64_t end_offset = sources[len(sources) - 1].end_offset

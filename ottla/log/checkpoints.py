@@ -1,6 +1,6 @@
-"""The small text files of a log directory, in Kafka's formats, each written whole or not at all.
+"""The small text files of a log directory, in Kafka's formats, each written atomically.
 
-An offset checkpoint: version, number of entries, then a partition and its offset a line.
+An offset checkpoint: version, number of entries, then one line for each partition with its offset.
 
     0
     2
@@ -23,7 +23,7 @@ HIGH_WATERMARKS = "replication-offset-checkpoint"
 
 
 def offset_lines(offsets: Mapping[Partition, int]) -> Iterator[str]:
-    """The lines of an offset checkpoint, one by one: with 100,000 partitions they take a while."""
+    """The lines of an offset checkpoint, lazily: 100,000 partitions take a while."""
     yield "0"
     yield str(len(offsets))
     for (topic, partition), offset in offsets.items():
@@ -36,28 +36,28 @@ def encode_offsets(offsets: Mapping[Partition, int]) -> bytes:
 
 
 def join_lines(lines: list[str]) -> bytes:
-    """The text of these lines."""
+    """The text made of these lines."""
     return ("\n".join(lines) + "\n").encode()
 
 
 def decode_offsets(data: bytes) -> dict[Partition, int]:
-    """Read an offset checkpoint's text. Raises ValueError."""
+    """Parses an offset checkpoint's text. Raises ValueError."""
     lines = data.decode().split("\n")
     if lines[0] != "0":
-        raise ValueError(f"version {lines[0]!r} of an offset checkpoint is unknown, 0 is")
+        raise ValueError(f"version {lines[0]!r} of an offset checkpoint is unknown, expected 0")
     if len(lines) < 2:
-        raise ValueError("an offset checkpoint ends before its number of entries")
+        raise ValueError("an offset checkpoint ends before its entry count")
     count = int(lines[1])
     entries = [line.split(" ") for line in lines[2 : 2 + count]]
     if len(entries) != count or any(len(entry) != 3 for entry in entries):
-        raise ValueError(f"an offset checkpoint announces {count} entries, and has others")
+        raise ValueError(f"an offset checkpoint announces {count} entries, but has others")
     return {(topic, int(partition)): int(offset) for topic, partition, offset in entries}
 
 
 def read_offsets(disk: Disk, path: str) -> dict[Partition, int]:
-    """An offset checkpoint's entries; none where it is missing or damaged.
+    """An offset checkpoint's entries; empty if the file is missing or damaged.
 
-    Without an entry a log is recovered from its beginning, which is slow and right.
+    Without an entry a log is recovered from its beginning, which is slow but correct.
     """
     try:
         return decode_offsets(disk.read_bytes(path))
@@ -71,7 +71,7 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
 
 
 def decode_properties(data: bytes) -> dict[str, str]:
-    """The entries of a Java properties file without escapes, as `meta.properties` is one."""
+    """The entries of a Java properties file without escapes, such as `meta.properties`."""
     lines = [line.strip() for line in data.decode().splitlines()]
     pairs = [line.partition("=") for line in lines if line and line[0] not in "#!"]
     return {key.strip(): value.strip() for key, _, value in pairs}

@@ -1,4 +1,4 @@
-# The machine's two times; see clock.pyx.
+# The machine's two clocks; see clock.pyx.
 
 from libc.stdint cimport int64_t
 

@@ -1,7 +1,7 @@
-"""What a clean stop knows of every log, so that the next start need not open any of them.
+"""The state of every log at a clean stop, so that the next start need not open any of them.
 
 The file `.ottla-closed-logs` of a log directory is written by a clean stop, before its marker, and
-removed with it by the next start: version, number of entries, then an entry a line.
+removed with the marker by the next start: version, number of entries, then one entry per line.
 
     0
     1
@@ -9,8 +9,8 @@ removed with it by the next start: version, number of entries, then an entry a l
     topic, partition, topic id (- without), log start, log end, latest leader epoch, segments,
     size in bytes, highest timestamp of the first segment, bytes of all transaction indexes
 
-An entry counts only where the recovery point that was written beside it says the same end: what
-another program did to the log meanwhile makes the start look for itself.
+An entry is used only if the recovery point written beside it has the same end offset; if another
+program changed the log meanwhile, the start reads the log itself.
 """
 
 from collections.abc import Mapping
@@ -24,8 +24,8 @@ CLOSED_LOGS = ".ottla-closed-logs"
 
 
 class ClosedLog(NamedTuple):
-    """One log as it was when it was closed; `first_ms` is -1 where the first segment's timestamps
-    were not at hand, `aborted_bytes` where an older version closed it. Without segments it has no
+    """One log as it was when it was closed. `first_ms` is -1 if the first segment's timestamps were
+    not known, `aborted_bytes` is -1 if an older version closed it. A log without segments has no
     files."""
 
     topic_id: bytes | None
@@ -51,10 +51,10 @@ def encode(logs: Mapping[Partition, ClosedLog]) -> bytes:
 
 
 def decode(data: bytes) -> dict[Partition, ClosedLog]:
-    """Read the text of the file. Raises ValueError."""
+    """Parses the text of the file. Raises ValueError."""
     lines = data.decode().split("\n")
     if lines[0] != "0":
-        raise ValueError(f"version {lines[0]!r} of closed logs is unknown, 0 is")
+        raise ValueError(f"version {lines[0]!r} of closed logs is unknown, expected 0")
     found: dict[Partition, ClosedLog] = {}
     topic_ids: dict[str, bytes | None] = {NO_ID: None}
     for line in lines[2:-1]:
@@ -64,15 +64,15 @@ def decode(data: bytes) -> dict[Partition, ClosedLog]:
             # A topic's partitions share its id.
             topic_id = topic_ids[text] = id_of(text)
         if len(ClosedLog._fields) - len(numbers) not in (1, 2):
-            raise ValueError(f"{line!r} is no closed log")
+            raise ValueError(f"{line!r} is not an entry for a closed log")
         found[topic, int(partition)] = ClosedLog(topic_id, *map(int, numbers))
     if len(found) != int(lines[1]):
-        raise ValueError(f"{lines[1]} closed logs are announced, {len(found)} are there")
+        raise ValueError(f"{lines[1]} closed logs are announced, {len(found)} found")
     return found
 
 
 def read(disk: Disk, path: str) -> dict[Partition, ClosedLog]:
-    """The entries of the file; none where it is missing or damaged, which is slower and right."""
+    """The entries of the file; empty if it is missing or damaged, which is slower but correct."""
     try:
         return decode(disk.read_bytes(path))
     except (FileNotFoundError, ValueError, IndexError):

@@ -1,4 +1,4 @@
-"""What a log needs to know of its topic's settings, with Kafka's defaults."""
+"""The settings of a topic that its logs use, with Kafka's defaults."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ FOREVER_MS = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """One topic's settings, as its partitions use them. Names are Kafka's with underscores."""
+    """One topic's settings, as its partitions use them. Kafka's names with underscores."""
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * 24 * 3_600_000
@@ -39,10 +39,10 @@ class LogConfig:
 
     @property
     def deletes(self) -> bool:
-        """Whether old segments go by time and size."""
+        """Whether old segments are deleted by time and size."""
         return "delete" in self.cleanup_policy
 
     @property
     def compacts(self) -> bool:
-        """Whether only the newest record of a key stays."""
+        """Whether only the newest record of each key is kept."""
         return "compact" in self.cleanup_policy

@@ -1,4 +1,4 @@
-# The record of a control batch that ends a transaction, behind the batch header. Varints zigzag:
+# The record of a control batch that ends a transaction, after the batch header. Varints are zigzag:
 #
 #   | length varint | attributes 1 | timestamp delta varint | offset delta varint
 #   | key length varint | version int16 | type int16           0 abort, 1 commit
@@ -8,7 +8,7 @@
 from libc.stdint cimport int32_t, uint8_t
 
 cdef struct Marker:
-    bint valid                          # False for other control records, and for what is none
+    bint valid                          # False for other control records and for invalid ones
     bint commits
     int32_t coordinator_epoch
 

@@ -7,7 +7,7 @@ from ottla.wire.byteorder cimport load_int16, load_int32
 
 
 cdef const uint8_t *skip_varint(const uint8_t *at, const uint8_t *end, int64_t *value) noexcept:
-    """Behind a zigzag varint, whose value is stored; NULL where the bytes end within it."""
+    """Reads a zigzag varint and returns its end; NULL if the bytes end within it."""
     cdef uint64_t raw = 0
     cdef int shift = 0
     while at < end and shift < 64:
@@ -47,6 +47,6 @@ cdef Marker read_marker(const uint8_t *batch, Py_ssize_t size) noexcept:
 
 
 def marker_of(bytes batch):
-    """A control batch's transaction marker as (commits, coordinator epoch), None without."""
+    """A control batch's transaction marker as (commits, coordinator epoch), or None."""
     cdef Marker marker = read_marker(<const uint8_t *>batch, len(batch))
     return (bool(marker.commits), marker.coordinator_epoch) if marker.valid else None

@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint8_t
 
 
-cdef int sync_descriptor(int fd) noexcept nogil         # errno, 0 where the bytes are on the medium
+cdef int sync_descriptor(int fd) noexcept nogil         # errno, 0 if the bytes are durable
 
 
 ctypedef Py_ssize_t (*Reading)(int fd, void *into, size_t size, int64_t position) noexcept nogil
@@ -11,13 +11,13 @@ ctypedef Py_ssize_t (*Reading)(int fd, void *into, size_t size, int64_t position
 
 cdef class File:
     cdef readonly int fd                # -1 when closed
-    cdef readonly str path              # where it was opened; a rename does not follow
+    cdef readonly str path              # where it was opened; not updated by a rename
 
     cdef int write_at(self, const uint8_t *data, Py_ssize_t size, int64_t position) except -1
     cdef Py_ssize_t read_at(self, uint8_t *into, Py_ssize_t size, int64_t position) except -1
-    # For who reads much, beside others: without the GIL.
+    # For large reads in several threads: releases the GIL.
     cdef Py_ssize_t read_aside(self, uint8_t *into, Py_ssize_t size, int64_t position) except -1
-    # For who reads much and once: without the GIL, and nothing stays in the page cache for it.
+    # For large reads that are done once: releases the GIL, and leaves nothing in the page cache.
     cdef Py_ssize_t read_in_passing(
         self, uint8_t *into, Py_ssize_t size, int64_t position) except -1
     cdef Py_ssize_t read_without_gil(

@@ -1,6 +1,6 @@
-"""The only file IO of the log: files at a position, and the directories that they are in.
+"""The only file IO of the log: reads and writes at a position, and directory operations.
 
-Everything above takes a Disk as an argument, so that a test can hand in one that loses, tears and
+Everything above takes a Disk as an argument, so that a test can pass one that loses, tears and
 refuses writes.
 """
 
@@ -45,7 +45,7 @@ cdef extern from *:
     #endif
     }
 
-    /* What is in the page cache already is somebody's and stays there; the rest leaves nothing. */
+    /* Pages that were in the page cache before stay there; pages read by this call are dropped. */
     static ssize_t ottla_read_in_passing(int fd, void *into, size_t size, int64_t position) {
         ssize_t done;
     #if defined(__linux__)
@@ -75,7 +75,7 @@ cdef extern from *:
         return done;
     }
 
-    /* Reserves space behind the end without changing the size, so that a scan never meets zeros. */
+    /* Reserves space after the end without changing the size, so that a scan never meets zeros. */
     static int ottla_reserve(int fd, long long size) {
     #if defined(__linux__)
         return syscall(SYS_fallocate, fd, 1 /* FALLOC_FL_KEEP_SIZE */, 0LL, size);
@@ -103,7 +103,7 @@ PASSING = frozenset({
 
 
 def is_passing(error):
-    """Whether what failed may work later: no room, no descriptor, no memory. The disk is well."""
+    """Whether the operation may succeed later: out of space, descriptors or memory."""
     return isinstance(error, OSError) and error.errno in PASSING
 
 
@@ -119,7 +119,7 @@ cdef class File:
 
     def __dealloc__(self):
         if self.fd > 2:
-            # ext4 writes a file that had been cut to nothing when it closes: recovery has many.
+            # ext4 flushes a file on close that had been truncated to 0; recovery has many of them.
             with nogil:
                 c_close(self.fd)
 
@@ -193,7 +193,7 @@ cdef class File:
         return os.fstat(self.fd).st_size
 
     def sync(self):
-        """Return once the bytes are on the medium. Releases the GIL: a thread may call it."""
+        """Returns once the bytes are durable. Releases the GIL: a thread may call it."""
         cdef int code
         with nogil:
             code = sync_descriptor(self.fd)
@@ -201,7 +201,7 @@ cdef class File:
             raise OSError(code, os.strerror(code), self.path)
 
     def evict(self):
-        """Let the next read come from the medium, as far as the page cache lets go of the file."""
+        """Drops the file from the page cache if possible, so that the next read uses the medium."""
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
@@ -210,7 +210,7 @@ cdef class File:
         os.ftruncate(self.fd, size)
 
     def reserve(self, size):
-        """Ask the disk for room up to `size` bytes without changing the file's size."""
+        """Reserves disk space up to `size` bytes without changing the file's size."""
         if ottla_reserve(self.fd, size) and errno != errors.EOPNOTSUPP:
             raise OSError(errno, os.strerror(errno), self.path)
 
@@ -222,10 +222,10 @@ cdef class File:
 
 
 cdef class DelegatingFile(File):
-    """A File whose reads and writes go to the Python methods `pwrite` and `pread` of a subclass."""
+    """A File whose reads and writes call the Python methods `pwrite` and `pread` of a subclass."""
 
     def resident(self, position, size):
-        """Whether a range can be read without waiting for a medium."""
+        """Whether a range can be read without waiting for the medium."""
         return True
 
     cdef int write_at(self, const uint8_t *data, Py_ssize_t size, int64_t position) except -1:
@@ -258,11 +258,11 @@ class Disk:
         return File(os.open(path, flags, 0o644), path)
 
     def listdir(self, path):
-        """The names in a directory, in no order."""
+        """The names in a directory, in arbitrary order."""
         return os.listdir(path)
 
     def subdirectories(self, path):
-        """The names of the directories in a directory, in no order."""
+        """The names of the directories in a directory, in arbitrary order."""
         with os.scandir(path) as entries:
             return [entry.name for entry in entries if entry.is_dir()]
 
@@ -284,7 +284,7 @@ class Disk:
             return file.read()
 
     def makedirs(self, path):
-        """Make a directory with its parents; one that exists is fine."""
+        """Creates a directory with its parents; an existing one is not an error."""
         os.makedirs(path, exist_ok=True)
 
     def rename(self, source, target):
@@ -292,21 +292,21 @@ class Disk:
         os.rename(source, target)
 
     def unlink(self, path):
-        """Remove a file; one that is gone already is fine."""
+        """Removes a file; a missing one is not an error."""
         try:
             os.unlink(path)
         except FileNotFoundError:
             pass
 
     def remove_directory(self, path):
-        """Remove an empty directory; one that is gone already is fine."""
+        """Removes an empty directory; a missing one is not an error."""
         try:
             os.rmdir(path)
         except FileNotFoundError:
             pass
 
     def sync_directory(self, path):
-        """Make creations, renames and removals in a directory durable."""
+        """Makes creations, renames and removals in a directory durable."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -314,7 +314,7 @@ class Disk:
             os.close(fd)
 
     def write_atomically(self, path, data):
-        """Replace a file so that a crash leaves the old content or the new, both whole."""
+        """Replaces a file atomically: after a crash it has the old or the new content."""
         temporary = path + ".tmp"
         file = self.open(temporary, create=True)
         file.truncate(0)
@@ -325,7 +325,7 @@ class Disk:
         self.sync_directory(os.path.dirname(path))
 
     def write_and_rename(self, path, data):
-        """Replace a file; a crash before the next sync may leave it empty or damaged."""
+        """Replaces a file; a crash before the next sync may leave it empty or damaged."""
         temporary = path + ".tmp"
         file = self.open(temporary, create=True)
         file.truncate(0)
@@ -334,7 +334,7 @@ class Disk:
         self.rename(temporary, path)
 
     def sync_file_system(self, path):
-        """Return once everything written to the file system of `path` is on the medium."""
+        """Returns once everything written to the file system of `path` is durable."""
         cdef int failed, code = 0, fd
         directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fd = directory
@@ -349,7 +349,7 @@ class Disk:
             os.close(directory)
 
     def lock(self, path):
-        """Hold `path` against other processes until the File closes. Raises BlockingIOError."""
+        """Locks `path` against other processes until the File closes. Raises BlockingIOError."""
         file = self.open(path, create=True)
         fcntl.flock(file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return file
@@ -363,6 +363,6 @@ class Disk:
         return base64.urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()
 
     def free_bytes(self, path):
-        """Room left for this process on the file system of `path`, and its whole size."""
+        """Space available to this process on the file system of `path`, and its total size."""
         status = os.statvfs(path)
         return status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize

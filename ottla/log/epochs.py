@@ -1,6 +1,6 @@
-"""Which offset each leader epoch began with (KIP-101, KIP-279), kept in `leader-epoch-checkpoint`.
+"""The start offset of each leader epoch (KIP-101, KIP-279), kept in `leader-epoch-checkpoint`.
 
-Followers and consumers find by it where their log and the leader's part.
+Followers and consumers use it to find where their log and the leader's diverge.
 """
 
 from bisect import bisect_right
@@ -29,7 +29,7 @@ class LeaderEpochs:
         """Let `epoch` begin at `start_offset`; an epoch that is not newer changes nothing."""
         if epoch <= self.latest or epoch < 0:
             return
-        # An epoch in which nothing was written gives way to the next: offsets ascend strictly.
+        # An epoch in which nothing was written is replaced by the next: offsets ascend strictly.
         while self.entries and self.entries[-1][1] >= start_offset:
             self.entries.pop()
         self.entries.append((epoch, start_offset))
@@ -41,7 +41,7 @@ class LeaderEpochs:
         return self.entries[at - 1][0] if at else NO_EPOCH
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest known epoch up to `epoch`, and the offset behind its last record.
+        """The largest known epoch up to `epoch`, and the offset after its last record.
 
         (-1, -1) when nothing is known: no entries, or an epoch above the newest.
         """
@@ -50,7 +50,7 @@ class LeaderEpochs:
         if epoch == self.latest:
             return epoch, log_end_offset
         at = bisect_right(self.entries, epoch, key=lambda entry: entry[0])
-        # Below the first entry: where that epoch ended is where the first known one began.
+        # Before the first entry: that epoch ended where the first known one began.
         return (self.entries[at - 1][0] if at else epoch), self.entries[at][1]
 
     def truncate_from_end(self, offset: int) -> None:
@@ -60,7 +60,7 @@ class LeaderEpochs:
             self.entries, self.changed = kept, True
 
     def truncate_from_start(self, offset: int) -> None:
-        """Forget epochs that end before `offset`; the one it lies in begins there now."""
+        """Forgets epochs that end before `offset`; the one that contains it begins there now."""
         at = bisect_right(self.entries, offset, key=lambda entry: entry[1])
         if at > 1 or (at and self.entries[0][1] < offset):
             self.entries = [(self.entries[at - 1][0], offset), *self.entries[at:]]
@@ -71,20 +71,20 @@ class LeaderEpochs:
         self.entries, self.changed = [], True
 
     def encode(self) -> bytes:
-        """The checkpoint file's text: version, number of entries, an entry a line."""
+        """The checkpoint file's text: version, number of entries, one entry per line."""
         lines = ["0", str(len(self.entries))]
         lines += [f"{epoch} {offset}" for epoch, offset in self.entries]
         return ("\n".join(lines) + "\n").encode()
 
     @classmethod
     def decode(cls, data: bytes) -> "LeaderEpochs":
-        """Read the checkpoint file's text. Raises ValueError."""
+        """Parses the checkpoint file's text. Raises ValueError."""
         lines = data.decode().split("\n")
         if lines[0].strip() != "0":
-            raise ValueError(f"version {lines[0]!r} of a leader epoch checkpoint is unknown, 0 is")
+            raise ValueError(f"version {lines[0]!r} of a leader epoch checkpoint is unknown")
         count = int(lines[1])
         pairs = [line.split() for line in lines[2 : 2 + count]]
         entries = [(int(epoch), int(offset)) for epoch, offset in pairs]
         if len(entries) != count:
-            raise ValueError(f"{count} leader epochs are announced, {len(entries)} are there")
+            raise ValueError(f"{count} leader epochs are announced, {len(entries)} found")
         return cls(entries)

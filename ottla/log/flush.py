@@ -1,7 +1,7 @@
-"""A flush in three steps, so that only kernel calls run beside the loop.
+"""A flush in three steps, so that only system calls run outside the loop's thread.
 
-`PartitionLog.begin_flush` collects what has to reach the medium, `FlushTask.run` waits for it in
-any thread, `PartitionLog.end_flush` moves the recovery point, on the loop again.
+`PartitionLog.begin_flush` collects what has to be synced, `FlushTask.run` syncs it in any thread,
+`PartitionLog.end_flush` moves the recovery point, on the loop again.
 """
 
 from dataclasses import dataclass
@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from ottla.log.disk import Disk, File, is_passing
 
 SYNCS_ONE_BY_ONE_MAX = 20
-"""With more, one call for the whole file system costs less."""
+""""From this number on, one call for the whole file system is cheaper."""
 LOGS_ONE_BY_ONE_MAX = 20
-"""With more, `begin_flush` is to open no files: a thousand logs would be thousands of descriptors.
-"""
+"""From this number of logs on, `begin_flush` opens no files: it would need thousands of
+descriptors."""
 
 
 class EpochsFile:
     """A log's `leader-epoch-checkpoint`, which several flushes in several threads may write.
 
-    The newest epochs win, whichever flush comes last. After `close` nobody writes to the path: it
-    may be another topic's by then.
+    The newest epochs win, whichever flush ends last. After `close` nothing is written to the path,
+    which may belong to another topic by then.
     """
 
     __slots__ = ("data", "disk", "durable", "lock", "newest", "path", "versions")
@@ -31,12 +31,12 @@ class EpochsFile:
         self.data = b""
 
     def next_version(self) -> int:
-        """The number of what is to be written next."""
+        """The number of the next content to be written."""
         self.versions += 1
         return self.versions
 
     def write(self, version: int, data: bytes, durable: bool) -> None:
-        """Write `data`, or what is newer, unless it is on the medium. Raises OSError."""
+        """Writes `data`, unless this or a newer content is durable. Raises OSError."""
         with self.lock:
             if self.path is None or version <= self.durable:
                 return
@@ -49,14 +49,14 @@ class EpochsFile:
                 self.disk.write_and_rename(self.path, self.data)
 
     def close(self) -> None:
-        """The log's directory is about to lose its name. Waits for a write that is under way."""
+        """Called before the log's directory is renamed. Waits for a write that is under way."""
         with self.lock:
             self.path = None
 
 
 @dataclass(slots=True)
 class FlushTask:
-    """What one flush of one log syncs, and up to which offset the log is durable then."""
+    """What one flush of one log syncs, and the offset up to which the log is durable afterwards."""
 
     disk: Disk
     offset: int
@@ -72,14 +72,14 @@ class FlushTask:
 
     @property
     def syncs(self) -> int:
-        """How many calls of the device it takes."""
+        """The number of sync calls it needs."""
         return len(self.files) + len(self.directories) + (2 if self.epochs is not None else 0)
 
     def run(self) -> None:
-        """Sync everything.
+        """Syncs everything.
 
-        An OSError is kept in `error` for `end_flush`, and no sync is tried again. Where only the
-        epochs found no room it is kept in `refused`: another flush may find some.
+        An OSError is kept in `error` for `end_flush`, and no sync is retried. If only the epochs
+        did not fit on a full disk, the error is kept in `refused`: another flush may succeed.
         """
         try:
             for file in self.files:
@@ -91,7 +91,7 @@ class FlushTask:
             self.error = error
 
     def write_epochs(self, durable: bool) -> None:
-        """Write the leader epochs, if they have changed; on the medium at once where `durable`."""
+        """Writes the leader epochs if they have changed; syncs them at once if `durable`."""
         if self.epochs is None:
             return
         try:
@@ -103,7 +103,7 @@ class FlushTask:
 
 
 def run_all(disk: Disk, directory: str, tasks: list[FlushTask]) -> None:
-    """Run many tasks of one file system; a single `syncfs` where that is less than file by file."""
+    """Runs many tasks of one file system; with a single `syncfs` if that needs fewer calls."""
     together = any(task.by_file_system for task in tasks)
     if not together and sum(task.syncs for task in tasks) <= SYNCS_ONE_BY_ONE_MAX:
         for task in tasks:

@@ -1,7 +1,7 @@
-"""Checkpoints of a serving broker: gathered in steps on the loop, written by any thread.
+"""Checkpoints of a running broker: gathered in steps on the loop, written by any thread.
 
-Whose the entries are (`topic_ids`) is written after them: a topic that is made anew between two
-steps is the next checkpoint's.
+The topics of the entries (`topic_ids`) are written after them. A topic that is recreated between
+two steps is left to the next checkpoint.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from ottla.log.storage import Storage
 
 ENTRIES_PER_STEP = 200
-"""Partitions that a checkpoint takes on between two breaths of the loop: a fraction of a ms."""
+""""Partitions that a checkpoint handles before it yields to the loop: a fraction of a ms."""
 
 
 @dataclass(slots=True)
 class CheckpointTask:
-    """Checkpoint files to be written, which any thread may do."""
+    """Checkpoint files to be written, by any thread."""
 
     disk: Disk
     files: list[tuple[LogDirectory, str, bytes]] = field(default_factory=list)
@@ -32,7 +32,7 @@ class CheckpointTask:
     failures: list[tuple[LogDirectory, OSError]] = field(default_factory=list)
 
     def run(self) -> None:
-        """Write them; what fails in one directory is kept in `failures` for `end_checkpoint`."""
+        """Writes them; the error of a directory is kept in `failures` for `end_checkpoint`."""
         failed = None
         for directory, name, data in self.files:
             if directory is failed:
@@ -47,7 +47,7 @@ class CheckpointTask:
 def checkpoint_steps(
     storage: Storage, task: CheckpointTask, high_watermarks: Iterable[tuple[Partition, int]]
 ) -> Iterator[None]:
-    """Gather every directory's files: `task` is whole after the last step."""
+    """Gathers every directory's files: `task` is complete after the last step."""
     for count, (key, offset) in enumerate(high_watermarks):
         if key in storage.homes:
             storage.homes[key].high_watermarks[key] = offset
@@ -67,7 +67,7 @@ def directory_steps(
     recovery_points, starts = dict(directory.recovery_points), dict(directory.log_starts)
     cleaned, marks = dict(directory.cleaned), dict(directory.high_watermarks)
     for count, (key, log) in enumerate(list(storage.logs.items())):
-        # A topic that was made anew between two steps is the next checkpoint's.
+        # A topic that was recreated between two steps is left to the next checkpoint.
         known = key[0] in ids and ids[key[0]] == log.topic_id
         if known and storage.homes.get(key) is directory and log.segment_count:
             recovery_points[key] = log.checkpoint_offset
@@ -89,14 +89,14 @@ def directory_steps(
     for name, offsets in files:
         yield from file_steps(task, directory, name, offsets)
     if ids != directory.written_ids:
-        task.files.append(whose)    # last: until then the new entries count for nobody
+        task.files.append(whose)    # last: until then the new entries are not used
         task.topic_ids.append((directory, ids))
 
 
 def log_start_steps(
     storage: Storage, task: CheckpointTask, paths: Collection[str]
 ) -> Iterator[None]:
-    """The log starts of some directories alone, in steps."""
+    """Only the log starts of some directories, in steps."""
     for directory in storage.directories:
         if directory.offline is not None or directory.path not in paths:
             continue

@@ -1,7 +1,7 @@
 """What a log does when the disk refuses a write or returns damaged bytes.
 
-A full disk refuses writes until it has room again, and is asked again each time. Any other failure
-takes the log offline until a restart: what the kernel still holds of its files is not known then.
+On a full disk every write is tried and refused until there is space again. Any other failure takes
+the log offline until a restart, because the content of its files is not known after it.
 """
 
 from libc.stdint cimport int64_t
@@ -13,7 +13,7 @@ cdef int64_t OFFSET_MAX = 0x7fffffffffffffff
 
 
 cdef class LogHealth:
-    """Whether one log takes writes."""
+    """Whether one log accepts writes."""
 
     def __init__(self, str directory):
         self.directory = directory
@@ -26,34 +26,35 @@ cdef class LogHealth:
         return 0
 
     def fail(self, reason):
-        """Take the log offline: reads go on, nothing is written until a restart."""
+        """Takes the log offline: reads continue, nothing is written until a restart."""
         if self.offline is None:
             self.offline = f"{self.directory} is offline: {reason}"
             if self.on_failure is not None:
                 self.on_failure(reason)
 
     def refuse(self, what, error):
-        """Raise StorageFailed for an OSError, and take the log offline unless it may pass."""
+        """Raises StorageFailed for an OSError; takes the log offline unless it may pass."""
         if not is_passing(error):
             self.fail(f"{what}: {error}")
         raise StorageFailed(self.offline or f"{self.directory}: {what}: {error}") from error
 
     def fail_with(self, what, error):
-        """Take the log offline for an OSError that leaves it in doubt, and raise StorageFailed."""
+        """Takes the log offline for an OSError that leaves its state unknown; raises
+        StorageFailed."""
         self.fail(f"{what}: {error}")
         raise StorageFailed(self.offline) from error
 
     def note_damage(self, damage):
-        """Damage that was found when the log was opened; permanent damage stops writes."""
+        """Notes damage found when the log was opened; permanent damage stops writes."""
         self.damage = damage
         if damage is not None and damage.permanent:
             self.offline = str(damage)
 
     def end_before(self, disk, damage):
-        """A sealed segment has changed: stop writes, and let reads end before the fault.
+        """Notes that a sealed segment has changed: stops writes, and reads end before the fault.
 
-        The note beside the segment makes the next start do the same. Raises OSError where the
-        note cannot be written.
+        The `.damaged` file beside the segment makes the next start do the same. Raises OSError if
+        it cannot be written.
         """
         self.damage, self.readable_end = damage, damage.end_offset
         self.offline = self.offline or str(damage)

@@ -1,8 +1,8 @@
-"""The log directories that a broker has, as each remembers them: a missing one is noticed.
+"""Each log directory remembers all log directories of the broker, so that a missing one is noticed.
 
-What lived in a directory that is not mounted, or was left out of `log.dirs`, must not begin anew,
-empty, somewhere else. The file `.ottla-directories` of every log directory names all of them:
-version, number of directories, then the id in `meta.properties` and the path a line.
+Partitions of a directory that is not mounted, or was left out of `log.dirs`, must not be recreated
+empty somewhere else. The file `.ottla-directories` of every log directory names all of them:
+version, number of directories, then one line each with the id in `meta.properties` and the path.
 
     0
     2
@@ -25,8 +25,8 @@ def encode(paths: Mapping[str, str]) -> bytes:
 
 
 def read(disk: Disk, directory: LogDirectory) -> dict[str, str]:
-    """Paths by directory id, as one directory remembers them; none where it does not, or the file
-    is damaged: the others remember them too. Raises OSError."""
+    """Paths by directory id, as one directory remembers them; empty if the file is missing or
+    damaged, since the other directories remember them too. Raises OSError."""
     try:
         version, count, *lines = disk.read_bytes(directory.file(DIRECTORIES)).decode().split("\n")
         pairs = [line.split(" ", 1) for line in lines[:-1]]
@@ -38,7 +38,7 @@ def read(disk: Disk, directory: LogDirectory) -> dict[str, str]:
 
 
 def remembered(disk: Disk, opened: Sequence[LogDirectory]) -> dict[str, str]:
-    """Paths by id of all directories that those at hand remember. Raises OSError."""
+    """Paths by id of all directories that the available ones remember. Raises OSError."""
     known: dict[str, str] = {}
     for directory in opened:
         if directory.offline is None:
@@ -47,8 +47,8 @@ def remembered(disk: Disk, opened: Sequence[LogDirectory]) -> dict[str, str]:
 
 
 def away(directory: LogDirectory, known: Mapping[str, str], forgotten: Collection[str]) -> str:
-    """The id of the directory that was at this path and is not, as where nothing is mounted; else
-    an empty string. Raises OSError, StorageRefused."""
+    """The id of the directory that used to be at this path and is not there, for example because it
+    is not mounted; otherwise an empty string. Raises OSError, StorageRefused."""
     if directory.offline is not None or directory.known_ids():
         return ""
     was = (each for each, path in known.items() if path == directory.path)
@@ -59,19 +59,19 @@ def missing(
     disk: Disk, opened: Sequence[LogDirectory], known: Mapping[str, str],
     forgotten: Collection[str],
 ) -> list[LogDirectory]:
-    """A stand-in for each directory that is remembered and not there; it is offline.
+    """An offline placeholder for each directory that is remembered but missing.
 
-    Raises StorageRefused if one is there that the operator has given up.
+    Raises StorageRefused if a directory that the operator has given up is there.
     """
     here = {each.directory_id for each in opened}
     for directory in opened:
         if directory.directory_id and directory.directory_id in forgotten:
             raise StorageRefused(
-                f"{directory.path} has the id {directory.directory_id}, which"
-                " ottla.forget.directories gives up. Take it out of that setting, or the directory"
-                " out of log.dirs."
+                f"{directory.path} has the id {directory.directory_id}, which is listed in"
+                    " ottla.forget.directories. Remove it from that setting, or the directory from"
+                    " log.dirs."
             )
-    # One that could not be opened stands for itself: its id is not known.
+    # One that could not be opened represents itself: its id is not known.
     unknown = {each.path for each in opened if not each.directory_id}
     used = {each.path for each in opened}
     found = []
@@ -79,8 +79,8 @@ def missing(
         if each in here or each in forgotten or path in unknown:
             continue
         reason = FileNotFoundError(
-            f"it is missing. Mount it and have it in log.dirs. If it will never be back, set"
-            f" ottla.forget.directories={each}: what was in it is lost, and begins empty"
+            f"it is missing. Mount it and list it in log.dirs. If it is lost for good, set"
+            f" ottla.forget.directories={each}: its partitions are lost and begin empty"
         )
         label = f"{path} ({each})" if path in used else path
         found.append(LogDirectory.unusable(disk, label, reason))
@@ -91,7 +91,7 @@ def remember(
     disk: Disk, opened: Sequence[LogDirectory], known: Mapping[str, str],
     forgotten: Collection[str],
 ) -> None:
-    """Let every directory at hand remember all of them. Raises OSError."""
+    """Makes every available directory remember all of them. Raises OSError."""
     paths = {each: path for each, path in known.items() if each not in forgotten}
     online = [each for each in opened if each.offline is None]
     paths |= {each.directory_id: each.path for each in online}

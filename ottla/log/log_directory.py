@@ -1,4 +1,4 @@
-"""One of the directories in `log.dirs`: whose it is, how it was closed, what is in it."""
+"""One of the directories in `log.dirs`: its owner, how it was closed, and what it contains."""
 
 from base64 import urlsafe_b64decode
 from collections.abc import Mapping
@@ -22,11 +22,11 @@ class StorageRefused(Exception):
 
 
 class LogDirectory:
-    """A directory that this process holds the lock of.
+    """A directory whose lock this process holds.
 
-    `clean` says whether the last stop was clean, and `closed` what it knew of each log. Both are
-    gone from the disk once the directory is open, so that a crash from now on is known as one. One
-    that could not be opened is `offline`, and what is in it is not known.
+    `clean` says whether the last stop was clean, and `closed` what it stored about each log. Both
+    are removed from the disk once the directory is open, so that a crash from then on is recognized
+    as one. A directory that could not be opened is `offline`, and its contents are not known.
     """
 
     __slots__ = (
@@ -68,7 +68,7 @@ class LogDirectory:
 
     @classmethod
     def unusable(cls, disk: Disk, path: str, error: OSError) -> "LogDirectory":
-        """Stands for a directory that cannot be opened."""
+        """A placeholder for a directory that cannot be opened."""
         self = cls.__new__(cls)
         self.disk, self.path = disk, path.rstrip("/") or "/"
         self.offline = f"log directory {self.path} could not be opened: {error}"
@@ -84,7 +84,7 @@ class LogDirectory:
         return self.lock is not None
 
     def close(self) -> None:
-        """Let another process have it."""
+        """Releases the lock for another process."""
         if self.lock is not None:
             self.lock.close()
 
@@ -96,18 +96,19 @@ class LogDirectory:
         return checkpoints.read_offsets(self.disk, self.file(name))
 
     def read_topic_ids(self) -> dict[str, bytes | None] | None:
-        """Whose the checkpoints' entries are, as the disk has it; None where it does not say."""
+        """The topics of the checkpoints' entries, as stored on disk; None if there is no file."""
         try:
             return topic_ids.decode(self.disk.read_bytes(self.file(topic_ids.TOPIC_IDS)))
         except (FileNotFoundError, ValueError):
             return None
 
     def known_topics(self) -> dict[str, bytes | None]:
-        """The topics that the checkpoints are about. Entries of others are dropped: a crash came
-        between a checkpoint and the file that says whose it is."""
+        """The topics of the checkpoints' entries. Entries of other topics are dropped: a crash
+        occurred between writing a checkpoint and the file that says whose it is."""
         known = self.written_ids
         if known is None:
-            # Kafka's own directory, or one of an earlier version: its partitions say whose it is.
+            # Kafka's own directory, or one of an earlier version: the partitions' files name the
+            # topics.
             known = {}
             for key in chain.from_iterable(self.checkpointed()):
                 if key[0] not in known:
@@ -119,7 +120,7 @@ class LogDirectory:
         return dict(known)
 
     def remember_topics(self) -> None:
-        """Say of checkpoints that do not, whose they are. Raises OSError."""
+        """Adds the topics' file to checkpoints that lack it. Raises OSError."""
         if self.written_ids is None:
             self.disk.write_atomically(
                 self.file(topic_ids.TOPIC_IDS), topic_ids.encode(self.topic_ids)
@@ -127,9 +128,10 @@ class LogDirectory:
             self.written_ids = dict(self.topic_ids)
 
     def claim(self, topic: str, topic_id: bytes | None) -> None:
-        """What is known of a topic is this one's from now on; what was another's is forgotten."""
+        """Assigns what is known of a topic name to this id; what belonged to another is
+        forgotten."""
         if topic_id is None and topic in self.topic_ids:
-            return                      # who does not say has no topic of that name beside it
+            return                      # without an id there is no other topic of that name
         if topic in self.topic_ids and self.topic_ids[topic] not in (None, topic_id):
             for offsets in self.checkpointed():
                 for key in [key for key in offsets if key[0] == topic]:
@@ -146,14 +148,14 @@ class LogDirectory:
         except BlockingIOError as error:
             raise StorageRefused(
                 f"{self.path} is in use by another process, which holds {self.file('.lock')}. "
-                "Stop that one, or set log.dirs to another directory."
+                "Stop that process, or set log.dirs to another directory."
             ) from error
 
     def identify(self, node_id: int, cluster_id: str | None, clustered: bool = False) -> None:
-        """Check in `meta.properties` whose directory this is; write that file where it is missing.
+        """Checks the owner in `meta.properties`; writes that file if it is missing.
 
-        Raises StorageRefused if it is another node's or cluster's, or does not say whose, or if it
-        is of a broker alone and this one is in a cluster, or the reverse.
+        Raises StorageRefused if the directory belongs to another node or cluster, if the file does
+        not say, or if only one of its former and its present broker is in a cluster.
         """
         known = self.known_ids()
         check_mode(self.path, known, clustered)
@@ -175,7 +177,7 @@ class LogDirectory:
             self.disk.write_atomically(self.file(META), data)
 
     def known_ids(self) -> dict[str, str]:
-        """What `meta.properties` says. A damaged one is no reason to become another cluster."""
+        """The contents of `meta.properties`. A damaged file must not lead to a new cluster id."""
         try:
             known = checkpoints.decode_properties(self.disk.read_bytes(self.file(META)))
         except FileNotFoundError:
@@ -186,8 +188,8 @@ class LogDirectory:
         if whose and known.get("cluster.id") and known.get("version", "1") in ("0", "1"):
             return known
         raise StorageRefused(
-            f"{self.file(META)} is damaged: version=1, node.id and cluster.id have to be in it. "
-            "Bring it back from a backup or another log directory, without its directory.id."
+            f"{self.file(META)} is damaged: it must contain version=1, node.id and cluster.id. "
+            "Restore it from a backup or another log directory, without its directory.id."
         )
 
     def expect(self, known: dict[str, str], key: str, value: str) -> None:
@@ -199,7 +201,7 @@ class LogDirectory:
             )
 
     def remove_marker(self) -> None:
-        """From here on only a clean stop makes the next start a fast one."""
+        """From here on only another clean stop makes the next start a fast one."""
         if self.clean:
             self.disk.unlink(self.file(CLEAN_MARKER))
             self.disk.unlink(self.file(closed_logs.CLOSED_LOGS))
@@ -211,12 +213,12 @@ class LogDirectory:
         for name in self.names:
             topic, dash, number = name.rpartition("-")
             if dash and topic and number.isdecimal():
-                # A topic's partitions share its name.
+                # A topic's partitions share one string for its name.
                 found.add((topics.setdefault(topic, topic), int(number)))
         return found
 
     def known_closed(self) -> dict[Partition, ClosedLog]:
-        """What a clean stop knew of the logs that are as it left them, as far as that shows."""
+        """The state at the clean stop of those logs that appear unchanged since."""
         if not self.clean:
             return {}
         known = closed_logs.read(self.disk, self.file(closed_logs.CLOSED_LOGS))
@@ -227,19 +229,19 @@ class LogDirectory:
         }
 
     def deleted(self) -> list[str]:
-        """Directories whose deletion was begun and not finished, and copies that never counted."""
+        """Directories whose deletion was not finished, and copies of moves that never completed."""
         return [self.file(name) for name in self.names if name.endswith(("-delete", "-future"))]
 
     def forget(self, partition: Partition) -> None:
-        """Know nothing of a partition any more."""
+        """Forgets everything about a partition."""
         self.partitions.discard(partition)
         for known in self.checkpointed():
             known.pop(partition, None)
         self.closed.pop(partition, None)
 
     def topic_id(self, partition: Partition) -> bytes | None:
-        """The topic id that a partition's directory says it belongs to: empty where a power cut
-        left only a part of it, None where it says nothing, as those of before Kafka 2.8."""
+        """The topic id in a partition's directory: empty if a power cut left it incomplete, None if
+        there is none, as before Kafka 2.8."""
         return self.topic_id_in(f"{partition[0]}-{partition[1]}")
 
     def topic_id_in(self, name: str) -> bytes | None:
@@ -258,10 +260,12 @@ class LogDirectory:
         return TORN_ID
 
     def is_of(self, partition: Partition, topic_id: bytes | None) -> bool:
-        """Whether a partition's directory may be the one of this topic."""
+        """Whether a partition's directory may belong to this topic."""
         known = self.topic_id(partition)
         if known == TORN_ID and self.written_ids is not None:
             # The first flush makes the id durable, and a checkpoint follows. Without either, no
+            # record was acknowledged with acks=all: the directory may as well be of a deleted
+            # topic.
             # record was acknowledged with acks=all: it may as well be a topic that was deleted.
             return self.written_ids.get(partition[0]) == topic_id
         return topic_id is None or known in (None, TORN_ID, topic_id)

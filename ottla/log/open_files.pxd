@@ -1,8 +1,8 @@
-# A bound on open descriptors: what may be closed and opened again, and who is next to be closed.
+# A bound on open descriptors: which may be closed and reopened, and which is next to be closed.
 
 
 cdef class Openable:
-    cdef bint used                      # set by every use, cleared as the hand passes by
+    cdef bint used                      # set by every use, cleared when the hand passes
 
     cdef int close_files(self) except -1
 

@@ -1,12 +1,12 @@
-"""Bounds how many segments have open files, so that a broker may have 100,000 partitions.
+"""Limits how many segments have open files, so that a broker can have 100,000 partitions.
 
-The clock algorithm: a use costs one store, and closing passes over what was used since the last
+The clock algorithm: a use costs one store, and eviction skips members that were used since the last
 round.
 """
 
 
 cdef class Openable:
-    """Something with descriptors that it can close and open again on its own."""
+    """Something with descriptors that it can close and reopen by itself."""
 
     cdef int close_files(self) except -1:
         return 0
@@ -25,7 +25,7 @@ cdef class OpenFiles:
         return len(self.members)
 
     cdef int add(self, Openable member) except -1:
-        """Note that `member` is open now, and close another one where there are too many."""
+        """Notes that `member` is open now, and closes another one if there are too many."""
         if len(self.members) >= self.limit:
             self.close_one()
         member.used = True
@@ -33,7 +33,7 @@ cdef class OpenFiles:
         return 0
 
     cdef int remove(self, Openable member) except -1:
-        """Forget a member that closed by itself."""
+        """Forgets a member that closed by itself."""
         try:
             self.members.remove(member)
         except ValueError:
@@ -41,7 +41,7 @@ cdef class OpenFiles:
         return 0
 
     def close_one(self):
-        """Close a member that was not used since the hand passed it last."""
+        """Closes a member that was not used since the hand passed it last."""
         cdef Openable member
         for _ in range(2 * len(self.members)):
             if self.hand >= len(self.members):
@@ -54,10 +54,11 @@ cdef class OpenFiles:
             try:
                 member.close_files()
             except OSError:
-                # A full disk does not take its index entries: it stays open.
+                # Its index entries cannot be written on a full disk: it stays open.
                 self.hand += 1
                 continue
-            # The last takes its place: order does not matter, a shift of the whole list would.
+            # The last member takes its place: the order does not matter, and shifting the list
+            # would be slow.
             last = self.members.pop()
             if last is not member:
                 self.members[self.hand] = last

@@ -1,12 +1,12 @@
 """One partition's log on disk: append, roll, truncate, flush.
 
-Only the thread of the loop calls it, but for `FlushTask.run`. Everything that is acknowledged went
-through `append`, whose write is complete when it returns; what a power cut may take back lies at
+Only the thread of the loop calls it, except for `FlushTask.run`. Everything that is acknowledged
+went through `append`, whose write is complete when it returns; what a power cut may take back is at
 `recovery_point` and above.
 
-What is here is the order of a log's steps. Its parts change only themselves: `chain` the segments,
-`unflushed` what a flush has to sync, `health` whether the log takes writes, `snapshots` the files
-of producers' states.
+This file holds the order of a log's steps. Its parts manage their own state: `chain` the segments,
+`unflushed` what a flush has to sync, `health` whether the log accepts writes, `snapshots` the
+producer snapshot files.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -28,7 +28,7 @@ from ottla.wire.errors import CorruptMessage, OffsetOutOfRange, StorageFailed
 
 
 cdef class PartitionLog(ReadableLog):
-    """The log of one partition. Make one with `PartitionLog.open`."""
+    """The log of one partition. Created with `PartitionLog.open`."""
 
     @staticmethod
     def open(disk, clock, directory, config=None, *, open_files=None, topic_id=None,
@@ -43,14 +43,14 @@ cdef class PartitionLog(ReadableLog):
         log.first_dirty_offset = first_dirty_offset
         log.load(recovery_point, log_start_offset, clean)
         if log.log_end_offset < log_start_offset and log.health.offline is None:
-            # A power cut took the rest of what had been deleted. Its offsets are not used again:
-            # the checkpoint would hide what got them once more.
+            # A power cut removed the rest of what had been deleted. Its offsets must not be reused:
+            # the checkpointed log start would hide records that got them again.
             log.truncate_fully_and_start_at(log_start_offset)
         return log
 
     @staticmethod
     def rest(disk, clock, directory, config, *, open_files, topic_id, closed):
-        """A log of which only what it was when it was closed is known: a `ClosedLog`."""
+        """Creates a log of which only the state at its closing is known: a `ClosedLog`."""
         cdef PartitionLog log = PartitionLog(
             disk, clock, directory, config, open_files, topic_id)
         log.log_start_offset, log.log_end_offset = closed.log_start_offset, closed.log_end_offset
@@ -65,8 +65,8 @@ cdef class PartitionLog(ReadableLog):
         """Append one validated batch of a client or coordinator and return its base offset.
 
         The base offset and the leader epoch are set in `batch`. A batch that repeats one of its
-        producer's last five returns that one's base offset, and `duplicate` is true.
-        Raises StorageFailed, OutOfOrderSequence, InvalidProducerEpoch; the log is as before then.
+        producer's last five returns the base offset of that one, and sets `duplicate`. Raises
+        StorageFailed, OutOfOrderSequence, InvalidProducerEpoch; the log is then unchanged.
         """
         cdef int64_t first = self.log_end_offset, repeated
         cdef int64_t last = first + fields.last_offset_delta(batch)
@@ -88,7 +88,7 @@ cdef class PartitionLog(ReadableLog):
         return first
 
     cdef int append_run(self, const uint8_t *data, Py_ssize_t size) except -1:
-        """Append whole batches of the leader's log as they are, a write for each segment.
+        """Append whole batches of the leader's log unchanged, with one write per segment.
 
         `checked_batches` has found them sound. Raises StorageFailed: what was written before the
         failure is in; OffsetOutOfRange if the first one begins below the end of this log.
@@ -97,7 +97,7 @@ cdef class PartitionLog(ReadableLog):
         self.duplicate = False
         self.awake()
         self.health.check()
-        # A cleaned log has gaps, so a follower's offsets may jump forward.
+        # A compacted log has gaps, so a follower's offsets may jump forward.
         if fields.base_offset(data) < self.log_end_offset:
             raise OffsetOutOfRange(
                 f"{self.directory} ends at offset {self.log_end_offset}, the leader's batch begins "
@@ -155,13 +155,13 @@ cdef class PartitionLog(ReadableLog):
             if self.chain.active is not None:
                 self.chain.active.undo()
         except OSError as second:
-            self.fail(f"after a failed write ({error}) the file could not be cut: {second}")
+            self.fail(f"after a failed write ({error}) the file could not be truncated: {second}")
         if not is_passing(error):
             self.fail(f"a write failed: {error}")
         raise StorageFailed(f"{self.directory}: {error}") from error
 
     def note_aborted(self, tuple aborted):
-        """Note the transaction that the last batch, a marker, has aborted."""
+        """Indexes the transaction aborted by the last batch, which is its marker."""
         try:
             self.chain.note_aborted(aborted)
         except OSError as error:
@@ -169,21 +169,21 @@ cdef class PartitionLog(ReadableLog):
                 self.health.fail_with("the transaction index could not be written", error)
 
     def fail(self, reason):
-        """Take the log offline for good: reads go on, nothing is written until a restart."""
+        """Takes the log offline for good: reads continue, nothing is written until a restart."""
         self.health.fail(reason)
 
     def end_before(self, damage):
-        """A sealed segment has changed: stop writes, and let reads end before the fault."""
+        """Notes that a sealed segment has changed: stops writes, and reads end before the fault."""
         self.health.end_before(self.disk, damage)
 
     def append_bytes(self, batch, leader_epoch):
-        """Append one validated batch and return its base offset; the argument is not changed."""
+        """Append one validated batch and return its base offset; the argument is not modified."""
         cdef bytearray copy = bytearray(batch)
         cdef uint8_t[::1] view = self.checked(copy)
         return self.append(&view[0], view.shape[0], leader_epoch)
 
     def append_bytes_as_follower(self, batch):
-        """Append one batch of the leader's log as it is."""
+        """Append one batch of the leader's log unchanged."""
         cdef bytearray copy = bytearray(batch)
         cdef uint8_t[::1] view = self.checked(copy)
         self.append_run(&view[0], view.shape[0])
@@ -206,7 +206,7 @@ cdef class PartitionLog(ReadableLog):
     # Roll
 
     def roll(self):
-        """End the active segment, if it has records, and begin the next. Raises StorageFailed."""
+        """Ends the active segment, if it has records, and begins the next. Raises StorageFailed."""
         self.awake()
         self.health.check()
         if self.chain.active is None or not self.chain.active.size:
@@ -214,13 +214,13 @@ cdef class PartitionLog(ReadableLog):
         try:
             self.start_segment()
         except OSError as error:
-            self.health.refuse("a segment could not be begun", error)
+            self.health.refuse("a new segment could not be created", error)
 
     cdef int start_segment(self, bint discards=False) except -1:
-        """Begin a segment at the log's end; the one before it is sealed. Raises OSError.
+        """Begins a segment at the log's end; the previous one is sealed. Raises OSError.
 
-        `discards`: the segment that ends is about to go, so on a full disk nothing is written for
-        it. Without room for a snapshot, a kill forgets its producers.
+        `discards`: the segment that ends is about to be deleted, so on a full disk nothing is
+        written for it. Without space for a snapshot, its producers are forgotten after a kill.
         """
         cdef Segment ended = self.chain.active
         if ended is None:
@@ -241,35 +241,35 @@ cdef class PartitionLog(ReadableLog):
         return 0
 
     cdef int make_directory(self) except -1:
-        """Make the partition's directory and say in it whose it is."""
+        """Creates the partition's directory and the file with its topic id."""
         self.disk.makedirs(self.directory)
         self.unflushed.note_names(self.directory)
         if self.topic_id is not None:
-            # The flush that makes the first record durable takes this along.
+            # The flush that makes the first record durable syncs this too.
             path = f"{self.directory}/partition.metadata"
             self.disk.write_and_rename(path, rebuild.partition_metadata(self.topic_id))
             self.unflushed.note_file(path)
         return 0
 
     def remove_expired_producers(self):
-        """Forget producers that wrote nothing for producer.id.expiration.ms."""
+        """Forgets producers that have written nothing for producer.id.expiration.ms."""
         if self.at_rest is not None:
             return 0
         return self._producers.remove_expired(
             self.clock.now_ms(), self.config.producer_id_expiration_ms)
 
     def write_snapshot(self):
-        """Write what is known of the producers at the log's end. Raises OSError."""
+        """Writes a snapshot of the producers at the log's end. Raises OSError."""
         path = self.snapshots.write(self.directory, self.log_end_offset, self._producers)
         # Compaction may drop a marker once it is flushed: an older snapshot, which a power cut
-        # would bring back, knows its transaction as open.
+        # would bring back, has its transaction as open.
         self.unflushed.note_file(path)
 
     cdef int replace_snapshots(self) except -1:
-        """Write a snapshot in the room of the older ones, as far as there is any.
+        """Replaces the older snapshots by a new one, if there is space for it.
 
-        What they say of a producer is outdated once the records after them are gone: to know
-        nothing of it is better.
+        After the records following them are gone, the old snapshots are outdated: no knowledge of a
+        producer is better than wrong knowledge.
         """
         for path in self.snapshots.take_up_to(self.directory, self.log_end_offset):
             self.disk.unlink(path)
@@ -280,7 +280,7 @@ cdef class PartitionLog(ReadableLog):
                 raise
 
     cdef bint has_sealed(self) noexcept:
-        """Whether a segment has ended that is not on the medium yet."""
+        """Whether a segment has ended that is not durable yet."""
         return self.unflushed is not None and len(self.unflushed.sealed) > 0
 
     # Cut
@@ -289,7 +289,7 @@ cdef class PartitionLog(ReadableLog):
         """Remove the batch that contains `offset` and everything after it, as a follower has to,
         with the leader epochs that begin there.
 
-        Raises StorageFailed, and the log is offline then.
+        Raises StorageFailed; the log is then offline.
         """
         cdef Segment segment
         self.awake()
@@ -316,10 +316,10 @@ cdef class PartitionLog(ReadableLog):
             self.lower_to(self.log_end_offset)
             self.reload_producers()
         except OSError as error:
-            self.health.fail_with(f"it could not be cut to offset {offset}", error)
+            self.health.fail_with(f"it could not be truncated to offset {offset}", error)
 
     def truncate_fully_and_start_at(self, int64_t offset):
-        """Throw everything away and begin anew, empty, at `offset`. Raises StorageFailed."""
+        """Removes everything and begins again, empty, at `offset`. Raises StorageFailed."""
         self.awake()
         self.health.check()
         try:
@@ -332,20 +332,20 @@ cdef class PartitionLog(ReadableLog):
             self.lower_to(offset)
             self.snapshots.remove_above(self.directory, -1)
             self.reload_producers()
-            # The file's name is what tells a restart where the log begins.
+            # A restart learns from the file's name where the log begins.
             self.start_segment()
             self.disk.sync_directory(self.directory)
         except OSError as error:
-            self.health.fail_with(f"it could not begin anew at {offset}", error)
+            self.health.fail_with(f"it could not be restarted at offset {offset}", error)
 
     cdef int lower_to(self, int64_t offset) except -1:
-        """The log was cut to `offset`: what is written from there on is new."""
+        """The log was cut to `offset`: everything from there on is new."""
         self.first_dirty_offset = min(self.first_dirty_offset, offset)
         self.changed = True
         return 0
 
     cdef int reload_producers(self) except -1:
-        """The producers' state at the log's end, from the newest snapshot that holds."""
+        """The producers' state at the log's end, from the newest usable snapshot."""
         self.snapshots.remove_above(self.directory, self.log_end_offset)
         self._producers = rebuild.load_producers(
             self.disk, self.directory, list(self.snapshots.offsets), self.chain.segments,
@@ -353,10 +353,10 @@ cdef class PartitionLog(ReadableLog):
         return 0
 
     def remove_segment(self, Segment segment):
-        """Take away a segment that lies wholly below the log start offset.
+        """Removes a segment that is entirely below the log start offset.
 
         Returns the paths of its files, which any thread may unlink after file.delete.delay.ms.
-        Whoever holds a File reads on. Raises OSError.
+        Readers that hold a File can still read. Raises OSError.
         """
         self.awake()
         assert segment is not self.chain.active and segment.end_offset <= self.log_start_offset
@@ -367,16 +367,16 @@ cdef class PartitionLog(ReadableLog):
         return paths
 
     def replace_segments(self, list sources, Segment cleaned):
-        """Put a cleaned segment in the place of `sources`; paths for any thread to unlink, later.
+        """Replaces `sources` by a cleaned segment; returns paths for any thread to unlink later.
 
-        The cleaned files have to be on the medium. Raises StorageFailed, the log is offline then.
+        The cleaned files have to be durable. Raises StorageFailed; the log is then offline.
         """
         cdef Segment segment
         self.awake()
         try:
             paths = self.chain.replace(sources, cleaned)
         except OSError as error:
-            self.health.fail_with("a cleaned segment could not take its place", error)
+            self.health.fail_with("a cleaned segment could not be put in place", error)
         for segment in sources:
             self.unflushed.forget(segment)
             if segment.base_offset != cleaned.base_offset:
@@ -385,7 +385,7 @@ cdef class PartitionLog(ReadableLog):
         return paths
 
     def remove_below_start(self):
-        """Take away every segment below the log start; paths for any thread to unlink, later.
+        """Removes every segment below the log start; returns paths for any thread to unlink later.
 
         Raises StorageFailed.
         """
@@ -399,7 +399,8 @@ cdef class PartitionLog(ReadableLog):
         return paths
 
     def apply_retention(self, int64_t high_watermark):
-        """Take away what time, size and the log start say; paths for any thread to unlink, later.
+        """Removes segments by time, size and log start; returns paths for any thread to unlink
+        later.
 
         Raises StorageFailed.
         """
@@ -411,7 +412,7 @@ cdef class PartitionLog(ReadableLog):
             self.chain.segments, self.config, now_ms, self.log_start_offset, high_watermark)
         if not count or self.health.offline is not None:
             return []
-        # What precedes the active segment needs no room to go, and may make some.
+        # Removing the segments before the active one needs no disk space, and may free some.
         older = min(count, len(self.chain.segments) - 1)
         paths = self.retire(older)
         if older < count:
@@ -419,13 +420,13 @@ cdef class PartitionLog(ReadableLog):
                 self.start_segment(True)
             except OSError as error:
                 if not paths or not is_passing(error):
-                    self.health.refuse("a segment could not be begun", error)
-                return paths            # the next round tells what this one met
+                    self.health.refuse("a new segment could not be created", error)
+                return paths            # the next round reports what failed in this one
             paths += self.retire(1)
         return paths
 
     cdef list retire(self, Py_ssize_t count):
-        """Take away so many of the oldest segments, none of them the active one."""
+        """Removes this many of the oldest segments, none of them the active one."""
         if not count:
             return []
         self.delete_before(
@@ -433,7 +434,7 @@ cdef class PartitionLog(ReadableLog):
         return self.remove_below_start()
 
     def delete_before(self, offset):
-        """Raise the log start offset; returns the segments that are wholly below it now."""
+        """Raises the log start offset; returns the segments entirely below it now."""
         self.awake()
         if not self.log_start_offset <= offset <= self.log_end_offset:
             if offset < self.log_start_offset:
@@ -447,9 +448,9 @@ cdef class PartitionLog(ReadableLog):
     # Flush
 
     def begin_flush(self, by_file_system=False):
-        """What to sync so that all that is appended by now is durable; None if nothing is.
+        """What to sync to make everything appended so far durable; None if there is nothing.
 
-        `by_file_system`: it is for many logs, so that no file of any is opened (`flush.run_all`).
+        `by_file_system`: the flush is for many logs, so no files are opened (`flush.run_all`).
         """
         self.health.check()
         if self.at_rest is not None:
@@ -461,9 +462,10 @@ cdef class PartitionLog(ReadableLog):
             self.health.refuse("its files could not be opened for a flush", error)
 
     def end_flush(self, task):
-        """Move the recovery point after `task.run()`. Raises StorageFailed if that failed."""
+        """Moves the recovery point after `task.run()`. Raises StorageFailed if that failed."""
         if self.unflushed is None or not self.unflushed.knows(task):
-            return                      # it was moved, and all of it made durable in its new place
+            # the partition was moved, and is durable in its new directory
+            return
         if task.error is not None:
             self.fail(f"a flush failed: {task.error}")
         if self.health.offline is not None:
@@ -473,11 +475,11 @@ cdef class PartitionLog(ReadableLog):
 
     @property
     def flushing(self):
-        """Whether a flush is under way, which has to end before a later one counts."""
+        """Whether a flush is under way that has to end before a later one is effective."""
         return self.unflushed is not None and bool(self.unflushed.tasks)
 
     def flush_due(self, now_ms):
-        """Whether flush.ms has passed since the last flush, and something is not on the medium.
+        """Whether flush.ms has passed since the last flush, and something is not durable.
 
         `now_ms` is the clock's `monotonic_ms`.
         """
@@ -485,7 +487,7 @@ cdef class PartitionLog(ReadableLog):
                 and now_ms - self.unflushed.flushed_ms >= self.config.flush_ms)
 
     def flush(self):
-        """Return once all that is appended by now is durable. Blocks. Raises StorageFailed."""
+        """Makes everything appended so far durable. Blocks. Raises StorageFailed."""
         task = self.begin_flush(self.flushing)
         if task is not None:
             run_all(self.disk, self.directory, [task])
@@ -494,7 +496,7 @@ cdef class PartitionLog(ReadableLog):
     # End
 
     def seal(self):
-        """Write what makes the next start fast, if anything changed. Raises StorageFailed."""
+        """Writes what makes the next start fast, if anything changed. Raises StorageFailed."""
         self.health.check()
         if self.at_rest is not None or self.chain.active is None or not self.changed:
             return
@@ -510,13 +512,13 @@ cdef class PartitionLog(ReadableLog):
         self.changed = False
 
     def share(self, OpenFiles open_files):
-        """Let the files of a log that was opened in a thread be bounded with those of others."""
+        """Adds the files of a log that was opened in a thread to the bound on open files."""
         self.open_files = open_files
         if self.chain is not None:
             self.chain.share(open_files)
 
     def close(self):
-        """Flush, write what makes the next start fast, and let go of all files.
+        """Flushes, writes what makes the next start fast, and closes all files.
 
         Raises StorageFailed.
         """
@@ -529,7 +531,7 @@ cdef class PartitionLog(ReadableLog):
                 self.chain.close()
 
     def closed(self):
-        """What a later start has to know to leave this log at rest; None where it has to look."""
+        """What a later start needs to leave this log at rest; None if it has to read the log."""
         cdef RestState rest = self.at_rest
         cdef Segment first
         if self.health.offline is not None or self.health.damage is not None:
@@ -537,7 +539,7 @@ cdef class PartitionLog(ReadableLog):
         if not self.segment_count:
             return None                 # it has no files
         if rest is None:
-            # The first offset of an open transaction bounds what readers of committed records see.
+            # The first offset of an open transaction limits readers of committed records.
             if self.durable_offset() < self.log_end_offset or self._producers.first_open() >= 0:
                 return None
             first = self.chain.segments[0]
@@ -550,8 +552,9 @@ cdef class PartitionLog(ReadableLog):
             rest.segments, rest.size_bytes, rest.first_ms, rest.aborted_bytes)
 
     def move_to(self, directory):
-        """Rename the log's directory, as a deletion does first; durable after `sync_directory` of
-        the one that it is in. Nothing is written: a full disk is to get room by it. Raises OSError.
+        """Renames the log's directory, the first step of a deletion; durable after `sync_directory`
+        of its parent. Writes nothing, since a deletion is to free space on a full disk. Raises
+        OSError.
         """
         if self.chain is not None:
             self.chain.forget()
@@ -564,8 +567,8 @@ cdef class PartitionLog(ReadableLog):
             self.chain.set_directory(directory)
 
     def continue_in(self, directory, on_failure):
-        """Continue in `directory`, where all of the log is on the medium but for the active
-        segment's indexes. The segments have to be closed; readers keep their descriptors."""
+        """Continues in `directory`, where the whole log is durable except for the active segment's
+        indexes. The segments have to be closed; readers keep their descriptors."""
         cdef Segment segment
         self.awake()
         for segment in self.chain.segments:

@@ -1,4 +1,4 @@
-# What a partition knows of its idempotent and transactional producers.
+# The state of a partition's idempotent and transactional producers.
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
@@ -9,7 +9,8 @@ cdef enum:
 cdef class ProducerState:
     cdef readonly int64_t producer_id
     cdef readonly int16_t epoch
-    cdef readonly int32_t coordinator_epoch     # of the last transaction marker, -1 before
+    # of the last transaction marker, -1 before the first
+    cdef readonly int32_t coordinator_epoch
     cdef readonly int64_t last_timestamp
     cdef readonly int64_t transaction_start     # first offset of the open transaction, -1 for none
     cdef bint restored                          # from a snapshot, which has the last batch alone
@@ -26,8 +27,9 @@ cdef class ProducerState:
 cdef class Producers:
     cdef dict states                            # producer id to ProducerState
     cdef dict open_transactions                 # producer id to first offset, oldest first
-    cdef int64_t repeated_timestamp             # of the batch that `check` found repeated last
-    cdef list unreplicated                      # (first offset, marker's offset), decided here only
+    cdef int64_t repeated_timestamp             # of the duplicate that `check` found last
+    # (first offset, marker's offset) of unreplicated markers
+    cdef list unreplicated
 
     cdef int64_t check(self, const uint8_t *batch) except -2
     cdef int64_t check_transactional(self, const uint8_t *batch, ProducerState state) except -2

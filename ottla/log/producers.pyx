@@ -1,8 +1,8 @@
-"""What a partition knows of its idempotent and transactional producers (KIP-98, KIP-360).
+"""The state of a partition's idempotent and transactional producers (KIP-98, KIP-360).
 
-For each producer the last five batches are kept. A batch that repeats one of them is answered as a
-success with its first offset; any other has to follow the newest. Offsets below the first open
-transaction are stable: a reader of committed records may see them.
+The last five batches of each producer are kept. A batch that repeats one of them is acknowledged
+with its first offset; any other has to follow the newest. Offsets below the first open transaction
+are stable: a reader of committed records may see them.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
@@ -68,7 +68,7 @@ cdef class ProducerState:
 
     @property
     def offset_delta(self):
-        """The newest batch's last offset less its first, 0 when no batch is known."""
+        """The newest batch's last offset minus its first, 0 when no batch is known."""
         return self.offset_deltas[self.kept - 1] if self.kept else 0
 
 
@@ -82,7 +82,9 @@ cdef class Producers:
         return len(self.states)
 
     cdef int64_t check(self, const uint8_t *batch) except -2:
-        """Judge a client's batch: its first offset if it is a repetition, -1 if it may be appended.
+        """Checks a client's batch: returns the first offset of a duplicate, -1 for a new batch.
+
+        Raises OutOfOrderSequence, InvalidProducerEpoch or ProtocolError if it may not be appended.
 
         Raises OutOfOrderSequence, DuplicateSequence, InvalidProducerEpoch, ProtocolError for a
         batch that may not.
@@ -98,21 +100,21 @@ cdef class Producers:
         if state is None and epoch >= -1:
             return -1
         if state is None:
-            raise InvalidProducerEpoch(f"producer epoch {epoch}, the smallest is -1 for none")
+            raise InvalidProducerEpoch(f"producer epoch {epoch} is below -1 (none)")
         if epoch < state.epoch:
             raise InvalidProducerEpoch(
-                f"producer {state.producer_id} has epoch {state.epoch} by now, "
-                f"a batch with epoch {epoch} comes from an instance that is fenced")
+                f"producer {state.producer_id} now has epoch {state.epoch}, "
+                f"a batch with epoch {epoch} comes from an instance that has been fenced")
         if epoch != state.epoch:
-            # A new epoch begins at sequence 0, unless nothing is known of the old one.
+            # A new epoch begins at sequence 0, unless the old one is not known.
             if first > 0 and state.epoch != -1:
                 raise OutOfOrderSequence(
                     f"producer {state.producer_id} begins epoch {epoch} with sequence {first}, "
                     "not 0")
             return self.check_transactional(batch, state)
         if first < 0:
-            # A coordinator's own batch, such as the offsets of a transaction: clients have to
-            # number theirs.
+            # A coordinator's own batch, such as the offsets of a transaction: only clients have to
+            # use sequence numbers.
             return self.check_transactional(batch, state)
         last = sequence_after(first, fields.last_offset_delta(batch))
         for at in range(state.kept - 1, -1, -1):
@@ -147,7 +149,7 @@ cdef class Producers:
         return -1
 
     cdef tuple update(self, const uint8_t *batch, Py_ssize_t size):
-        """Note a batch that is in the log now, whoever checked it.
+        """Records a batch that is in the log now, whether it was checked here or not.
 
         Returns (producer id, first offset, last offset, last stable offset) of a transaction that
         it aborts, otherwise None.
@@ -186,7 +188,7 @@ cdef class Producers:
         state.transaction_start = -1
         del self.open_transactions[state.producer_id]
         if len(self.unreplicated) >= UNREPLICATED_MAX:
-            # Nobody asks for stable offsets here; one wide pair says the same, less precisely.
+            # Nobody reads stable offsets here; one wide pair is a less precise replacement.
             self.unreplicated = [(min(pair[0] for pair in self.unreplicated), last)]
         self.unreplicated.append((first, last))
         if marker.commits:
@@ -208,13 +210,13 @@ cdef class Producers:
         return lowest
 
     cdef int64_t first_open(self) except -2:
-        """The first offset of a transaction that is open, -1 if none is."""
+        """The first offset of an open transaction, -1 if there is none."""
         for first in self.open_transactions.values():
             return first
         return -1
 
     def check_marker(self, bytes batch):
-        """Judge a coordinator's transaction marker against the epochs that are known.
+        """Checks a coordinator's transaction marker against the known epochs.
 
         Raises InvalidProducerEpoch and ProtocolError(TRANSACTION_COORDINATOR_FENCED).
         """
@@ -225,21 +227,21 @@ cdef class Producers:
             return
         if fields.producer_epoch(at) < state.epoch:
             raise InvalidProducerEpoch(
-                f"producer {state.producer_id} has epoch {state.epoch} by now, "
-                f"the marker is of epoch {fields.producer_epoch(at)}")
+                f"producer {state.producer_id} now has epoch {state.epoch}, "
+                f"the marker has epoch {fields.producer_epoch(at)}")
         if marker.coordinator_epoch < state.coordinator_epoch:
             raise ProtocolError(
                 f"the marker comes from coordinator epoch {marker.coordinator_epoch}, "
                 f"{state.coordinator_epoch} is known", ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 
     def add(self, ProducerState state):
-        """Take a state from a snapshot; open transactions in the order of their first offsets."""
+        """Adds a state from a snapshot; open transactions in the order of their first offsets."""
         self.states[state.producer_id] = state
         if state.transaction_start >= 0:
             self.open_transactions[state.producer_id] = state.transaction_start
 
     def replay(self, bytes batch):
-        """Note a batch that is in the log; what `update` returns."""
+        """Records a batch that is in the log; returns what `update` returns."""
         return self.update(<const uint8_t *>batch, len(batch))
 
     def values(self):
@@ -251,7 +253,7 @@ cdef class Producers:
         return self.states.get(producer_id)
 
     def remove_expired(self, now_ms, expiration_ms):
-        """Forget producers which wrote nothing for so long and have no open transaction."""
+        """Forgets producers without recent writes and without an open transaction."""
         cdef ProducerState state
         expired = [
             state.producer_id for state in self.states.values()

@@ -19,15 +19,15 @@ cdef class ReadableLog:
     cdef readonly object config
     cdef OpenFiles open_files
     cdef readonly str directory
-    cdef readonly bytes topic_id                # None where it is not known
+    cdef readonly bytes topic_id                # None if it is not known
     cdef readonly int64_t log_start_offset
     cdef readonly int64_t log_end_offset
-    cdef public int64_t first_dirty_offset      # below, a cleaner has seen every key
-    cdef readonly int32_t latest_epoch          # -1 without
+    cdef public int64_t first_dirty_offset      # a cleaner has processed everything below
+    cdef readonly int32_t latest_epoch          # -1 if there is none
     cdef readonly bint duplicate                # whether the last append was a repetition
-    cdef readonly int64_t flush_messages        # offsets that may be without a flush
+    cdef readonly int64_t flush_messages        # offsets that may be appended without a flush
     cdef readonly LogHealth health
-    cdef RestState at_rest                      # until something reads the files, and None then;
+    cdef RestState at_rest                      # None once the files have been read;
     cdef SegmentChain chain                     #   these are None while it is at rest
     cdef object _epochs
     cdef Producers _producers

@@ -1,7 +1,7 @@
-"""One partition's log as readers see it: its offsets, its segments and what is in them.
+"""One partition's log as readers see it: its offsets, its segments and their contents.
 
-After a clean stop a log is at rest: its offsets are known (`closed_logs`), its files are read when
-something needs them. That is what makes a start with 100,000 partitions a matter of seconds.
+After a clean stop a log is at rest: its offsets are known (`closed_logs`), and its files are read
+when they are needed. This makes a start with 100,000 partitions a matter of seconds.
 """
 
 from libc.stdint cimport int32_t, int64_t
@@ -22,7 +22,7 @@ cdef int64_t OFFSET_MAX = 0x7fffffffffffffff
 
 
 cdef class ReadableLog:
-    """A log's state, and every question about it. `PartitionLog` adds what changes a log."""
+    """A log's state, and every query on it. `PartitionLog` adds what changes a log."""
 
     def __init__(self, disk, clock, str directory, config, OpenFiles open_files,
                  bytes topic_id=None):
@@ -32,7 +32,7 @@ cdef class ReadableLog:
         self.configure(config)
 
     cdef int awake(self) except -1:
-        """Read the files of a log at rest. Raises StorageFailed; a later call tries again."""
+        """Reads the files of a log at rest. Raises StorageFailed; a later call tries again."""
         cdef int64_t end = self.log_end_offset
         cdef int32_t epoch = self.latest_epoch
         cdef int64_t aborted_bytes
@@ -43,11 +43,12 @@ cdef class ReadableLog:
         try:
             self.load(end, self.log_start_offset, True)
             if 0 <= aborted_bytes != self.chain.aborted_bytes():
-                self.chain.distrust_aborted()       # some are gone or cut between two entries
+                # some are missing or were cut between two entries
+                self.chain.distrust_aborted()
         except OSError as error:
             raise StorageFailed(f"{self.directory} could not be opened: {error}") from error
         if self.log_end_offset != end and self.health.damage is None:
-            # Its offsets were told already: it must not give them to other records.
+            # Its offsets were reported already and must not be given to other records.
             self.health.note_damage(
                 rebuild.changed_at_rest(self.directory, self.chain.segments, end))
         elif epoch > self.latest_epoch:
@@ -55,7 +56,7 @@ cdef class ReadableLog:
         return 0
 
     cdef int load(self, recovery_point, log_start_offset, clean) except -1:
-        """Take over what the files say, recovered unless the last stop was `clean`."""
+        """Loads the log from its files, recovered unless the last stop was `clean`."""
         loaded = rebuild.load(
             self.disk, self.clock, self.directory, self.config, self.open_files, recovery_point,
             log_start_offset, clean, self.first_dirty_offset)
@@ -65,8 +66,8 @@ cdef class ReadableLog:
             loaded.recovery_point, loaded.has_epochs_file, self.clock.monotonic_ms(),
             loaded.rebuilt)
         if loaded.recovery_point < loaded.log_end_offset:
-            # What was appended last may be in a file whose name is not on the medium either, in a
-            # directory of which the medium does not know whose it is.
+            # The last append may be in a file whose name is not durable either, in a directory
+            # whose topic id is not durable.
             self.unflushed.note_names(self.directory)
             path = f"{self.directory}/partition.metadata"
             if self.disk.exists(path):
@@ -77,7 +78,7 @@ cdef class ReadableLog:
         self.log_end_offset = loaded.log_end_offset
         self.latest_epoch = self._epochs.latest
         self.health.note_damage(loaded.damage)
-        # What recovery made anew is not on the medium yet.
+        # What recovery rebuilt is not durable yet.
         self.changed = loaded.recovery_point < self.log_end_offset
         self.at_rest = None
         return 0
@@ -102,7 +103,7 @@ cdef class ReadableLog:
 
     @property
     def segment_count(self):
-        """How many segments there are; without records, none and no directory."""
+        """How many segments there are; a log without records has none and no directory."""
         return len(self.chain.segments) if self.at_rest is None else self.at_rest.segments
 
     @property
@@ -112,33 +113,33 @@ cdef class ReadableLog:
 
     @property
     def offline(self):
-        """Why the log takes no writes, None while it does."""
+        """Why the log accepts no writes; None while it does."""
         return self.health.offline
 
     @property
     def damage(self):
-        """The Damage that recovery or a scrub found, None without."""
+        """The Damage that recovery or a scrub found, or None."""
         return self.health.damage
 
     @property
     def recovery_point(self):
-        """All batches below are on the medium."""
+        """All batches below are durable."""
         return self.durable_offset()
 
     @property
     def checkpoint_offset(self):
-        """All batches below are on the medium, and their leader epochs: recovery may begin here."""
+        """All batches below are durable, and their leader epochs: recovery may begin here."""
         return self.log_end_offset if self.unflushed is None else self.unflushed.checkpoint_offset
 
     cdef int64_t durable_offset(self) noexcept:
-        # At rest all of it is.
+        # A log at rest is durable as a whole.
         return self.log_end_offset if self.unflushed is None else self.unflushed.recovery_point
 
     def __repr__(self):
         return f"PartitionLog({self.directory}, {self.log_start_offset}..{self.log_end_offset})"
 
     def configure(self, config):
-        """Take over a topic's changed settings."""
+        """Applies a topic's changed settings."""
         self.config = config
         self.flush_messages = config.flush_messages
         if self.chain is not None:
@@ -150,9 +151,9 @@ cdef class ReadableLog:
                        int64_t upto_offset):
         """Up to `size_max` bytes of one segment, from the batch with `offset`, below `upto_offset`.
 
-        The first batch is whole: with `at_least_one` however large it is, else if it fits.
-        Raises OffsetOutOfRange; StorageFailed behind damage that was found while the log was open;
-        CorruptMessage where the batches' headers contradict each other.
+        The first batch is complete: with `at_least_one` whatever its size, otherwise only if it
+        fits. Raises OffsetOutOfRange; StorageFailed after damage that was found while the log was
+        open; CorruptMessage if the batches' headers contradict each other.
         """
         cdef LogSlice slice = LogSlice.__new__(LogSlice)
         cdef int64_t readable_end = self.health.readable_end
@@ -174,15 +175,16 @@ cdef class ReadableLog:
         if (self.chain.read(slice, size_max, at_least_one, upto_offset)
                 and offset >= self.first_dirty_offset and not self.config.compacts):
             raise CorruptMessage(
-                f"{self.directory} misses offset {offset}: batches are lost, or not as written")
+                f"{self.directory} lacks offset {offset}: batches are missing or damaged")
         return slice
 
     def slice(self, offset, size_max, upto=None, at_least_one=True):
-        """What `read` returns, for Python."""
+        """The result of `read`, for Python."""
         return self.read(offset, size_max, at_least_one, OFFSET_MAX if upto is None else upto)
 
     def read_bytes(self, offset, size_max, upto=None):
-        """Batches from the one with `offset` on, the first one whole. Raises OffsetOutOfRange."""
+        """Batches from the one with `offset` on, the first one complete. Raises
+        OffsetOutOfRange."""
         cdef LogSlice found = self.read(
             offset, size_max, True, OFFSET_MAX if upto is None else upto)
         return found.read()
@@ -190,21 +192,21 @@ cdef class ReadableLog:
     # Find
 
     def offset_for_timestamp(self, timestamp_ms):
-        """The first record not older than this: (offset, timestamp, leader epoch), None without."""
+        """The first record not older than this: (offset, timestamp, leader epoch), or None."""
         return time_search.at_once(self.timestamp_steps(timestamp_ms))
 
     def offset_of_max_timestamp(self, upto=None):
-        """The newest record below `upto`: (offset, timestamp, leader epoch), None without."""
+        """The newest record below `upto`: (offset, timestamp, leader epoch), or None."""
         return time_search.at_once(
             self.newest_steps(self.log_end_offset if upto is None else upto))
 
     def timestamp_steps(self, timestamp_ms):
-        """What `offset_for_timestamp` finds, as a search in steps (`time_search`)."""
+        """The same as `offset_for_timestamp`, as a search in steps (`time_search`)."""
         return time_search.first_at(
             self.segments, self.log_start_offset, self.log_end_offset, timestamp_ms)
 
     def newest_steps(self, upto):
-        """What `offset_of_max_timestamp` finds, as a search in steps."""
+        """The same as `offset_of_max_timestamp`, as a search in steps."""
         return time_search.newest(self.segments, self.log_start_offset, upto)
 
     def leader_epoch_for_offset(self, offset):
@@ -220,14 +222,14 @@ cdef class ReadableLog:
         return self.epochs.end_offset(epoch, self.log_end_offset)
 
     def assign_epoch_start(self, epoch):
-        """Let a leader epoch begin at the log's end. Has to come before its first append."""
+        """Begins a leader epoch at the log's end. Must be called before its first append."""
         self.begin_epoch(epoch)
 
     cdef int begin_epoch(self, int32_t epoch, int64_t start_offset=-1) except -1:
         if epoch < self.latest_epoch:
             raise FencedLeaderEpoch(
-                f"{self.directory} has leader epoch {self.latest_epoch}, {epoch} is over")
-        if self.at_rest is not None:    # `awake` tells the epochs, and the end stays till then
+                f"{self.directory} has leader epoch {self.latest_epoch}, {epoch} is older")
+        if self.at_rest is not None:    # `awake` loads the epochs, and the end stays until then
             self.latest_epoch = epoch
             return 0
         self._epochs.assign(epoch, self.log_end_offset if start_offset < 0 else start_offset)
@@ -238,13 +240,13 @@ cdef class ReadableLog:
 
     @property
     def last_stable_offset(self):
-        """The first offset of an open transaction; the log's end without one."""
+        """The first offset of an open transaction; the log's end if there is none."""
         cdef int64_t first = -1 if self.at_rest is not None else self._producers.first_open()
         return self.log_end_offset if first < 0 else first
 
     cpdef int64_t stable_offset(self, int64_t high_watermark) except -1:
         """Up to where committed records may be read, given how far the log is replicated."""
-        # A log with an open transaction is not left at rest.
+        # A log with an open transaction is never at rest.
         cdef int64_t first = -1 if self.at_rest is not None else (
             self._producers.first_unstable(high_watermark))
         if first < 0 or first >= high_watermark:
@@ -252,11 +254,11 @@ cdef class ReadableLog:
         return max(first, self.log_start_offset)        # DeleteRecords may pass an open transaction
 
     cdef int64_t forgotten_ms(self) except? -1:
-        """Producers that wrote nothing since then are not kept."""
+        """Producers that have written nothing since then are not kept."""
         return self.clock.now_ms() - self.config.producer_id_expiration_ms
 
     def active_producers(self):
-        """The state of every producer that is known."""
+        """The state of every known producer."""
         return self.producers.values()
 
     def aborted_transactions(self, from_offset, to_offset):
@@ -266,13 +268,13 @@ cdef class ReadableLog:
         return aborted_in(self, self.chain.segments[first:], from_offset, to_offset)
 
     def waiting_aborted(self, Segment segment not None):
-        """The aborted transactions of a segment that wait for room in its index."""
+        """The aborted transactions of a segment that are not yet in its index (full disk)."""
         return self.chain.waiting(segment)
 
     def remake_aborted(self, Segment segment not None):
-        """Make a segment's transaction index anew from the batches, and return its entries.
+        """Rebuilds a segment's transaction index from the batches, and returns its entries.
 
-        Raises CorruptMessage where the batches are damaged, OSError.
+        Raises OSError; CorruptMessage if the batches are damaged.
         """
         cdef list entries = []
         before = self.chain.segments[:self.chain.segments.index(segment)]

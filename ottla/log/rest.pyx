@@ -1,7 +1,8 @@
-"""Logs at rest: what is known of a log whose files were not looked at.
+"""Logs at rest: the known state of a log whose files have not been read.
 
-What a clean stop knows of a log is kept as a `ClosedLog`. With it, a start costs a few microseconds
-a partition and no file at all; the first use that needs more reads the files and compares.
+A clean stop stores the state of each log as a `ClosedLog`. With it, a start costs a few
+microseconds per partition and opens no file; the first use that needs more reads the files and
+compares.
 """
 
 from libc.stdint cimport int64_t
@@ -16,7 +17,7 @@ cdef class RestState:
         self.aborted_bytes = aborted_bytes
 
     cdef bint retention_may_be_due(self, config, int64_t now_ms) except -1:
-        """Whether the log has to be looked at because something in it may have to go."""
+        """Whether the log has to be opened because something in it may be due for deletion."""
         if not self.segments or not config.deletes:
             return False
         return (self.first_ms < 0

@@ -1,4 +1,4 @@
-"""Which segments are due to be deleted: by time, by size, by the log's start. Decides only."""
+"""Which segments are due to be deleted: by time, by size, by the log's start. Only decides."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -7,7 +7,7 @@ from ottla.log.config import LogConfig
 
 
 class SegmentFacts(Protocol):
-    """What of a segment counts."""
+    """The properties of a segment that retention depends on."""
 
     @property
     def base_offset(self) -> int: ...
@@ -26,7 +26,7 @@ def segments_due(
     log_start_offset: int,
     high_watermark: int,
 ) -> int:
-    """How many of the oldest segments may go. Nothing at or above the high watermark goes.
+    """How many of the oldest segments may be deleted. Nothing at or above the high watermark is.
 
     If it is all of them, the active one has to be rolled first. An empty active segment stays.
     """

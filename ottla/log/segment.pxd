@@ -15,27 +15,27 @@ cdef class Segment(Openable):
     cdef OpenFiles open_files
     cdef public str directory
     cdef readonly int64_t base_offset
-    cdef readonly int64_t end_offset        # behind the last batch; the next one's base
+    cdef readonly int64_t end_offset        # after the last batch; the next one's base
     cdef readonly int64_t size              # bytes of whole batches in the file
     cdef readonly int64_t created_ms
-    cdef readonly int64_t first_timestamp   # the first batch's highest, -1 without; rolls by it
-    cdef readonly int64_t max_timestamp     # -1 without
+    cdef readonly int64_t first_timestamp   # the first batch's highest, or -1; segment.ms uses it
+    cdef readonly int64_t max_timestamp     # -1 if there is none
     cdef readonly int64_t max_timestamp_offset  # last offset of the batch that has it
     cdef bint times_known                   # the three above have been read from the files
     cdef bint appendable                    # all files are open and the times are known
-    cdef public bint transactions_changed   # the .txnindex file is not on the medium yet
-    cdef bint after_gap                     # what was found last begins after what was asked for
+    cdef public bint transactions_changed   # the .txnindex file is not durable yet
+    cdef bint after_gap                     # the batch found last begins after the requested offset
     cdef int64_t sealed_size                # what `size` was at the last `seal`, or -1
     cdef int64_t since_index                # bytes since the last index entry
     cdef int64_t last_offset                # the last batch's base offset, and where it begins
-    cdef int64_t last_position              #   -1 where that is not known
-    cdef int64_t bound_offset               # the last offset that was looked up as an upper bound,
+    cdef int64_t last_position              #   -1 if that is not known
+    cdef int64_t bound_offset               # the last offset looked up as an upper bound,
     cdef int64_t bound_position             #   and where it was found; -1 for none
     cdef public int64_t index_interval
-    cdef readonly bint reserved             # the disk holds room behind the last batch
-    cdef bint unindexed                     # it is closed, without index entries and index files
-    cdef public object aborted              # AbortedTransactions, None until asked for
-    cdef public bint distrusted             # its transaction index has to be made anew first
+    cdef readonly bint reserved             # disk space after the last batch is reserved
+    cdef bint unindexed                     # it is closed, and has no index entries or files
+    cdef public object aborted              # AbortedTransactions, None until needed
+    cdef public bint distrusted             # its transaction index has to be rebuilt first
     cdef File file
     cdef OffsetIndex index
     cdef TimeIndex times

@@ -1,8 +1,8 @@
 """One data file of a partition with its offset index and its time index.
 
-Files are opened when something needs them, and may be closed at any time between two calls
-(`open_files`). The log file is the truth; an index that contradicts it is made anew. A segment of
-less than an index interval has none: to look at its few batches costs less than to open a file,
+Files are opened when they are needed, and may be closed at any time between two calls
+(`open_files`). The log file is authoritative; an index that contradicts it is rebuilt. A segment of
+less than an index interval has no index: scanning its few batches costs less than opening a file,
 and a broker may have 100,000 of them.
 """
 
@@ -19,9 +19,9 @@ from ottla.log.index.time_index cimport TimeIndex
 cimport ottla.wire.batch as fields
 
 cdef enum:
-    CHUNK = 4608                        # an index interval and a header: mostly one read will do
+    CHUNK = 4608                        # an index interval and a header: usually one read suffices
 
-cdef int64_t UNLED = -0x8000000000000000    # no offset of an index entry: no index led there
+cdef int64_t UNLED = -0x8000000000000000    # not an offset: no index led to the position
 
 
 cdef class Segment(Openable):
@@ -42,7 +42,7 @@ cdef class Segment(Openable):
         return f"Segment({self.base_offset}..{self.end_offset}, {self.size} bytes)"
 
     def path(self, suffix):
-        """Where the file with this suffix lies: `.log`, `.index`, `.timeindex`, `.txnindex`."""
+        """The path of the file with this suffix: `.log`, `.index`, `.timeindex`, `.txnindex`."""
         return f"{self.directory}/{self.base_offset:020d}{suffix}"
 
     # Files
@@ -62,7 +62,7 @@ cdef class Segment(Openable):
             self.index = OffsetIndex(self.disk, self.path(".index"), self.base_offset, True)
             self.times = TimeIndex(self.disk, self.path(".timeindex"), self.base_offset, True)
             return 0
-        # A whole segment has both files, one that is missing was lost; a new one has neither yet.
+        # A complete segment has both files, a missing one was lost; a new segment has neither yet.
         missing = self.size and not (
             self.disk.exists(self.path(".index")) and self.disk.exists(self.path(".timeindex")))
         index = OffsetIndex(self.disk, self.path(".index"), self.base_offset)
@@ -73,7 +73,7 @@ cdef class Segment(Openable):
         return 0
 
     cdef int prepare_append(self) except -1:
-        """Open all files and learn the timestamps: what an append must not wait for each time."""
+        """Opens all files and reads the timestamps, so that appends need not check for this."""
         if self.size == 0 and self.index is None:
             self.reset_indexes()
         self.open_indexes()
@@ -85,38 +85,38 @@ cdef class Segment(Openable):
         return 0
 
     cdef int close_files(self) except -1:
-        if self.index is not None:              # nobody else may hold half a page of entries
+        if self.index is not None:              # no other object may hold a partial page of entries
             self.index.write()
             self.times.write()
-            # Small as it is, nothing has to be learnt when it is opened again.
+            # A small segment is scanned when it is opened again.
             self.unindexed = self.size <= self.index_interval and self.is_unindexed()
         self.file = self.index = self.times = None
         self.appendable = False
-        if self.aborted:                        # an empty one costs nothing and may stay
+        if self.aborted:                        # an empty list costs nothing and may stay
             self.aborted = None
         return 0
 
     cdef int share(self, OpenFiles open_files) except -1:
-        """Be one of other open files from now on."""
+        """Belongs to another bound on open files from now on."""
         self.open_files = open_files
         if self.file is not None:
             open_files.add(self)
         return 0
 
     def close(self):
-        """Let go of the descriptors; a later use opens them again."""
+        """Closes the descriptors; a later use opens them again."""
         if self.file is not None:
             self.open_files.remove(self)
             self.close_files()
 
     def forget(self):
-        """Let go of the descriptors of files that are about to be removed: nothing is written."""
+        """Closes the descriptors of files that are about to be removed, without writing."""
         self.open_files.remove(self)
         self.file = self.index = self.times = None
         self.appendable = False
 
     def seal(self):
-        """Write the last index entries: the segment gets no more batches for now."""
+        """Writes the last index entries: the segment gets no more batches for now."""
         if self.size == self.sealed_size or (
                 self.size <= self.index_interval and self.is_unindexed()):
             return
@@ -124,7 +124,7 @@ cdef class Segment(Openable):
         self.load_times()
         if self.max_timestamp >= 0:
             self.times.append(self.max_timestamp, self.max_timestamp_offset)
-        # Both or none: where one is missing, the next start takes it for lost.
+        # Both or neither: if one is missing, the next start considers it lost.
         self.index.write(create=True)
         self.times.write(create=True)
         self.sealed_size = self.size
@@ -137,13 +137,13 @@ cdef class Segment(Openable):
             self.disk.exists(self.path(".index")) or self.disk.exists(self.path(".timeindex")))
 
     def files_to_sync(self, sealed=False):
-        """The Files that have to reach the medium before the recovery point may pass them."""
+        """The Files that have to be synced before the recovery point may pass them."""
         files = [self.opened()]
         if sealed:
             self.open_indexes()
             files += self.index.files_to_sync() + self.times.files_to_sync()
         if self.transactions_changed:
-            # Without it aborted records look committed, and a cleaner would make that last.
+            # Without it aborted records look committed, and a cleaner would make that permanent.
             files.append(self.disk.open(self.path(".txnindex")))
         return files
 
@@ -152,24 +152,24 @@ cdef class Segment(Openable):
         return self.opened()
 
     def reserve(self, size):
-        """Ask the disk for the room of a whole segment."""
+        """Reserves disk space for a whole segment."""
         self.opened().reserve(size)
         self.reserved = True
 
     def trim(self):
-        """Give the reserved room back to the disk. Raises OSError."""
+        """Releases the reserved space. Raises OSError."""
         self.opened().truncate(self.size)
         self.reserved = False
 
     # Append
 
     cdef int append(self, const uint8_t *batch, Py_ssize_t size) except -1:
-        """Write a whole batch at the end. After an OSError, `undo` has to follow."""
+        """Writes a whole batch at the end. After an OSError the caller must call `undo`."""
         self.used = True
         if not self.appendable:
             self.prepare_append()
         if self.since_index > self.index_interval:
-            # What may fail happens before the record is in.
+            # Anything that may fail is done before the write.
             self.index.make_room()
             self.times.make_room()
         self.file.write_at(batch, size, self.size)
@@ -197,7 +197,7 @@ cdef class Segment(Openable):
         return 0
 
     cdef int note(self, const uint8_t *batch, int64_t position, Py_ssize_t size) except -1:
-        """Take a batch at `position` into the indexes and the times."""
+        """Adds a batch at `position` to the indexes and timestamps."""
         cdef int64_t timestamp = fields.max_timestamp(batch)
         cdef int64_t last_offset = fields.last_offset(batch)
         if position == 0:
@@ -214,7 +214,7 @@ cdef class Segment(Openable):
         return 0
 
     def undo(self):
-        """Remove what a failed write left after the last whole batch. Raises OSError."""
+        """Removes what a failed write left after the last whole batch. Raises OSError."""
         if self.file is not None:
             self.file.truncate(self.size)
 
@@ -225,16 +225,16 @@ cdef class Segment(Openable):
     ) except -1:
         """Where the first batch begins that ends at `offset` or later; `size` if there is none.
 
-        `batch_size` is the batch's size, or up to `enough` where the index says that it is no more:
-        then the batch itself, which may still have to come from the disk, is not looked at.
-        `after_gap` says whether that batch begins after `offset`.
+        `batch_size` is set to the batch's size, or to `enough` if the index shows that it is no
+        more: then the batch itself, which may have to be read from the disk, is not touched.
+        `after_gap` is set if that batch begins after `offset`.
         """
         self.after_gap = False
         if offset >= self.end_offset:
             batch_size[0] = 0
             return self.size
         if self.last_position >= 0 and offset >= self.last_offset:
-            # Whoever waits for new records asks for the batch that was appended last.
+            # A reader at the end of the log asks for the batch that was appended last.
             batch_size[0] = self.size - self.last_position
             return self.last_position
         try:
@@ -244,7 +244,7 @@ cdef class Segment(Openable):
             return self.find_indexed(offset, batch_size, enough)
 
     cdef int64_t bound_for(self, int64_t offset) except -1:
-        """What `position_for` finds, for an offset that many readers in a row must not pass."""
+        """The same as `position_for`, for an upper bound that consecutive readers share."""
         cdef Py_ssize_t size
         if offset != self.bound_offset:
             self.bound_position = self.position_for(offset, &size)
@@ -280,7 +280,7 @@ cdef class Segment(Openable):
             return self.scan_for(offset, 0, UNLED, batch_size)
         position = self.index.position_of(found)
         if enough > 0 and self.index.key_of(found) == offset - 1:
-            # The entry's batch ends where a reader in a row goes on.
+            # The entry's batch ends where a sequential reader continues.
             position = self.scan_for(offset - 1, position, offset - 1, batch_size) + batch_size[0]
             next_entry = found + 1
             while (next_entry < self.index.count
@@ -297,17 +297,17 @@ cdef class Segment(Openable):
 
     cdef int64_t scan_for(self, int64_t offset, int64_t position, int64_t expected,
                           Py_ssize_t *batch_size) except -1:
-        """Go from batch to batch from `position` on.
+        """Walks from batch to batch from `position` on.
 
-        Where an index led there, `expected` is the last offset of the batch that begins there,
-        whatever the entry says, otherwise UNLED. Raises IndexDamaged, SegmentDamaged.
+        If an index led there, `expected` is the last offset of the batch that begins there
+        according to the entry, otherwise UNLED. Raises IndexDamaged, SegmentDamaged.
         """
         cdef File file = self.opened()
         cdef uint8_t[CHUNK] chunk
         cdef Py_ssize_t held = 0, at = 0
         cdef int64_t size, previous = -1
         if expected != UNLED and not 0 <= position <= self.size - fields.HEADER_SIZE:
-            raise IndexDamaged(f"{self.index.path} points to {position}, behind the log's end")
+            raise IndexDamaged(f"{self.index.path} points to {position}, after the log's end")
         while position + fields.HEADER_SIZE <= self.size:
             if at + fields.HEADER_SIZE > held:
                 held = file.read_at(chunk, min(<int64_t>CHUNK, self.size - position), position)
@@ -324,7 +324,7 @@ cdef class Segment(Openable):
                     or fields.magic(chunk + at) != 2
                     or fields.base_offset(chunk + at) <= previous):
                 raise SegmentDamaged(
-                    f"{file.path}: what lies at {position} is no batch after offset {previous}: "
+                    f"{file.path}: there is no batch after offset {previous} at {position}: "
                     f"{size} bytes, magic {fields.magic(chunk + at)}", position)
             previous = fields.last_offset(chunk + at)
             if previous >= offset:
@@ -337,7 +337,7 @@ cdef class Segment(Openable):
         return self.size
 
     cdef void forget_positions(self) noexcept:
-        """After a cut nothing that was found before holds."""
+        """Resets cached lookups after a cut."""
         self.sealed_size = -1
         self.last_offset = self.last_position = self.bound_offset = self.bound_position = -1
 
@@ -349,7 +349,7 @@ cdef class Segment(Openable):
     # Times
 
     def load_times(self):
-        """Learn the first batch's and the highest timestamp from the files."""
+        """Reads the first batch's and the highest timestamp from the files."""
         if self.times_known:
             return
         self.open_indexes()
@@ -360,10 +360,10 @@ cdef class Segment(Openable):
             self.rebuild_indexes()
 
     cdef bint ends_with_newest(self) except -1:
-        """Whether the time index of a whole segment ends, as it has to, with the newest batch.
+        """Whether the time index of a complete segment has the newest batch as its last entry.
 
-        A crash may have taken its last entries, or another file its place. The headers from that
-        batch on are looked at: mostly those of one index interval.
+        A crash may have lost its last entries, or it may be another segment's file. The headers
+        from that batch on are read: usually those of one index interval.
         """
         cdef BatchScan scan
         cdef const uint8_t *batch
@@ -394,7 +394,7 @@ cdef class Segment(Openable):
 
     @property
     def largest_timestamp(self):
-        """The highest timestamp, in ms; when the file was written, if no batch has one."""
+        """The highest timestamp, in ms; the file's modification time if no batch has one."""
         self.load_times()
         if self.max_timestamp >= 0:
             return self.max_timestamp
@@ -415,7 +415,7 @@ cdef class Segment(Openable):
     cdef int64_t position_of_entry(self, int64_t timestamp, int64_t offset) except -1:
         """Where the batch of an entry of the time index begins.
 
-        Raises IndexDamaged where there is no such batch: what the entry is to rule out is not.
+        Raises IndexDamaged if there is no such batch: then the entry cannot be relied on.
         """
         cdef uint8_t[fields.HEADER_SIZE] header
         cdef Py_ssize_t size
@@ -444,7 +444,7 @@ cdef class Segment(Openable):
     # Cut, rebuild
 
     def truncate_to(self, offset):
-        """Remove the batch that contains `offset` and all behind it. Raises OSError."""
+        """Removes the batch that contains `offset` and everything after it. Raises OSError."""
         cdef Py_ssize_t size
         cdef int64_t position = self.position_for(offset, &size)
         if position == self.size:
@@ -459,7 +459,7 @@ cdef class Segment(Openable):
         self.relearn_times()
 
     def learn_end(self):
-        """Find the offset behind the last batch, by headers from the last index entry on.
+        """Finds the offset after the last batch, by headers from the last index entry on.
 
         Raises IndexDamaged or SegmentDamaged.
         """
@@ -488,7 +488,7 @@ cdef class Segment(Openable):
         self.end_offset = end
 
     def replay(self, Producers producers, int64_t from_offset):
-        """Tell `producers` the batches from `from_offset` on that have a producer."""
+        """Passes the batches from `from_offset` on that have a producer to `producers`."""
         cdef Py_ssize_t size
         cdef const uint8_t *batch
         cdef BatchScan scan = BatchScan(
@@ -501,7 +501,7 @@ cdef class Segment(Openable):
                 producers.update(batch, scan.size)
 
     def relearn_times(self):
-        """The times after a cut: from the time index, and the batches behind its last entry."""
+        """The timestamps after a cut: from the time index, and the batches after its last entry."""
         cdef BatchScan scan
         cdef const uint8_t *batch
         cdef Py_ssize_t size
@@ -527,18 +527,18 @@ cdef class Segment(Openable):
         self.times.cut(0)
 
     def rebuild_indexes(self):
-        """Make both indexes anew from the log file. Raises SegmentDamaged."""
+        """Rebuilds both indexes from the log file. Raises SegmentDamaged."""
         problem = self.rebuild(None, None, self.size)
         if problem is not None:
             raise SegmentDamaged(f"{self.path('.log')}: {problem[1]}", problem[0])
         self.seal()
 
     def rebuild(self, Producers producers, epochs, int64_t file_size, aborted=None):
-        """Check every batch, and learn from them the size, the times and both indexes.
+        """Checks every batch, and rebuilds size, timestamps and both indexes from them.
 
-        `producers` and `epochs` get to know them too, unless None; `aborted` is called with what
-        `Producers.update` returns of each transaction that was aborted. Returns None, or (position,
-        what is wrong there): the segment ends at that position then.
+        `producers` and `epochs` are updated too, unless None; `aborted` is called with the result
+        of `Producers.update` for each aborted transaction. Returns None, or (position, what is
+        wrong there): the segment then ends at that position.
         """
         cdef BatchScan scan = BatchScan(self.opened(), 0, file_size)
         cdef const uint8_t *batch
@@ -577,10 +577,11 @@ cdef class Segment(Openable):
         return None if problem is None else (scan.position, problem)
 
     cdef str contradiction(self, BatchScan scan, const uint8_t *batch, int32_t epoch):
-        """What the next batch says against one whose offset or epoch jumps; `epoch` is that before.
+        """Evidence from the next batch against one whose offset or epoch jumps; `epoch` precedes
+        it.
 
-        No checksum covers the two, so that a whole batch behind which goes on from before the jump
-        is the only witness.
+        Neither field has a checksum, so the only evidence is a valid next batch that continues from
+        before the jump.
         """
         cdef uint8_t[fields.HEADER_SIZE] following
         if scan.next_position + fields.HEADER_SIZE > scan.end:

@@ -1,4 +1,4 @@
-"""Producer snapshots: what a partition knew of its producers at an offset.
+"""Producer snapshots: the state of a partition's producers at an offset.
 
 The file `<offset>.snapshot` holds the state before that offset. Big-endian:
 
@@ -9,7 +9,7 @@ The file `<offset>.snapshot` holds the state before that offset. Big-endian:
     0             8       10              14            22             26          34
     | producer id | epoch | last sequence | last offset | offset delta | timestamp | ...
     34                  38                             46
-    | coordinator epoch | transaction's first offset   |             -1 where there is none
+    | coordinator epoch | transaction's first offset   |             -1 if there is none
 """
 
 import struct
@@ -48,14 +48,14 @@ def encode(producers: Producers) -> bytes:
 
 
 def decode(data: bytes) -> Producers:
-    """Read a snapshot file. Raises ValueError if it is damaged; an older one may serve then."""
+    """Parses a snapshot file. Raises ValueError if it is damaged; an older one may be used then."""
     if len(data) < HEADER.size:
         raise ValueError(f"a producer snapshot of {len(data)} bytes is too short")
     version, crc, count = HEADER.unpack_from(data)
     if version != 1:
-        raise ValueError(f"version {version} of a producer snapshot is unknown, 1 is")
+        raise ValueError(f"version {version} of a producer snapshot is unknown, expected 1")
     if crc != crc32c_of(data[6:]):
-        raise ValueError("the producer snapshot's checksum does not fit its bytes")
+        raise ValueError("the producer snapshot's checksum does not match its bytes")
     if count < 0 or len(data) != HEADER.size + count * ENTRY.size:
         raise ValueError(f"{count} producers in a snapshot of {len(data)} bytes")
     states = [state_of(*fields) for fields in ENTRY.iter_unpack(data[HEADER.size :])]
@@ -83,7 +83,7 @@ def state_of(
 
 
 class SnapshotFiles:
-    """The offsets of a log's snapshots, ascending, and what becomes of their files."""
+    """The offsets of a log's snapshots, ascending, and the handling of their files."""
 
     __slots__ = ("disk", "offsets")
 
@@ -92,8 +92,8 @@ class SnapshotFiles:
         self.offsets = dict.fromkeys(sorted(offsets))
 
     def write(self, directory: str, offset: int, producers: Producers) -> str:
-        """Write what is known of the producers at the log's end; the file's path, which a flush
-        has to sync. Raises OSError."""
+        """Writes the producers' state at the log's end; returns the file's path, which a flush has
+        to sync. Raises OSError."""
         data, path = encode(producers), path_of(directory, offset)
         file = self.disk.open(path, create=True)
         file.pwrite(data, 0)
@@ -103,19 +103,19 @@ class SnapshotFiles:
         return path
 
     def remove_above(self, directory: str, end: int) -> None:
-        """Delete the snapshots of offsets that the log does not have any more."""
+        """Deletes the snapshots of offsets that the log no longer has."""
         for offset in [at for at in self.offsets if at > end]:
             del self.offsets[offset]
             self.disk.unlink(path_of(directory, offset))
 
     def take_up_to(self, directory: str, offset: int) -> list[str]:
-        """Forget the snapshots up to an offset; the paths of their files, which remain."""
+        """Forgets the snapshots up to an offset; returns the paths of their files, which remain."""
         return [
             path for at in list(self.offsets) if at <= offset for path in self.take(directory, at)
         ]
 
     def take(self, directory: str, offset: int) -> list[str]:
-        """Forget one snapshot, if there is one; the path of its file, which remains."""
+        """Forgets one snapshot, if it exists; returns the path of its file, which remains."""
         if offset not in self.offsets:
             return []
         del self.offsets[offset]
@@ -123,5 +123,5 @@ class SnapshotFiles:
 
 
 def path_of(directory: str, offset: int) -> str:
-    """Where the snapshot of an offset is."""
+    """The path of an offset's snapshot."""
     return f"{directory}/{file_name(offset, '.snapshot')}"

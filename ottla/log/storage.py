@@ -1,8 +1,8 @@
 """All logs of a broker, in all its log directories.
 
-A log is made known when `get_or_create` asks for it. What the directories know of it, from
-checkpoints and the clean-shutdown marker, is read once at the start: after a clean stop no log's
-own files are looked at before something needs them.
+A log is opened when `get_or_create` asks for it. The directories' checkpoints and clean-shutdown
+markers are read once at the start: after a clean stop no log's own files are read before they are
+needed.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from ottla.wire.errors import StorageFailed
 if TYPE_CHECKING:
     from ottla.log.move.transfer import Move
 
+
 class Storage:
     """The logs by partition, and the directories that they are in."""
 
@@ -49,18 +50,19 @@ class Storage:
         self.open_files = OpenFiles(open_segments_max)
         self.on_failure = on_failure
         self.deletions: list[tuple[int, str]] = []
-        """When, by `Clock.monotonic_ms`: a wall clock set back by hours must not hold the room."""
+        """Due times by `Clock.monotonic_ms`: setting back the wall clock must not delay
+        deletion."""
         self.deleted_in_place: dict[Partition, str] = {}
-        """Directories to remove under their own name, which is not given again before."""
+        """Directories to be removed; their names are not reused before."""
         self.file_deletions: list[tuple[int, str]] = []
         self.homes: dict[Partition, LogDirectory] = {}
         self.rivals: dict[Partition, list[LogDirectory]] = {}
-        """Further directories of a partition's name, of other topics; until its own is known."""
+        """Further directories with a partition's name, of other topics; until its own is known."""
         self.recovered: dict[Partition, LogRecovery] = {}
         self.moves: dict[Partition, Move] = {}
-        """Partitions that are on their way, or wait for their turn (`moving`)."""
+        """Partitions that are being moved, or wait for it (`broker/upkeep`)."""
         self.stray_retention_ms = -1
-        """How long what belongs to no topic is kept (`strays`); -1 is for ever."""
+        """How long directories without a topic are kept (`strays`); -1 means for ever."""
         self.reserve: Reserve | None = None
         self.renamed = 0
         self.unsynced: set[str] = set()
@@ -89,16 +91,16 @@ class Storage:
         forgotten: Collection[str] = (),
         on_failure: Callable[[str, str], None] = lambda path, reason: None,
     ) -> Storage:
-        """Lock and check every directory; those that have no ids yet get them.
+        """Locks and checks every directory; new ones get their ids.
 
-        One that cannot be read or written is offline until the next start, the others serve.
-        So is one that these remember and that is missing, unless its id is in `forgotten`.
-        `on_failure(directory, reason)` is told when a directory goes offline. `clustered` says
+        A directory that cannot be read or written is offline until the next start, the others
+        serve. So is one that these remember and that is missing, unless its id is in `forgotten`.
+        `on_failure(directory, reason)` is called when a directory goes offline. `clustered` says
         that the metadata are in ZooKeeper, which knows the cluster's id.
         Raises StorageRefused.
         """
         if not directories:
-            raise StorageRefused("log.dirs names no directory")
+            raise StorageRefused("log.dirs is empty: it must name at least one directory")
         opened: list[LogDirectory] = []
         for path in directories:
             try:
@@ -111,9 +113,9 @@ class Storage:
                 was = known_directories.away(directory, known, forgotten)
                 if was:
                     raise FileNotFoundError(
-                        f"it is empty, and was the directory {was}. Is it mounted? If it will never"
-                        f" be back, set ottla.forget.directories={was}: what was in it is lost, and"
-                        " begins empty"
+                        f"it is empty, but was the directory {was}. Is it mounted? If it is lost"
+                        f" for good, set ottla.forget.directories={was}; its partitions then"
+                        " begin empty"
                     )
                 if directory.offline is None:
                     directory.identify(node_id, cluster_id, clustered)
@@ -122,7 +124,7 @@ class Storage:
                 directory.close()
                 opened[at] = LogDirectory.unusable(disk, directory.path, error)
         opened += known_directories.missing(disk, opened, known, forgotten)
-        # Only when all of them are ours may anything in them change.
+        # Nothing is changed before all of them are known to be ours.
         for at, directory in enumerate(opened):
             try:
                 directory.remove_marker()
@@ -146,14 +148,14 @@ class Storage:
         return cls(disk, clock, opened, open_segments_max, on_failure)
 
     def note_rival(self, key: Partition, directory: LogDirectory) -> None:
-        """A partition is in two directories, which is fine only if they are of two topics: one was
-        deleted and made anew. Raises StorageRefused."""
+        """Handles partitions found in two directories, which is valid only if the topic was deleted
+        and recreated. Raises StorageRefused."""
         first = self.homes[key]
         ids = first.topic_id(key), directory.topic_id(key)
         if None in ids or ids[0] == ids[1]:
             raise StorageRefused(
                 f"partition {key[0]}-{key[1]} is in {directory.path} and in {first.path}. Move one"
-                " of them away: only you can know which is the right one."
+                " of them away: the broker cannot know which is the right one."
             )
         self.rivals.setdefault(key, []).append(directory)
 
@@ -169,23 +171,24 @@ class Storage:
 
     @property
     def high_watermarks(self) -> dict[Partition, int]:
-        """High watermarks as the last run wrote them."""
+        """High watermarks as the last run saved them."""
         found: dict[Partition, int] = {}
         for directory in self.directories:
             found |= directory.high_watermarks
         return found
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
-        """A log that is open, or None."""
+        """The log if it is open, or None."""
         return self.logs.get((topic, partition))
 
     def get_or_create(
         self, topic: str, partition: int, topic_id: bytes | None, config: LogConfig
     ) -> PartitionLog:
-        """The log of a partition, opened and if need be recovered; its files come with a record.
+        """The log of a partition, opened and recovered if necessary; files are made on first
+        append.
 
-        A directory of the same name that belongs to another topic id is put aside first.
-        Raises StorageFailed where no directory is online, or the disk refuses.
+        A directory of the same name that belongs to another topic id is put aside first. Raises
+        StorageFailed if no directory is online, or on a disk error.
         """
         key = topic, partition
         log = self.logs.get(key)
@@ -201,7 +204,8 @@ class Storage:
     def recoveries(self, wanted: Wanted) -> list[list[LogRecovery]]:
         """Those of the logs in `wanted` that have to be recovered, a list for each directory.
 
-        They need not be done: `get_or_create` does what is missing. The others wait meanwhile.
+        Running them is optional: `get_or_create` does what is missing. The remaining ones wait
+        meanwhile.
         """
         found: dict[str, list[LogRecovery]] = {}
         if all(directory.clean for directory in self.directories if directory.offline is None):
@@ -218,7 +222,7 @@ class Storage:
         return list(found.values())
 
     def end_recovery(self, recovery: LogRecovery) -> None:
-        """Keep what a recovery came to for `get_or_create`; in any thread, one at a time."""
+        """Keeps the result of a recovery for `get_or_create`; in any thread, one at a time."""
         if recovery.log is not None:
             recovery.log.share(self.open_files)
         if recovery.log is not None or recovery.error is not None:
@@ -227,8 +231,11 @@ class Storage:
     def open_log(self, key: Partition, topic_id: bytes | None, config: LogConfig) -> PartitionLog:
         home, closed = self.homes.get(key), None
         if key in self.deleted_in_place:
-            raise OSError(ENOSPC, "a deleted topic's files are to be removed first",
-                          self.deleted_in_place[key])
+            raise OSError(
+                ENOSPC,
+                "a deleted topic's files are to be removed first",
+                self.deleted_in_place[key],
+            )
         if key in self.rivals:
             home = self.settle_rivals(key, topic_id)
         elif home is not None:
@@ -252,8 +259,13 @@ class Storage:
             closed = ClosedLog(topic_id, start, start, -1, 0, 0, -1)
         if closed is not None:
             log = PartitionLog.rest(
-                self.disk, self.clock, home.file(f"{key[0]}-{key[1]}"), config,
-                open_files=self.open_files, topic_id=topic_id, closed=closed,
+                self.disk,
+                self.clock,
+                home.file(f"{key[0]}-{key[1]}"),
+                config,
+                open_files=self.open_files,
+                topic_id=topic_id,
+                closed=closed,
             )
             log.first_dirty_offset = home.cleaned.get(key, 0)
         elif key in self.recovered:
@@ -263,7 +275,7 @@ class Storage:
             log = recovery.open(self.open_files)
         log.health.on_failure = self.failures[home.path]
         if self.started and key not in home.partitions and not self.complete:
-            # A partition that is nowhere is taken to be in the missing directory by the next start.
+            # The next start assumes that a partition found nowhere is in the missing directory.
             path = home.file(f"{key[0]}-{key[1]}")
             self.disk.makedirs(path)
             if topic_id is not None:
@@ -274,9 +286,9 @@ class Storage:
         return log
 
     def refuse_to_guess(self, key: Partition) -> None:
-        """At the start, a partition that is nowhere may be in a directory that could not be opened.
+        """At the start, a partition found nowhere may be in a directory that could not be opened.
 
-        One made anew instead would hide its records. Raises StorageFailed.
+        Creating an empty one would hide its records. Raises StorageFailed.
         """
         if self.started or self.complete:
             return
@@ -289,19 +301,23 @@ class Storage:
     def unavailable_log(
         self, key: Partition, topic_id: bytes | None, config: LogConfig, reason: str
     ) -> PartitionLog:
-        """Stands for a log that could not be opened: empty, and refusing with the reason."""
+        """A placeholder for a log that could not be opened: empty, and refusing with the reason."""
         home = self.homes.get(key) or self.directories[0]
         log = PartitionLog.rest(
-            self.disk, self.clock, home.file(f"{key[0]}-{key[1]}"), config,
-            open_files=self.open_files, topic_id=topic_id,
+            self.disk,
+            self.clock,
+            home.file(f"{key[0]}-{key[1]}"),
+            config,
+            open_files=self.open_files,
+            topic_id=topic_id,
             closed=ClosedLog(topic_id, 0, 0, -1, 0, 0, -1),
         )
         log.fail(reason)
         return log
 
     def settle_rivals(self, key: Partition, topic_id: bytes | None) -> LogDirectory | None:
-        """Of several directories of a name, the one of this topic; the others are put aside."""
-        # The first of them may be gone: a topic that was deleted meanwhile took it along.
+        """Of several directories with a name, the one of this topic; the others are put aside."""
+        # The first of them may be gone: deleting its topic may have removed it meanwhile.
         homes = [self.homes.pop(key)] if key in self.homes else []
         named = [*homes, *self.rivals.pop(key)]
         right = next((each for each in named if each.topic_id(key) == topic_id), None)
@@ -314,18 +330,18 @@ class Storage:
         return right
 
     def choose_directory(self, key: Partition, topic_id: bytes | None) -> LogDirectory:
-        """The online directory with the fewest partitions; for a log whose files a power cut took,
-        the one that knows where it began: its offsets are not used again."""
+        """The online directory with the fewest partitions; for a log whose files a power cut
+        removed, the one whose checkpoint has its start: its offsets must not be reused."""
         online = [directory for directory in self.directories if directory.offline is None]
         if not online:
-            raise StorageFailed("every log directory is offline; each one's reason is logged")
+            raise StorageFailed("every log directory is offline; see the log for the reasons")
         for directory in online:
             if key in directory.log_starts and directory.topic_ids.get(key[0]) == topic_id:
                 return directory
         return min(online, key=lambda directory: len(directory.partitions))
 
     def put_aside(self, key: Partition, home: LogDirectory) -> None:
-        """Rename a directory that belongs to an older topic of this name."""
+        """Renames a directory that belongs to an older topic of this name."""
         name = f"{key[0]}-{key[1]}"
         stray = home.file(self.unique_name(name, "stray"))
         self.disk.rename(home.file(name), stray)
@@ -352,10 +368,10 @@ class Storage:
             directory.forget(key)
 
     def delete(self, topic: str, partition: int) -> None:
-        """Take a log away: its directory is renamed now, and its files go when they are due.
+        """Deletes a log: its directory is renamed now, and its files are removed when they are due.
 
         A thousand deletions share one sync of the directory (`take_unsynced`). A power cut before
-        it brings directories back that belong to no topic; their topic's id tells them from a new
+        it brings back directories without a topic; the topic id distinguishes them from a new
         topic's.
 
         Raises StorageFailed.
@@ -368,11 +384,11 @@ class Storage:
         if home is None:
             return
         if home.offline is not None:
-            # Its files stay. Where they come back, they belong to no topic, or to an older one.
+            # Its files stay. If they reappear, they belong to no topic, or to an older one.
             self.forget(key)
             return
         name = f"{topic}-{partition}"
-        # What was to be removed of it goes with it; soon these may be another topic's files.
+        # Its pending file removals are dropped: these paths may soon belong to another topic.
         inside = home.file(name) + "/"
         self.file_deletions = [due for due in self.file_deletions if not due[1].startswith(inside)]
         target = home.file(self.unique_name(name, "delete"))
@@ -390,35 +406,37 @@ class Storage:
             if not is_passing(error):
                 self.fail(home, f"{name} could not be renamed for its deletion: {error}")
                 raise StorageFailed(str(home.offline)) from error
-            # A full disk may have no room for another name. That of the files has to come back.
+            # A full disk may have no space for another name. The name of the files must be freed.
             self.deleted_in_place[key] = home.file(name)
         else:
             self.delete_later(target, delay_ms)
         self.forget(key)
 
     def delete_later(self, path: str, delay_ms: int) -> None:
-        """Have a directory removed in `delay_ms`."""
+        """Schedules a directory's removal in `delay_ms`."""
         self.deletions.append((self.clock.monotonic_ms() + delay_ms, path))
 
     def take_unsynced(self) -> list[str]:
-        """Directories to sync now, in any thread, for what was renamed in them; told once."""
+        """Directories to sync now, in any thread, because of renames; each is returned once."""
         unsynced, self.unsynced = list(self.unsynced), set()
         return unsynced
 
     def due_deletions(self) -> list[str]:
-        """Directories to delete now, by `rebuild.remove_directory` in any thread; told once."""
+        """Directories for `rebuild.remove_directory` to delete now, in any thread; returned
+        once."""
         now_ms = self.clock.monotonic_ms()
         due = [path for at, path in self.deletions if at <= now_ms]
         self.deletions = [entry for entry in self.deletions if entry[0] > now_ms]
         return due
 
     def delete_files_later(self, paths: list[str], delay_ms: int) -> None:
-        """Note files of removed segments, which may go in `delay_ms`: file.delete.delay.ms."""
+        """Schedules the removal of files of removed segments in `delay_ms`:
+        file.delete.delay.ms."""
         at = self.clock.monotonic_ms() + delay_ms
         self.file_deletions += [(at, path) for path in paths]
 
     def due_files(self) -> list[str]:
-        """Files to unlink now, in any thread; told once."""
+        """Files to unlink now, in any thread; each is returned once."""
         now_ms = self.clock.monotonic_ms()
         due = [path for at, path in self.file_deletions if at <= now_ms]
         if due:
@@ -434,11 +452,11 @@ class Storage:
             rebuild.remove_directory(self.disk, path)
 
     def unclaimed(self) -> list[Partition]:
-        """Partitions that have a directory, and that nobody asked for."""
+        """Partitions that have a directory and were never requested."""
         return [key for key in self.homes if key not in self.logs]
 
     def fail(self, directory: LogDirectory, reason: str) -> None:
-        """Take a directory offline with all its logs, for good: only a restart brings it back."""
+        """Takes a directory with all its logs offline for good: only a restart brings it back."""
         if directory.offline is not None:
             return
         directory.offline = f"log directory {directory.path} is offline: {reason}"
@@ -450,7 +468,7 @@ class Storage:
     def begin_checkpoint(
         self, high_watermarks: Iterable[tuple[Partition, int]] = ()
     ) -> CheckpointTask:
-        """The checkpoint files as they have to be now. `run` the result, in any thread."""
+        """The current contents of the checkpoint files. `run` the result, in any thread."""
         task = CheckpointTask(self.disk)
         for _ in self.checkpoint_steps(task, high_watermarks):
             pass
@@ -459,19 +477,19 @@ class Storage:
     def checkpoint_steps(
         self, task: CheckpointTask, high_watermarks: Iterable[tuple[Partition, int]] = ()
     ) -> Iterator[None]:
-        """The same in steps: `task` is whole after the last one.
+        """The same in steps: `task` is complete after the last one.
 
-        What moves between them may be told as before or after: each entry is true by itself.
+        Changes between the steps may be included or not: each entry is valid by itself.
         """
         return checkpoint_steps(self, task, high_watermarks)
 
     def log_start_steps(self, task: CheckpointTask, paths: Collection[str]) -> Iterator[None]:
-        """The log starts of some directories alone, in steps."""
+        """Only the log starts of some directories, in steps."""
         return log_start_steps(self, task, paths)
 
     def end_checkpoint(self, task: CheckpointTask) -> None:
-        """What a checkpoint met: a full disk is told and tried again, any other failure takes its
-        directory offline. Raises StorageFailed.
+        """Handles a checkpoint's errors: a full disk is reported and retried, any other failure
+        takes its directory offline. Raises StorageFailed.
         """
         failed = [directory for directory, _ in task.failures]
         for directory, ids in task.topic_ids:
@@ -481,9 +499,12 @@ class Storage:
             if not is_passing(error):
                 self.fail(directory, f"a checkpoint could not be written: {error}")
         if task.failures:
-            raise StorageFailed("; ".join(
-                f"no checkpoint of {directory.path}: {error}" for directory, error in task.failures
-            ))
+            raise StorageFailed(
+                "; ".join(
+                    f"no checkpoint of {directory.path}: {error}"
+                    for directory, error in task.failures
+                )
+            )
 
     def checkpoint(self, high_watermarks: Iterable[tuple[Partition, int]] = ()) -> None:
         """Write the checkpoint files. Blocks. Raises StorageFailed."""
@@ -492,7 +513,7 @@ class Storage:
         self.end_checkpoint(task)
 
     def close(self, high_watermarks: Iterable[tuple[Partition, int]] = ()) -> None:
-        """Flush and close every log, and note that this was a clean stop. Blocks."""
+        """Flushes and closes every log, and marks this as a clean stop. Blocks."""
         self.flush_everything()
         failed = set()
         for key, log in self.logs.items():
@@ -511,24 +532,24 @@ class Storage:
                 self.mark_clean(directory)
             directory.close()
         for log in self.logs.values():
-            # A callback that was due may still come; what it appended would be taken for damage.
+            # A pending callback may still run; an append would then be taken for damage.
             log.health.on_failure = None
             log.fail("the broker has stopped")
         self.logs.clear()
 
     def mark_clean(self, directory: LogDirectory) -> None:
-        """Let the next start be a fast one; without the mark it is a slow one."""
+        """Marks the stop as clean; without the mark the next start is slow."""
         try:
             self.write_closed(directory)
             self.disk.write_atomically(
                 directory.file(CLEAN_MARKER), b'{"version":0,"brokerEpoch":-1}'
             )
         except OSError as error:
-            self.fail(directory, f"its clean stop could not be noted: {error}")
+            self.fail(directory, f"its clean stop could not be marked: {error}")
 
     def write_closed(self, directory: LogDirectory) -> None:
-        """Note what the next start needs to leave the logs at rest. Logs that nobody asked for stay
-        as the start before found them."""
+        """Saves what the next start needs to leave the logs at rest. Logs that were never requested
+        keep the state found by the previous start."""
         known = dict(directory.closed)
         for key, log in self.logs.items():
             if self.homes[key] is directory and (closed := log.closed()) is not None:
@@ -538,7 +559,7 @@ class Storage:
         )
 
     def flush_everything(self) -> None:
-        """Make every log durable with few calls, however many files that are."""
+        """Makes every log durable with few calls, however many files there are."""
         for directory in self.directories:
             logs = [log for key, log in self.logs.items() if self.homes[key] is directory]
             tasks = []

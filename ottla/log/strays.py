@@ -1,8 +1,8 @@
-"""Directories of partitions that belong to no topic, as a kill in a deletion leaves them.
+"""Directories of partitions that belong to no topic, as left by a crash during a deletion.
 
-The start puts them aside under a name that ends in `-stray`, as Kafka does, and so does a topic
-that finds another one's directory under its name. Housekeeping removes them after a while: until
-then an operator may find that they were needed.
+The start renames them to a name that ends in `-stray`, as Kafka does, and so does a topic that
+finds another one's directory under its name. Housekeeping removes them later: until then an
+operator may find that they are needed.
 
     events-0.0000018bcfe568000000000000000001-stray
              when, ms since 1970, hex  number
@@ -20,9 +20,9 @@ FILES = re.compile(r"\d{20}\..+|(partition\.metadata|leader-epoch-checkpoint)(\.
 
 
 def put_strays_aside(storage: Storage, wanted: Container[Partition]) -> list[str]:
-    """Put aside the directory of every partition that is not `wanted`; their paths now.
+    """Puts aside the directory of every partition that is not in `wanted`; returns the new paths.
 
-    A directory with other files than a partition's is somebody else's and stays. Raises OSError.
+    A directory with other files than a partition's is not ours and stays. Raises OSError.
     """
     aside, gone, changed = list[str](), list[Partition](), set[str]()
     for key in storage.unclaimed():
@@ -46,12 +46,12 @@ def put_strays_aside(storage: Storage, wanted: Container[Partition]) -> list[str
 
 
 def is_partition(disk: Disk, path: str) -> bool:
-    """Whether a directory holds a partition's files, and nothing else."""
+    """Whether a directory holds a partition's files and nothing else."""
     return all(FILES.fullmatch(name) for name in disk.listdir(path))
 
 
 def expire_strays(storage: Storage, retention_ms: int) -> None:
-    """Let housekeeping remove each directory that was put aside so long ago; -1: none."""
+    """Lets housekeeping remove directories put aside this long ago; -1 disables it."""
     storage.stray_retention_ms = retention_ms
     if retention_ms < 0:
         return
@@ -62,13 +62,13 @@ def expire_strays(storage: Storage, retention_ms: int) -> None:
                     path = directory.file(name)
                     at = put_aside_ms(name) or storage.disk.modified_ms(path)
                     left_ms = at + retention_ms - storage.clock.now_ms()
-                    # A clock that was set back meanwhile does not make it longer.
+                    # Setting back the clock does not prolong it.
                     storage.delete_later(path, min(left_ms, retention_ms))
 
 
 def put_aside_ms(name: str) -> int | None:
-    """When a directory got its name; None where Kafka gave it, with a random id."""
+    """When a directory was renamed; None if Kafka did it, with a random id."""
     unique = name.removesuffix(STRAY).rpartition(".")[2]
-    # Another 64 bits would be a time long after this program: Kafka's ids begin so.
+    # Larger numbers would be a time in the far future: they are Kafka's random ids.
     ours = re.fullmatch(r"0{5}[0-9a-f]{11}[0-9a-f]{16}", unique)
     return int(unique[:16], 16) if ours else None

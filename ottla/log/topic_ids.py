@@ -1,17 +1,17 @@
-"""Which topics the checkpoints of a log directory are about.
+"""The topics to which the checkpoints of a log directory refer.
 
-Kafka's checkpoint files know a partition by its topic's name. A topic that was deleted and made
-anew has the same name: its log must not get the old one's recovery point or log start. The file
-`.ottla-topic-ids` says whose the entries are: version, number of topics, then a topic and its id a
-line, `-` for a topic without one.
+Kafka's checkpoint files identify a partition by its topic's name. A topic that was deleted and
+recreated has the same name: its log must not get the old one's recovery point or log start. The
+file `.ottla-topic-ids` says whose the entries are: version, number of topics, then one line per
+topic with its id, `-` for a topic without one.
 
     0
     1
     events AAECAwQFBgcICQoLDA0ODw
 
-It is written after the checkpoints that it is about. So an entry counts only where this file has
-the id of the topic that asks: a crash between the two files hides a new entry, and never shows an
-old one.
+It is written after the checkpoints to which it refers. An entry is therefore used only if this file
+has the id of the requesting topic: a crash between the two files hides a new entry, but never
+exposes an old one.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -38,11 +38,11 @@ def encode(ids: Mapping[str, bytes | None]) -> bytes:
 
 
 def decode(data: bytes) -> dict[str, bytes | None]:
-    """Read the text of the file. Raises ValueError."""
+    """Parses the text of the file. Raises ValueError."""
     version, count, *lines = data.decode().split("\n")
     if version != "0":
-        raise ValueError(f"version {version!r} of topic ids is unknown, 0 is")
+        raise ValueError(f"version {version!r} of topic ids is unknown, expected 0")
     pairs = [line.split(" ") for line in lines[:-1]]
     if len(pairs) != int(count):
-        raise ValueError(f"{count} topic ids are announced, {len(pairs)} are there")
+        raise ValueError(f"{count} topic ids are announced, {len(pairs)} found")
     return {topic: id_of(text) for topic, text in pairs}

@@ -1,4 +1,4 @@
-# What of one log is not on the medium yet.
+# The parts of one log that are not durable yet.
 #
 # Invariant: checkpoint_offset <= recovery_point <= the log's end.
 
@@ -9,13 +9,14 @@ from ottla.log.segment cimport Segment
 
 
 cdef class Unflushed:
-    cdef readonly int64_t recovery_point        # all batches below are on the medium
+    cdef readonly int64_t recovery_point        # all batches below are durable
     cdef readonly int64_t checkpoint_offset     # and their leader epochs: where recovery may begin
-    cdef readonly int64_t flushed_ms            # monotonic: the last flush ended, or it was opened
+    # monotonic time of the last flush, or of the opening
+    cdef readonly int64_t flushed_ms
     cdef list sealed                            # Segments that have ended since the last flush
     cdef list paths                             # of other files that the next flush syncs
-    cdef list directories                       # with names that the next flush syncs
-    cdef list tasks                             # flushes under way, in the order they began in
+    cdef list directories                       # whose names the next flush syncs
+    cdef list tasks                             # flushes under way, in the order of their start
     cdef object epochs_file                     # an EpochsFile, None before the first flush
     cdef bint has_epochs_file                   # there is a leader-epoch-checkpoint
 

@@ -1,4 +1,4 @@
-"""What of one log is not on the medium yet, and how far its flushes are."""
+"""The parts of one log that are not durable yet, and the progress of its flushes."""
 
 from libc.stdint cimport int64_t
 
@@ -17,7 +17,7 @@ cdef class Unflushed:
         self.sealed, self.paths, self.directories, self.tasks = sealed, [], [], []
 
     cdef int note_names(self, str directory) except -1:
-        """The names of a log's files, and its own, may have changed."""
+        """Notes that the names of a log's files, and its own, may have changed."""
         self.note_directory(directory)
         return self.note_directory(directory.rpartition("/")[0] or ".")
 
@@ -28,7 +28,7 @@ cdef class Unflushed:
         return 0
 
     def note_file(self, str path):
-        """A file beside the segments was written, in a directory that is noted as well."""
+        """Notes that a file beside the segments was written, in a directory noted as well."""
         self.paths.append(path)
 
     cdef int note_sealed(self, Segment segment) except -1:
@@ -38,7 +38,7 @@ cdef class Unflushed:
         return 0
 
     cdef int forget(self, Segment segment) except -1:
-        """A segment is gone, or another one has taken its place."""
+        """Notes that a segment was removed or replaced."""
         if segment in self.sealed:
             self.sealed.remove(segment)
         return 0
@@ -49,8 +49,8 @@ cdef class Unflushed:
         return 0
 
     cdef int lower(self, int64_t offset) except -1:
-        """The log was cut: what is written from `offset` on is new, even if a flush that began
-        earlier ends later."""
+        """Notes that the log was cut: what is written from `offset` on is new, even if a flush that
+        began before the cut ends after it."""
         self.recovery_point = min(self.recovery_point, offset)
         self.checkpoint_offset = min(self.checkpoint_offset, offset)
         for task in self.tasks:
@@ -58,15 +58,15 @@ cdef class Unflushed:
         return 0
 
     cdef int restart(self, int64_t offset) except -1:
-        """The log begins anew, empty, at `offset`."""
+        """Notes that the log begins again, empty, at `offset`."""
         self.lower(offset)
         self.recovery_point = self.checkpoint_offset = offset
         return 0
 
     def begin(self, disk, SegmentChain chain, epochs, int64_t end, bint by_file_system):
-        """A FlushTask for everything below `end`; None if all of it is on the medium.
+        """A FlushTask for everything below `end`; None if all of it is durable.
 
-        Raises OSError where the files could not be opened.
+        Raises OSError if the files could not be opened.
         """
         cdef bint epochs_due = self.epochs_are_due(chain, epochs)
         cdef Segment segment
@@ -79,7 +79,7 @@ cdef class Unflushed:
         files = [] if by_file_system else self.files_to_sync(chain)
         if self.epochs_file is None:
             self.epochs_file = EpochsFile(disk, chain.directory)
-        # One that overtakes those under way takes their epochs along.
+        # A flush that overtakes those under way includes their epochs.
         epochs_taken = epochs_due or by_file_system and any(
             [each.epochs is not None for each in self.tasks])
         task = FlushTask(
@@ -98,11 +98,11 @@ cdef class Unflushed:
         return task
 
     def end(self, task, epochs, int64_t now_ms):
-        """Note that a task has succeeded, in the order in which the flushes began.
+        """Notes that a task has succeeded, in the order in which the flushes began.
 
-        A later one may end first, in another thread. It synced nothing that the earlier had taken
-        on, like a new file's directory, so it has to wait for that one; a sync of the whole file
-        system need not.
+        A later flush may end first, in another thread. It did not sync what the earlier one had
+        taken over, such as a new file's directory, so it has to wait for that one; a sync of the
+        whole file system need not.
         """
         task.ended = True
         if task.by_file_system:
@@ -112,12 +112,12 @@ cdef class Unflushed:
             self.reached(self.tasks.pop(0), epochs, now_ms)
 
     cdef int reached(self, task, epochs, int64_t now_ms) except -1:
-        """A flush is over, and so are those before it."""
+        """Ends a flush, and those before it."""
         self.recovery_point = max(self.recovery_point, <int64_t>task.offset)
         if task.refused is None:
             self.checkpoint_offset = self.recovery_point
         else:
-            # The batches are safe. That their epochs had no room only makes a recovery longer.
+            # The batches are safe. Without space for their epochs a recovery only takes longer.
             epochs.changed = True
             for later in self.tasks:
                 if later.epochs is None:
@@ -126,22 +126,22 @@ cdef class Unflushed:
         return 0
 
     def knows(self, task):
-        """Whether a task is still of use."""
+        """Whether a task is still useful."""
         return task in self.tasks
 
     def give_up(self, task):
-        """A task has failed, or its log is offline: nobody waits for it."""
+        """Drops a task that has failed, or whose log is offline."""
         self.tasks.remove(task)
 
     def lose_name(self):
-        """The log's directory is about to lose its name: no task writes into it any more."""
+        """Called before the log's directory is renamed: no task writes into it any more."""
         if self.epochs_file is not None:
             self.epochs_file.close()
             self.epochs_file = None
 
     def moved(self, int64_t end, Segment active, int64_t now_ms):
-        """The log continues in another directory, where everything below `end` is on the medium
-        but for the active segment's indexes. Tasks under way are of no use any more."""
+        """Continues the log in another directory, where everything below `end` is durable except
+        for the active segment's indexes. Tasks under way are dropped."""
         self.recovery_point = self.checkpoint_offset = end
         self.sealed = [active] if active is not None and active.size else []
         self.paths, self.directories, self.tasks = [], [], []
@@ -149,7 +149,7 @@ cdef class Unflushed:
         self.has_epochs_file, self.flushed_ms = True, now_ms
 
     cdef bint epochs_are_due(self, SegmentChain chain, epochs) except -1:
-        """Whether the epochs have to be written: those of a few batches are learnt from these."""
+        """Whether the epochs have to be written: those of a few batches are read from these."""
         return epochs.changed and chain.active is not None and (
             self.has_epochs_file or len(chain.segments) > 1 or chain.active.size > REREAD_MAX)
 
@@ -162,7 +162,7 @@ cdef class Unflushed:
 
     cdef list files_to_sync(self, SegmentChain chain):
         cdef Segment segment
-        # Retention may have taken a snapshot since.
+        # Retention may have removed a snapshot since.
         files = [chain.disk.open(path) for path in self.paths if chain.disk.exists(path)]
         for segment in self.touched(chain):
             files += segment.files_to_sync()

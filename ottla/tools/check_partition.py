@@ -98,7 +98,7 @@ class PartitionCheck:
                 )  # fmt: skip
             elif name.endswith(".damaged"):
                 self.add(
-                    name, "the segment of this name was found damaged; the log takes no writes",
+                    name, "the segment of this name was found damaged; the log accepts no writes",
                     RESTORE + "; then start the broker, which removes this note",
                 )  # fmt: skip
             elif name.endswith(CHANGES):

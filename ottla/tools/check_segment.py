@@ -96,7 +96,7 @@ class SegmentCheck:
         """Look at one batch; a reader could not go on behind one that is a fault."""
         batch = BatchView(data)
         if not batch.crc_holds():
-            self.fault = position, "the checksum does not fit the bytes"
+            self.fault = position, "the checksum does not match the bytes"
         elif batch.base_offset < self.end_offset:
             self.fault = (
                 position,

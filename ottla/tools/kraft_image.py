@@ -125,7 +125,7 @@ def fold(
     try:
         for position, batch in read_batches(path):
             if not isinstance(batch, BatchView) or not batch.crc_holds():
-                raise UnreadableKraft(f"{path} at byte {position}: the checksum does not fit")
+                raise UnreadableKraft(f"{path} at byte {position}: the checksum does not match")
             if batch.control or batch.next_offset <= start:
                 continue
             for record in batch.records():

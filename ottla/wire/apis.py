@@ -1,7 +1,8 @@
 """The APIs of the protocol: keys, versions, listeners, and the classes of their messages.
 
-All but the names in `ApiKey` comes from the first lines of `schema/*.txt`; reading those of all
-files takes two milliseconds, the rest of a file is read when its messages are asked for.
+Everything except the names in `ApiKey` comes from the first lines of `schema/*.txt`. Reading the
+first lines of all files takes two milliseconds; the rest of a file is read when its messages are
+needed.
 """
 
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from ottla.wire.schema_parser import SCHEMA_FOLDER, camel_case, parse_first_line
 
 
 class ApiKey(IntEnum):
-    """Kafka's number of each API; the four that ended with ZooKeeper mode (4 to 7) are missing."""
+    """The API keys. The four that were removed with ZooKeeper mode (4 to 7) are missing."""
 
     PRODUCE = 0
     FETCH = 1
@@ -105,15 +106,16 @@ class ApiKey(IntEnum):
 
 @dataclass(frozen=True)
 class Api:
-    """One API. `versions`: what is stable in Apache Kafka 4.4, widened to the lowest of 3.9."""
+    """One API. `versions`: stable in Apache Kafka 4.4, extended down to the lowest stable in
+    3.9."""
 
     key: ApiKey
     name: str
     versions: range
     flexible_from: int | None
-    """First version with compact lengths and tagged fields; None where there is none."""
+    """First version with compact lengths and tagged fields; None if no version has them."""
     listeners: frozenset[str]
-    """`broker` where clients may send it, `controller` where brokers ask the controller."""
+    """`broker` if clients may send it, `controller` if only brokers send it to the controller."""
 
     @cached_property
     def request(self) -> type[messages.Message]:

@@ -9,7 +9,7 @@
 #   61
 #   | records ...
 #
-# length counts the bytes behind itself: a batch takes 12 + length bytes. Attributes, from the
+# length counts the bytes after itself: a batch takes 12 + length bytes. Attributes, from the
 # lowest bit: 0-2 codec, 3 timestamp type (1 = LogAppendTime), 4 transactional, 5 control, 6 delete
 # horizon set (then base_timestamp is the horizon).
 
@@ -33,7 +33,7 @@ cdef enum:
     BASE_SEQUENCE_AT = 53
     RECORD_COUNT_AT = 57
     RECORDS_AT = 61
-    LOG_OVERHEAD = 12                   # base_offset and length, which length does not count
+    LOG_OVERHEAD = 12                   # base_offset and length, not included in length
     HEADER_SIZE = 61
     CODEC_MASK = 0x07
     LOG_APPEND_TIME = 0x08
@@ -140,19 +140,20 @@ cdef class BatchLimits:
     cdef public bint compacted                  # cleanup.policy compact: needs keys
     cdef public bint zstd                       # False for Produce below version 7
     cdef public int32_t record_size_max         # of a record in a compressed batch
-    cdef public int codec                       # compression.type; -1 is the producer's own
-    cdef public object level                    # of that codec; None is its default
-    # What the last batch was found to be; valid after check_batch returned.
+    cdef public int codec                       # compression.type; -1 keeps the producer's
+    cdef public object level                    # compression level; None is the codec's default
+    # Properties of the last checked batch; valid after check_batch has returned.
     cdef readonly int32_t offset_delta_of_max_timestamp
     cdef readonly int64_t max_timestamp
-    cdef object plain                           # records of a batch whose codec is to be another
+    # decompressed records, if the batch is to be recompressed
+    cdef object plain
 
     cdef BatchLimits copy(self)
     cdef int64_t room_for(self, int32_t count)
 
 
 cdef inline bint to_recompress(const uint8_t *batch, BatchLimits limits) noexcept:
-    # Whether a checked batch is to have another codec than its producer gave it.
+    # Whether a checked batch has to be recompressed with another codec than its producer's.
     return limits.codec >= 0 and attributes(batch) & CODEC_MASK != limits.codec
 
 

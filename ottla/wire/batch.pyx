@@ -1,9 +1,10 @@
 # cython: boundscheck=False, wraparound=False
-"""Validates the record batch that a producer sent, before it becomes part of the log, and gives it
-another codec where the topic wants one.
+"""Validates the record batch that a producer sent, before it becomes part of the log, and
+recompresses it if the topic's compression.type asks for another codec.
 
-The checksum says that the bytes are the client's; it does not say that they are true. Offsets,
-timestamps and record boundaries are therefore followed record by record, without a Python object.
+The checksum only proves that the bytes arrived as the client sent them, not that they are valid.
+Offsets, timestamps and record boundaries are therefore checked record by record, without creating
+Python objects.
 References: Kafka's message format v2 (KIP-98); timestamps KIP-32, KIP-937;
 compression.type and its levels KIP-390.
 """
@@ -36,15 +37,15 @@ class TimestampType(IntEnum):
 
 
 cdef enum:
-    LEGACY_OVERHEAD = 14        # of the smallest message that Kafka ever had
+    LEGACY_OVERHEAD = 14        # of the smallest message in any of Kafka's formats
     ZSTD = 4
-    ATTRIBUTES_KNOWN = 0x7f     # a batch whose header is written anew keeps no others, as in Kafka
-    LENGTH_FIELD_MAX = 5        # bytes in front of a record that say its length
-    RECORD_ERRORS_MAX = 4096    # records of one batch that an error names one by one
+    ATTRIBUTES_KNOWN = 0x7f     # others are cleared when the header is rewritten, as in Kafka
+    LENGTH_FIELD_MAX = 5        # bytes of a record's length field
+    RECORD_ERRORS_MAX = 4096    # records of one batch that an error lists individually
 
 
 cdef class BatchLimits:
-    """What a topic allows in a batch, and what the last checked batch was found to be."""
+    """The limits that a topic sets for a batch, and the properties of the last checked batch."""
 
     def __init__(
         self, *, int64_t batch_size_max=1_048_588,
@@ -68,7 +69,7 @@ cdef class BatchLimits:
         self.max_timestamp = -1
 
     cdef BatchLimits copy(self):
-        """The same limits, for somebody else to use at the same time."""
+        """A copy of these limits, for use by another caller at the same time."""
         cdef BatchLimits copied = BatchLimits(
             batch_size_max=self.batch_size_max, decompressed_size_max=self.decompressed_size_max,
             now_ms=self.now_ms, timestamp_before_ms_max=self.timestamp_before_ms_max,
@@ -78,20 +79,20 @@ cdef class BatchLimits:
         return copied
 
     cdef int64_t room_for(self, int32_t count):
-        """How many bytes so many records may take, decompressed."""
+        """The size limit in bytes for this many records, decompressed."""
         return min(self.decompressed_size_max,
                    count * (<int64_t>self.record_size_max + LENGTH_FIELD_MAX))
 
 
 cdef int check_crc(const uint8_t *batch, Py_ssize_t size) except -1:
-    """A stored batch has the checksum that it says; CorruptMessage otherwise."""
+    """Raises CorruptMessage unless the stored batch matches its own checksum."""
     if crc32c(batch + ATTRIBUTES_AT, size - ATTRIBUTES_AT) != crc(batch):
-        raise CorruptMessage(f"the batch at offset {base_offset(batch)} does not have its checksum")
+        raise CorruptMessage(f"batch at offset {base_offset(batch)} does not match its checksum")
     return 0
 
 
 cdef Py_ssize_t whole_batch(const uint8_t *batch, Py_ssize_t size) except -1:
-    """How long the whole batch is that the bytes begin with; 0 where none is whole."""
+    """The size of the whole batch at the start of the bytes; 0 if it is not complete."""
     cdef int64_t length
     if size < LOG_OVERHEAD:
         return 0
@@ -106,14 +107,14 @@ cdef Py_ssize_t whole_batch(const uint8_t *batch, Py_ssize_t size) except -1:
 
 
 cdef Py_ssize_t one_batch(const uint8_t *records, Py_ssize_t size, bint zstd) except -1:
-    """The size of the one batch of format v2 that a partition's records hold.
+    """The size of the one batch of format v2 in a partition's records.
 
-    What follows it is passed over unless it is another whole batch: clients with a buffer that is
-    too long may do that, and Kafka lets them.
+    Bytes after it are ignored unless they are another whole batch: clients with an oversized buffer
+    may send such bytes, and Kafka accepts them.
     """
     cdef Py_ssize_t found = whole_batch(records, size)
     if found == 0:
-        raise InvalidRecord(f"a partition's records hold no whole batch, but {size} bytes")
+        raise InvalidRecord(f"a partition's records hold {size} bytes, which are not a whole batch")
     if magic(records) != 2:
         raise InvalidRecord(
             f"message format v{magic(records)} where only record batches (v2) may be")
@@ -125,10 +126,11 @@ cdef Py_ssize_t one_batch(const uint8_t *records, Py_ssize_t size, bint zstd) ex
 
 
 cdef int check_frame(const uint8_t *batch, Py_ssize_t size, BatchLimits limits) except -1:
-    """Exactly one whole batch of format v2, of an allowed size, with the checksum that it says."""
+    """Checks for exactly one whole batch of format v2, of an allowed size, with a valid
+    checksum."""
     cdef int64_t length
     if size < LOG_OVERHEAD:
-        raise InvalidRecord(f"a partition's records hold no batch, but {size} bytes")
+        raise InvalidRecord(f"a partition's records hold {size} bytes, too few for a batch")
     length = load_int32(batch + LENGTH_AT)
     if length < LEGACY_OVERHEAD:
         raise CorruptMessage(f"batch length {length} is below any message's overhead")
@@ -141,19 +143,19 @@ cdef int check_frame(const uint8_t *batch, Py_ssize_t size, BatchLimits limits) 
     if length + LOG_OVERHEAD < size:
         raise InvalidRecord(f"{size - length - LOG_OVERHEAD} bytes follow a partition's one batch")
     if size < HEADER_SIZE:
-        raise CorruptMessage(f"batch of {size} bytes, its header alone takes {int(HEADER_SIZE)}")
+        raise CorruptMessage(f"batch of {size} bytes, the header alone takes {int(HEADER_SIZE)}")
     if base_offset(batch) != 0:
-        raise InvalidRecord(f"base offset {base_offset(batch)}, a producer's batch starts at 0")
+        raise InvalidRecord(f"base offset {base_offset(batch)}, a producer's batch must have 0")
     if size > limits.batch_size_max:
         raise MessageTooLarge(
             f"batch of {size} bytes, max.message.bytes allows {limits.batch_size_max}")
     if crc32c(batch + ATTRIBUTES_AT, size - ATTRIBUTES_AT) != crc(batch):
-        raise CorruptMessage(f"batch of {size} bytes does not have its checksum {crc(batch):#010x}")
+        raise CorruptMessage(f"batch of {size} bytes contradicts its checksum {crc(batch):#010x}")
     return 0
 
 
 cdef int check_header(const uint8_t *batch, BatchLimits limits) except -1:
-    """The fields that a client may send, and that agree with each other."""
+    """Checks that the fields a client may set are allowed and agree with each other."""
     cdef int32_t count = record_count(batch)
     cdef int64_t pid = producer_id(batch)
     if count <= 0 or last_offset_delta(batch) != count - 1:
@@ -184,17 +186,17 @@ cdef str record_text(Walk *walk, int32_t index, Flaw flaw):
 cdef object rejection(
     const uint8_t *at, const uint8_t *end, int32_t count, Walk *walk, Flaw first
 ):
-    """The error of a batch with well-formed records that the topic does not want (KIP-467).
+    """The error for a batch of well-formed records that the topic rejects (KIP-467).
 
-    It names each of them, for the client to send the others again. A batch that turns out to be
-    malformed behind the first of them is answered for the first alone.
+    It lists each rejected record, so that the client can send the others again. If a record after
+    the first rejected one is malformed, only the first is listed.
     """
     cdef str text = record_text(walk, walk.index, first)
     cdef const uint8_t *record_end
     cdef int32_t index, length
     cdef Flaw flaw
     cdef list errors = []
-    walk.gaps, walk.last_offset_delta = True, INT32_MAX     # each record is walked by itself
+    walk.gaps, walk.last_offset_delta = True, INT32_MAX     # each record is walked separately
     for index in range(count):
         record_end = read_varint(at, end, &length)
         if record_end is NULL or length < 1 or length > end - record_end:
@@ -247,11 +249,11 @@ cdef int check_records(
 
 
 cdef int check_batch(uint8_t *batch, Py_ssize_t size, BatchLimits limits) except -1:
-    """Checks the one batch that a client produced; sets its timestamp type and maximum if need be.
+    """Checks the one batch that a client produced; corrects its timestamp type and maximum.
 
-    A wrong maximum is put right as Kafka does, with the checksum. All else that is wrong raises
-    CorruptMessage, InvalidRecord, InvalidTimestamp, MessageTooLarge or UnsupportedCompression, and
-    leaves the bytes alone.
+    A wrong maximum timestamp is corrected, and the checksum with it, as Kafka does. Anything else
+    that is wrong raises CorruptMessage, InvalidRecord, InvalidTimestamp, MessageTooLarge or
+    UnsupportedCompression, and leaves the bytes unchanged.
     """
     cdef Walk walk
     cdef int64_t now = limits.now_ms, before = limits.timestamp_before_ms_max
@@ -270,7 +272,7 @@ cdef int check_batch(uint8_t *batch, Py_ssize_t size, BatchLimits limits) except
     if limits.log_append_time:
         wanted |= LOG_APPEND_TIME
         walk.max_timestamp = now
-        walk.max_timestamp_at = 0           # all have it, the first counts
+        walk.max_timestamp_at = 0           # all are equal, the first counts
     limits.max_timestamp = walk.max_timestamp
     limits.offset_delta_of_max_timestamp = walk.max_timestamp_at
     if wanted != attributes(batch) or walk.max_timestamp != max_timestamp(batch):
@@ -281,18 +283,18 @@ cdef int check_batch(uint8_t *batch, Py_ssize_t size, BatchLimits limits) except
 
 
 cdef bytearray recompressed(const uint8_t *batch, Py_ssize_t size, BatchLimits limits):
-    """The batch that check_batch has just passed, with the codec that the topic wants.
+    """The batch that check_batch has just accepted, compressed with the topic's codec.
 
-    Its records keep their bytes; of the header only length, codec and checksum are new. Raises
-    MessageTooLarge where it has outgrown max.message.bytes; UnsupportedCompression where the
-    codec's package is missing.
+    The records keep their bytes; in the header only length, codec and checksum change. Raises
+    MessageTooLarge if the result exceeds max.message.bytes, UnsupportedCompression if the codec's
+    package is not installed.
     """
     from ottla.wire.compression import compress
     records, limits.plain = limits.plain, None
     if records is None:
         records = PyMemoryView_FromMemory(
             <char *>batch + RECORDS_AT, size - RECORDS_AT, PyBUF_READ)
-    # What is not compressed is known to be too large without making it.
+    # Without compression the size is known in advance, so a batch that is too large is not built.
     if limits.codec == 0 and len(records) + HEADER_SIZE > limits.batch_size_max:
         raise too_large(len(records) + HEADER_SIZE, limits)
     packed = compress(limits.codec, records, limits.level) if limits.codec else records
@@ -302,7 +304,7 @@ cdef bytearray recompressed(const uint8_t *batch, Py_ssize_t size, BatchLimits l
 
 
 cdef bytearray with_body(const uint8_t *batch, const uint8_t[::1] body, int codec):
-    """A batch with the header of another, but for what follows from its body."""
+    """A batch with another batch's header, except for the fields that depend on its body."""
     cdef bytearray result = bytearray(HEADER_SIZE + body.shape[0])
     cdef uint8_t[::1] made = result
     memcpy(&made[0], batch, HEADER_SIZE)
@@ -321,7 +323,7 @@ cdef object too_large(Py_ssize_t size, BatchLimits limits):
 
 
 cdef int restamp(uint8_t *batch, Py_ssize_t size, int64_t now_ms) except -1:
-    """Give a batch with LogAppendTime, which was checked a while ago, the time of its append."""
+    """Sets the append time in a batch with LogAppendTime that was checked earlier."""
     if attributes(batch) & LOG_APPEND_TIME and max_timestamp(batch) != now_ms:
         set_max_timestamp(batch, now_ms)
         set_crc(batch, crc32c(batch + ATTRIBUTES_AT, size - ATTRIBUTES_AT))
@@ -329,7 +331,7 @@ cdef int restamp(uint8_t *batch, Py_ssize_t size, int64_t now_ms) except -1:
 
 
 def recompress(uint8_t[::1] batch not None, BatchLimits limits not None):
-    """A checked batch in the codec of `limits`, the argument itself if it has it; for Python."""
+    """A checked batch in the codec of `limits`; returns the argument if it has it already."""
     if not to_recompress(&batch[0], limits):
         return batch.base
     return recompressed(&batch[0], batch.shape[0], limits)
@@ -345,7 +347,7 @@ def check(uint8_t[::1] batch not None, BatchLimits limits not None):
 
 
 cdef class BatchView:
-    """One whole batch in somebody's bytes: its header as attributes, its records on demand."""
+    """One whole batch: its header fields as attributes, its records on demand."""
 
     cdef readonly object data               # memoryview of exactly this batch
     cdef const uint8_t[::1] view            # keeps `at` alive
@@ -355,7 +357,7 @@ cdef class BatchView:
         self.view = data
         self.data = memoryview(data)
         if self.view.shape[0] < HEADER_SIZE:
-            raise CorruptMessage(f"{self.view.shape[0]} bytes are no record batch")
+            raise CorruptMessage(f"{self.view.shape[0]} bytes are not a record batch")
         self.at = &self.view[0]
         if total_size(self.at) != self.view.shape[0] or magic(self.at) != 2:
             raise CorruptMessage(
@@ -443,20 +445,20 @@ cdef class BatchView:
         return record_count(self.at)
 
     def crc_holds(self):
-        """Whether the bytes have the checksum that they say."""
+        """Whether the bytes match the checksum in the header."""
         return crc32c(self.at + ATTRIBUTES_AT, self.size - ATTRIBUTES_AT) == crc(self.at)
 
     def with_codec(self, int codec, level=None, size_max=DECOMPRESSED_SIZE_MAX):
-        """The same batch in another codec; errors as read_records."""
+        """The same batch in another codec; raises the errors of read_records."""
         from ottla.wire.compression import compress, decompress
         body = self.data[RECORDS_AT:]
         if not body:
-            return bytes(self.data)                         # compaction took its records
+            return bytes(self.data)                         # compaction removed its records
         return bytes(with_body(
             self.at, compress(codec, decompress(self.codec, body, size_max), level), codec))
 
     def records(self, size_max=DECOMPRESSED_SIZE_MAX):
-        """Its records as a list; errors as read_records."""
+        """Its records as a list; raises the errors of read_records."""
         from ottla.wire.records import read_records         # records builds on this module
         return read_records(self.view, size_max)
 
@@ -467,14 +469,14 @@ cdef class BatchView:
 
 
 def batches(data):
-    """Views of the batches that lie in `data` one behind the other, up to one that is cut off."""
+    """Views of the consecutive batches in `data`, up to the first one that is cut off."""
     cdef const uint8_t[::1] view = data
     cdef Py_ssize_t position = 0, size
     whole = memoryview(data)
     while view.shape[0] - position >= LOG_OVERHEAD:
         size = <Py_ssize_t>load_int32(&view[position] + LENGTH_AT) + LOG_OVERHEAD
         if size < HEADER_SIZE:
-            raise CorruptMessage(f"the batch at position {position} says that it has {size} bytes")
+            raise CorruptMessage(f"the batch at position {position} claims a size of {size} bytes")
         if size > view.shape[0] - position:
             return
         yield BatchView(whole[position : position + size])

@@ -15,8 +15,8 @@ enum { OTTLA_LANE = 512 };                     /* bytes of one of the three stre
 
 static uint32_t ottla_crc32c_tables[8][256];
 static uint32_t ottla_crc32_tables[8][256];
-static uint32_t ottla_skip_one[4][256];        /* what a checksum becomes behind OTTLA_LANE zeros */
-static uint32_t ottla_skip_two[4][256];        /* ... and behind twice as many */
+static uint32_t ottla_skip_one[4][256];        /* what a checksum becomes after OTTLA_LANE zeros */
+static uint32_t ottla_skip_two[4][256];        /* ... and after twice as many */
 
 static uint32_t ottla_crc_by_tables(
     const uint32_t (*table)[256], uint32_t crc, const uint8_t *at, size_t size) {
@@ -66,7 +66,7 @@ static inline uint32_t ottla_skip(const uint32_t (*table)[256], uint32_t crc) {
         ^ table[3][crc >> 24];
 }
 
-/* An instruction takes three cycles but a new one can start in each: three streams keep it busy. */
+/* The instruction takes three cycles but one can start in each: three streams keep it busy. */
 OTTLA_CRC_TARGET
 static uint32_t ottla_crc32c_hardware(uint32_t crc, const uint8_t *at, size_t size) {
     uint64_t word;
@@ -116,7 +116,7 @@ static void ottla_fill_tables(uint32_t table[8][256], uint32_t polynomial) {
             table[k][byte] = table[0][table[k - 1][byte] & 255] ^ table[k - 1][byte] >> 8;
 }
 
-/* Fills the tables, once, before the first checksum; whether the processor has the instruction. */
+/* Fills the tables, once, on import; returns whether the processor has the instruction. */
 static int ottla_crc_prepare(void) {
     ottla_fill_tables(ottla_crc32c_tables, 0x82f63b78u);
     ottla_fill_tables(ottla_crc32_tables, 0xedb88320u);

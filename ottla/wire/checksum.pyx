@@ -1,7 +1,7 @@
 # cython: boundscheck=False, wraparound=False
-"""CRC-32C of record batches: the processor's instruction where there is one, tables elsewhere.
+"""CRC-32C of record batches: the processor's CRC instruction if it has one, tables otherwise.
 
-Chosen once, when this module is imported. And CRC-32 of the older message formats, by tables.
+The choice is made once, on import. Also CRC-32 of the older message formats, by tables.
 References: RFC 3720, B.4; RFC 1952, 8.
 """
 

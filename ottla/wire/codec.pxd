@@ -1,8 +1,8 @@
-# The two ends of every byte that Ottla reads or writes: a Cursor that checks each step against the
-# end of its bytes, and a Writer that grows. Null strings, bytes and arrays are None or -1.
+# The primitives for every byte that Ottla reads or writes: a Cursor that checks each step against
+# the end of its bytes, and a Writer that grows. Null strings, bytes and arrays are None or -1.
 #
-# What every field of every request goes through is here, for the compiler to put it where it is
-# called; the rest is in codec.pyx.
+# The functions used for every field of every request are here, so that the compiler can inline
+# them; the rest is in codec.pyx.
 
 cimport cython
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -17,7 +17,7 @@ cdef class Cursor:
     cdef const uint8_t *at              # next byte to read
     cdef const uint8_t *end             # invariant: at <= end
     cdef object owner                   # keeps the bytes alive; None where the caller does
-    # Elements of arrays that were read, and how many may be; 0 is no bound.
+    # Array elements read so far, and how many are allowed; 0 means no bound.
     cdef Py_ssize_t elements, elements_max
 
     cdef inline const uint8_t *take(self, Py_ssize_t size, str what) except NULL:
@@ -45,7 +45,7 @@ cdef class Cursor:
         return load_int64(self.take(8, "int64"))
 
     cdef inline uint32_t read_unsigned_varint(self) except? 0xffffffff:
-        if self.at < self.end and self.at[0] < 0x80:    # nearly all of them
+        if self.at < self.end and self.at[0] < 0x80:    # nearly all values
             self.at += 1
             return (self.at - 1)[0]
         return self.read_longer_varint()

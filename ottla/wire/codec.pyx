@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False
-"""Cursor and Writer: the primitive types of Kafka's protocol, read with checks, written with room.
+"""Cursor and Writer: the primitive types of Kafka's protocol, with bounds checks when reading.
 
-Every length is checked against the bytes that are left before anything is allocated; what does
-not fit raises MalformedMessage. Reference: Kafka protocol guide, "Protocol Primitive Types";
+Every length is checked against the remaining bytes before anything is allocated; a violation raises
+MalformedMessage. Reference: Kafka protocol guide, "Protocol Primitive Types";
 KIP-482 for the compact forms and tagged fields.
 """
 
@@ -27,7 +27,7 @@ cdef class Cursor:
     def __init__(self, data=b""):
         cdef const uint8_t[::1] view
         self.owner = data
-        if type(data) is bytes:         # the usual case, without the cost of a view
+        if type(data) is bytes:         # the usual case, which avoids the cost of a view
             self.at = <const uint8_t *>PyBytes_AS_STRING(data)
             self.end = self.at + PyBytes_GET_SIZE(data)
         elif len(data):
@@ -63,7 +63,7 @@ cdef class Cursor:
         raise MalformedMessage("unsigned varint is longer than 5 bytes")
 
     cdef int64_t read_varlong(self) except? -1:
-        """A zigzag integer of up to 64 bits, as inside records."""
+        """A zigzag integer of up to 64 bits, as used inside records."""
         cdef uint64_t value = 0
         cdef int shift
         cdef uint8_t byte
@@ -94,7 +94,7 @@ cdef class Cursor:
         return size
 
     cdef Py_ssize_t read_count(self, bint compact, Py_ssize_t element_size_min) except -2:
-        """Length of an array, -1 for null; refused where its smallest form exceeds what is left."""
+        """Length of an array, -1 for null; raises if its smallest form exceeds the bytes left."""
         cdef Py_ssize_t count
         count = <Py_ssize_t>self.read_unsigned_varint() - 1 if compact else self.read_int32()
         if count < -1 or count * element_size_min > self.end - self.at:
@@ -105,12 +105,12 @@ cdef class Cursor:
             if self.elements > self.elements_max:
                 raise MalformedMessage(
                     f"arrays of {self.elements} elements, {self.elements_max} are allowed: "
-                    "so many topics and partitions there are not")
+                        "the request names more topics or partitions than exist")
         return count
 
     cdef str read_string(self, bint compact):
-        # As Apache Kafka does, what is no UTF-8 is read as U+FFFD: bytes that a client cannot read
-        # must not get into a reply by way of a request.
+        # As in Apache Kafka, invalid UTF-8 is read as U+FFFD: bytes that clients cannot decode
+        # must not get from a request into a reply.
         cdef Py_ssize_t size = self.read_string_length(compact)
         cdef str text
         if size < 0:
@@ -118,7 +118,7 @@ cdef class Cursor:
         self.at += size
         text = PyUnicode_DecodeUTF8(<const char *>(self.at - size), size, "replace")
         if size > STRING_MAX // 3 and len(text.encode()) > STRING_MAX:
-            raise MalformedMessage(f"a string of {size} bytes that are no UTF-8")
+            raise MalformedMessage(f"a string of {size} bytes that are not valid UTF-8")
         return text
 
     cdef bytes read_bytes(self, bint compact):
@@ -132,11 +132,11 @@ cdef class Cursor:
         return PyBytes_FromStringAndSize(<const char *>self.take(16, "uuid"), 16)
 
     cdef bytes rest(self):
-        """Everything that was not read yet."""
+        """All remaining bytes."""
         return PyBytes_FromStringAndSize(<const char *>self.at, self.end - self.at)
 
     cdef int skip_tags(self) except -1:
-        """Steps over the tagged fields of a flexible struct of which none is of interest."""
+        """Skips the tagged fields of a flexible struct when none of them is needed."""
         cdef uint32_t left = self.read_unsigned_varint()
         while left:
             self.read_unsigned_varint()
@@ -156,7 +156,7 @@ cdef class Writer:
         return PyBytes_FromStringAndSize(<const char *>self.data, self.size)
 
     cdef int grow(self, Py_ssize_t size) except -1:
-        """Have room for `size` more bytes, and for as many again as there are."""
+        """Ensures room for `size` more bytes; at least doubles the buffer when it grows."""
         cdef Py_ssize_t room = 2 * self.size + size + 64
         cdef uint8_t *grown = <uint8_t *>realloc(self.data, room)
         if grown is NULL:
@@ -165,7 +165,7 @@ cdef class Writer:
         return 0
 
     cdef int shrink(self) except -1:
-        """Give the memory back; only when nothing that was written is needed any more."""
+        """Frees the memory; only when nothing that was written is needed any more."""
         free(self.data)
         self.data, self.size, self.room = NULL, 0, 0
         return 0
@@ -200,10 +200,10 @@ cdef class Writer:
         cdef Py_ssize_t size
         if value is None:
             return self.write_unsigned_varint(0) if compact else self.write_int16(-1)
-        if PyUnicode_IS_COMPACT_ASCII(value):       # nearly all names: no copy in between
+        if PyUnicode_IS_COMPACT_ASCII(value):       # nearly all names: no intermediate copy
             data, size = <const char *>PyUnicode_DATA(value), PyUnicode_GET_LENGTH(value)
         else:
-            encoded = value.encode("utf-8", "replace")      # such as the name of a directory
+            encoded = value.encode("utf-8", "replace")      # surrogates occur in directory names
             data, size = PyBytes_AS_STRING(encoded), PyBytes_GET_SIZE(encoded)
         if size > STRING_MAX:
             raise ValueError(f"string of {size} bytes, the protocol allows {STRING_MAX}")

@@ -1,8 +1,8 @@
-"""The codecs of record batches: gzip, snappy, lz4 and zstd, with a cap on what comes out.
+"""The codecs of record batches: gzip, snappy, lz4 and zstd, with a limit on the decompressed size.
 
-No size that the data announces is believed: output grows as it is made, or its bound follows from
-bytes that are really there. Packages are imported at first use: a broker meets few of the codecs.
-Any thread may call this module; the packages let go of the interpreter while they work.
+Sizes announced by the data are not trusted: output grows as it is produced, or its bound follows
+from the bytes that are present. Packages are imported at first use, since a broker usually meets
+few of the codecs. Any thread may call this module; the packages release the interpreter lock.
 References: gzip RFC 1952; snappy format description and the framing of snappy-java; LZ4 frame
 format; Zstandard RFC 8878; KIP-110, KIP-390.
 """
@@ -18,22 +18,22 @@ from ottla.wire.errors import CorruptMessage, InvalidRecord, UnsupportedCompress
 Data = bytes | bytearray | memoryview
 
 # snappy-java: magic, version of the writer, oldest version that can read it; then blocks, each
-# behind its length.
+# preceded by its length.
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 XERIAL_BLOCK_SIZE = 32_768  # what Java's clients write
-SNAPPY_RATIO_MAX = 22  # a copy element of 3 bytes makes 64
-GZIP_RATIO_MAX = 1032  # deflate: two bits make 258 bytes
-LZ4_RATIO_MAX = 255  # each further byte of a match's length makes so many
+SNAPPY_RATIO_MAX = 22  # a copy element of 3 bytes produces 64
+GZIP_RATIO_MAX = 1032  # deflate: two bits can produce 258 bytes
+LZ4_RATIO_MAX = 255  # bytes produced by each further byte of a match's length
 
 LZ4_LEVEL_DEFAULT = 9  # Kafka's number for the fast compressor (compression.lz4.level)
-INPUT_STEP = 65_536  # zlib copies what it leaves of a step
+INPUT_STEP = 65_536  # zlib copies the unused input of each step
 OUTPUT_STEP = 262_144
 
 ZSTD_MAGIC = 0xFD2FB528
-ZSTD_SKIPPABLE = 0x184D2A50  # the last four bits are free
+ZSTD_SKIPPABLE = 0x184D2A50  # the last four bits may have any value
 ZSTD_BLOCK_SIZE_MAX = 131_072
-ZSTD_WINDOW_MAX = 1 << 27  # as the reference decoder's own default
+ZSTD_WINDOW_MAX = 1 << 27  # the reference decoder's default
 ZSTD_LEVEL_DEFAULT = 3
 ZSTD_LEVELS_KEPT = 8
 
@@ -49,13 +49,13 @@ class Codec(IntEnum):
 
 
 class TooMuchInside(InvalidRecord):
-    """More comes out of compressed data than was allowed for."""
+    """Compressed data would decompress to more than the allowed size."""
 
 
 def compress(codec: int, data: Data, level: int | None = None) -> bytes:
-    """The records `data` as Java's clients would compress them; snappy has no level.
+    """The records `data`, compressed as Java's clients would; `level` is ignored for snappy.
 
-    Raises UnsupportedCompression for a codec that is unknown or whose package is missing.
+    Raises UnsupportedCompression for a codec that is unknown or whose package is not installed.
     """
     if codec == Codec.NONE:
         return bytes(data)
@@ -63,10 +63,11 @@ def compress(codec: int, data: Data, level: int | None = None) -> bytes:
 
 
 def decompress(codec: int, data: Data, size_max: int) -> bytes:
-    """The records inside `data`.
+    """The decompressed records of `data`.
 
-    Raises TooMuchInside where more than `size_max` bytes would come out, CorruptMessage where the
-    data are damaged or cut off, UnsupportedCompression for an unknown codec or a missing package.
+    Raises TooMuchInside if they take more than `size_max` bytes, CorruptMessage if the data are
+    damaged or cut off, UnsupportedCompression for an unknown codec or a package that is not
+    installed.
     """
     if codec == Codec.NONE:
         _check_size(len(data), size_max)
@@ -75,9 +76,9 @@ def decompress(codec: int, data: Data, size_max: int) -> bytes:
 
 
 def size_bound(codec: int, data: Data) -> int:
-    """The most bytes that may come out of `data`: says what it may cost to decompress them.
+    """An upper bound on the decompressed size of `data`, as a measure of the work.
 
-    Raises CorruptMessage for zstd whose frames are damaged.
+    Raises CorruptMessage for zstd with damaged frames.
     """
     if codec == Codec.ZSTD:
         return sum(bound for _, _, bound in _zstd_frames(memoryview(data)))
@@ -86,7 +87,7 @@ def size_bound(codec: int, data: Data) -> int:
 
 def _lookup(functions: dict[int, Callable[..., bytes]], codec: int) -> Callable[..., bytes]:
     if codec not in functions:
-        raise UnsupportedCompression(f"no codec has the number {codec}, the highest is 4 (zstd)")
+        raise UnsupportedCompression(f"codec number {codec} is unknown, the highest is 4 (zstd)")
     return functions[codec]
 
 
@@ -103,15 +104,15 @@ def _package(name: str) -> Any:
         raise UnsupportedCompression(f"the Python package of {package} is not installed") from error
 
 
-# --- gzip and lz4: members behind each other, each a stream -----------------------------------
+# --- gzip and lz4: concatenated members, each a stream -----------------------------------------
 
-# Takes some input, gives at most so many bytes: output, bytes taken, whether the member ended.
+# Takes some input and an output limit; returns output, bytes consumed, whether the member ended.
 Step = Callable[[memoryview, int], tuple[bytes, int, bool]]
 
 
 def _decompress_members(data: Data, size_max: int, new: Callable[[], Step], name: str) -> bytes:
     view, position, size, ended = memoryview(data), 0, 0, True
-    output = BytesIO()  # hands out what it has without a second copy
+    output = BytesIO()  # getbuffer avoids a second copy
     while position < len(view) or not ended:
         if ended:
             step = new()
@@ -125,7 +126,7 @@ def _decompress_members(data: Data, size_max: int, new: Callable[[], Step], name
             return piece
         output.write(piece)
     if not view:
-        raise CorruptMessage(f"{name} data of no bytes")
+        raise CorruptMessage(f"{name} data are empty")
     return output.getvalue()
 
 
@@ -158,7 +159,7 @@ def _compress_lz4(data: Data, level: int | None) -> bytes:
             data,
             compression_level=0 if fast else level,
             block_size=frame.BLOCKSIZE_MAX64KB,
-            block_linked=False,  # Java's reader takes independent blocks only
+            block_linked=False,  # Java's reader accepts independent blocks only
             store_size=False,
         )
     )
@@ -209,7 +210,7 @@ def _decompress_snappy(data: Data, size_max: int) -> bytes:
 
 
 def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:
-    """The raw blocks; a header may stand between them, where writers were concatenated."""
+    """The raw blocks; a header may occur between them, where files were concatenated."""
     position, header_size = 0, len(XERIAL_HEADER)
     while position < len(view):
         if view[position : position + 8] == XERIAL_MAGIC:
@@ -236,7 +237,7 @@ def _decompress_snappy_block(block: memoryview, size_max: int) -> bytes:
             break
     else:
         raise CorruptMessage("snappy block does not begin with its length")
-    # The library allocates what a block announces, so that has to be possible first.
+    # The library allocates the announced size, so it has to be plausible first.
     if announced > SNAPPY_RATIO_MAX * len(block):
         raise CorruptMessage(f"snappy block of {len(block)} bytes announces {announced}")
     _check_size(announced, size_max)
@@ -244,14 +245,14 @@ def _decompress_snappy_block(block: memoryview, size_max: int) -> bytes:
         return bytes(_package("snappy").decompress(block))
     except UnsupportedCompression:
         raise
-    except Exception as error:  # the package has had three exception types over time
+    except Exception as error:  # the package's exception type has changed between releases
         raise CorruptMessage(f"snappy data are damaged: {error}") from error
 
 
 # --- zstd ---------------------------------------------------------------------------------------
 
 
-# A context is made once and serves one call at a time: whoever finds none idle makes another.
+# A context serves one call at a time and is reused; if none is idle, another is created.
 _compressors: dict[int, list[Any]] = {}
 _decompressors: list[Any] = []
 
@@ -303,12 +304,12 @@ def _decompress_frames(context: Any, view: memoryview, size_max: int) -> bytes:
         size += len(output[-1])
         _check_size(size, size_max)
     if not view:
-        raise CorruptMessage("zstd data of no bytes")
+        raise CorruptMessage("zstd data are empty")
     return output[0] if len(output) == 1 else b"".join(output)
 
 
 def _zstd_frames(view: memoryview) -> Iterator[tuple[memoryview, int | None, int]]:
-    """Frames, the size that each announces (or None), and the most that its blocks can hold.
+    """Frames, the announced size of each (or None), and the most that its blocks can hold.
 
     | magic 4 | descriptor 1 | window 0-1 | dictionary 0-4 | content size 0-8 | blocks | crc 0-4 |
     block: | last 1 bit, type 2 bits (raw, run, compressed), size 21 bits; little-endian | content |

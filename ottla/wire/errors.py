@@ -1,7 +1,8 @@
 """Kafka's error codes, and the exceptions that carry them through the broker.
 
-A station raises a ProtocolError where it knows what is wrong; dispatch turns it into its code once.
-MalformedMessage closes the connection instead: bytes that are no request have no reply.
+Errors are raised as ProtocolError where they are detected; dispatch turns them into error codes
+once. MalformedMessage closes the connection instead, since bytes that cannot be parsed as a request
+cannot be answered.
 Reference: Kafka protocol guide, "Error Codes".
 """
 
@@ -191,33 +192,34 @@ RETRIABLE = frozenset(
 
 
 class MalformedMessage(ValueError):
-    """Bytes that are no message of the protocol; the connection that sent them is closed."""
+    """Bytes that are not a valid message of the protocol; their connection is closed."""
 
 
 class UnencodableMessage(ValueError):
-    """A value that its field cannot hold: null where it may not be, too long, out of range."""
+    """A value that its field cannot hold: a forbidden null, too long, or out of range."""
 
 
 class NotInThisVersion(UnencodableMessage):
-    """A field that matters is set, and the version that is written has no place for it."""
+    """A field that must not be dropped is set, and the written version does not have it."""
 
 
 MESSAGE_MAX = 1000
-"""Characters of a message to a client: a reply cannot hold a text of more than 32,767 bytes, which
-a name in a request may already have."""
+"""Maximum characters of an error message to a client: a string in a reply is limited to 32,767
+bytes, and a name quoted from the request may be that long already.
+"""
 
 
 def as_message(text: str) -> str:
-    """A text that may quote a request, no longer than a reply has room for."""
+    """A text that may quote a request, shortened to fit into a reply."""
     return text if len(text) <= MESSAGE_MAX else f"{text[:MESSAGE_MAX]}..."
 
 
 class ProtocolError(Exception):
-    """What a client is told: a code, and a message that says what was wrong, where, what to do."""
+    """An error for the client: a code, and a message saying what was wrong, where, what to do."""
 
     code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
     record_errors: tuple[tuple[int, str], ...] = ()
-    """Records of a refused batch that are to blame: index in the batch, and why (KIP-467)."""
+    """The rejected records of a batch: index in the batch, and reason (KIP-467)."""
 
     def __init__(self, message: str = "", code: ErrorCode | None = None) -> None:
         super().__init__(message)
@@ -226,7 +228,7 @@ class ProtocolError(Exception):
 
     @property
     def message(self) -> str:
-        """The text for the client, which may be empty; cut off where it quotes what is long."""
+        """The message for the client, which may be empty; shortened if it quotes a long text."""
         return as_message(str(self.args[0]))
 
     @property
@@ -236,7 +238,7 @@ class ProtocolError(Exception):
 
 
 class OffsetOutOfRange(ProtocolError):
-    """No record has this offset: it is below the log's start or past its end."""
+    """No record has this offset: it is below the log's start or above its end."""
 
     code = ErrorCode.OFFSET_OUT_OF_RANGE
 
@@ -254,25 +256,25 @@ class InvalidRecord(ProtocolError):
 
 
 class InvalidTimestamp(ProtocolError):
-    """A timestamp outside of what the topic allows."""
+    """A timestamp outside the range that the topic allows."""
 
     code = ErrorCode.INVALID_TIMESTAMP
 
 
 class MessageTooLarge(ProtocolError):
-    """A batch above the topic's max.message.bytes."""
+    """A batch larger than the topic's max.message.bytes."""
 
     code = ErrorCode.MESSAGE_TOO_LARGE
 
 
 class UnsupportedCompression(ProtocolError):
-    """A codec that is unknown, or not allowed in this version."""
+    """A codec that is unknown, or not allowed in this version of the API."""
 
     code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
 class UnknownTopicOrPartition(ProtocolError):
-    """No such topic or partition here."""
+    """This broker has no such topic or partition."""
 
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -284,7 +286,7 @@ class UnknownTopicId(ProtocolError):
 
 
 class InvalidTopic(ProtocolError):
-    """A name that no topic may have, or that clients may not use."""
+    """A name that is not valid for a topic, or that clients may not use."""
 
     code = ErrorCode.INVALID_TOPIC_EXCEPTION
 
@@ -314,7 +316,7 @@ class UnknownLeaderEpoch(ProtocolError):
 
 
 class StorageFailed(ProtocolError):
-    """The disk refused; nothing of the request was kept."""
+    """A disk operation failed; nothing of the request was kept."""
 
     code = ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -338,13 +340,13 @@ class InvalidProducerEpoch(ProtocolError):
 
 
 class InvalidRequest(ProtocolError):
-    """A request that makes no sense, told with the reason."""
+    """A request that contradicts itself; the message gives the reason."""
 
     code = ErrorCode.INVALID_REQUEST
 
 
 class InvalidConfig(ProtocolError):
-    """A setting that is unknown, or a value that it does not allow."""
+    """A setting that is unknown, or a value that the setting does not allow."""
 
     code = ErrorCode.INVALID_CONFIG
 
@@ -356,12 +358,12 @@ class UnsupportedVersion(ProtocolError):
 
 
 class RequestTimedOut(ProtocolError):
-    """What the request waits for did not happen in time."""
+    """The event that the request waits for did not happen in time."""
 
     code = ErrorCode.REQUEST_TIMED_OUT
 
 
 class CoordinatorNotAvailable(ProtocolError):
-    """No coordinator yet; ask again."""
+    """The coordinator is not available yet; the client should retry."""
 
     code = ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -1,4 +1,4 @@
-# What stands before the body of a request and of a response.
+# The headers before the body of a request and of a response.
 #
 #   request   0   | int16 api_key | int16 version | int32 correlation_id |
 #             1   | ... | string client_id, or null, with an int16 for its length |
@@ -6,7 +6,8 @@
 #   response  0   | int32 correlation_id |
 #             1   | int32 correlation_id | tagged fields |
 #
-# Request header 0 was ControlledShutdown 0 only; request 2 and response 1 go with flexible bodies.
+# Request header 0 was used by ControlledShutdown 0 only; flexible bodies use request header 2 and
+# response header 1.
 
 from libc.stdint cimport int16_t, int32_t
 

@@ -1,9 +1,9 @@
 """Headers of requests and responses; reference: Kafka protocol guide, "Headers"; KIP-482, KIP-511.
 
-Which header a message has follows from its API and version. Two exceptions. The client id keeps its
-2-byte length in flexible headers, because a broker has to read it before it knows whether it
-knows the version; and an ApiVersions response always has header 0,
-because a client reads it before it knows anything.
+Which header a message has follows from its API and version, with two exceptions. The client id
+keeps its 2-byte length in flexible headers, because a broker has to read it before it knows whether
+it supports the version; and an ApiVersions response always has header 0, because a client reads it
+before it knows the broker's versions.
 """
 
 from ottla.wire.apis import APIS
@@ -23,7 +23,7 @@ for key, api in APIS.items():
 
 
 cdef class RequestHeader:
-    """Who asks what. `client_id` may be None; bytes that are no UTF-8 are in it as U+FFFD."""
+    """The header of a request. `client_id` may be None; invalid UTF-8 in it is read as U+FFFD."""
 
     def __init__(
         self, int16_t api_key, int16_t version, int32_t correlation_id, str client_id=None
@@ -33,9 +33,9 @@ cdef class RequestHeader:
 
     @staticmethod
     def decode(data):
-        """The header at the start of a frame, and how many bytes it takes.
+        """The header at the start of a frame, and its size in bytes.
 
-        MalformedMessage where there is none.
+        Raises MalformedMessage if there is no valid header.
         """
         cdef Cursor cursor = Cursor(data)
         cdef Py_ssize_t size = cursor.left()
@@ -65,7 +65,7 @@ cdef class RequestHeader:
 
 
 cdef RequestHeader read_request_header(Cursor cursor):
-    """The header at the cursor, which then stands at the body; also where the key is unknown."""
+    """Reads the header and leaves the cursor at the body; the API key may be unknown."""
     cdef RequestHeader header = RequestHeader.__new__(RequestHeader)
     header.api_key = cursor.read_int16()
     header.version = cursor.read_int16()
@@ -91,14 +91,14 @@ cdef int write_response_header(
 
 
 def encode_response_header(int api_key, int version, int32_t correlation_id):
-    """The bytes before the body of a response."""
+    """The bytes of a response before its body."""
     cdef Writer writer = Writer()
     write_response_header(writer, api_key, version, correlation_id)
     return writer.getvalue()
 
 
 def response_header_size(int api_key, int version, data):
-    """How many bytes the header of a response takes at the start of `data`."""
+    """The size in bytes of the response header at the start of `data`."""
     cdef Cursor cursor = Cursor(data)
     cdef Py_ssize_t size = cursor.left()
     cursor.read_int32()

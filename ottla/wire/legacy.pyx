@@ -1,17 +1,17 @@
 # cython: boundscheck=False, wraparound=False
-"""Message formats v0 and v1: up to a record batch (v2) on the way in, down from it on the way out.
+"""Message formats v0 and v1, converted to record batches (v2) when produced and back when fetched.
 
-Clients before 0.11 know nothing else; the log holds batches v2 only. What v0 and v1 cannot say is
-lost on the way out as in Kafka: headers, producers and transactions; v0 has no timestamps either.
+Clients before 0.11 only know these formats; the log holds v2 only. Features that v0 and v1 lack are
+lost when fetched, as in Kafka: headers, producers and transactions; v0 has no timestamps either.
 
     | offset int64 | size int32 | crc | magic int8 | attributes int8 | timestamp int64, only in v1
     | key length int32 | key | value length int32 | value |
 
 crc is CRC-32 from magic to the end. Attributes, from the lowest bit: 0-2 codec, 3 timestamp type. A
 compressed set is the value of one message, whose offset is that of the last message inside. In v0
-the offsets inside are absolute; in v1 they count from 0. zstd is younger than both (KIP-110): Kafka
-refuses its batches to these clients with error 76, here they get them as gzip, which all of them
-have. References: KIP-31, KIP-32; KAFKA-3160.
+the offsets inside are absolute; in v1 they count from 0. zstd is newer than both (KIP-110): Kafka
+refuses zstd batches for these clients with error 76; Ottla sends them as gzip, which all of them
+support. References: KIP-31, KIP-32; KAFKA-3160.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -31,7 +31,7 @@ from ottla.wire.legacy_lz4 import with_right_checksum, with_wrong_checksum
 from ottla.wire.records import build_batch
 
 cdef enum:
-    LOG_OVERHEAD = 12           # offset and size, which size does not count
+    LOG_OVERHEAD = 12           # offset and size, not included in size
     MESSAGE_CRC_AT = 12
     MESSAGE_MAGIC_AT = 16
     MESSAGE_ATTRIBUTES_AT = 17
@@ -71,21 +71,21 @@ cdef const uint8_t *read_bytes(
 
 
 cdef bint read_message(const uint8_t *at, const uint8_t *end, Message *message) except -1:
-    """Whether a whole message lies here; it is checked then."""
+    """Reads and checks the message here; False if it is not complete."""
     cdef int32_t size
     if end - at < LOG_OVERHEAD:
         return False
     message.offset = load_int64(at)
     size = load_int32(at + 8)
     if size < OVERHEAD_V0:
-        raise CorruptMessage(f"a message of {size} bytes, {int(OVERHEAD_V0)} are the least")
+        raise CorruptMessage(f"a message of {size} bytes, the minimum is {int(OVERHEAD_V0)}")
     if size > end - at - LOG_OVERHEAD:
         return False
     end = at + LOG_OVERHEAD + size
     message.end = end
     if crc32(at + MESSAGE_MAGIC_AT, end - at - MESSAGE_MAGIC_AT) != <uint32_t>load_int32(
             at + MESSAGE_CRC_AT):
-        raise CorruptMessage(f"the message with offset {message.offset} does not have its checksum")
+        raise CorruptMessage(f"message with offset {message.offset} does not match its checksum")
     message.magic = <int8_t>at[MESSAGE_MAGIC_AT]
     message.attributes = at[MESSAGE_ATTRIBUTES_AT]
     message.timestamp = -1
@@ -119,7 +119,7 @@ cdef Record record_of(Message *message):
 
 
 cdef list unpack(Message *wrapper, int64_t size_max):
-    """The records inside a compressed message, with the offsets that they have in the log."""
+    """The records inside a compressed message, with their offsets in the log."""
     cdef int codec = wrapper.attributes & CODEC_BITS
     cdef Message inner
     cdef Record record
@@ -144,7 +144,7 @@ cdef list unpack(Message *wrapper, int64_t size_max):
             raise InvalidRecord("a compressed set ends inside a message")
         if inner.magic != wrapper.magic or inner.attributes & CODEC_BITS:
             raise InvalidRecord(
-                f"message v{inner.magic} with attributes {inner.attributes:#x} inside of a "
+                f"message v{inner.magic} with attributes {inner.attributes:#x} inside a "
                 f"compressed message v{wrapper.magic}")
         if wrapper.attributes & APPEND_TIME_BIT:
             inner.timestamp = wrapper.timestamp
@@ -157,7 +157,7 @@ cdef list unpack(Message *wrapper, int64_t size_max):
 
 
 cdef tuple unpack_produced(const uint8_t[::1] data, int64_t size_max):
-    """Records, codec and timestamp type of a set that may become one batch."""
+    """Records, codec and timestamp type of a message set that can become one batch."""
     cdef const uint8_t *at = &data[0] if data.shape[0] else NULL
     cdef const uint8_t *end = at + data.shape[0]
     cdef Message message
@@ -181,7 +181,7 @@ cdef tuple unpack_produced(const uint8_t[::1] data, int64_t size_max):
 
 
 def read_message_set(const uint8_t[::1] data not None, *, int64_t size_max=DECOMPRESSED_SIZE_MAX):
-    """The records of a message set v0 or v1, with the offsets that they have in the log."""
+    """The records of a message set v0 or v1, with their offsets in the log."""
     cdef const uint8_t *at = &data[0] if data.shape[0] else NULL
     cdef const uint8_t *end = at + data.shape[0]
     cdef Message message
@@ -196,12 +196,12 @@ def read_message_set(const uint8_t[::1] data not None, *, int64_t size_max=DECOM
 
 
 def codec_of(const uint8_t[::1] data not None):
-    """The codec of a produced message set v0 or v1, of which only a lone message has one."""
+    """The codec of a produced message set v0 or v1; only a single message can be compressed."""
     return data[MESSAGE_ATTRIBUTES_AT] & CODEC_BITS if data.shape[0] > MESSAGE_ATTRIBUTES_AT else 0
 
 
 def up_convert(data, *, size_max=DECOMPRESSED_SIZE_MAX, codec=None, level=None):
-    """A produced message set as one record batch, whose offsets count from 0."""
+    """A produced message set as one record batch whose offsets start at 0."""
     cdef Record record
     if len(data) > MESSAGE_MAGIC_AT and data[MESSAGE_MAGIC_AT] == 2:
         return bytes(data)
@@ -209,7 +209,7 @@ def up_convert(data, *, size_max=DECOMPRESSED_SIZE_MAX, codec=None, level=None):
     if not records:
         return b""
     for record in records:
-        record.offset = -1                                  # whatever the client put there
+        record.offset = -1                                  # the client's value is ignored
     return build_batch(
         records, codec=sent_codec if codec is None else codec, level=level,
         timestamp_type=TimestampType.LOG_APPEND_TIME if appended else TimestampType.CREATE_TIME)
@@ -254,7 +254,7 @@ cdef int write_message(
 
 
 cdef int pack(Writer writer, list records, int magic, int codec, int attributes) except -1:
-    """A compressed set around these records, in a message with the offset of the last."""
+    """A compressed set of these records, in a message that has the offset of the last one."""
     cdef Writer inner = Writer()
     cdef Record record, last = records[len(records) - 1]
     cdef int64_t base = (<Record>records[0]).offset if magic == 1 else 0
@@ -280,14 +280,15 @@ def down_convert(
     cdef int attributes, codec
     cdef list records
     if not 0 <= magic <= 1:
-        raise ValueError(f"message format v{magic}, there are v0 and v1")
+        raise ValueError(f"message format v{magic} is unknown, only v0 and v1 can be written")
     for batch in batches(data):
         if writer.size >= enough:
             break
         if batch.control:
             continue
         records = batch.records(size_max)
-        # Compaction may have taken the records that follow; such a set again would be no progress.
+        # Compaction may have removed the records that follow; sending this set again would not
+        # let the client advance.
         if not records or records[len(records) - 1].offset < first_offset:
             continue
         codec = batch.codec if batch.codec <= LZ4 else Codec.GZIP

@@ -1,7 +1,7 @@
 """The LZ4 frames of message format v0, whose header checksum is wrong on purpose (KAFKA-3160).
 
-Kafka's first LZ4 writers computed the checksum of the frame's descriptor from the frame's magic on
-instead of behind it, and their readers insist on that. Formats v1 and v2 have it right (KIP-57).
+Kafka's first LZ4 writers computed the checksum of the frame's descriptor starting at the frame's
+magic instead of after it, and their readers require that. Formats v1 and v2 are correct (KIP-57).
 
     | magic 4 | flags 1 | block size 1 | content size 0 or 8 | dictionary 0 or 4 | checksum 1 | ...
               '---------------------- the right checksum covers these --------'
@@ -19,20 +19,20 @@ MASK = 0xFFFFFFFF
 
 
 def with_right_checksum(frame: bytes | memoryview) -> bytes:
-    """The frame as LZ4 libraries read it, whichever header checksum it came with."""
+    """The frame with the standard header checksum, whichever one it came with."""
     end = _descriptor_end(frame)
     return bytes(frame[:end]) + _checksum(bytes(frame[4:end])) + bytes(frame[end + 1 :])
 
 
 def with_wrong_checksum(frame: bytes | memoryview) -> bytes:
-    """The frame as clients of message format v0 want it."""
+    """The frame with the header checksum that clients of message format v0 require."""
     end = _descriptor_end(frame)
     return bytes(frame[:end]) + _checksum(bytes(frame[:end])) + bytes(frame[end + 1 :])
 
 
 def _descriptor_end(frame: bytes | memoryview) -> int:
     if len(frame) < 7 or frame[:4] != MAGIC:
-        raise CorruptMessage("these bytes do not begin as an LZ4 frame")
+        raise CorruptMessage("these bytes do not begin with the header of an LZ4 frame")
     end = 6 + (8 if frame[4] & CONTENT_SIZE else 0) + (4 if frame[4] & DICTIONARY else 0)
     if end >= len(frame):
         raise CorruptMessage("the LZ4 frame ends inside its header")

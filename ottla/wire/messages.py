@@ -1,12 +1,12 @@
-"""One class for each message of the protocol, made from `schema/*.txt` when it is first asked for.
+"""One class for each message of the protocol, made from `schema/*.txt` when it is first used.
 
     from ottla.wire.messages import MetadataRequest, MetadataResponse
 
-reads `schema/metadata.txt` and nothing else. An API has a class for its request and its response, a
-record of an internal topic for its key and its value (`OffsetCommitKey`, `OffsetCommitValue`),
-other structs have one (`ConsumerProtocolSubscription`). Structs inside are attributes named in the
-singular: `MetadataResponse.Topic.Partition`; one that several fields share is an attribute of the
-message. What editors and mypy know of all this is `messages.pyi`, generated.
+reads `schema/metadata.txt` only. An API has a class for its request and one for its response, a
+record of an internal topic one for its key and one for its value (`OffsetCommitKey`,
+`OffsetCommitValue`), other structs have one (`ConsumerProtocolSubscription`). Nested structs are
+attributes, named in the singular: `MetadataResponse.Topic.Partition`; a struct that several fields
+share is an attribute of the message. Editors and mypy read the generated `messages.pyi`.
 """
 
 from ottla.wire.plan import Layout

@@ -1,9 +1,10 @@
-# A Plan is what one version of a struct puts on the wire: a flat array of operations, which point
-# at the slots of the fields in the struct's objects. A Layout is what all versions of it share.
+# A Plan describes the wire format of one version of a struct: a flat array of operations, which
+# point at the slots of the fields in the struct's objects. A Layout is what all versions of it
+# share.
 
 from cpython.object cimport PyObject
 
-cdef enum:                              # types of values, what Op.code says
+cdef enum:                              # types of values, for Op.code
     BOOL, INT8, INT16, UINT16, INT32, UINT32, INT64, FLOAT64, STRING, BYTES, UUID, STRUCT, ARRAY
 
 
@@ -26,7 +27,7 @@ cdef class Plan:
     cdef Py_ssize_t size_min            # bytes of the smallest value
     cdef Op *ops                        # plain fields in order, tagged ones by tag, absent ones
     cdef int plain, tagged, absent      # how many of each
-    cdef list kept                      # owns what the ops point at
+    cdef list kept                      # owns the objects that the ops point at
 
     cdef int prepare(self, Op *op, Layout layout, int place, f, int version, bint present) except -1
     cdef Py_ssize_t element_size(self, Op *op) except -1

@@ -1,4 +1,4 @@
-"""Which bytes one version of a struct has: the flat form of a schema, made when it is first used.
+"""The wire format of one version of a struct: the flat form of a schema, made at its first use.
 
 A Layout belongs to a class and knows where in its objects the slot of each field is; a Plan belongs
 to a class and a version. `structs` walks them.
@@ -13,7 +13,7 @@ from ottla.wire.schema_parser import EMPTY, format_versions
 cdef extern from *:
     """
     #include <structmember.h>
-    /* Where the slot behind a descriptor is in its objects; -1 if it is none of __slots__. */
+    /* The offset of a descriptor's slot in its objects; -1 if it is not one of __slots__. */
     static Py_ssize_t ottla_slot_offset(PyObject *descriptor) {
         if (!Py_IS_TYPE(descriptor, &PyMemberDescr_Type)) return -1;
         return ((PyMemberDescrObject *)descriptor)->d_member->offset;
@@ -32,7 +32,7 @@ SIZES = {
 
 
 cdef class Plan:
-    """What one version of a struct puts on the wire."""
+    """The wire format of one version of a struct."""
 
     def __cinit__(self, Layout layout, int version):
         cdef int i = 0
@@ -49,7 +49,7 @@ cdef class Plan:
         self.size_min = 1 if self.flexible else 0
         self.ops = <Op *>PyMem_Calloc(len(fields) + 1, sizeof(Op))
         if self.ops is NULL:
-            raise MemoryError("no room for a message plan")
+            raise MemoryError("out of memory for a message plan")
         for i, (f, place) in enumerate(plain + tagged + absent):
             self.prepare(&self.ops[i], layout, place, f, version, i < self.plain + self.tagged)
             if i < self.plain:
@@ -74,7 +74,8 @@ cdef class Plan:
         op.plan, op.default, op.name = <PyObject *>inner, <PyObject *>default, <PyObject *>name
         self.kept += [inner, default, name]
         if op.code == ARRAY and present:
-            # Elements without a byte would let few bytes claim any number of them: count one.
+            # An element without bytes would let few bytes claim any number of elements: count
+            # one.
             op.element_size_min = max(1, self.element_size(op))
         return 0
 
@@ -96,7 +97,7 @@ cdef class Plan:
 
 
 cdef class Layout:
-    """What a struct's class knows beyond its slots: fields, defaults, nested classes, plans."""
+    """What a struct's class stores beyond its slots: fields, defaults, nested classes, plans."""
 
     def __init__(self, type struct_class, section, list fields, dict classes):
         cdef int i
@@ -109,7 +110,7 @@ cdef class Layout:
         )
         self.offsets = <Py_ssize_t *>PyMem_Calloc(len(fields) + 1, sizeof(Py_ssize_t))
         if self.offsets is NULL:
-            raise MemoryError("no room for a message class")
+            raise MemoryError("out of memory for a message class")
         for i in range(len(fields)):
             self.offsets[i] = ottla_slot_offset(struct_class.__dict__[self.names[i]])
             if self.offsets[i] <= 0:

@@ -1,4 +1,4 @@
-# The one walk over the records of a batch: every length checked, no Python object made.
+# The one walk over the records of a batch: checks every length, creates no Python objects.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
@@ -15,13 +15,13 @@ cdef struct Walk:
     bint compacted              # every record needs a key
     int32_t last_offset_delta
     int32_t size_max            # of a record, without its length field
-    bint gaps                   # offsets may be missing, as compaction leaves them
+    bint gaps                   # offsets may be missing, as after compaction
     # out
     int64_t max_timestamp
     int32_t max_timestamp_at    # offset delta of the first record that has it
-    int32_t index               # of the record that the walk stopped at
+    int32_t index               # of the record at which the walk stopped
     int64_t timestamp           # of that record
-    bint without_timestamp      # some record has none
+    bint without_timestamp      # at least one record has none
 
 
 cdef Flaw walk_records(

@@ -1,7 +1,7 @@
 # cython: boundscheck=False, wraparound=False
 """Follows the records of a batch from end to end, in plain C.
 
-Whoever reads records walks them first: behind a sound walk every length inside is known to be true.
+Records are walked before they are read: after a walk without a flaw every length inside is valid.
 Reference: Kafka's message format v2 (KIP-98).
 """
 
@@ -10,26 +10,26 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from ottla.wire.varint cimport read_varint, read_varlong
 
 cdef dict FLAWS = {
-    LENGTH: "a length is malformed, negative, or reaches past the end; is the record count right?",
+    LENGTH: "a length is malformed, negative, or exceeds the batch; is the record count right?",
     NUMBER: "a timestamp or offset delta is cut off or too long",
     OFFSET: "its offset delta does not follow that of the record before it",
     HEADERS: "it claims more headers than it has bytes, or a header without a key",
-    EXCESS: "its length differs from what it holds",
-    TRAILING: "bytes follow behind it; is the record count right?",
-    NULL_KEY: "it has no key, which a compacted topic needs",
+    EXCESS: "its length differs from its content",
+    TRAILING: "bytes follow after it; is the record count right?",
+    NULL_KEY: "it has no key, which a compacted topic requires",
     TOO_LARGE: "it is larger than max.decompressed.message.bytes allows",
 }
 
 
 cdef str flaw_text(Flaw flaw):
-    """What is wrong with the record that a walk stopped at."""
+    """Describes the flaw in the record at which a walk stopped."""
     return FLAWS[flaw]
 
 
 cdef inline const uint8_t *skip_bytes(
     const uint8_t *at, const uint8_t *end, int32_t *length
 ) noexcept nogil:
-    """Steps over bytes behind their length, which is -1 for null; NULL where they do not fit."""
+    """Skips bytes with a length prefix, which is -1 for null; NULL if they do not fit."""
     at = read_varint(at, end, length)
     if at is NULL or length[0] < -1 or length[0] > end - at:
         return NULL
@@ -58,11 +58,11 @@ cdef Flaw walk_headers(const uint8_t **cursor, const uint8_t *end, int32_t count
 cdef Flaw walk_records(
     const uint8_t *at, const uint8_t *end, int32_t count, Walk *walk
 ) noexcept nogil:
-    """Follows `count` records up to exactly `end`.
+    """Walks `count` records, which have to end exactly at `end`.
 
     | length | attributes int8 | timestamp delta varlong | offset delta | key length | key
     | value length | value | header count | { key length | key | value length | value } ... |
-    All but the two that say otherwise are varints.
+    All fields are varints, except the two with another type given.
     """
     cdef int32_t index, length, key_length, offset_delta, previous = -1
     cdef int64_t timestamp
@@ -78,7 +78,8 @@ cdef Flaw walk_records(
         if length > walk.size_max:
             return TOO_LARGE
         record_end = at + length
-        at = read_varlong(at + 1, record_end, &timestamp)   # attributes of records mean nothing yet
+        # the attributes of records are unused so far
+        at = read_varlong(at + 1, record_end, &timestamp)
         if at is NULL:
             return NUMBER
         timestamp = <int64_t>(<uint64_t>walk.base_timestamp + <uint64_t>timestamp)

@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False
-"""Records: out of the batches that hold them, and into new ones.
+"""Records: reading them from the batches that hold them, and building new batches.
 
-For coordinators, the metadata log, cleaner, tools and tests; what is produced passes through the
-broker as it is. References: message format v2 and control records KIP-98; delete horizon KIP-534.
+For coordinators, the metadata log, cleaner, tools and tests; produced batches are stored without
+being rebuilt. References: message format v2 and control records KIP-98; delete horizon KIP-534.
 """
 
 from cpython.buffer cimport PyBUF_READ
@@ -25,7 +25,7 @@ from ottla.wire.errors import CorruptMessage, InvalidRecord
 
 
 class ControlType(IntEnum):
-    """What a control record says about the transaction of its producer."""
+    """The effect of a control record on its producer's transaction."""
 
     ABORT = 0
     COMMIT = 1
@@ -34,7 +34,7 @@ class ControlType(IntEnum):
 cdef class Record:
     """One record: offset, timestamp in ms (-1 none), key and value (None is null), headers.
 
-    An offset of -1 stands for the record's place in the batch that is built of it.
+    With offset -1 the record gets the next offset of the batch that is built.
     """
 
     def __init__(
@@ -66,13 +66,13 @@ cdef class Record:
 
 
 cdef int check_stored(const uint8_t *at, Py_ssize_t size) except -1:
-    """One whole batch of format v2 with a true checksum."""
+    """Checks that this is one whole batch of format v2 with a valid checksum."""
     cdef Py_ssize_t wanted
     if size < header.HEADER_SIZE:
-        raise CorruptMessage(f"{size} bytes are no record batch")
+        raise CorruptMessage(f"{size} bytes are not a record batch")
     wanted = header.total_size(at)
     if wanted != size:
-        raise CorruptMessage(f"a batch says that it has {wanted} bytes, there are {size}")
+        raise CorruptMessage(f"a batch claims {wanted} bytes, there are {size}")
     if header.magic(at) != 2:
         raise CorruptMessage(f"message format v{header.magic(at)}, expected a record batch (v2)")
     header.check_crc(at, size)
@@ -84,7 +84,7 @@ cdef int check_stored(const uint8_t *at, Py_ssize_t size) except -1:
 
 
 cdef object take_bytes(const uint8_t **cursor, const uint8_t *end):
-    """The next bytes behind their length; the walk has checked it."""
+    """The next bytes with a length prefix, which the walk has checked."""
     cdef int32_t length
     cursor[0] = read_varint(cursor[0], end, &length)
     if length < 0:
@@ -262,7 +262,7 @@ def build_marker(
 
 
 def control_type(Record record not None):
-    """What the record of a control batch says; None for a type that is not of transactions."""
+    """The type of a control batch's record; None for a type unrelated to transactions."""
     if record.key is None or len(record.key) < 4:
         raise InvalidRecord(f"the control record at offset {record.offset} has no type")
     if record.key[2:4] == b"\x00\x00":
@@ -271,7 +271,7 @@ def control_type(Record record not None):
 
 
 def coordinator_epoch(Record record not None):
-    """Epoch of the coordinator that wrote this transaction marker."""
+    """The epoch of the coordinator that wrote this transaction marker."""
     if record.value is None or len(record.value) < 6:
         raise InvalidRecord(f"the marker at offset {record.offset} has no coordinator epoch")
     return int.from_bytes(record.value[2:6], "big", signed=True)

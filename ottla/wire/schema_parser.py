@@ -12,10 +12,10 @@ A field is one line, `name type versions marks`, nested fields are indented belo
 
     name string?     a type with ? is nullable wherever the field exists; ?2+ only in these versions
     name[]           an array of structs; `struct` is a single one; `int32[]` an array of integers
-    name 3+          versions that have the field; without them, all versions of what encloses it
-    =-1  =null       the default where it is not zero, empty or false
-    @0               tag number: a tagged field (KIP-482)
-    ~                ignorable: dropped in silence when written to a version without the field
+    name 3+          versions that have the field; without them, all versions of the enclosing
+    struct =-1  =null       the default where it is not zero, empty or false @0               tag
+    number: a tagged field (KIP-482) ~                ignorable: silently dropped when written in a
+    version without the field
 
 A line with one CamelCase name opens a struct that several fields of the section share; they name it
 as their type.
@@ -31,14 +31,14 @@ INTEGERS = ("int8", "int16", "uint16", "int32", "uint32", "int64")
 PRIMITIVES = frozenset((*INTEGERS, "bool", "float64", "string", "bytes", "records", "uuid"))
 SECTIONS = {"key": ("request", "response"), "record": ("key", "value"), "data": ("data",)}
 DEPTH_MAX = 12
-"""Levels of nesting that a schema may have; decoding recurses no deeper than this."""
+"""The maximum nesting of a schema; decoding recurses no deeper than this."""
 
 EMPTY = object()
-"""The default of a struct: one with the defaults of all its fields."""
+"""The default of a struct field: a struct in which all fields have their defaults."""
 
 
 class SchemaError(ValueError):
-    """A schema text that makes no sense; the message tells file and line."""
+    """A schema text that is not valid; the message gives file and line."""
 
 
 @dataclass
@@ -122,7 +122,7 @@ def singular(name: str) -> str:
 
 
 def parse_versions(text: str, within: range) -> range:
-    """`3`, `3-5`, `3+` or `none` as a range inside the enclosing versions; ValueError otherwise."""
+    """`3`, `3-5`, `3+` or `none` as a range within the enclosing versions; ValueError otherwise."""
     if text == "none":
         return range(0)
     if text.endswith("+"):
@@ -131,7 +131,7 @@ def parse_versions(text: str, within: range) -> range:
         first_text, _, last_text = text.partition("-")
         first, last = int(first_text), int(last_text or first_text)
     if not within.start <= first <= last < within.stop:
-        raise ValueError(f"versions {text} are not inside {format_versions(within)}")
+        raise ValueError(f"versions {text} are not within {format_versions(within)}")
     return range(first, last + 1)
 
 
@@ -144,7 +144,7 @@ def format_versions(versions: range) -> str:
 
 
 def parse_first_line(line: str) -> Schema:
-    """The name, key, versions and listeners of a file, without reading the rest of it."""
+    """The name, key, versions and listeners of a file, without reading the rest."""
     words = line.split()
     name, marks = words[0], words[1:]
     values: dict[str, list[str]] = {}
@@ -154,7 +154,7 @@ def parse_first_line(line: str) -> Schema:
         elif values:
             last.append(word)
         else:
-            raise ValueError(f"{word!r} is no mark of a first line")
+            raise ValueError(f"{word!r} is not a valid mark of a first line")
     kind = next((kind for kind in SECTIONS if kind in values), None)
     if kind is None:
         raise ValueError("the first line needs key N, record N or data")
@@ -168,7 +168,7 @@ def parse_first_line(line: str) -> Schema:
 def version_marks(
     values: dict[str, list[str]], versions: range, flexible_from: int | None
 ) -> tuple[range, int | None]:
-    """`versions` and `flexible` of a first line or of a section's line."""
+    """`versions` and `flexible` of the first line or of a section's line."""
     if "versions" in values:
         versions = parse_versions(values["versions"][0], range(1 << 15))
     if "flexible" in values:
@@ -178,7 +178,7 @@ def version_marks(
 
 
 def parse_schema(text: str, file_name: str) -> Schema:
-    """The whole tree of a schema text; SchemaError names file and line of what is wrong."""
+    """The whole tree of a schema text; SchemaError gives file and line of a mistake."""
     lines = Lines(text)
     try:
         schema = parse_first_line(" ".join(lines.take()))
@@ -191,20 +191,20 @@ def parse_schema(text: str, file_name: str) -> Schema:
                 section.shared[name] = parse_fields(lines, 2, section.versions)
             check_types(section)
         if lines.depth >= 0:
-            raise ValueError(f"{lines.take()[0]!r} where the file has to end, or too much indented")
+            raise ValueError(f"{lines.take()[0]!r} where the file has to end, or indented too far")
     except (ValueError, KeyError, IndexError) as error:
         raise SchemaError(f"{file_name}, line {lines.number}: {error}") from error
     return schema
 
 
 class Lines:
-    """The lines of a schema text that mean something, in order; comments and empty lines do not."""
+    """The significant lines of a schema text, in order, without comments and empty lines."""
 
     def __init__(self, text: str) -> None:
         self.number = 0
-        """Of the line taken last."""
+        """The number of the line taken last."""
         self.depth = -1
-        """Indentation of the next line, in steps of two spaces; -1 behind the last line."""
+        """Indentation of the next line, in steps of two spaces; -1 after the last line."""
         self._numbered = enumerate(text.split("\n"), 1)
         self._find_next()
 
@@ -220,7 +220,7 @@ class Lines:
                 return
 
     def opens_shared_struct(self) -> bool:
-        """Whether the next line is a shared struct's name."""
+        """Whether the next line is the name of a shared struct."""
         return self._words[0][0].isupper()
 
     def take(self) -> list[str]:
@@ -238,7 +238,7 @@ class Lines:
 def parse_section_line(kind: str, words: list[str], schema: Schema) -> Section:
     """`request`, or `value   versions 0-4   flexible 4+`."""
     if words[0] != kind:
-        raise ValueError(f"{words[0]!r} where section {kind!r} has to begin")
+        raise ValueError(f"{words[0]!r} where section {kind!r} is expected")
     marks = dict(zip(words[1::2], ([mark] for mark in words[2::2]), strict=True))
     versions, flexible_from = version_marks(marks, schema.versions, schema.flexible_from)
     name = camel_case(schema.name) + ("" if kind == "data" else kind.capitalize())
@@ -248,12 +248,13 @@ def parse_section_line(kind: str, words: list[str], schema: Schema) -> Section:
 def parse_shared_line(words: list[str]) -> str:
     """The name of a shared struct, alone on its line."""
     if len(words) != 1 or not words[0][0].isupper():
-        raise ValueError(f"{' '.join(words)!r} where a field or a shared struct has to stand")
+        raise ValueError(f"{' '.join(words)!r} where a field or a shared struct is expected")
     return words[0]
 
 
 def parse_fields(lines: Lines, depth: int, within: range) -> list[Field]:
-    """The fields at one depth, with what is nested in them, up to a line that is none."""
+    """The fields at one depth with their nested fields, up to the first line that is not a
+    field."""
     fields: list[Field] = []
     while lines.depth == depth and not lines.opens_shared_struct():
         field = parse_field(lines.take(), within)
@@ -282,7 +283,7 @@ def parse_field(words: list[str], within: range) -> Field:
         array = kind.endswith("[]")
         kind = kind.removesuffix("[]")
     if not name.replace("_", "").isalnum() or not name.islower():
-        raise ValueError(f"{name!r} is no field name")
+        raise ValueError(f"{name!r} is not a valid field name")
     versions = within
     if marks and marks[0][0].isdigit():
         versions = parse_versions(marks.pop(0), within)
@@ -298,13 +299,13 @@ def parse_field(words: list[str], within: range) -> Field:
         elif mark == "~":
             field.ignorable = True
         else:
-            raise ValueError(f"{mark!r} is no mark of a field")
+            raise ValueError(f"{mark!r} is not a valid mark of a field")
     field.default = parse_default(default, field)
     return field
 
 
 def parse_default(text: str | None, field: Field) -> object:
-    """The value of `=text`, or the one that a field of this type has without it."""
+    """The value of `=text`, or the type's default if there is none."""
     if text == "null":
         if not field.nullable:
             raise ValueError(f"field {field.name} has default null but is not nullable")
@@ -327,7 +328,7 @@ def parse_default(text: str | None, field: Field) -> object:
 
 
 def check_types(section: Section) -> None:
-    """Every type is a primitive or a struct of this section, tags only where there are any."""
+    """Checks that every type is a primitive or a struct of this section, and where tags occur."""
 
     def check(fields: list[Field]) -> None:
         for field in fields:
@@ -342,14 +343,14 @@ def check_types(section: Section) -> None:
     names = list(section.shared)
     for place, (name, fields) in enumerate(section.shared.items()):
         check(fields)
-        # A struct may use only structs declared above it, so that none can hold itself.
+        # A struct may use only structs declared above it, so that a struct cannot contain itself.
         for later in names[place:]:
             if any(field.type == later for field in walk(fields)):
                 raise ValueError(f"shared struct {name} uses {later}, which is not above it")
 
 
 def walk(fields: list[Field]) -> Iterator[Field]:
-    """All fields of a tree, each before what is nested in it."""
+    """All fields of a tree, each before its nested fields."""
     for field in fields:
         yield field
         yield from walk(field.fields)

@@ -1,4 +1,4 @@
-# Messages are objects with a slot for each field, which go to bytes and come from them.
+# Messages are objects with a slot for each field; they are encoded to bytes and decoded from them.
 
 from ottla.wire.codec cimport Cursor, Writer
 from ottla.wire.plan cimport Layout, Op, Plan

@@ -1,11 +1,11 @@
 # cython: boundscheck=False, wraparound=False
-"""Messages, and the interpreter that walks one version's plan between them and their bytes.
+"""Messages, and the interpreter that walks the plan of a version to encode and decode them.
 
 A message class has an ordinary Python slot for each field, so that handlers read and write
-attributes at full speed; the plan knows the offset of each slot and moves values straight between
-it and the buffer. Null is None, a uuid 16 bytes, `bytes` and `records` are bytes, an array is a
-list. Lengths and counts from outside are checked before anything is allocated; schemas do not
-recurse, so depth is bounded too.
+attributes at full speed; the plan knows the offset of each slot and moves values directly between
+slot and buffer. Null is None, a uuid 16 bytes, `bytes` and `records` are bytes, an array is a list.
+Lengths and counts from outside are checked before anything is allocated; schemas do not recurse, so
+depth is bounded too.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -29,7 +29,7 @@ from ottla.wire.plan cimport (
 from ottla.wire.errors import MalformedMessage, NotInThisVersion, UnencodableMessage
 
 cdef tuple NO_ARGUMENTS = ()
-cdef Op *walking = NULL                 # the field a walk has reached, for the text of an error
+cdef Op *walking = NULL                 # the field that a walk has reached, for error messages
 
 
 cdef inline PyObject **slot(object struct, Py_ssize_t offset) noexcept:
@@ -86,14 +86,14 @@ cdef object read_value(Cursor cursor, int code, Op *op, bint compact):
 
 
 cdef object null(Op *op):
-    """None where the field may be null."""
+    """None if the field is nullable; raises otherwise."""
     if not op.nullable:
         raise MalformedMessage("null where the protocol forbids it")
     return None
 
 
 cdef bint is_null_struct(Cursor cursor, Op *op) except -1:
-    # One byte says whether a nullable struct follows: -1 for null, but 0 where it is tagged.
+    # One byte says whether a nullable struct follows: -1 means null; in a tagged field 0 does.
     if op.tag >= 0:
         return cursor.read_unsigned_varint() == 0
     return cursor.read_int8() < 0
@@ -128,7 +128,7 @@ cdef object read_array(Cursor cursor, Op *op, bint compact):
 
 cdef object read_struct(Cursor cursor, Plan plan):
     global walking
-    # What struct_class.__new__(struct_class) does, without looking it up: all slots are NULL.
+    # The same as struct_class.__new__(struct_class), without the lookup: all slots are NULL.
     cdef object struct = (<PyTypeObject *>plan.struct_class).tp_new(
         plan.struct_class, <PyObject *>NO_ARGUMENTS, NULL
     )
@@ -160,7 +160,7 @@ cdef inline object default_of(Op *op):
 
 
 cdef int read_tags(Cursor cursor, Plan plan, object struct) except -1:
-    """Tagged fields of this version go to their slots, others are stepped over (KIP-482)."""
+    """Stores the tagged fields of this version in their slots and skips all others (KIP-482)."""
     global walking
     cdef uint32_t left, tag
     cdef Py_ssize_t size
@@ -187,7 +187,7 @@ cdef int read_tags(Cursor cursor, Plan plan, object struct) except -1:
                 finally:
                     cursor.end = end_of_all
                 if cursor.at != end:
-                    raise MalformedMessage(f"tagged field of {size} bytes ends elsewhere")
+                    raise MalformedMessage(f"a tagged field does not end after its {size} bytes")
     return 0
 
 
@@ -203,7 +203,7 @@ cdef inline uint8_t *room(Writer writer, Py_ssize_t size) except NULL:
 cdef inline int64_t checked(object value, int64_t low, int64_t high) except? -1:
     cdef int64_t number
     if not isinstance(value, int):
-        raise UnencodableMessage(f"an integer has to stand here, not {value!r}")
+        raise UnencodableMessage(f"an integer is required, not {value!r}")
     number = value
     if number < low or number > high:
         raise UnencodableMessage(f"{number} is not between {low} and {high}")
@@ -215,7 +215,7 @@ cdef int write_value(Writer writer, int code, Op *op, object value, bint compact
         store_int32(room(writer, 4), <int32_t>checked(value, INT32_MIN, INT32_MAX))
     elif code == STRING:
         if not isinstance(value, str) and not (value is None and op.nullable):
-            raise UnencodableMessage(f"a string has to stand here, not {value!r}")
+            raise UnencodableMessage(f"a string is required, not {value!r}")
         writer.write_string(<str>value, compact)
     elif code == INT16:
         store_int16(room(writer, 2), checked(value, INT16_MIN, INT16_MAX))
@@ -233,7 +233,7 @@ cdef int write_value(Writer writer, int code, Op *op, object value, bint compact
         memcpy(room(writer, 16), PyBytes_AS_STRING(value), 16)
     elif code == BYTES:
         if value is None and not op.nullable:
-            raise UnencodableMessage("bytes have to stand here, not None")
+            raise UnencodableMessage("bytes are required, not None")
         writer.write_bytes(value, compact)
     elif code == STRUCT:
         if op.nullable:
@@ -255,11 +255,11 @@ cdef int write_array(Writer writer, Op *op, object value, bint compact) except -
     cdef list values
     if value is None:
         if not op.nullable:
-            raise UnencodableMessage("a list has to stand here, not None")
+            raise UnencodableMessage("a list is required, not None")
         return writer.write_unsigned_varint(0) if compact else writer.write_int32(-1)
     values = value if isinstance(value, list) else array_list(value)
     writer.write_count(PyList_GET_SIZE(values), compact)
-    # The size is read again for each element: a value's own code may run and change the list.
+    # The size is read again for each element: code of a value may run and change the list.
     i = 0
     while i < PyList_GET_SIZE(values):
         element = <object>PyList_GET_ITEM(values, i)
@@ -276,7 +276,7 @@ cdef int write_array(Writer writer, Op *op, object value, bint compact) except -
 
 
 cdef list array_list(object value):
-    """A tuple or other iterable as a list; text and bytes are no arrays, though iterable."""
+    """A tuple or other iterable as a list; str and bytes are rejected, though iterable."""
     if isinstance(value, (str, bytes, bytearray, memoryview, dict)):
         raise UnencodableMessage(f"an array is a list, not {type(value).__name__}")
     return list(value)
@@ -295,7 +295,7 @@ cdef int write_struct(Writer writer, Plan plan, object struct) except -1:
     cdef Op *end = op + plan.plain
     if not isinstance(struct, plan.struct_class):
         name = plan.struct_class.__qualname__
-        raise UnencodableMessage(f"a {name} has to stand here, not {struct!r}")
+        raise UnencodableMessage(f"a {name} is required, not {struct!r}")
     while op < end:
         walking = op
         write_value(writer, op.code, op, get(struct, op), plan.flexible)
@@ -307,7 +307,7 @@ cdef int write_struct(Writer writer, Plan plan, object struct) except -1:
     while op < end:
         walking = op
         if not op.ignorable and not is_default(op, get(struct, op)):
-            raise NotInThisVersion(f"{get(struct, op)!r} cannot be told in this version")
+            raise NotInThisVersion(f"{get(struct, op)!r} cannot be expressed in this version")
         op += 1
     return 0
 
@@ -324,7 +324,7 @@ cdef inline bint is_default(Op *op, object value) except -1:
 
 
 cdef int write_tags(Writer writer, Op *first, Op *end, object struct) except -1:
-    """Tagged fields that differ from their default, each behind its tag and size (KIP-482)."""
+    """Writes the tagged fields that differ from their default, each after its tag and size."""
     global walking
     cdef Op *op
     cdef Py_ssize_t start, size
@@ -342,7 +342,8 @@ cdef int write_tags(Writer writer, Op *first, Op *end, object struct) except -1:
         writer.write_unsigned_varint(op.tag)
         start = writer.size
         write_value(writer, op.code, op, value, True)
-        # The size stands before the value but is known after it: write it behind, then swap.
+        # The size precedes the value but is known only after it: write it after the value, then
+        # swap.
         size = writer.size - start
         writer.write_unsigned_varint(size)
         swap(writer.data + start, size, writer.size - start - size)
@@ -350,7 +351,7 @@ cdef int write_tags(Writer writer, Op *first, Op *end, object struct) except -1:
 
 
 cdef int swap(uint8_t *at, Py_ssize_t size, Py_ssize_t size_behind) except -1:
-    """Exchange a run of bytes with the few bytes (of a varint) right behind it."""
+    """Exchanges a run of bytes with the few bytes (of a varint) directly after it."""
     cdef uint8_t behind[10]
     memcpy(behind, at + size, size_behind)
     memmove(at + size_behind, at, size)
@@ -361,7 +362,7 @@ cdef int swap(uint8_t *at, Py_ssize_t size, Py_ssize_t size_behind) except -1:
 # Classes
 
 cdef class Struct:
-    """A struct of the protocol: keywords at construction, the schema's default for the rest."""
+    """A struct of the protocol: keyword arguments set fields, the others get their defaults."""
 
     __hash__ = None
 
@@ -378,7 +379,7 @@ cdef class Struct:
         return True
 
     def __repr__(self):
-        """The fields that differ from their default; of long bytes only the beginning."""
+        """The fields that differ from their default; long bytes are shortened."""
         cdef Layout layout = type(self).LAYOUT
         told = []
         for name, default in zip(layout.names, layout.defaults):
@@ -389,13 +390,13 @@ cdef class Struct:
 
 
     def __reduce__(self):
-        # For copy and pickle, which cannot find the slots by themselves.
+        # For copy and pickle, which cannot find the slots themselves.
         cdef Layout layout = type(self).LAYOUT
         return rebuilt, (type(self), {name: getattr(self, name) for name in layout.names})
 
 
 cdef int fill(Layout layout, object struct, dict values) except -1:
-    """Set every slot, to its value here or to its default."""
+    """Sets every slot, to the given value or to its default."""
     cdef Py_ssize_t i, found = 0
     cdef PyObject *given
     cdef object value
@@ -418,7 +419,7 @@ cdef int fill(Layout layout, object struct, dict values) except -1:
 
 
 def rebuilt(struct_class, values):
-    """A struct from its class and the values of its fields."""
+    """Creates a struct from its class and the values of its fields."""
     return struct_class(**values)
 
 
@@ -429,10 +430,10 @@ cdef str short_repr(value):
 
 
 cdef class Message(Struct):
-    """A whole request, response, record key or value, which goes to bytes and comes from them."""
+    """A whole request, response, record key or value, which can be encoded and decoded."""
 
     cdef int encode_into(self, Writer writer, int version) except -1:
-        """Append this message; on an error the writer is as it was before."""
+        """Appends this message; after an error the writer is unchanged."""
         global walking
         cdef Py_ssize_t start = writer.size
         cdef Plan plan = (<Layout>type(self).LAYOUT).plan(version)
@@ -447,8 +448,9 @@ cdef class Message(Struct):
     def encode(self, int version):
         """The bytes of this message in one version.
 
-        NotInThisVersion: a field that matters is not default and the version cannot tell it.
+        NotInThisVersion: a field that must not be dropped is set and the version lacks it.
         UnencodableMessage: a value that its field cannot hold. UnsupportedVersion: no such version.
+
         """
         cdef Writer writer = Writer()
         self.encode_into(writer, version)
@@ -456,15 +458,15 @@ cdef class Message(Struct):
 
     @classmethod
     def decode(cls, data, int version):
-        """The message in `data`, bytes or a Cursor; bytes behind its end are ignored.
+        """The message in `data`, bytes or a Cursor; bytes after its end are ignored.
 
-        MalformedMessage where it is none. UnsupportedVersion: no such version.
+        MalformedMessage: the bytes are not such a message. UnsupportedVersion: no such version.
         """
         return decode_from(cls, data if type(data) is Cursor else Cursor(data), version)
 
 
 cdef object decode_from(type message_class, Cursor cursor, int version):
-    """The message at the cursor, which then stands behind it."""
+    """Reads the message and leaves the cursor after it."""
     global walking
     cdef Plan plan = (<Layout>message_class.LAYOUT).plan(version)
     walking = NULL
@@ -475,6 +477,6 @@ cdef object decode_from(type message_class, Cursor cursor, int version):
 
 
 cdef str where(message, int version):
-    """The version and the field that a walk had reached when it failed."""
+    """The version and the field that a walk had reached when it failed, as text."""
     name = message.__qualname__ if isinstance(message, type) else type(message).__qualname__
     return f"{<object>walking.name if walking is not NULL else name} in version {version}"

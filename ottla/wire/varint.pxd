@@ -1,4 +1,4 @@
-# Zigzag integers of variable length inside records, read and sized at a pointer.
+# Zigzag integers of variable length inside records: reading them, and their size.
 #
 # Seven bits a byte, the lowest first; the highest bit says that another byte follows. The sign is
 # the lowest bit of the value: 0, -1, 1, -2, 2 are 0, 1, 2, 3, 4.
@@ -9,10 +9,10 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 cdef inline const uint8_t *read_bits(
     const uint8_t *at, const uint8_t *end, int shift_max, uint8_t last_byte_max, uint64_t *value
 ) noexcept nogil:
-    """Steps over an unsigned integer; NULL where it is too long or reaches past the end.
+    """Skips an unsigned integer; NULL if it is too long or exceeds the end.
 
-    Too long: a byte behind the one whose bits begin at `shift_max`, or that one above its own
-    maximum. Both are constants for whoever calls, and so cost nothing where it is inlined.
+    Too long: there is a byte after the one whose bits begin at `shift_max`, or that byte exceeds
+    its maximum. Callers pass constants for both, which cost nothing once inlined.
     """
     cdef uint64_t bits, byte
     cdef int shift
@@ -41,7 +41,7 @@ cdef inline const uint8_t *read_bits(
 cdef inline const uint8_t *read_varint(
     const uint8_t *at, const uint8_t *end, int32_t *value
 ) noexcept nogil:
-    """Steps over a zigzag int32; NULL where it is too long or reaches past the end."""
+    """Skips a zigzag int32; NULL if it is too long or exceeds the end."""
     cdef uint64_t bits
     at = read_bits(at, end, 28, 15, &bits)
     if at is not NULL:
@@ -52,7 +52,7 @@ cdef inline const uint8_t *read_varint(
 cdef inline const uint8_t *read_varlong(
     const uint8_t *at, const uint8_t *end, int64_t *value
 ) noexcept nogil:
-    """Steps over a zigzag int64; NULL where it is too long or reaches past the end."""
+    """Skips a zigzag int64; NULL if it is too long or exceeds the end."""
     cdef uint64_t bits
     at = read_bits(at, end, 63, 1, &bits)
     if at is not NULL:
@@ -61,7 +61,7 @@ cdef inline const uint8_t *read_varlong(
 
 
 cdef inline uint8_t *write_varlong(uint8_t *at, int64_t value) noexcept nogil:
-    """Writes a zigzag int64, or int32, at a pointer; returns where it ends, 10 bytes on at most."""
+    """Writes a zigzag int64, or int32, at a pointer; returns its end, at most 10 bytes further."""
     cdef uint64_t bits = (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
     while bits >= 0x80:
         at[0] = <uint8_t>(bits & 0x7f | 0x80)
@@ -72,7 +72,7 @@ cdef inline uint8_t *write_varlong(uint8_t *at, int64_t value) noexcept nogil:
 
 
 cdef inline int varlong_size(int64_t value) noexcept nogil:
-    """How many bytes `write_varlong` writes."""
+    """The number of bytes that `write_varlong` writes."""
     cdef uint64_t bits = (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
     cdef int size = 1
     while bits >= 0x80:

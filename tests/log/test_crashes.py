@@ -208,7 +208,7 @@ def test_a_write_that_can_not_be_undone_takes_the_log_offline() -> None:
     with pytest.raises(StorageFailed):
         story.append()
     story.disk.errors = {}
-    with pytest.raises(StorageFailed, match="could not be cut"):
+    with pytest.raises(StorageFailed, match="could not be truncated"):
         story.append()
     assert values_of(story.log) == story.appended[:1]
 

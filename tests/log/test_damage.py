@@ -92,7 +92,7 @@ def test_damage_below_the_recovery_point_changes_nothing_and_stays(tmp_path: Pat
         log = open_log(tmp_path, recovery_point=12, clean=clean)
         assert values_of(log) == VALUES[:1]
         assert "is damaged at byte" in str(log.damage)
-        with pytest.raises(StorageFailed, match="takes no writes until the file is repaired"):
+        with pytest.raises(StorageFailed, match="accepts no writes until the file is repaired"):
             log.append_bytes(batch(b"x"), 0)
         with pytest.raises(OffsetOutOfRange):
             log.read_bytes(2, 100)
@@ -147,7 +147,7 @@ def test_gaps_that_compaction_left_are_no_holes_once_the_policy_is_delete(
     if cleaned:
         assert values_of(log) == VALUES[:5] + VALUES[6:] and log.damage is None
     else:
-        assert values_of(log) == VALUES[:5] and "were put aside" in str(log.damage)
+        assert values_of(log) == VALUES[:5] and "were moved to" in str(log.damage)
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])

@@ -144,7 +144,7 @@ def test_damage_is_named_and_a_missing_segment_is_gone(tmp_path: Path) -> None:
     batches, _ = some_batches(3, 3)
     whole = bytearray(batches[0])
     whole[-1] ^= 1
-    with pytest.raises(CorruptMessage, match="does not have its checksum"):
+    with pytest.raises(CorruptMessage, match="does not match its checksum"):
         Columns(ALL).add(bytes(whole), 0, 100)
     file = tmp_path / f"{0:020}.log"
     file.write_bytes(batches[0] + batches[1][:-1])

@@ -227,7 +227,7 @@ REFUSALS: dict[str, tuple[Callable[[Path], object], str]] = {
     "an old format": (old_format, "t-1 is damaged, see above"),
     "damaged metadata": (
         lambda source: flip(source / "__cluster_metadata-0" / f"{FIRST}.log"),
-        "the checksum does not fit",
+        "the checksum does not match",
     ),
     "a partition that is missing": (
         lambda source: shutil.rmtree(source / "t-1"), "its replicas are on brokers [3]",

@@ -80,7 +80,7 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "an aborted transaction that is not listed": (
         f"t-0/{SECOND}.txnindex", Path.unlink, "producer 9, offsets 3 to 4, was aborted",
     ),
-    "a damaged snapshot": (f"t-0/{SECOND}.snapshot", flip(20), "checksum does not fit"),
+    "a damaged snapshot": (f"t-0/{SECOND}.snapshot", flip(20), "checksum does not match"),
     "epochs that are no text": ("t-0/leader-epoch-checkpoint", write(b"x"), "cannot be read"),
     "epochs of another log": (
         "t-0/leader-epoch-checkpoint", write(b"0\n1\n5 0\n"), "leader-epoch-checkpoint says 5",
@@ -94,7 +94,7 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], None], str]] = {
     ),
     "meta.properties without ids": ("meta.properties", write(b"version=1\n"), "cluster.id"),
     "bytes put aside": (f"t-0/{FIRST}.118.quarantine", write(b"xx"), "put 2 bytes aside"),
-    "a note of damage": (f"t-0/{FIRST}.damaged", write(b"0 x\n"), "takes no writes"),
+    "a note of damage": (f"t-0/{FIRST}.damaged", write(b"0 x\n"), "accepts no writes"),
 }  # fmt: skip
 
 

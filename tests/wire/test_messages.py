@@ -187,7 +187,7 @@ def test_text_that_is_no_utf8_is_read_as_kafka_reads_it_and_never_written() -> N
 
 def test_text_that_would_grow_beyond_what_the_protocol_allows_is_refused() -> None:
     data = b"\x7f\xff" + 32_767 * b"\xff" + bytes(4) + b"\x00\x00"
-    with pytest.raises(MalformedMessage, match="32767 bytes that are no UTF-8"):
+    with pytest.raises(MalformedMessage, match="32767 bytes that are not valid UTF-8"):
         HeartbeatRequest.decode(data, 0)
 
 

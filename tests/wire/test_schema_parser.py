@@ -70,9 +70,9 @@ def test_a_record_has_versions_of_its_own_for_key_and_value() -> None:
     [
         ("    size     int32 ", "    size     text ", 10, "size can have no default"),
         ("uint16", "", 13, "needs a type"),
-        ("2+    =null", "0+", 6, "not inside 1-5"),
-        ("2+    =null", "4-3", 6, "not inside"),
-        ("?2+ =none", "!", 9, "'!' is no mark"),
+        ("2+    =null", "0+", 6, "not within 1-5"),
+        ("2+    =null", "4-3", 6, "not within"),
+        ("?2+ =none", "!", 9, "'!' is not a valid mark"),
         ("=-1", "=minus", 10, "minus"),
         ("=true", "=yes", 16, "yes"),
         ("    port     uint16", "", 12, "struct where has no fields"),

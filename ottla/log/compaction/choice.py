@@ -1,4 +1,5 @@
-"""Which logs are due to be cleaned, by Kafka's rules, and how far. Decides only."""
+"""Which logs are due to be cleaned, by Kafka's rules, and how far. Only decides, changes
+nothing."""
 
 from dataclasses import dataclass
 
@@ -8,10 +9,11 @@ from ottla.log.segment import Segment
 
 @dataclass(frozen=True, slots=True)
 class Cleanable:
-    """What of a log may be cleaned: the segments below `end_offset`, new from `first_dirty_offset`.
+    """The part of a log that may be cleaned: segments below `end_offset`, new from
+    `first_dirty_offset`.
 
-    `ratio` is the share of their bytes that no pass has seen yet; `overdue` says that
-    max.compaction.lag.ms is over for some of these.
+    `ratio` is the share of their bytes that no pass has cleaned yet; `overdue` means that
+    max.compaction.lag.ms has passed for some of them.
     """
 
     log: PartitionLog
@@ -28,17 +30,17 @@ class Cleanable:
 
     @property
     def due(self) -> bool:
-        """Whether a pass is worth its cost now."""
+        """Whether a pass is worth its cost at this time."""
         if not self.dirty_bytes:
             return False
         return self.overdue or self.ratio > self.log.config.min_cleanable_dirty_ratio
 
 
 def cleanable(log: PartitionLog, high_watermark: int, now_ms: int) -> Cleanable | None:
-    """What of a log may be cleaned now; None if it has no sealed segment, or must be left alone.
+    """The part of a log that may be cleaned now; None without sealed segments, or if it must wait.
 
-    Never cleaned: the active segment, an open transaction and what follows it, what is not
-    committed or not on the medium yet, and what is younger than min.compaction.lag.ms.
+    Never cleaned: the active segment, an open transaction and everything after it, records that are
+    not committed or not durable yet, and records younger than min.compaction.lag.ms.
     """
     sealed = log.segments[:-1]
     damaged = log.damage is not None and log.damage.permanent
@@ -68,7 +70,7 @@ def cleanable(log: PartitionLog, high_watermark: int, now_ms: int) -> Cleanable 
 
 
 def is_overdue(dirty: list[Segment], lag_max_ms: int, now_ms: int) -> bool:
-    """Whether a record may be older than max.compaction.lag.ms and not compacted yet."""
+    """Whether a record may be older than max.compaction.lag.ms and is not compacted yet."""
     if lag_max_ms >= now_ms:
         return False
     for segment in dirty:
@@ -81,10 +83,10 @@ def is_overdue(dirty: list[Segment], lag_max_ms: int, now_ms: int) -> bool:
 def groups_of(
     segments: list[Segment], size_max: int, index_entries_max: int, index_interval: int
 ) -> list[list[Segment]]:
-    """Neighbours that together make one segment of at most `size_max` bytes, as they are now."""
+    """Groups of adjacent segments that together have at most `size_max` bytes at present."""
     groups: list[list[Segment]] = []
     size = 0
-    # Each entry of an index stands for more bytes than its interval.
+    # Each index entry covers more bytes than the index interval.
     bytes_max = min(size_max, index_entries_max * max(1, index_interval))
     for segment in segments:
         fits = bool(groups) and size + segment.size <= bytes_max

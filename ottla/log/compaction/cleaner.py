@@ -1,13 +1,13 @@
-"""Compacts a log: of each key the newest record stays, every record keeps its offset.
+"""Compacts a log: keeps the newest record of each key; every record keeps its offset.
 
-A pass reads the new part of the log into a table of keys and offsets, then writes every segment
-anew, from the log's beginning to the end of that part, without the records that the table knows a
-newer one of. Where the table is full, the pass ends sooner and the next one goes on there.
+A pass reads the new part of the log into a table of keys and offsets, then rewrites every segment
+from the log's beginning to the end of that part, leaving out records for which the table has a
+newer one. If the table fills up, the pass ends earlier and the next one continues there.
 
-A pass is a generator. It yields None where the loop may do something else, and tasks whose `run`
-belongs into a thread: reads, with the checksums of what they bring, syncs, and large batches, whose
-records are decompressed, gone through and compressed without the interpreter lock. Between two
-steps the log may change: a pass that finds its segments gone gives up, and leaves the log as it is.
+A pass is a generator. It yields None when the loop may do other work, and tasks whose `run` is to
+be called in a thread: reads with their checksums, syncs, and large batches, whose records are
+decompressed, filtered and compressed without the interpreter lock. Between two steps the log may
+change: a pass whose segments are gone gives up and leaves the log as it is.
 """
 
 from collections.abc import Callable, Generator
@@ -31,12 +31,12 @@ READ_SIZE = 1 << 20
 
 
 class Abandoned(Exception):
-    """The log changed under a pass: truncated, deleted, or shortened by retention."""
+    """The log changed during a pass: it was truncated, deleted, or shortened by retention."""
 
 
 @dataclass(slots=True)
 class SyncTask:
-    """Files and a directory that have to reach the medium, which any thread may wait for."""
+    """Files and a directory to be synced, in any thread."""
 
     disk: Disk
     files: list[File] = field(default_factory=list)
@@ -44,7 +44,7 @@ class SyncTask:
     error: OSError | None = None
 
     def run(self) -> None:
-        """Sync them; an OSError is kept in `error`."""
+        """Syncs them; an OSError is kept in `error`."""
         try:
             for file in self.files:
                 file.sync()
@@ -56,13 +56,13 @@ class SyncTask:
 
 @dataclass(slots=True)
 class ReadTask:
-    """What a pass needs next of a file, read and checked beside the loop."""
+    """The next range of a file that a pass needs, read and checked in a thread."""
 
     scan: BatchScan
     error: OSError | EOFError | None = None
 
     def run(self) -> None:
-        """Read it; what is raised is kept in `error`."""
+        """Reads it; an exception is kept in `error`."""
         try:
             self.scan.read_on()
         except (OSError, EOFError) as error:
@@ -73,10 +73,10 @@ Steps = Generator[SyncTask | ReadTask | BatchTask | None, None, None]
 
 
 class Cleaner:
-    """One pass over one log. `bytes_read` and `bytes_written` grow while it goes on.
+    """One pass over one log. `bytes_read` and `bytes_written` grow as it proceeds.
 
-    `remove_later` is given the paths of files that are not needed any more. `memory_max` bounds
-    the table of keys, in bytes; `slice_seconds` how long a step may take.
+    `remove_later` is called with the paths of files that are no longer needed. `memory_max` bounds
+    the table of keys, in bytes; `slice_seconds` is the maximum duration of a step.
     """
 
     def __init__(
@@ -95,24 +95,24 @@ class Cleaner:
 
     @property
     def bytes_read(self) -> int:
-        """Bytes of batches that were read, in both phases."""
+        """Bytes of batches read, in both phases."""
         return self.cleaner_pass.bytes_read if self.cleaner_pass else 0
 
     @property
     def bytes_written(self) -> int:
-        """Bytes of batches that were written."""
+        """Bytes of batches written."""
         return self.cleaner_pass.bytes_written if self.cleaner_pass else 0
 
     def take_moved(self) -> int:
-        """Bytes that were read and written since this was asked last."""
+        """Bytes read and written since the last call."""
         total = self.bytes_read + self.bytes_written
         moved, self.told = total - self.told, total
         return moved
 
     def steps(self) -> Steps:
-        """Do the pass. Afterwards `first_dirty_offset` of the log says how far it got.
+        """Runs the pass. Afterwards `first_dirty_offset` of the log shows how far it got.
 
-        Raises Abandoned; CorruptMessage for a log that is damaged; OSError, StorageFailed.
+        Raises Abandoned; CorruptMessage if the log is damaged; OSError, StorageFailed.
         """
         self._check([])
         sources = [s for s in self.log.segments[:-1] if s.end_offset <= self.target.end_offset]
@@ -164,7 +164,7 @@ class Cleaner:
             raise Abandoned(f"{self.directory} lost segments while it was cleaned")
 
     def _index(self, work: CleanerPass, sources: list[Segment]) -> Steps:
-        """Learn the newest offset of each key in the new part."""
+        """Records the newest offset of each key in the new part."""
         for source in sources:
             if source.end_offset <= work.first_dirty_offset:
                 continue
@@ -186,7 +186,7 @@ class Cleaner:
         work.end_offset = self.target.end_offset
 
     def _clean_group(self, work: CleanerPass, group: list[Segment]) -> Steps:
-        """Write a group of segments anew, as one."""
+        """Rewrites a group of segments as one."""
         if not any(source.size for source in group):
             return
         self._check(group)
@@ -201,7 +201,7 @@ class Cleaner:
         try:
             yield from self._write(work, group, cleaned)
         except BaseException:
-            # GeneratorExit too: a broker that stops leaves nothing behind.
+            # GeneratorExit too: a broker that stops leaves no temporary files.
             if self.log.directory == self.directory:
                 self._discard(cleaned)
             raise
@@ -235,25 +235,25 @@ class Cleaner:
         yield from self._sync(SyncTask(self.disk, files))
         self._check(group)
         self.remove_later(self.log.replace_segments(group, cleaned))
-        # The next group may drop a tombstone only once what it hid is gone for good.
+        # The next group may drop a tombstone only after the records it deletes are durably gone.
         yield from self._sync(SyncTask(self.disk, directory=self.directory))
 
     def _ready(self, scan: BatchScan, sources: list[Segment]) -> Steps:
-        """End a step: the next one finds in memory what it works on."""
+        """Ends a step, and lets a thread read what the next step needs."""
         if scan.holds_next():
             yield None
         else:
             task = ReadTask(scan)
             yield task
             if isinstance(task.error, EOFError):
-                self._check(sources)        # a log that was cut may end sooner
+                self._check(sources)        # a log that was cut may end earlier
                 raise CorruptMessage(str(task.error))
             if task.error is not None:
                 raise task.error
         self._check(sources)
 
     def _aside(self, task: BatchTask, sources: list[Segment]) -> Steps:
-        """Have a large batch gone through beside the loop."""
+        """Lets a thread process a large batch."""
         yield task
         if task.error is not None:
             raise task.error
@@ -280,7 +280,7 @@ def clean(
     remove_later: Callable[[list[str]], None],
     slice_seconds: float = 1.0,
 ) -> Cleaner:
-    """Do a whole pass at once, as tools and tests want it. Blocks."""
+    """Runs a whole pass at once, for tools and tests. Blocks."""
     cleaner = Cleaner(target, memory_max, slice_seconds, remove_later)
     with closing(cleaner.steps()) as steps:
         for task in steps:

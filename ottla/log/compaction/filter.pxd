@@ -1,4 +1,4 @@
-# One pass of a cleaner over a log, and the segment that it writes.
+# One cleaner pass over a log, and the segment that it writes.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
@@ -20,13 +20,13 @@ cdef class CleanedSegment(Segment):
 cdef class Slice:
     cdef Clock clock
     cdef double deadline
-    cdef int64_t work                   # bytes that were gone through
-    cdef int64_t looked                 # what `work` was when the clock was looked at
+    cdef int64_t work                   # bytes processed
+    cdef int64_t looked                 # value of `work` at the last check of the clock
 
     cdef bint over(self) except -1
 
 
-cdef struct Kept:                       # the records of a batch that stay
+cdef struct Kept:                       # the records of a batch that are kept
     int32_t count
     bint tombstones                     # some delete their key
     int64_t max_timestamp
@@ -35,10 +35,10 @@ cdef struct Kept:                       # the records of a batch that stay
 
 cdef class BatchTask:
     cdef CleanerPass work
-    cdef BatchScan scan                 # keeps the bytes of the batch
+    cdef BatchScan scan                 # owns the bytes of the batch
     cdef const uint8_t *batch
     cdef Py_ssize_t size
-    cdef bint indexes                   # the keys are noted; else the records are chosen
+    cdef bint indexes                   # phase 1, keys are indexed; otherwise records are filtered
     cdef public object error
 
     cdef int prepare(self, CleanerPass work, BatchScan scan, const uint8_t *batch,
@@ -48,18 +48,18 @@ cdef class BatchTask:
 cdef class CleanerPass:
     cdef readonly KeyOffsets keys
     cdef readonly int64_t first_dirty_offset
-    cdef public int64_t end_offset      # the keys of all records below are known
+    cdef public int64_t end_offset      # the keys of all records below are in the table
     cdef public object transactions
     cdef dict producers                 # producer id to (last data offset or -1, epoch)
     cdef int64_t now_ms, delete_retention_ms
     cdef readonly int64_t bytes_read, bytes_written
-    cdef public int64_t changes         # batches that were dropped or rewritten
+    cdef public int64_t changes         # batches dropped or rewritten
     cdef Writer body, batch
     cdef object plain                   # keeps decompressed records alive
-    cdef public BatchTask due           # a large batch that has to be gone through beside the loop
-    cdef int outcome                    # what becomes of the current batch
-    cdef bint stays                     # it stays in any case, if need be without records
-    cdef bint over                      # a marker of whose transaction nothing is left
+    cdef public BatchTask due           # a large batch to be processed in a thread
+    cdef int outcome                    # what to do with the current batch
+    cdef bint stays                     # it is kept in any case, if necessary without records
+    cdef bint over                      # a marker whose transaction has no batches left
 
     cdef const uint8_t *records_of(self, const uint8_t *batch, Py_ssize_t size,
                                    const uint8_t **end) except? NULL

@@ -1,10 +1,10 @@
 # cython: boundscheck=False, wraparound=False
-"""The inner loops of a cleaner: keys out of batches, and batches with the newest records only.
+"""The inner loops of a cleaner: indexing keys, and writing batches with the newest records only.
 
-Every batch is checked before anything is believed: a rewritten one gets a new checksum, under which
-damage would look sound. Records of a batch that stays the same in part are copied byte for byte,
-their deltas still hold. References: KIP-98 for what has to stay of producers and transactions,
-KIP-534 for the delete horizon, which takes the place of the base timestamp.
+Every batch is verified before it is used: a rewritten batch gets a new checksum, which would hide
+damage. Records of a batch that is kept in part are copied byte for byte, since their deltas remain
+valid. References: KIP-98 for what has to be kept of producers and transactions, KIP-534 for the
+delete horizon, which replaces the base timestamp.
 """
 
 from cpython.buffer cimport PyBUF_READ
@@ -26,31 +26,33 @@ from ottla.wire.record_walk cimport SOUND, Flaw, Walk, flaw_text, walk_records
 from ottla.wire.varint cimport read_varint, read_varlong, varlong_size, write_varlong
 
 cdef enum:
-    WRITE_SIZE = 1 << 16                # bytes that are written at once
+    WRITE_SIZE = 1 << 16                # bytes per write
     SLICE_SIZE = 1 << 20                # bytes of work after which a slice ends in any case
-    LOOK_SIZE = 1 << 14                 # bytes of work between two looks at the clock
-    BATCH_COST = 128                    # what a batch costs besides its bytes, in bytes
-    ASIDE_SIZE = 1 << 14                # bytes of records worth to let go of the interpreter lock
-    SHORT_SIZE = 4096                   # compressed bytes of which it is worth to ask what is in
+    LOOK_SIZE = 1 << 14                 # bytes of work between two checks of the clock
+    BATCH_COST = 128                    # fixed cost of a batch, in bytes of work
+    # bytes of records for which the interpreter lock is released
+    ASIDE_SIZE = 1 << 14
+    # compressed bytes up to which the decompressed size is checked
+    SHORT_SIZE = 4096
     SHORT_PLAIN_SIZE = 1 << 16          # bytes of records that cost less than a millisecond
-    SHORT_COUNT = 2000                  # records that do
-    GROWTH_MAX = 13                     # bytes that a record grows by, with another base timestamp
+    SHORT_COUNT = 2000                  # records that cost less than a millisecond
+    GROWTH_MAX = 13                     # maximum growth of a record with another base timestamp
 
-cdef enum:                              # what becomes of a batch
+cdef enum:                              # what to do with a batch
     UNCHANGED, REWRITTEN, EMPTIED
 
 cdef int64_t PLAIN_MAX = 0x7fffffff
 
 
 cdef class CleanedSegment(Segment):
-    """A segment that is being written beside those that it will replace."""
+    """A segment that is written beside those that it will replace."""
 
     def path(self, suffix):
-        """Where the file with this suffix lies until it is whole."""
+        """The temporary path of the file with this suffix."""
         return f"{self.directory}/{self.base_offset:020d}{suffix}.cleaned"
 
     def begin(self):
-        """Make the files. Raises OSError."""
+        """Creates the files. Raises OSError."""
         self.pending = Writer()
         self.prepare_append()
 
@@ -72,14 +74,14 @@ cdef class CleanedSegment(Segment):
         return 0
 
     def finish(self):
-        """Write what is left. Raises OSError."""
+        """Writes the remaining bytes. Raises OSError."""
         self.write_pending()
         self.seal()
 
 
 cdef int check(BatchScan scan, const uint8_t *batch) except -1:
     if not scan.checksum_fits(batch):
-        fields.check_crc(batch, scan.size)      # says so
+        fields.check_crc(batch, scan.size)      # raises
     if fields.record_count(batch) < 0 or fields.last_offset_delta(batch) < 0:
         raise CorruptMessage(
             f"the batch at offset {fields.base_offset(batch)} has {fields.record_count(batch)} "
@@ -88,7 +90,7 @@ cdef int check(BatchScan scan, const uint8_t *batch) except -1:
 
 
 cdef class Slice:
-    """The time that a step may hold the loop, from its making on."""
+    """The time limit of a step, counted from its creation."""
 
     def __init__(self, Clock clock not None, double seconds):
         self.clock, self.deadline = clock, clock.monotonic() + seconds
@@ -101,7 +103,7 @@ cdef class Slice:
 
 
 cdef const uint8_t *next_batch(BatchScan scan) except? NULL:
-    """The batch behind the last, NULL at the end of the file; damage raises CorruptMessage."""
+    """The next batch, NULL at the end of the file; damage raises CorruptMessage."""
     cdef const uint8_t *batch = scan.next()
     if batch is NULL and scan.problem is not None:
         raise CorruptMessage(f"{scan.file.path} at {scan.position}: {scan.problem}")
@@ -109,7 +111,7 @@ cdef const uint8_t *next_batch(BatchScan scan) except? NULL:
 
 
 cdef bint takes_long(const uint8_t *batch, Py_ssize_t size) except -1:
-    """Whether the records of a batch may cost more than a millisecond: no work for the loop."""
+    """Whether the records of a batch may take more than a millisecond: too long for the loop."""
     cdef int codec = fields.attributes(batch) & fields.CODEC_MASK
     if fields.record_count(batch) > SHORT_COUNT:
         return True
@@ -122,9 +124,9 @@ cdef bint takes_long(const uint8_t *batch, Py_ssize_t size) except -1:
 
 
 cdef class BatchTask:
-    """A large batch of a pass. `run` goes through its records, in any thread.
+    """A large batch of a pass. `run` processes its records, in any thread.
 
-    The pass and the batch's bytes are its own until it returns; the target is not touched.
+    Until it returns, the pass and the batch's bytes belong to it; the target is not touched.
     """
 
     cdef int prepare(self, CleanerPass work, BatchScan scan, const uint8_t *batch,
@@ -134,7 +136,7 @@ cdef class BatchTask:
         return 0
 
     def run(self):
-        """Do it; what is raised is kept in `error`."""
+        """Processes it; an exception is kept in `error`."""
         try:
             if self.indexes:
                 self.work.index_records(self.batch, self.size)
@@ -145,7 +147,7 @@ cdef class BatchTask:
 
 
 cdef class CleanerPass:
-    """What one pass knows: keys, transactions, producers, and the time that it is for it."""
+    """The state of one pass: keys, transactions, producers, and the time of the pass."""
 
     def __init__(self, KeyOffsets keys, int64_t first_dirty_offset, transactions, producers,
                  int64_t now_ms, int64_t delete_retention_ms):
@@ -156,11 +158,11 @@ cdef class CleanerPass:
         self.body, self.batch = Writer(), Writer()
 
     def index(self, BatchScan scan, clock, double seconds):
-        """Note the keys of the batches that `scan` holds, for a slice of time.
+        """Indexes the keys of the batches in `scan`, for a slice of time.
 
-        True where the scan is at its end, False where it is not, None where the table is full: then
-        `end_offset` is where the next pass begins. Where `due` is set, that has to run first.
-        Raises CorruptMessage, InvalidRecord, OSError.
+        Returns True at the end of the scan, False before it, None if the table is full: then the
+        next pass begins at `end_offset`. If `due` is set, it has to be run first. Raises
+        CorruptMessage, InvalidRecord, OSError.
         """
         cdef const uint8_t *batch
         cdef int64_t count
@@ -201,7 +203,7 @@ cdef class CleanerPass:
         return self.index_records(batch, scan.size)
 
     cdef int index_records(self, const uint8_t *batch, Py_ssize_t size) except -1:
-        """Note the keys of a batch, in any thread; the work that it was."""
+        """Indexes the keys of a batch, in any thread; returns the amount of work."""
         cdef const uint8_t *end
         cdef const uint8_t *at = self.records_of(batch, size, &end)
         if end - at > ASIDE_SIZE:
@@ -230,7 +232,7 @@ cdef class CleanerPass:
 
     cdef const uint8_t *records_of(self, const uint8_t *batch, Py_ssize_t size,
                                    const uint8_t **end) except? NULL:
-        """The records of a batch, decompressed and walked: every length in them is true."""
+        """The records of a batch, decompressed and walked: every length in them is valid."""
         cdef Walk walk
         cdef Flaw flaw
         cdef const uint8_t[::1] plain
@@ -260,12 +262,12 @@ cdef class CleanerPass:
         return at
 
     def clean(self, BatchScan scan, CleanedSegment target, bint last_source, clock, double seconds):
-        """Write what stays of the batches that `scan` holds to `target`, for a slice of time.
+        """Writes what is kept of the batches in `scan` to `target`, for a slice of time.
 
-        True where the scan is at its end. The last batch of the last source stays in any case, if
-        need be without records: so the target ends where its sources did, and recovery can tell
-        from it alone which segments it replaces. Where `due` is set, that has to run first, and
-        `put` to follow. Raises CorruptMessage, OSError.
+        Returns True at the end of the scan. The last batch of the last source is always kept, if
+        necessary without records: the target then ends where its sources did, and recovery can tell
+        from it alone which segments it replaces. If `due` is set, it has to be run first, followed
+        by `put`. Raises CorruptMessage, OSError.
         """
         cdef const uint8_t *batch
         cdef Slice slice = Slice(clock, seconds)
@@ -280,7 +282,7 @@ cdef class CleanerPass:
         return False
 
     cdef bint must_stay(self, const uint8_t *batch) except -1:
-        """Whether a batch has the last sequence of its producer, or the marker that fences it."""
+        """Whether a batch has its producer's last sequence, or the marker that fences it."""
         cdef tuple last
         if fields.producer_id(batch) < 0:
             return False
@@ -294,7 +296,8 @@ cdef class CleanerPass:
 
     cdef int clean_batch(self, BatchScan scan, const uint8_t *batch, CleanedSegment target,
                          bint is_last) except -1:
-        """Decide about a batch by its header, and by its records, if need be later; the work."""
+        """Decides about a batch by its header and, possibly later, its records; returns the
+        work."""
         cdef int attributes = fields.attributes(batch), work
         cdef bint drop = False
         cdef Py_ssize_t size = scan.size
@@ -314,7 +317,8 @@ cdef class CleanerPass:
                 fields.producer_id(batch), fields.base_offset(batch), fields.last_offset(batch))
         if drop or fields.record_count(batch) == 0:
             self.outcome = EMPTIED
-            self.changes -= self.stays and fields.record_count(batch) == 0      # it is already
+            # it has no records already
+            self.changes -= self.stays and fields.record_count(batch) == 0
             return self.put_batch(batch, size, target)
         if takes_long(batch, size):
             self.due = BatchTask.__new__(BatchTask)
@@ -325,7 +329,7 @@ cdef class CleanerPass:
         return work
 
     cdef int choose_records(self, const uint8_t *batch, Py_ssize_t size) except -1:
-        """Find out what becomes of a batch, and make it, in any thread; the work that it was."""
+        """Filters a batch, in any thread; returns the amount of work."""
         cdef int64_t base_timestamp = fields.base_timestamp(batch), horizon_ms = -1
         cdef int attributes = fields.attributes(batch)
         cdef Kept kept
@@ -346,7 +350,7 @@ cdef class CleanerPass:
         return <int>min(2 * (end - at) if horizon_ms >= 0 else end - at, SLICE_SIZE)
 
     def put(self, CleanedSegment target not None):
-        """Write what the batch that was due has become. Raises OSError."""
+        """Writes the result of the batch that was due. Raises OSError."""
         cdef BatchTask task = self.due
         self.due = None
         self.put_batch(task.batch, task.size, target)
@@ -367,7 +371,7 @@ cdef class CleanerPass:
 
     cdef int filter_records(self, const uint8_t *batch, const uint8_t *at, const uint8_t *end,
                             int64_t base_timestamp, Kept *kept) except -1:
-        """Put the records that stay into `body`, for a batch with `base_timestamp`."""
+        """Puts the kept records into `body`, for a batch with `base_timestamp`."""
         cdef Py_ssize_t room = end - at
         if base_timestamp != fields.base_timestamp(batch):
             room += <Py_ssize_t>GROWTH_MAX * fields.record_count(batch)
@@ -433,7 +437,7 @@ cdef class CleanerPass:
         kept.size = to - self.body.data
 
     cdef int write_empty(self, const uint8_t *batch, CleanedSegment target) except -1:
-        """Write a batch's header without records: its offsets and sequence numbers are known on."""
+        """Writes a header without records, which preserves offsets and sequence numbers."""
         cdef uint8_t[fields.HEADER_SIZE] header
         memcpy(header, batch, fields.HEADER_SIZE)
         fields.set_attributes(header, fields.attributes(batch) & (
@@ -441,7 +445,7 @@ cdef class CleanerPass:
         store_int32(header + fields.LENGTH_AT, fields.HEADER_SIZE - fields.LOG_OVERHEAD)
         store_int64(header + fields.BASE_TIMESTAMP_AT, -1)
         if fields.producer_id(batch) < 0:
-            # Its time says how long ago a producer was active; no record has it any more.
+            # Its time shows when the producer was last active; no record carries it any more.
             fields.set_max_timestamp(header, -1)
         store_int32(header + fields.RECORD_COUNT_AT, 0)
         fields.set_crc(header, crc32c(
@@ -450,7 +454,7 @@ cdef class CleanerPass:
         return 0
 
     cdef int rewrite(self, const uint8_t *batch, const Kept *kept, int64_t horizon_ms) except -1:
-        """Make the batch that `body` holds the records of, with the codec that it had."""
+        """Builds the batch whose records are in `body`, with its original codec."""
         cdef int attributes = fields.attributes(batch)
         cdef bytes packed
         cdef uint8_t *header

@@ -1,7 +1,7 @@
 # A table from digests of keys to offsets, open addressing with linear probing. An entry:
 #
 #   0                8                16           24
-#   | digest, 16 bytes, SipHash-2-4   | offset + 1 |      all zero where nothing is
+#   | digest, 16 bytes, SipHash-2-4   | offset + 1 |      all zero if unused
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
@@ -15,8 +15,8 @@ cdef class KeyOffsets:
     cdef KeyEntry *entries
     cdef uint64_t slots
     cdef uint64_t secret_low, secret_high
-    cdef readonly int64_t used              # keys that are in
-    cdef readonly int64_t limit             # keys that may be in; invariant: used <= limit < slots
+    cdef readonly int64_t used              # keys in the table
+    cdef readonly int64_t limit             # keys that fit; invariant: used <= limit < slots
 
     cdef int allocate(self, int64_t slots) except -1
     cdef void let_go(self) noexcept

@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Where each key was written last, in a bounded table.
+"""The newest offset of each key, in a table of bounded size.
 
-Keys themselves are not kept, only 128 bits of each under a keyed hash: two of ten million keys fall
-together with a chance of 1 to 10^24, and nobody can make keys that do without the secret.
+Keys themselves are not stored, only 128 bits of each under a keyed hash: the chance that any two of
+ten million keys collide is 1 to 10^24, and without the secret nobody can construct such keys.
 Reference: SipHash-2-4 with 128 bits of output, Aumasson and Bernstein.
 """
 
@@ -14,8 +14,8 @@ cdef extern from *:
     #include <stddef.h>
     #include <sys/mman.h>
 
-    /* Zeroed memory in large pages, where the system has some for who asks: a table that is looked
-       into at random spends most of its time on finding out where small ones are. */
+    /* Zeroed memory in huge pages, if the system offers them on request: random access to a large
+           table otherwise spends most of its time on page table lookups. */
     static void *ottla_table(size_t size) {
         void *made = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (made == MAP_FAILED) return NULL;
@@ -91,7 +91,7 @@ cdef class KeyOffsets:
 
     def __init__(self, int64_t memory_max, int64_t keys_max, bytes secret not None):
         if len(secret) != 16:
-            raise ValueError(f"a secret has 16 bytes, not {len(secret)}")
+            raise ValueError(f"the secret must have 16 bytes, not {len(secret)}")
         memcpy(&self.secret_low, <const uint8_t *>secret, 8)
         memcpy(&self.secret_high, <const uint8_t *>secret + 8, 8)
         self.allocate(min(memory_max // <int64_t>sizeof(KeyEntry), slots_for(keys_max)))
@@ -108,7 +108,7 @@ cdef class KeyOffsets:
         slots = max(slots, 4)
         entries = <KeyEntry *>ottla_table(slots * sizeof(KeyEntry))
         if entries is NULL:
-            raise MemoryError(f"no memory for {slots} keys of a cleaner")
+            raise MemoryError(f"out of memory for a cleaner's table of {slots} keys")
         self.let_go()
         self.entries, self.slots = entries, slots
         self.limit, self.used = <int64_t>(slots * LOAD_MAX), 0
@@ -116,17 +116,17 @@ cdef class KeyOffsets:
 
     @property
     def memory(self):
-        """Bytes that the table takes."""
+        """Size of the table in bytes."""
         return self.slots * sizeof(KeyEntry)
 
     def grow(self, int64_t keys):
-        """Make room for so many keys in a table that is empty: one batch has to fit in."""
+        """Makes room for this many keys in an empty table, so that one batch always fits."""
         assert self.used == 0
         if keys > self.limit:
             self.allocate(slots_for(keys))
 
     cdef KeyEntry *find(self, const uint8_t *key, Py_ssize_t size) noexcept nogil:
-        """The entry of a key, or the free one where it belongs."""
+        """The entry of a key, or the free entry where it would go."""
         cdef uint64_t low, high, slot
         cdef KeyEntry *entry
         siphash(key, size, self.secret_low, self.secret_high, &low, &high)
@@ -143,7 +143,7 @@ cdef class KeyOffsets:
                 slot = 0
 
     cdef void put(self, const uint8_t *key, Py_ssize_t size, int64_t offset) noexcept nogil:
-        """Note a key's offset; the caller has seen that `used` is below `limit`."""
+        """Stores a key's offset; the caller has checked that `used` is below `limit`."""
         cdef KeyEntry *entry = self.find(key, size)
         if entry.offset_plus_one == 0:
             self.used += 1
@@ -153,18 +153,18 @@ cdef class KeyOffsets:
         return self.find(key, size).offset_plus_one - 1
 
     def set(self, bytes key not None, int64_t offset):
-        """Note that `key` was written at `offset`. Raises OverflowError where the table is full."""
+        """Stores that `key` was written at `offset`. Raises OverflowError if the table is full."""
         if self.used >= self.limit:
-            raise OverflowError(f"the table has its {self.limit} keys")
+            raise OverflowError(f"the table is full: it has its {self.limit} keys")
         self.put(<const uint8_t *>key, len(key), offset)
 
     def offset_of(self, bytes key not None):
-        """Where `key` was written last, -1 if it is not in the table."""
+        """The newest offset of `key`, -1 if it is not in the table."""
         return self.get(<const uint8_t *>key, len(key))
 
 
 def digest_of(bytes key not None, bytes secret not None):
-    """The 16 bytes that stand for a key."""
+    """The 16-byte digest of a key."""
     cdef KeyOffsets table = KeyOffsets(0, 1, secret)
     cdef uint64_t low, high
     siphash(<const uint8_t *>key, len(key), table.secret_low, table.secret_high, &low, &high)

@@ -1,10 +1,10 @@
-"""A cleaned segment takes the place of those that it was made of, in steps that a crash may stop.
+"""Replaces segments by a cleaned one, in steps that a crash may interrupt.
 
     x.log.cleaned  →  x.log.swap  →  x.log      and x.txnindex, x.index, x.timeindex beside it
 
-A `.cleaned` file may be cut off and is removed at the next start. A `.log.swap` file is whole and
-on the medium: from it on, the start removes the segments that lie within its offsets and lets it
-take their place. Reference: what Apache Kafka's brokers do with the same names.
+A `.cleaned` file may be incomplete and is removed at the next start. A `.log.swap` file is complete
+and durable: once it exists, the next start removes the segments within its offsets and puts it in
+their place. Reference: the files of the same names in Apache Kafka.
 """
 
 from ottla.log.disk import Disk
@@ -12,22 +12,22 @@ from ottla.log.recovery.scan import BatchScan
 
 SWAP = ".swap"
 SUFFIXES = (".txnindex", ".log", ".index", ".timeindex")
-"""In the order in which cleaned files become `.swap`."""
+""""The order in which cleaned files are renamed to `.swap`."""
 
 
 def complete_swaps(disk: Disk, directory: str, names: list[str]) -> None:
-    """Finish what an interrupted replacement of segments began. May be interrupted itself."""
+    """Finishes an interrupted replacement of segments. May itself be interrupted and repeated."""
     left = set(names)
     for name in sorted(name for name in names if name.endswith(".log" + SWAP)):
         base, final = offset_in(name), name.removesuffix(SWAP)
         end = end_of(disk, f"{directory}/{name}")
         if end is None and final in left:
-            # It is not what was synced once, and the segments that it was made of are there.
+            # Not what was synced at that time; the segments that it was made from still exist.
             disk.unlink(f"{directory}/{name}")
             continue
         for old in sorted(left):
             inside = base == offset_in(old) or (end is not None and base < offset_in(old) < end)
-            # The log file of the same name is replaced by the rename, in one step.
+            # The rename replaces the log file of the same name atomically.
             if inside and old.endswith(SUFFIXES) and old != final:
                 disk.unlink(f"{directory}/{old}")
                 left.discard(old)
@@ -37,8 +37,9 @@ def complete_swaps(disk: Disk, directory: str, names: list[str]) -> None:
         if name.endswith(".log" + SWAP):
             continue
         final = name.removesuffix(SWAP)
-        # Either its log has its place already, or never got so far: then the old file is there, or
-        # there was none, and an index that tells too much does no harm.
+        # Either its log is in place already or was never written: then the old file exists, or
+        # there
+                # was none, and an index with too many entries does no harm.
         if final in left:
             disk.unlink(f"{directory}/{name}")
         else:
@@ -47,13 +48,13 @@ def complete_swaps(disk: Disk, directory: str, names: list[str]) -> None:
 
 
 def offset_in(name: str) -> int:
-    """The offset that a file's name begins with, -1 if it begins with none."""
+    """The offset at the beginning of a file's name, -1 if there is none."""
     front = name.partition(".")[0]
     return int(front) if front.isdecimal() else -1
 
 
 def end_of(disk: Disk, path: str) -> int | None:
-    """The offset behind the last batch of a log file; None if its headers contradict themselves."""
+    """The offset after the last batch of a log file; None if its headers contradict each other."""
     scan = BatchScan(disk.open(path), 0, disk.size(path), headers_only=True)
     end = None
     while (header := scan.batch()) is not None:

@@ -1,8 +1,8 @@
-"""Which batches and markers of transactions a cleaner may drop, told in the order of the log.
+"""Which batches and markers of transactions a cleaner may drop, decided in the order of the log.
 
-An aborted transaction's records go at once. Its marker, and that of a committed one, goes only when
-a whole pass has met no batch of the transaction any more: without its marker, what is left of a
-transaction would look open, or belong to the next one.
+An aborted transaction's records are dropped at once. A marker is dropped only when a whole pass has
+found no batch of its transaction any more: without the marker, the remains of the transaction would
+look open, or belong to the next one.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from ottla.log.index.transaction_index import AbortedTransaction
 
 
 class OpenAbort:
-    """An aborted transaction that a pass is inside of."""
+    """An aborted transaction whose offsets the pass is in."""
 
     __slots__ = ("entry", "observed")
 
@@ -31,15 +31,15 @@ class CleanedTransactions:
         """Entries for the transaction index of the cleaned segment."""
 
     def advance(self, first_offset: int, last_offset: int) -> None:
-        """Enter the transactions that began up to `last_offset`."""
+        """Enters the transactions that begin up to `last_offset`."""
         while self.waiting and self.waiting[-1].first_offset <= last_offset:
             entry = self.waiting.pop()
-            # One that had ended before must not swallow the producer's next transaction.
+            # A transaction that has ended must not include the producer's next one.
             if entry.last_offset >= first_offset:
                 self.aborted.setdefault(entry.producer_id, OpenAbort(entry))
 
     def batch(self, producer_id: int, first_offset: int, last_offset: int) -> bool:
-        """Whether a transactional batch was aborted."""
+        """Whether a transactional batch belongs to an aborted transaction."""
         self.advance(first_offset, last_offset)
         found = self.aborted.get(producer_id)
         if found is not None and found.entry.last_offset < first_offset:

@@ -1,4 +1,4 @@
-# A file of equally long, ascending entries; the newest wait in memory until a page of them is full.
+# A file of ascending entries of equal size; the newest stay in memory until they fill a page.
 
 from libc.stdint cimport int64_t, uint8_t
 
@@ -12,12 +12,13 @@ cdef enum:
 cdef class IndexFile:
     cdef object disk
     cdef readonly str path
-    cdef File file                      # None until something has to be read or written
+    cdef File file                      # None until it is read or written
     cdef readonly int64_t base_offset   # the segment's: entries hold offsets relative to it
     cdef readonly Py_ssize_t count      # entries, in the file and in the tail
     cdef Py_ssize_t written             # entries in the file; invariant: written <= count
     cdef readonly int entry_size
-    cdef bint torn                      # the file's size was no multiple of that when it was opened
+    # the file's size was not a multiple of that when it was opened
+    cdef bint torn
     cdef Py_ssize_t page_number         # which page of the file is in `page`, -1 for none
     cdef Py_ssize_t page_filled         # entries of that page that the file had when it was read
     cdef uint8_t tail[PAGE]

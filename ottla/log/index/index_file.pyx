@@ -1,21 +1,21 @@
-"""What the two indexes of a segment share: a file of fixed-size entries in ascending order.
+"""The common part of a segment's two indexes: a file of fixed-size entries in ascending order.
 
-Indexes are caches of the log file. Entries wait in memory until a page of them is full, so that an
-append costs no write for its index; a crash loses them, and recovery makes them anew.
+Indexes are caches of the log file. Entries stay in memory until they fill a page, so that an append
+causes no index write; a crash loses them, and recovery rebuilds them.
 """
 
 from libc.stdint cimport int64_t, uint8_t
 
 
 class IndexDamaged(Exception):
-    """An index contradicts itself or its segment, and has to be rebuilt from it."""
+    """An index contradicts itself or its segment and has to be rebuilt."""
 
 
 cdef class IndexFile:
-    """Entries of `entry_size` bytes, found by their number."""
+    """Entries of `entry_size` bytes, accessed by number."""
 
     def __init__(self, disk, str path, int64_t base_offset, int entry_size, bint fresh=False):
-        """`fresh`: it is known that there is no file yet."""
+        """`fresh`: the file is known not to exist yet."""
         self.disk, self.path, self.base_offset = disk, path, base_offset
         self.entry_size = entry_size
         self.page_number = -1
@@ -33,7 +33,7 @@ cdef class IndexFile:
         cdef Py_ssize_t page_entries = PAGE // self.entry_size
         cdef Py_ssize_t wanted, filled, size
         if index < 0 or index >= self.count:
-            raise IndexError(f"{self.path} has {self.count} entries, none with the number {index}")
+            raise IndexError(f"{self.path} has {self.count} entries, number {index} does not exist")
         if index >= self.written:
             return self.tail + (index - self.written) * self.entry_size
         wanted = index // page_entries
@@ -47,17 +47,17 @@ cdef class IndexFile:
         return self.page + (index - wanted * page_entries) * self.entry_size
 
     cdef int64_t key_of(self, Py_ssize_t index) except? -1:
-        """What the entries ascend by; each kind of index says where it is in an entry."""
+        """The value by which the entries ascend; each kind of index defines its place."""
         raise NotImplementedError
 
     cdef Py_ssize_t page_start(self) noexcept:
-        """The number of the first entry of the page in memory, -1 without one."""
+        """The number of the first entry of the page in memory, -1 if there is none."""
         return self.page_number * (PAGE // self.entry_size) if self.page_number >= 0 else -1
 
     cdef Py_ssize_t find(self, int64_t key) except -2:
-        """The number of the last entry whose key is not above `key`, -1 for none."""
+        """The number of the last entry whose key is not above `key`, -1 if there is none."""
         cdef Py_ssize_t low = -1, high = self.count, middle
-        # What is in memory is asked first, since most readers are near the end or near each other.
+        # Memory is searched first: most readers are near the end or near each other.
         if self.written < self.count:
             if self.key_of(self.written) <= key:
                 low = self.written
@@ -82,19 +82,19 @@ cdef class IndexFile:
         return low
 
     cdef int make_room(self, Py_ssize_t entries=1) except -1:
-        """Ensure room in memory for that many entries: what may fail happens before the append."""
+        """Reserves memory for more entries: anything that may fail is done before the append."""
         if (self.count - self.written + entries) * self.entry_size > PAGE:
             self.write()
         return 0
 
     cdef uint8_t *add_entry(self) except NULL:
-        """Room for one more entry; `make_room` came before."""
+        """Adds one more entry; `make_room` has been called before."""
         assert (self.count - self.written + 1) * self.entry_size <= PAGE
         self.count += 1
         return self.tail + (self.count - 1 - self.written) * self.entry_size
 
     def write(self, bint create=False):
-        """Write the waiting entries; an index without any has no file, unless `create`."""
+        """Writes the pending entries; an index without any has no file, unless `create`."""
         if self.file is None and (create or self.count > self.written):
             self.file = self.disk.open(self.path, create=True)
         if self.count > self.written:
@@ -114,6 +114,6 @@ cdef class IndexFile:
         self.count = min(count, self.count)
 
     def files_to_sync(self):
-        """The File, with every entry written to it, if there is any."""
+        """The File, with every entry written to it, or None."""
         self.write()
         return [] if self.file is None else [self.file]

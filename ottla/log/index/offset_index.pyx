@@ -42,7 +42,7 @@ cdef class OffsetIndex(IndexFile):
         self.add(last_offset, position)
 
     def lookup(self, offset):
-        """A position at or before the batch that contains `offset`; 0 where no entry helps."""
+        """A position at or before the batch that contains `offset`; 0 if there is no such entry."""
         cdef Py_ssize_t found = self.find(offset)
         return self.position_of(found) if found >= 0 else 0
 

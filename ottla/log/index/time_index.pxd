@@ -4,7 +4,7 @@
 #   | timestamp in ms      | relative offset |
 #
 # The timestamp is the highest so far in the segment, the relative offset is the last offset of the
-# batch that brought it, less the segment's base offset. Timestamps ascend strictly.
+# batch that has it, minus the segment's base offset. Timestamps ascend strictly.
 
 from libc.stdint cimport int64_t
 

@@ -20,7 +20,7 @@ cdef class TimeIndex(IndexFile):
         return self.base_offset + load_int32(self.entry(index) + 8)
 
     cdef int add(self, int64_t timestamp, int64_t offset) except -1:
-        """Add an entry if its timestamp is above the last one's; `make_room` came before."""
+        """Adds an entry if its timestamp is above the last one; `make_room` was called before."""
         cdef uint8_t *at
         if self.count and self.key_of(self.count - 1) >= timestamp:
             return 0
@@ -30,12 +30,12 @@ cdef class TimeIndex(IndexFile):
         return 0
 
     def append(self, timestamp, offset):
-        """Add an entry unless its timestamp is not above the last one's."""
+        """Adds an entry unless its timestamp is not above the last one's."""
         self.make_room()
         self.add(timestamp, offset)
 
     def lookup(self, timestamp):
-        """An offset before which every record is older; the base where no entry helps."""
+        """An offset before which every record is older; the base if there is no such entry."""
         cdef Py_ssize_t found = self.find(timestamp)
         return self.offset_of(found) if found >= 0 else self.base_offset
 

@@ -1,4 +1,4 @@
-"""Finds records by timestamp: the time index leads to a batch, its records are looked at."""
+"""Finds records by timestamp: the time index leads to a batch, whose records are examined."""
 
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 
@@ -11,16 +11,17 @@ from ottla.wire.varint cimport read_varint, read_varlong
 
 DECOMPRESSED_MAX = 128 * 1024 * 1024
 
-cdef int64_t HIGHEST = INT64_MAX        # instead of a timestamp
+cdef int64_t HIGHEST = INT64_MAX        # in place of a timestamp: search for the newest
 
 
 cdef enum:
-    SHORT_SIZE = 4096                   # compressed bytes of which it is worth to ask what is in
-    SHORT_PLAIN_SIZE = 1 << 20          # plain ones that are walked through in a millisecond
+    # compressed bytes up to which the decompressed size is checked
+    SHORT_SIZE = 4096
+    SHORT_PLAIN_SIZE = 1 << 20          # uncompressed bytes that are walked in a millisecond
 
 
 cdef class RecordSearch:
-    """One batch to be looked through: `run` does it, in any thread, and leaves `found`."""
+    """One batch to be searched: `run` does it, in any thread, and sets `found`."""
 
     cdef bytes batch
     cdef int64_t timestamp, offset_min
@@ -28,7 +29,7 @@ cdef class RecordSearch:
 
     @property
     def takes_long(self):
-        """Whether it may take more than a millisecond, so that it is no work for the loop."""
+        """Whether it may take more than a millisecond, which is too long for the loop."""
         cdef const uint8_t *batch = self.batch
         cdef int codec = fields.attributes(batch) & fields.CODEC_MASK
         if not fields.record_count(batch) or fields.attributes(batch) & fields.LOG_APPEND_TIME:
@@ -39,7 +40,7 @@ cdef class RecordSearch:
             codec, self.batch[fields.RECORDS_AT:]) > SHORT_PLAIN_SIZE
 
     def run(self):
-        """Look through the batch. Raises CorruptMessage."""
+        """Searches the batch. Raises CorruptMessage."""
         self.found = record_in(self.batch, len(self.batch), self.timestamp, self.offset_min)
 
 
@@ -52,7 +53,7 @@ cdef RecordSearch search_of(
 
 
 def at_once(steps):
-    """What a search comes to, with every step done here and now."""
+    """The result of a search, with every step run here and now."""
     try:
         while True:
             next(steps).run()
@@ -64,7 +65,7 @@ def first_at(list segments, int64_t start, int64_t end, int64_t timestamp):
     """The first record from `start` to `end` not older than this, as a search in steps.
 
     Yields each RecordSearch that has to be run before the next step; returns (offset, timestamp,
-    leader epoch), None without. Raises OSError.
+    leader epoch), or None. Raises OSError.
     """
     cdef Segment segment
     for segment in segments:
@@ -100,20 +101,20 @@ def highest_of(Segment segment not None):
 
 
 cdef object better(one, other):
-    """The newer of two findings, of equal ones the first."""
+    """The newer of two results; the first if they are equal."""
     if one is None or other is None:
         return one or other
     return other if (other[1], -other[0]) > (one[1], -one[0]) else one
 
 
 def newest_in(Segment segment not None, int64_t start, int64_t end):
-    """The first record from `start` to `end` with the highest timestamp that is there."""
+    """The first record from `start` to `end` with the highest timestamp present."""
     position = 0
     found = yield from first_in(segment, segment.max_timestamp, start, end)
     if found is not None:
         return found
-    # It was deleted, cannot be read yet, or was compacted away. What the index had before `end`
-    # is the highest up to there; the batches behind that have to be looked at.
+    # It was deleted, cannot be read yet, or was compacted away. The index has the highest timestamp
+        # up to some offset before `end`; the batches after that have to be examined.
     entry = segment.newest_before(end)
     if entry is not None:
         found = yield from first_in(segment, entry[0], start, end)
@@ -168,7 +169,7 @@ cdef RecordSearch next_due(BatchScan scan, int64_t timestamp, int64_t start, int
 
 
 cdef tuple record_in(const uint8_t *batch, Py_ssize_t size, int64_t timestamp, int64_t offset_min):
-    """The first record of a batch from an offset on that is not older; with HIGHEST the newest."""
+    """The first record of a batch from an offset on that is not older; the newest for HIGHEST."""
     cdef int64_t newest = -1, newest_offset = -1, offset
     cdef bint cut_off = False
     cdef int64_t base = fields.base_timestamp(batch), delta = 0
@@ -179,7 +180,7 @@ cdef tuple record_in(const uint8_t *batch, Py_ssize_t size, int64_t timestamp, i
     cdef bytes records
     cdef int codec = fields.attributes(batch) & fields.CODEC_MASK
     if not left:
-        return None                                         # compaction took its records
+        return None                                         # compaction removed its records
     if fields.attributes(batch) & fields.LOG_APPEND_TIME:
         return (max(fields.base_offset(batch), offset_min), fields.max_timestamp(batch),
                 fields.leader_epoch(batch))

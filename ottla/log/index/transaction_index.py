@@ -16,7 +16,7 @@ ENTRY = struct.Struct(">hqqqq")
 
 
 class AbortedTransaction(NamedTuple):
-    """A transaction that was aborted: whose it was, and which offsets it spans."""
+    """A transaction that was aborted: its producer, and the offsets that it spans."""
 
     producer_id: int
     first_offset: int
@@ -42,18 +42,18 @@ class TransactionIndex:
         found = []
         for version, *fields in ENTRY.iter_unpack(data[:whole]):
             if version != 0:
-                raise ValueError(f"{self.path}: version {version} is unknown, 0 is")
+                raise ValueError(f"{self.path}: version {version} is unknown, expected 0")
             found.append(AbortedTransaction(*fields))
         return found
 
     def append(self, transaction: AbortedTransaction) -> None:
-        """Add an entry behind the last whole one."""
+        """Adds an entry after the last complete one."""
         file = self.disk.open(self.path, create=True)
         file.pwrite(ENTRY.pack(0, *transaction), file.size() // ENTRY.size * ENTRY.size)
         file.close()
 
     def truncate_to(self, offset: int) -> None:
-        """Forget transactions whose marker lies at `offset` or later."""
+        """Forgets transactions whose marker is at `offset` or later."""
         entries = self.entries()
         kept = sum(entry.last_offset < offset for entry in entries)
         if kept < len(entries):

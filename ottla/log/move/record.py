@@ -1,15 +1,15 @@
-"""The record that makes a partition's move to another log directory final, and what a start does
-with it.
+"""The record that makes a partition's move to another log directory final, and how a start
+completes it.
 
 A move copies the partition into `<topic>-<partition>.<unique>-future` of the target directory. Once
-that is whole and on the medium, the file `.ottla-move` of the target is written: from then on the
-copy is the partition, wherever the renames that follow were stopped.
+the copy is complete and durable, the file `.ottla-move` of the target is written: from then on the
+copy is the partition, whichever of the following renames were done.
 
     0
     events 0 events-0.0000018f-future
     topic, partition, the copy's name
 
-A start finishes what a record says, and removes copies without one.
+A start completes the moves that have a record, and removes copies without one.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ MOVE_RECORD = ".ottla-move"
 
 
 class MoveRecord(NamedTuple):
-    """A move that counts: whose, and the name of the copy."""
+    """A move that is final: its partition, and the name of the copy."""
 
     topic: str
     partition: int
@@ -35,19 +35,19 @@ def encode(record: MoveRecord) -> bytes:
 
 
 def decode(data: bytes) -> MoveRecord:
-    """Read the text of the file. Raises ValueError."""
+    """Parses the text of the file. Raises ValueError."""
     version, line, rest = data.decode().split("\n")
     if version != "0" or rest:
-        raise ValueError(f"version {version!r} of a move's record is unknown, 0 is")
+        raise ValueError(f"version {version!r} of a move's record is unknown")
     topic, partition, copy = line.split(" ")
     return MoveRecord(topic, int(partition), copy)
 
 
 def finish_moves(disk: Disk, directories: Sequence[LogDirectory]) -> None:
-    """Finish the moves that have a record. May be interrupted, and run again.
+    """Completes the moves that have a record. May be interrupted and run again.
 
-    A record stays while another directory, which may have the old copy, is not known. Raises
-    OSError; StorageRefused where a record cannot be read.
+    A record is kept while another directory, which may have the old copy, is not available. Raises
+    OSError; StorageRefused if a record cannot be read.
     """
     online = [each for each in directories if each.offline is None]
     for target in online:
@@ -59,9 +59,9 @@ def finish_moves(disk: Disk, directories: Sequence[LogDirectory]) -> None:
             continue
         except ValueError as error:
             raise StorageRefused(
-                f"{path} is damaged ({error}). It says that the copy of a partition in this "
-                "directory is the right one. If one of its directories ends with -future, rename "
-                "that to the partition's name; move the other copy away, and remove the file."
+                f"{path} is damaged ({error}). It marks the copy of a partition in this directory "
+                "as the valid one. If one of its directories ends with -future, rename that to the "
+                "partition's name; move the other copy away, and remove the file."
             ) from error
         finish_move(disk, target, [each for each in online if each is not target], record)
         if len(online) == len(directories):
@@ -72,14 +72,14 @@ def finish_moves(disk: Disk, directories: Sequence[LogDirectory]) -> None:
 def finish_move(
     disk: Disk, target: LogDirectory, others: Sequence[LogDirectory], record: MoveRecord
 ) -> None:
-    """The old copy goes, and the new one gets its name."""
+    """Removes the old copy, and renames the new one."""
     key = record.topic, record.partition
     name = f"{record.topic}-{record.partition}"
     if record.copy not in target.names and key not in target.partitions:
-        return                          # its topic was deleted since
+        return                          # its topic has been deleted since
     moved = target.topic_id_in(record.copy if record.copy in target.names else name)
     for other in others:
-        # Another topic's of that name is not the old copy: it was made anew since.
+        # A directory of another topic id is not the old copy: the topic was recreated since.
         if key in other.partitions and other.topic_id(key) in (None, TORN_ID, moved):
             away = record.copy.removesuffix("future") + "delete"
             disk.rename(other.file(name), other.file(away))
@@ -94,7 +94,8 @@ def finish_move(
 
 
 def forget_copies(target: LogDirectory, directories: Sequence[LogDirectory]) -> None:
-    """A copy that never counted left offsets in the checkpoints, of a partition that is elsewhere.
+    """Drops the checkpoint entries of a copy that never became final: the partition is elsewhere.
+
     """
     for other in directories:
         if other is not target:

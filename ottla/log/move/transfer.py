@@ -1,10 +1,10 @@
-"""A partition's move to another log directory, while it goes on serving (KIP-113).
+"""A partition's move to another log directory, while it continues to serve (KIP-113).
 
-Steps of a move: `plan` says on the loop what is to be copied next, a bounded piece; `Copy.run` does
-it, in any thread; and so on until `nearly_done`. `prepare` and a checkpoint let the target know its
-offsets. `swap`, on the loop, takes what is left, makes all of it durable, writes the record
-(`move_record`) and lets the log go on in the copy. `finish` makes the renames durable and removes
-the record. Until the record is written the partition is where it was, whatever happens.
+Steps of a move: `plan` decides on the loop what is to be copied next, up to a bound; `Copy.run`
+does it, in any thread; this repeats until `nearly_done`. `prepare` and a checkpoint make the target
+know the log's offsets. `swap`, on the loop, copies the rest, makes everything durable, writes the
+record (`move/record`) and continues the log in the copy. `finish` makes the renames durable and
+removes the record. Until the record is written the partition stays where it was, whatever happens.
 """
 
 from collections.abc import Callable
@@ -21,10 +21,10 @@ from ottla.log.storage import Storage
 from ottla.wire.errors import StorageFailed
 
 STEP_BYTES = 8 << 20
-"""What one copy takes on, and syncs."""
+""""Bytes that one copy step copies and syncs."""
 CHUNK_BYTES = 1 << 20
 SWAP_BYTES = 4 << 20
-"""So much may be left for the loop itself."""
+""""Bytes that may be left for `swap`, which blocks the loop."""
 SEGMENT_FILES = (".log", ".index", ".timeindex", ".txnindex")
 MADE_ANEW = (".index", ".timeindex")
 PASSING_FILES = (*rebuild.UNFINISHED, SWAP, rebuild.EPOCHS, "partition.metadata")
@@ -36,7 +36,7 @@ class MoveFailed(Exception):
 
 @dataclass(slots=True)
 class Piece:
-    """Bytes of a file to be copied; `end` is None for whatever is behind `start`."""
+    """Bytes of a file to be copied; `end` is None for everything from `start` on."""
 
     source: str
     target: str
@@ -46,7 +46,7 @@ class Piece:
 
 @dataclass(slots=True)
 class Copy:
-    """One step of a move. `vanished` says that a file was removed from the log meanwhile."""
+    """One step of a move. `vanished` means that a file was removed from the log meanwhile."""
 
     disk: Disk
     directory: str
@@ -59,11 +59,11 @@ class Copy:
 
     @property
     def batch_bytes(self) -> int:
-        """Bytes of batches that it takes on; the small files do not count."""
+        """Bytes of batches in this step; the small files do not count."""
         return sum(each.end - each.start for each in self.pieces if each.end is not None)
 
     def run(self, only_needed: bool = False) -> None:
-        """Copy, and make it durable: where `only_needed`, without what a recovery makes anew.
+        """Copies and syncs; with `only_needed`, leaves out what recovery can rebuild.
 
         Raises OSError.
         """
@@ -96,7 +96,8 @@ class Copy:
 class Move:
     """One partition on its way to `target`. Only the loop's thread calls it.
 
-    `given_up` is set by whoever calls it off; `committed` once the partition is in the target.
+    `given_up` is set to cancel the move; `committed` is true once the partition is in the target.
+
     """
 
     def __init__(self, storage: Storage, key: Partition, target: LogDirectory) -> None:
@@ -118,22 +119,23 @@ class Move:
 
     @property
     def offset_lag(self) -> int:
-        """Offsets at most that the copy is behind: the copied part of a segment does not count."""
+        """Maximum offset lag of the copy: the copied part of a segment does not count."""
         for base, segment in self.segments.items():
             if self.reached.get(base, 0) < segment.size:
                 return self.log.log_end_offset - base
         return 0 if self.segments else self.log.log_end_offset - self.log.log_start_offset
 
     def check(self) -> None:
-        """Raise MoveFailed if it cannot go on."""
+        """Raises MoveFailed if it cannot continue."""
         if self.given_up:
-            raise MoveFailed(f"the move of {self.name} to {self.target.path} was called off")
+            raise MoveFailed(f"the move of {self.name} to {self.target.path} was cancelled")
         for reason in (self.log.offline, self.source.offline, self.target.offline):
             if reason is not None:
-                raise MoveFailed(f"{self.name} is not moved to {self.target.path}: {reason}")
+                raise MoveFailed(f"{self.name} cannot be moved to {self.target.path}: {reason}")
 
     def begin(self) -> None:
-        """Make the copy's directory and what is in no segment, in any thread. Raises OSError."""
+        """Makes the copy's directory and the files outside segments, in any thread. Raises
+        OSError."""
         self.disk.makedirs(self.directory)
         self.disk.sync_directory(self.target.path)
         if self.log.topic_id is not None:
@@ -143,9 +145,9 @@ class Move:
             Copy(self.disk, self.directory, [piece]).run()
 
     def plan(self, left: int = STEP_BYTES) -> Copy:
-        """What to copy next: `left` bytes of batches at most, and the small files of the log.
+        """What to copy next: at most `left` bytes of batches, and the small files of the log.
 
-        Segments that retention or compaction took from the log are taken from the copy.
+        Segments that retention or compaction removed from the log are removed from the copy.
         """
         copy, segments = Copy(self.disk, self.directory), self.log.segments
         current = {segment.base_offset: segment for segment in segments}
@@ -176,12 +178,12 @@ class Move:
         return f"{self.directory}/{path.rpartition('/')[2]}"
 
     def beside(self, segment: Segment) -> list[Piece]:
-        """The other files of a segment, and what was known of producers before it."""
+        """The other files of a segment, and the producer snapshot at its base offset."""
         paths = [segment.path(suffix) for suffix in (*SEGMENT_FILES[1:], ".snapshot")]
         return [Piece(path, self.inside(path)) for path in paths if self.disk.exists(path)]
 
     def note(self, copy: Copy) -> None:
-        """A step has run."""
+        """Called after a step has run."""
         if copy.vanished:
             return
         self.reached |= copy.reached
@@ -189,7 +191,7 @@ class Move:
         self.epochs = copy.epochs or self.epochs
 
     def nearly_done(self) -> bool:
-        """Whether so little is left that the loop may do it."""
+        """Whether so little is left that the loop may copy it."""
         segments = self.log.segments
         left = sum(each.size - self.reached.get(each.base_offset, 0) for each in segments)
         whole = all(
@@ -199,16 +201,16 @@ class Move:
         return whole and left <= SWAP_BYTES
 
     def prepared(self) -> bool:
-        """Whether the target's checkpoints tell where the log starts, or deleted records would come
-        back with the move, and how far it is compacted, or a recovery would take a gap there for
-        damage."""
+        """Whether the target's checkpoints contain the log start, without which deleted records
+        would return with the move, and how far the log is compacted, without which recovery would
+        take a gap for damage."""
         return (
             self.target.log_starts.get(self.key) == self.log.log_start_offset
             and self.target.cleaned.get(self.key, 0) == self.log.first_dirty_offset
         )
 
     def prepare(self) -> None:
-        """Let the target's next checkpoint tell of the log: it has to before the move counts."""
+        """Includes the log in the target's next checkpoint, which must precede the record."""
         target, log = self.target, self.log
         target.claim(self.key[0], log.topic_id)
         target.recovery_points[self.key] = log.checkpoint_offset
@@ -221,10 +223,10 @@ class Move:
             target.high_watermarks[self.key] = self.source.high_watermarks[self.key]
 
     def swap(self) -> None:
-        """Copy what is left and let the log go on in the copy. Blocks for a few syncs.
+        """Copies the rest and continues the log in the copy. Blocks for a few syncs.
 
-        Raises OSError, StorageFailed: the log is where it was then, or offline where the disk did
-        not say whether the record is durable.
+        Raises OSError, StorageFailed: the log is then where it was, or offline if it is not known
+        whether the record is durable.
         """
         self.check()
         log, disk = self.log, self.disk
@@ -237,7 +239,7 @@ class Move:
         copy.pieces += self.small_files()
         copy.run(only_needed=True)
         if copy.vanished:
-            raise MoveFailed(f"{self.name}: files of the log were removed beside the broker")
+            raise MoveFailed(f"{self.name}: files of the log were removed by another program")
         path = self.target.file(MOVE_RECORD)
         file = disk.open(path + ".tmp", create=True)
         file.truncate(0)
@@ -247,17 +249,17 @@ class Move:
             disk.rename(path + ".tmp", path)
             disk.sync_directory(self.target.path)
         except OSError as error:
-            # Both copies are the same now: whichever the next start takes is right, as long as
-            # nothing is written to one of them.
-            log.health.on_failure = None       # the source is well
-            log.fail(f"it is not known whether its move to {self.directory} counts: {error}")
+            # Both copies are the same now: whichever the next start takes is correct, as long as
+            # nothing is written to either.
+            log.health.on_failure = None       # the source directory has not failed
+            log.fail(f"it is unknown whether its move to {self.directory} is final: {error}")
             self.storage.fail(self.target, f"a move's record could not be synced: {error}")
             raise StorageFailed(str(log.offline)) from error
         self.committed = True
         self.go_on()
 
     def small_files(self) -> list[Piece]:
-        """Snapshots and what recovery put aside, as far as the copy has not got them."""
+        """Snapshots and files put aside by recovery that the copy does not have yet."""
         disk, found = self.disk, list[Piece]()
         log = self.log.directory
         there = set(disk.listdir(self.directory))
@@ -273,7 +275,7 @@ class Move:
         return found
 
     def go_on(self) -> None:
-        """The renames, and what the broker knows. A start does the renames where this cannot."""
+        """Does the renames and updates the storage. A start repeats renames that fail here."""
         storage, source, target = self.storage, self.source, self.target
         storage.moves.pop(self.key, None)
         self.log.continue_in(self.directory, storage.failures[target.path])
@@ -287,17 +289,17 @@ class Move:
         except FileNotFoundError:
             pass                        # a partition without records has no files
         except OSError as error:
-            storage.fail(source, f"{self.name}, which was moved away, stays: {error}")
+            storage.fail(source, f"the old copy of {self.name} could not be removed: {error}")
         try:
             self.disk.rename(self.directory, target.file(self.name))
             self.log.continue_in(target.file(self.name), storage.failures[target.path])
         except OSError as error:
-            storage.fail(target, f"{self.directory} did not get its name: {error}")
+            storage.fail(target, f"{self.directory} could not be renamed: {error}")
 
     def finish(self) -> Callable[[], None]:
-        """What is to be done in any thread before another move may begin. It raises OSError."""
+        """What has to be done, in any thread, before another move may begin. Raises OSError."""
         if self.source.offline is not None or self.target.offline is not None:
-            raise MoveFailed("a restart finishes the move, once its log directories are well")
+            raise MoveFailed("a restart finishes the move, once its log directories can be used")
 
         def run() -> None:
             self.disk.sync_directory(self.source.path)
@@ -308,12 +310,12 @@ class Move:
         return run
 
     def give_up(self) -> None:
-        """Call it off: the partition stays where it is. `discard` has to follow if it had begun."""
+        """Cancels the move: the partition stays where it is. Call `discard` if it had begun."""
         self.given_up = True
         for known in self.target.checkpointed():
             known.pop(self.key, None)
 
     def discard(self) -> None:
-        """Have the copy deleted, if it does not count. No step may be running."""
+        """Has an unfinished copy deleted. No step may be running."""
         if not self.committed and self.target.offline is None:
             self.storage.delete_later(self.directory, 0)

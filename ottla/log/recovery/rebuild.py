@@ -1,15 +1,16 @@
-"""From the files of a partition to a valid log, after a clean stop or any other end.
+"""Loads a valid log from the files of a partition, after a clean stop or a crash.
 
 After a crash the segments from the recovery point on are checked byte for byte, and indexes, leader
-epochs and producers are learnt anew from them. A log that is not as it was written ends before the
-fault, in one of three ways:
+epochs and producers are rebuilt from them. A log whose bytes are not what was written ends before
+the fault, in one of three ways:
 
-- a torn write: above the recovery point, at the end of the last segment, nothing valid behind it.
-  It was never whole, so it is cut.
-- a hole: above the recovery point, with valid batches behind it, as a power cut leaves that wrote
-  later pages first. The bytes from the fault on are put aside in a `.quarantine` file, then cut.
-- damage: below the recovery point the bytes were on the medium once. Nothing is changed but for a
-  note in a `.damaged` file; the log is read up to the fault and takes no writes until repaired.
+- a torn write: above the recovery point, at the end of the last segment, with nothing valid after
+  it. It was never complete, so it is cut off.
+- a hole: above the recovery point, with valid batches after it, as left by a power cut that wrote
+  later pages first. The bytes from the fault on are copied to a `.quarantine` file, then cut off.
+- damage: below the recovery point, where the bytes were durable once. Nothing is changed except for
+  a `.damaged` file with a note; the log is read up to the fault and accepts no writes until
+  repaired.
 
 Recovery may be interrupted at any point and run again, with the same result.
 """
@@ -34,15 +35,15 @@ from ottla.log.snapshots import decode, file_name
 UNFINISHED = (".tmp", ".cleaned", ".deleted")
 COPY_BYTES = 1 << 20
 REREAD_MAX = 4096
-"""A log of so many bytes has no file for what a look at its batches tells: the epochs of its
-leaders, and that it had no producers. Of 100,000 small partitions these would be most files."""
+"""A log smaller than this has no files for what its batches show quickly: the leader epochs, and
+that there are no producers. With 100,000 small partitions most files would be of this kind."""
 OFFSET_MAX = (1 << 63) - 1
 EPOCHS = "leader-epoch-checkpoint"
 
 
 @dataclass(slots=True)
 class Damage:
-    """Bytes that are not what was written: where, and what became of the log."""
+    """Bytes that differ from what was written: where they are, and what was done with the log."""
 
     path: str
     position: int
@@ -52,24 +53,24 @@ class Damage:
 
     @property
     def permanent(self) -> bool:
-        """Whether the log takes no writes until someone repairs it."""
+        """Whether the log accepts no writes until it is repaired."""
         return self.aside is None
 
     def __str__(self) -> str:
         what = (
-            "it takes no writes until the file is repaired or restored"
+            "it accepts no writes until the file is repaired or restored"
             if self.permanent
-            else f"the bytes behind were put aside in {self.aside}"
+            else f"the bytes after it were moved to {self.aside}"
         )
         return (
             f"{self.path} is damaged at byte {self.position}: {self.reason}. "
-            f"The log is read up to offset {self.end_offset}; {what}"
+            f"The log can be read up to offset {self.end_offset}; {what}"
         )
 
 
 @dataclass(slots=True)
 class Loaded:
-    """What a PartitionLog is made of."""
+    """The parts of a PartitionLog."""
 
     segments: list[Segment]
     log_start_offset: int
@@ -94,9 +95,9 @@ def load(
     clean: bool,
     first_dirty_offset: int = 0,
 ) -> Loaded:
-    """Open the segments in `directory`, recovering them unless the last stop was `clean`.
+    """Opens the segments in `directory`, recovering them unless the last stop was `clean`.
 
-    Below `first_dirty_offset` compaction may have left gaps, whatever the policy is by now.
+    Below `first_dirty_offset` compaction may have left gaps, whatever the policy is now.
     """
     try:
         names = disk.listdir(directory)
@@ -114,7 +115,7 @@ def load(
         )
     notes = [offset_in(name) for name in names if name.endswith(".damaged")]
     written = sorted(offset_in(name) for name in names if name.endswith(".snapshot"))
-    # What one of before the first record says is outdated: nothing tells what came in between.
+    # A snapshot from before the first record is outdated: the records in between are gone.
     snapshots = [at for at in written if at >= segments[0].base_offset]
     damage, rebuilt = None, list[Segment]()
     if clean and not notes and end_is_known(segments[-1]):
@@ -139,7 +140,8 @@ def load(
             disk.unlink(f"{directory}/{file_name(stale, '.snapshot')}")
     start = min(max(log_start_offset, segments[0].base_offset), end)
     epochs.truncate_from_start(start)
-    # Of a damaged log the point stays where it was, or the next start would take damage for a tear.
+    # The recovery point of a damaged log stays, or the next start would take damage for a torn
+    # write.
     if not (damage and damage.permanent):
         recovery_point = min(recovery_point, end)
     return Loaded(
@@ -154,7 +156,7 @@ def offset_in(name: str) -> int:
 
 
 def remove_unfinished(disk: Disk, directory: str, names: list[str]) -> list[str]:
-    """Remove what an interrupted write or deletion left; the names that stay."""
+    """Removes what an interrupted write or deletion left; returns the remaining names."""
     for name in names:
         if name.endswith(UNFINISHED):
             disk.unlink(f"{directory}/{name}")
@@ -169,7 +171,7 @@ def segments_in(
     open_files: OpenFiles,
     names: list[str],
 ) -> list[Segment]:
-    """The segments that these files make, ascending."""
+    """The segments that these files form, ascending."""
     bases = sorted(offset_in(name) for name in names if name.endswith(".log"))
     now_ms = clock.now_ms()
     return [
@@ -188,7 +190,7 @@ def segments_in(
 
 
 def end_is_known(segment: Segment) -> bool:
-    """Learn the end offset of the last segment from its headers; False if they contradict it."""
+    """Reads the end offset of the last segment from its headers; False if they contradict it."""
     try:
         segment.learn_end()
     except (IndexDamaged, SegmentDamaged):
@@ -207,7 +209,7 @@ def recover(
     gaps_below: int,
     forgotten_ms: int,
 ) -> tuple[Producers, Damage | None]:
-    """Check the segments from the one numbered `first` on; drop those behind a fault."""
+    """Checks the segments from number `first` on; drops those after a fault."""
     bases = [segment.base_offset for segment in segments]
     usable = [at for at in snapshots if at <= segments[first].base_offset]
     producers = load_producers(disk, directory, usable, segments[:first], forgotten_ms)
@@ -228,10 +230,10 @@ def recover(
 
 
 def seal(segments: list[Segment]) -> list[Segment]:
-    """Complete the indexes of segments that were recovered and get no more batches.
+    """Completes the indexes of segments that were recovered and get no more batches.
 
-    Returns those that have batches: a flush has to take their files along. Where the disk is full
-    that flush completes them.
+    Returns those that have batches, whose files a flush has to sync. If the disk is full, that
+    flush completes them.
     """
     filled = [segment for segment in segments if segment.size]
     for segment in filled:
@@ -248,8 +250,8 @@ def fault_between(
 ) -> tuple[int, str] | None:
     """What is wrong with a segment's end, given where the next one begins.
 
-    A power cut may keep a new segment and lose the end of the one before it. Compaction leaves gaps
-    too, so that only where it was not yet, from `gaps_below` on, batches are missing.
+    A power cut may keep a new segment and lose the end of the previous one. Compaction leaves gaps
+    too, so batches are missing only from `gaps_below` on, where it has not been.
     """
     if segment.end_offset == next_base or segment.end_offset < next_base <= gaps_below:
         return None
@@ -259,7 +261,7 @@ def fault_between(
 def write_transactions(
     disk: Disk, segment: Segment, aborted: list[tuple[int, int, int, int]]
 ) -> None:
-    """Make a segment's transaction index anew."""
+    """Rebuilds a segment's transaction index."""
     disk.unlink(segment.path(".txnindex"))
     for entry in aborted:
         TransactionIndex(disk, segment.path(".txnindex")).append(AbortedTransaction(*entry))
@@ -275,7 +277,7 @@ def judge(
     size: int,
     recovery_point: int,
 ) -> Damage | None:
-    """Decide what a fault is, and do what follows from it. None for a torn write, which is cut."""
+    """Decides what kind of fault it is and handles it. None for a torn write, which is cut off."""
     segment = segments[number]
     end_offset = segment.end_offset
     path = segment.path(".log")
@@ -288,7 +290,8 @@ def judge(
         return None
     aside = segment.path(f".{position}.quarantine")
     copy_tail(disk, path, aside, position, size)
-    # Later segments go first, from the last on: until the cut, a second recovery finds the fault.
+    # Later segments are removed first, from the last on: until the cut, a second recovery finds the
+    # fault.
     for later in reversed(segments[number + 1 :]):
         later.close()
         disk.rename(later.path(".log"), later.path(".0.quarantine"))
@@ -300,27 +303,26 @@ def judge(
 
 
 def cut(file: File, position: int) -> None:
-    """Remove a file's bytes from `position` on, durably: the recovery point may be just there, so
-    that no later recovery looks at this file, and no flush takes it along."""
+    """Cuts a file at `position`, durably: the recovery point may be exactly there, so no later
+    recovery reads this file, and no flush syncs it."""
     file.truncate(position)
     file.sync()
 
 
 def changed_at_rest(directory: str, segments: list[Segment], end_offset: int) -> Damage:
-    """The fault of a log whose files are others than those that were closed, ending at an offset.
-    """
+    """The fault of a log whose files differ from those that were closed at an offset. """
     if not segments:
-        return Damage(directory, 0, f"it is empty, and was closed at offset {end_offset}", 0)
+        return Damage(directory, 0, f"it is empty, but was closed at offset {end_offset}", 0)
     last = segments[-1]
     reason = (
-        f"it ends at offset {last.end_offset}, and was closed at {end_offset}: the files were"
-        " changed while the broker was down. A restart takes them as they are"
+        f"it ends at offset {last.end_offset}, but was closed at {end_offset}: the files were"
+        " changed while the broker was down. A restart accepts them as they are"
     )
     return Damage(last.path(".log"), last.size, reason, last.end_offset)
 
 
 def copy_tail(disk: Disk, source: str, target: str, position: int, end: int) -> None:
-    """Copy bytes of a file; the target appears only once it is whole and on the medium."""
+    """Copies bytes of a file; the target appears only once it is complete and durable."""
     read, write = disk.open(source), disk.open(target + ".tmp", create=True)
     write.truncate(0)
     for at in range(position, end, COPY_BYTES):
@@ -333,9 +335,9 @@ def copy_tail(disk: Disk, source: str, target: str, position: int, end: int) -> 
 def load_epochs(
     disk: Disk, directory: str, segments: list[Segment], upto: int = OFFSET_MAX
 ) -> LeaderEpochs:
-    """The leader epochs from their file, those that begin before `upto`.
+    """The leader epochs that begin before `upto`, from their file.
 
-    From these segments where it is missing, damaged or another log's.
+    From these segments if the file is missing, damaged or from another log.
     """
     try:
         known = LeaderEpochs.decode(disk.read_bytes(f"{directory}/{EPOCHS}"))
@@ -357,9 +359,9 @@ def load_producers(
     segments: list[Segment],
     forgotten_ms: int,
 ) -> Producers:
-    """The producers at the end of `segments`: the newest valid snapshot, and what followed.
+    """The producers at the end of `segments`: the newest valid snapshot, and what followed it.
 
-    Producers that wrote nothing since `forgotten_ms` may be missing.
+    Producers that have written nothing since `forgotten_ms` may be missing.
     """
     end = segments[-1].end_offset if segments else 0
     producers, known = Producers(), 0
@@ -380,15 +382,16 @@ def load_producers(
 
 
 def partition_metadata(topic_id: bytes) -> bytes:
-    """The file that says which topic a directory belongs to."""
+    """The content of the file with the topic id of a directory."""
     encoded = urlsafe_b64encode(topic_id).rstrip(b"=")
     return b"version: 0\ntopic_id: " + encoded + b"\n"
 
 
 def remove_directory(disk: Disk, directory: str) -> None:
-    """Delete a partition's directory with all files in it; one that is gone already is fine.
+    """Deletes a partition's directory with all files in it; a missing one is not an error.
 
-    What says whose it is goes last: where a crash comes between, nobody takes it for a new topic's.
+    The file with the topic id goes last, so that after a crash the directory is not taken for a new
+    topic's.
     """
     try:
         names = disk.listdir(directory)

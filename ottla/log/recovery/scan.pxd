@@ -1,4 +1,4 @@
-# Walks the batches of a log file, checking each length against the bytes that are there.
+# Walks the batches of a log file, checking each length against the bytes present.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
@@ -8,15 +8,15 @@ from ottla.log.disk cimport File
 cdef class BatchScan:
     cdef File file
     cdef readonly int64_t position      # where the current batch begins
-    cdef readonly int64_t next_position # where the one behind it begins
-    cdef readonly int64_t end           # bytes of the file that are looked at
+    cdef readonly int64_t next_position # where the next one begins
+    cdef readonly int64_t end           # bytes of the file to be walked
     cdef readonly Py_ssize_t size       # of the current batch
     cdef readonly str problem           # why the walk ended before `end`, None otherwise
     cdef bint headers_only
     cdef uint8_t *buffer
     cdef Py_ssize_t room, buffered      # invariant: buffered <= room
     cdef int64_t buffer_position        # where in the file the buffer's first byte is
-    cdef int64_t checked                # up to here every checksum fits
+    cdef int64_t checked                # up to here every checksum is valid
 
     cdef int grow(self, Py_ssize_t room) except -1
     cdef const uint8_t *next(self) except? NULL

@@ -1,4 +1,4 @@
-"""Walks the record batches of a log file from a position; what it meets is never trusted."""
+"""Walks the record batches of a log file from a position, without trusting any field."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -11,7 +11,7 @@ from ottla.wire.checksum cimport crc32c
 from ottla.wire.errors import CorruptMessage
 
 cdef enum:
-    ASIDE_BYTES = 65536                 # who reads as much at a time lets other threads run
+    ASIDE_BYTES = 65536                 # reads of this size release the interpreter lock
 
 
 class SegmentDamaged(CorruptMessage):
@@ -25,7 +25,7 @@ class SegmentDamaged(CorruptMessage):
 cdef class BatchScan:
     """The whole batches between two positions of a file.
 
-    Ends at the first bytes that can be no batch, and then says in `problem` why. `chunk` bytes are
+    Ends at the first bytes that cannot be a batch, with the reason in `problem`. `chunk` bytes are
     read at a time; `headers_only` reads no records.
     """
 
@@ -42,7 +42,7 @@ cdef class BatchScan:
     cdef int grow(self, Py_ssize_t room) except -1:
         cdef uint8_t *grown = <uint8_t *>realloc(self.buffer, room)
         if grown is NULL:
-            raise MemoryError(f"no {room} bytes for a batch of {self.file.path}")
+            raise MemoryError(f"out of memory: {room} bytes for a batch of {self.file.path}")
         self.buffer, self.room = grown, room
         return 0
 
@@ -65,7 +65,7 @@ cdef class BatchScan:
             self.buffered += self.file.read_aside(
                 self.buffer + kept, wanted, self.position + kept)
         if self.buffered < size:
-            raise EOFError(f"{self.file.path} ended before {self.end} bytes, while it was read")
+            raise EOFError(f"{self.file.path} was cut below {self.end} bytes while it was read")
         return self.buffer
 
     cdef const uint8_t *next(self) except? NULL:
@@ -97,7 +97,7 @@ cdef class BatchScan:
         return batch
 
     cpdef bint holds_next(self) noexcept:
-        """Whether `next` has nothing to read: the batch is in memory, or there is none."""
+        """Whether `next` needs no read: the batch is in memory, or there is none."""
         cdef int64_t left = self.end - self.next_position, size = fields.HEADER_SIZE
         cdef int64_t held = self.buffer_position + self.buffered - self.next_position
         if left < fields.HEADER_SIZE:
@@ -108,10 +108,10 @@ cdef class BatchScan:
         return False
 
     def read_on(self):
-        """Read what `next` returns next and what follows it, and check the checksums.
+        """Reads the batch that `next` returns next and those after it, and checks the checksums.
 
-        For a thread: it blocks, mostly without the GIL, and the scan is its own until it returns.
-        Raises OSError, EOFError.
+        For a thread: it blocks, mostly without the GIL, and owns the scan until it returns. Raises
+        OSError, EOFError.
         """
         cdef const uint8_t *batch
         while not self.holds_next():
@@ -123,16 +123,16 @@ cdef class BatchScan:
             self.check_held(batch)
 
     cdef void check_held(self, const uint8_t *batch) noexcept:
-        """Look at the checksums of all whole batches in memory, from the one at `position` on.
+        """Checks the checksums of all whole batches in memory, from the one at `position` on.
 
-        Together and without the GIL: several logs are recovered at a time.
+        All at once and without the GIL, because several logs are recovered at a time.
         """
         with nogil:
             self.checked = self.position + fitting(
                 batch, self.buffer_position + self.buffered - self.position)
 
     cdef bint checksum_fits(self, const uint8_t *batch) noexcept:
-        """Whether the checksum of the batch that `next` returned is that of its bytes."""
+        """Whether the batch that `next` returned matches its checksum."""
         if self.checked < self.next_position:
             self.check_held(batch)
         return self.checked >= self.next_position
@@ -147,13 +147,13 @@ cdef class BatchScan:
 
 
 cdef bint fits(const uint8_t *batch, Py_ssize_t size) noexcept nogil:
-    """Whether a whole batch has the checksum that it says."""
+    """Whether a whole batch matches its own checksum."""
     return fields.crc(batch) == crc32c(
         batch + fields.ATTRIBUTES_AT, size - fields.ATTRIBUTES_AT)
 
 
 cdef Py_ssize_t fitting(const uint8_t *batch, Py_ssize_t held) noexcept nogil:
-    """How many of these bytes are whole batches whose checksums fit."""
+    """How many of these bytes are whole batches with valid checksums."""
     cdef Py_ssize_t done = 0
     cdef int64_t size
     while held - done >= fields.HEADER_SIZE:
@@ -166,14 +166,14 @@ cdef Py_ssize_t fitting(const uint8_t *batch, Py_ssize_t held) noexcept nogil:
 
 cdef str problem_of(
         const uint8_t *batch, bint checksum_fits, int64_t offset_min, int32_t epoch_min):
-    """What is wrong with a whole batch that has to follow these, None if nothing is."""
+    """What is wrong with a whole batch that follows these, None if nothing is."""
     cdef int32_t delta = fields.last_offset_delta(batch)
     cdef int32_t count = fields.record_count(batch)
     if not checksum_fits:
-        return "the checksum does not fit the bytes"
+        return "the checksum does not match the bytes"
     if fields.base_offset(batch) < offset_min:
-        return f"base offset is {fields.base_offset(batch)}, {offset_min} or more is due"
-    # A cleaned batch keeps its last offset and may have lost records: delta may exceed the count.
+        return f"base offset is {fields.base_offset(batch)}, expected {offset_min} or more"
+    # A compacted batch keeps its last offset and may lack records: delta may exceed the count.
     if delta < 0 or count < 0 or count > <int64_t>delta + 1:
         return f"{count} records and a last offset delta of {delta}"
     if fields.leader_epoch(batch) < epoch_min:
@@ -182,10 +182,10 @@ cdef str problem_of(
 
 
 def find_valid_batch(file, int64_t position, int64_t end, int64_t offset_min):
-    """The position of a batch with a true checksum, at any byte from `position` on; None if none.
+    """The position of a batch with a valid checksum, at any byte from `position` on, or None.
 
-    Tells damage in the middle of a file from a torn end. `end` is the file's size, and no batch
-    whose offset is below `offset_min` counts: the blocks may have had an earlier life.
+    Distinguishes damage in the middle of a file from a torn end. `end` is the file's size. A batch
+    whose offset is below `offset_min` does not count: the disk blocks may hold old data.
     """
     cdef BatchScan scan = BatchScan(file, position, end)
     cdef const uint8_t *batch

@@ -1,9 +1,9 @@
-"""Opening logs of which an unclean stop left nothing known, several at a time.
+"""Opens logs after an unclean stop, several at a time.
 
-`Storage.recoveries` says which logs these are. `LogRecovery.run` opens one and recovers it, in any
-thread: what costs time there, reading and checksums, goes on without the interpreter lock.
-`Storage.end_recovery` keeps the result until `get_or_create` asks for that log: whichever is done
-first, logs come and errors are told in the order in which they are asked for.
+`Storage.recoveries` lists these logs. `LogRecovery.run` opens one and recovers it, in any thread:
+the expensive parts, reading and checksums, run without the interpreter lock. `Storage.end_recovery`
+keeps the result until `get_or_create` asks for that log: whichever is done first, logs are returned
+and errors reported in the order in which they are requested.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from ottla.log.partition_log import PartitionLog
 Wanted = Iterable[tuple[Partition, bytes | None, LogConfig]]
 """Partitions with their topics' ids and settings."""
 OPEN_SEGMENTS = 20
-"""Files that may be open for each log that is on its way: `OpenFiles` is for one thread."""
+""""Files that may be open for each log being recovered: `OpenFiles` is for one thread only."""
 
 
 @dataclass(slots=True)
 class LogRecovery:
-    """One log on its way. `error` is what the disk said; without it and `log` nothing was done."""
+    """The recovery of one log. `error` is the disk's error; without it and `log` nothing was
+    done."""
 
     disk: Disk
     clock: Clock
@@ -39,7 +40,7 @@ class LogRecovery:
     error: OSError | None = None
 
     def run(self) -> None:
-        """Open the log, unless its directory is another topic's; in any thread."""
+        """Opens the log, unless its directory belongs to another topic; in any thread."""
         try:
             if self.home.is_of(self.key, self.topic_id):
                 self.log = self.open(OpenFiles(OPEN_SEGMENTS))
@@ -58,7 +59,7 @@ class LogRecovery:
         )
 
     def result(self) -> PartitionLog:
-        """What `run` came to. Raises OSError."""
+        """The result of `run`. Raises OSError."""
         if self.error is not None:
             raise self.error
         assert self.log is not None

@@ -1,8 +1,8 @@
-"""Whether a file beside the batches is what was written for them, by a few of their headers.
+"""Whether a file beside the batches was written for them, by comparing a few of their headers.
 
-Producer snapshots and leader epochs have a checksum at the most, and one of another partition is as
-whole as this one's. What does not fit is made anew from the batches; what compaction or retention
-took away speaks neither for a file nor against it.
+Producer snapshots and leader epochs have at most a checksum, and a file of another partition is as
+intact as this one's. A file that does not match is rebuilt from the batches; batches that
+compaction or retention removed count neither for nor against it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 HEADER_BYTES = 61
 FAR = (1 << 63) - 1
 LOOKS_MAX = 16
-"""Entries of a file that are compared with a batch: each costs two small reads."""
+""""Entries of a file that are compared with a batch: each comparison costs two small reads."""
 
 
 class Header(NamedTuple):
-    """What the header of a batch says."""
+    """Fields from the header of a batch."""
 
     first: int
     last: int
@@ -38,7 +38,7 @@ NOTHING = Header(FAR, FAR, -1, 0, -1, -1)
 
 
 def header_at(segment: Segment, offset: int) -> Header:
-    """The header of the batch with an offset, or of the next; NOTHING after the last.
+    """The header of the batch with an offset, or of the next one; NOTHING after the last.
 
     Raises SegmentDamaged, OSError.
     """
@@ -57,7 +57,7 @@ def header_at(segment: Segment, offset: int) -> Header:
 
 
 def header_in(segments: Sequence[Segment], offset: int) -> Header:
-    """The same for a log; NOTHING where no segment has the offset, or its batch is gone."""
+    """The same for a log; NOTHING if no segment has the offset, or its batch is gone."""
     number = bisect_right(segments, offset, key=base_of) - 1
     return header_at(segments[number], offset) if number >= 0 else NOTHING
 
@@ -70,10 +70,10 @@ def base_of(segment: Segment) -> int:
 def snapshot_fits(
     producers: Producers, offset: int, segments: Sequence[Segment], forgotten_ms: int
 ) -> bool:
-    """Whether a snapshot of the producers before `offset` is this log's.
+    """Whether a snapshot of the producers before `offset` belongs to this log.
 
-    A producer that wrote nothing since `forgotten_ms` may be missing in it.
-    Raises SegmentDamaged, OSError.
+    It may lack a producer that has written nothing since `forgotten_ms`. Raises SegmentDamaged,
+    OSError.
     """
     states = producers.values()
     for state in states[-LOOKS_MAX:]:
@@ -98,6 +98,7 @@ def snapshot_fits(
 
 def epochs_fit(epochs: LeaderEpochs, segments: Sequence[Segment]) -> bool:
     """Whether the newest leader epochs begin where the batches say. Raises SegmentDamaged, OSError.
+
     """
     end = segments[-1].end_offset
     first_epoch = epochs.entries[0][0] if epochs.entries else -1
@@ -107,7 +108,7 @@ def epochs_fit(epochs: LeaderEpochs, segments: Sequence[Segment]) -> bool:
             return False
         if header.first <= start and header.leader_epoch != epoch:
             return False
-        # The first one was cut where the log begins.
+        # The first one was moved up to where the log begins.
         before = header_in(segments, start - 1)
         if epoch > first_epoch and before.first < start and before.leader_epoch >= epoch:
             return False

@@ -1,12 +1,12 @@
-"""The background scrub: every sealed segment that is on the medium is read and checked, in rounds.
+"""The background scrub: every sealed, durable segment is read and checked, in rounds.
 
-A round goes through all logs, each from its oldest segment on, no faster than a number of bytes a
-second. The next one begins when an interval has passed since this one began. How far it got
-is kept in `ottla-scrub-checkpoint`, so that a restart goes on there; its text is the version, when
-the round began (ms since 1970), then an offset checkpoint: everything below was checked.
+A round goes through all logs, each from its oldest segment on, limited to a number of bytes per
+second. The next round begins when an interval has passed since this one began. The progress is kept
+in `ottla-scrub-checkpoint`, so that a restart continues there; its text is the version, when the
+round began (ms since 1970), then an offset checkpoint: everything below these offsets was checked.
 
-What is wrong is read a second time, from the medium; if it stays wrong the log is told, which
-follows the rules of `recovery` for damage below the recovery point.
+A fault is read a second time, from the medium; if it persists, the log handles it by the rules of
+`recovery` for damage below the recovery point.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ SLICE_BYTES = 1 << 20
 SAVE_EVERY_MS = 60_000
 LOGS_PER_SLICE = 200
 PAUSE_SECONDS_MIN = 1.0
-"""Between two rounds, whatever the interval is."""
+""""The minimum pause between two rounds, whatever the interval is."""
 
 
 @dataclass(slots=True)
 class Save:
-    """The place, to be written by any thread."""
+    """The progress, to be written by any thread."""
 
     disk: Disk
     path: str
@@ -59,7 +59,7 @@ class Read:
 
 
 Step = Read | Save | float
-"""What has to be run beside the loop before the next step, or how many seconds to wait."""
+""""A task to be run in a thread before the next step, or how many seconds to wait."""
 
 Steps = Generator[Step, None, None]
 
@@ -67,7 +67,7 @@ OnDamage = Callable[[Partition, Damage], None]
 
 
 class Scrub:
-    """Goes round for ever. `on_damage` is told of each log that turned out damaged."""
+    """Runs rounds endlessly. `on_damage` is called for each log that is found damaged."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Scrub:
         self.saved_ms = clock.now_ms()
 
     def load(self) -> tuple[int, dict[Partition, int]]:
-        """When the round began, and how far it is; a new round where that is not known."""
+        """When the round began, and its progress; a new round if that is not known."""
         try:
             version, began, offsets = self.storage.disk.read_bytes(self.path).split(b"\n", 2)
             if version == b"0":
@@ -97,7 +97,7 @@ class Scrub:
         return self.clock.now_ms(), {}
 
     def save_place(self) -> Steps:
-        """Write the place down; a disk that refuses costs a restart some work, and no more."""
+        """Saves the progress; if the disk refuses, a restart only repeats some work."""
         self.saved_ms = self.clock.now_ms()
         try:
             yield Save(self.storage.disk, self.path, self.began_ms, dict(self.places))
@@ -105,7 +105,8 @@ class Scrub:
             return
 
     def steps(self) -> Steps:
-        """Endless. An OSError of a step is to be thrown in: its segment is left for the next round.
+        """Endless. An OSError of a step is to be thrown in; its segment is left to the next round.
+
         """
         while True:
             for count, key in enumerate(list(self.storage.logs), 1):
@@ -114,7 +115,7 @@ class Scrub:
                     yield 0.0
             yield from self.save_place()
             left_ms = self.began_ms + self.interval_ms - self.clock.now_ms()
-            # The round began by the wall clock, which may have been set back.
+            # The start of the round is wall clock time, which may have been set back since.
             yield max(PAUSE_SECONDS_MIN, min(left_ms, self.interval_ms) / 1000)
             self.began_ms, self.places = self.clock.now_ms(), {}
 
@@ -122,7 +123,7 @@ class Scrub:
         """The segments of one log that were not checked in this round."""
         while (log := self.storage.get(*key)) is not None and log.offline is None:
             if log.segment_count < 2:
-                return                  # and a log at rest is not woken up for it
+                return                  # a log at rest is not opened for this
             try:
                 segment = self.next_segment(log, self.places.get(key, 0))
             except StorageFailed:
@@ -133,16 +134,16 @@ class Scrub:
             try:
                 yield from self.check_segment(key, log, segment)
             except OSError:
-                # It was deleted meanwhile, or the disk does not give it back: others may read.
+                # It was deleted meanwhile, or cannot be read: continue with the others.
                 pass
             self.places[key] = end_offset
             if self.clock.now_ms() - self.saved_ms >= SAVE_EVERY_MS:
                 yield from self.save_place()
 
     def next_segment(self, log: PartitionLog, place: int) -> Segment | None:
-        """The oldest sealed segment behind `place` that is on the medium."""
+        """The oldest durable sealed segment after `place`."""
         if log.segment_count < 2:
-            # Of a log at rest that is known; to look would open 100,000 of them.
+            # For a log at rest this is known; checking would open 100,000 of them.
             return None
         for segment in log.segments[:-1]:
             if segment.end_offset > log.recovery_point:
@@ -152,7 +153,7 @@ class Scrub:
         return None
 
     def check_segment(self, key: Partition, log: PartitionLog, segment: Segment) -> Steps:
-        """Read one segment, twice where it looks wrong. Raises OSError."""
+        """Reads one segment, twice if it looks wrong. Raises OSError."""
         path = segment.path(".log")
         file = self.storage.disk.open(path)
         try:
@@ -168,7 +169,7 @@ class Scrub:
             yield from self.read_to_end(scrub)
         finally:
             file.close()
-        # Compaction, retention or a truncation may have taken the segment away meanwhile.
+        # Compaction, retention or a truncation may have removed the segment meanwhile.
         if scrub.problem is None or segment not in log.segments or segment.size != scrub.size:
             return
         if log.damage is None:
@@ -179,14 +180,14 @@ class Scrub:
                 self.on_damage(key, damage)
 
     def base_behind(self, log: PartitionLog, segment: Segment) -> int:
-        """Where the next segment begins; -1 where compaction may have left gaps."""
+        """Where the next segment begins; -1 if compaction may have left gaps."""
         if log.config.compacts or log.first_dirty_offset:
             return -1
         following = log.segments.index(segment) + 1
         return log.segments[following].base_offset
 
     def read_to_end(self, scrub: SegmentScrub) -> Steps:
-        """Slice by slice, with a pause behind each that keeps the rate."""
+        """Slice by slice, with a pause after each to keep the rate."""
         while not scrub.done:
             before = scrub.position
             yield Read(scrub)

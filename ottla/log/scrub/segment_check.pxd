@@ -8,20 +8,20 @@ from ottla.wire.batch cimport HEADER_SIZE
 
 cdef class SegmentScrub:
     cdef readonly File file
-    cdef readonly int64_t size          # bytes that are to be checked
-    cdef readonly int64_t position      # bytes that were read
-    cdef readonly str problem           # what is wrong, None so far
-    cdef readonly int64_t fault_position, fault_offset      # where; the log is right before it
-    cdef readonly int64_t end_offset    # behind the last batch that was found right
-    cdef int64_t next_base              # where the next segment begins, -1 where gaps are allowed
+    cdef readonly int64_t size          # bytes to be checked
+    cdef readonly int64_t position      # bytes read so far
+    cdef readonly str problem           # what is wrong; None if nothing so far
+    cdef readonly int64_t fault_position, fault_offset      # where; everything before it is valid
+    cdef readonly int64_t end_offset    # after the last valid batch
+    cdef int64_t next_base              # where the next segment begins, -1 if gaps are allowed
     cdef int32_t epoch
-    cdef bint jumped, epoch_began       # the last batch left out offsets; began an epoch
-    cdef int64_t jump_position, jump_offset                 # what was before that
+    cdef bint jumped, epoch_began       # the last batch skipped offsets; began an epoch
+    cdef int64_t jump_position, jump_offset                 # the state before that
     cdef int32_t jump_epoch
     cdef int64_t batch_position         # where the current batch begins
     cdef uint8_t[HEADER_SIZE] header
     cdef Py_ssize_t header_filled
-    cdef int64_t left                   # bytes of the current batch behind its header
+    cdef int64_t left                   # bytes of the current batch after its header
     cdef uint32_t crc                   # over the bytes so far
     cdef uint8_t *buffer
     cdef Py_ssize_t room, buffered, expected

@@ -1,8 +1,8 @@
-"""Checks one sealed segment: every checksum, and that batches follow each other.
+"""Checks one sealed segment: every checksum, and that offsets and epochs are in order.
 
-`read` gets the next slice, in a thread; `check` looks at it, on the loop, for a fraction of a
-millisecond. A batch may be larger than a slice: its checksum grows with the slices, so that memory
-is bounded whatever a length field says.
+`read` reads the next slice, in a thread; `check` examines it, on the loop, for a fraction of a
+millisecond. A batch may be larger than a slice: its checksum is computed across slices, so that
+memory is bounded whatever a length field says.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
@@ -17,7 +17,7 @@ from ottla.wire.checksum cimport CRC32C_START, crc32c_part
 cdef class SegmentScrub:
     """One pass over the first `size` bytes of a segment that begins with `base_offset`.
 
-    `next_base` is where the next segment begins, or -1 where a gap before it means nothing.
+    `next_base` is where the next segment begins, or -1 if a gap before it is allowed.
     """
 
     def __init__(self, File file, int64_t size, int64_t base_offset, int64_t next_base=-1,
@@ -27,23 +27,23 @@ cdef class SegmentScrub:
         self.room = slice_bytes
         self.buffer = <uint8_t *>malloc(slice_bytes)
         if self.buffer is NULL:
-            raise MemoryError(f"no {slice_bytes} bytes to check {file.path}")
+            raise MemoryError(f"out of memory: {slice_bytes} bytes to check {file.path}")
 
     def __dealloc__(self):
         free(self.buffer)
 
     @property
     def done(self):
-        """Whether the end was reached, or something is wrong."""
+        """Whether the end was reached, or a fault was found."""
         return self.problem is not None or self.position >= self.size
 
     def read(self):
-        """Get the next slice; in any thread. Raises OSError."""
+        """Reads the next slice; in any thread. Raises OSError."""
         self.expected = min(<int64_t>self.room, self.size - self.position)
         self.buffered = self.file.read_in_passing(self.buffer, self.expected, self.position)
 
     def check(self):
-        """Look at the slice that was read."""
+        """Examines the slice that was read."""
         cdef const uint8_t *at = self.buffer
         cdef const uint8_t *end = at + self.buffered
         cdef Py_ssize_t part
@@ -71,7 +71,7 @@ cdef class SegmentScrub:
                 return
         self.position += self.buffered
         if self.buffered < self.expected:
-            self.found(f"the file ends at {self.position}, {self.size} bytes are due",
+            self.found(f"the file ends at {self.position}, expected {self.size} bytes",
                        self.batch_position, self.end_offset)
         elif self.position == self.size:
             if self.header_filled:
@@ -93,23 +93,23 @@ cdef class SegmentScrub:
         if fields.magic(batch) != 2:
             return f"magic is {fields.magic(batch)}, not 2"
         if size < fields.HEADER_SIZE or size > self.size - self.batch_position:
-            return f"the batch says that it takes {size} bytes"
+            return f"the batch claims a size of {size} bytes"
         if delta < 0 or count < 0 or count > <int64_t>delta + 1:
             return f"{count} records and a last offset delta of {delta}"
         if fields.leader_epoch(batch) < self.epoch:
             self.blame_the_last(
                 self.epoch_began and fields.leader_epoch(batch) >= self.jump_epoch)
-            return f"leader epoch {fields.leader_epoch(batch)} comes behind {self.epoch}"
+            return f"leader epoch {fields.leader_epoch(batch)} comes after {self.epoch}"
         if fields.base_offset(batch) < self.end_offset:
-            problem = f"base offset {fields.base_offset(batch)} comes behind {self.end_offset - 1}"
+            problem = f"base offset {fields.base_offset(batch)} comes after {self.end_offset - 1}"
             self.blame_the_last(self.jumped and fields.base_offset(batch) >= self.jump_offset)
             return problem
         return None
 
     cdef bint blame_the_last(self, bint fits_without) noexcept:
-        """No checksum covers base offset and epoch: what follows says that the last ones are wrong.
+        """Base offset and epoch have no checksum: later batches may show that they are wrong.
 
-        So it is where they jumped forward and what follows fits to what was before the jump.
+        That is so if they jumped forward and the next batch continues from before the jump.
         """
         if not fits_without:
             return False
@@ -118,9 +118,9 @@ cdef class SegmentScrub:
         return True
 
     cdef int end_batch(self) except -1:
-        """The current batch is whole; 1 where its checksum is wrong."""
+        """Ends the current batch; returns 1 if its checksum is wrong."""
         if self.crc ^ <uint32_t>0xffffffff != fields.crc(self.header):
-            self.found("the checksum does not fit the bytes", self.batch_position, self.end_offset)
+            self.found("checksum does not match the bytes", self.batch_position, self.end_offset)
             return 1
         self.jumped = fields.base_offset(self.header) > self.end_offset
         self.epoch_began = fields.leader_epoch(self.header) > self.epoch
@@ -137,7 +137,7 @@ cdef class SegmentScrub:
         return 0
 
     def look_again(self):
-        """Go back to the batch that looked wrong: a fault counts when it is read twice."""
+        """Goes back to the batch that looked wrong: a fault counts when it is read twice."""
         self.position = min(self.batch_position, self.size)
         self.problem, self.header_filled, self.left = None, 0, 0
         self.jumped = self.epoch_began = False

@@ -81,7 +81,7 @@ def test_an_operator_may_give_a_directory_up_and_then_it_does_not_come_back(
                 assert values(fetch(client, "t", partition=index)) == begun
     with start(tmp_path, "a") as broker, WireClient(broker.address) as client:
         assert {each.leader_id for each in metadata(client, "t").values()} == {0}
-    with pytest.raises(StorageRefused, match=r"which ottla\.forget\.directories gives up"):
+    with pytest.raises(StorageRefused, match=r"listed in ottla\.forget\.directories"):
         start(tmp_path, "ab", ottla_forget_directories=given_up)
     with pytest.raises(StorageRefused, match=r"is in .*b and in .*a"):
         start(tmp_path, "ab")

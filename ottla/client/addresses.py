@@ -1,4 +1,4 @@
-"""Bootstrap addresses: `host:port,host:port`, IPv6 in brackets, a port that may be left out."""
+"""Bootstrap addresses: `host:port,host:port`, IPv6 in brackets, the port may be omitted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Address = tuple[str, int]
 
 
 class BadAddress(ClientError):
-    """A bootstrap address that cannot be read."""
+    """A bootstrap address that cannot be parsed."""
 
 
 def parse_addresses(text: str) -> list[Address]:
@@ -17,7 +17,7 @@ def parse_addresses(text: str) -> list[Address]:
     parts = [part.strip() for part in text.split(",")]
     found = [parse_address(part) for part in parts if part]
     if not found:
-        raise BadAddress("no bootstrap server is given: expected HOST:PORT[,HOST:PORT…]")
+        raise BadAddress("no bootstrap server given: expected HOST:PORT[,HOST:PORT…]")
     return found
 
 

@@ -1,8 +1,8 @@
-"""A cluster as a client sees it: bootstrap, which broker to ask, coordinators, the controller.
+"""A cluster as a client sees it: bootstrap, leaders, coordinators, the controller.
 
-Connections are made when they are needed and kept. A question that was put to the wrong broker, or
-too early (a coordinator that is loading, a leader that is being elected), is put again until
-`request_seconds` have passed.
+Connections are made when needed and kept. A request that was sent to the wrong broker, or too early
+(a coordinator that is loading, a leader that is being elected), is retried until `request_seconds`
+have passed.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Cluster:
         for place, address in enumerate(self.bootstrap):
             left = max(deadline - time.monotonic(), 0.2)
             try:
-                # Only the last address is worth waiting for: the others have alternatives.
+                # Only wait for the last address: before it there are alternatives.
                 return self._connect(address, left, last=place == len(self.bootstrap) - 1)
             except (Unreachable, TimedOut) as failed:
                 failures.append(str(failed))
@@ -82,7 +82,7 @@ class Cluster:
             address,
             client_id=self.client_id,
             connect_seconds=seconds,
-            request_seconds=seconds,  # until it has shown that it speaks the protocol
+            request_seconds=seconds,  # until it has shown that it supports the protocol
             security=self.security,
             retry_refused=self.retry_refused and last,
         )
@@ -96,19 +96,19 @@ class Cluster:
         return connection
 
     def refresh(self) -> None:
-        """Learn the brokers and the controller."""
+        """Fetches the brokers and the controller."""
         response = self.any().call(MetadataRequest(topics=[], allow_auto_topic_creation=False))
         check(response.error_code)
         self.learn(response)
 
     def learn(self, metadata: Any) -> None:
-        """Keep what a Metadata response says about brokers and controller."""
+        """Stores a Metadata response's brokers and controller."""
         self.brokers = {item.node_id: (item.host, item.port) for item in metadata.brokers}
         self.racks = {item.node_id: item.rack for item in metadata.brokers}
         self.controller_id, self.cluster_id = metadata.controller_id, metadata.cluster_id
 
     def metadata(self, topics: Iterable[str] | None = None, **fields: Any) -> Any:
-        """Metadata of the named topics, all for None; nothing is created by asking."""
+        """Metadata of the named topics, all for None; does not create topics."""
         wanted = None
         if topics is not None:
             wanted = [MetadataRequest.Topic(name=name) for name in topics]
@@ -119,7 +119,7 @@ class Cluster:
         return response
 
     def node(self, node_id: int) -> Connection:
-        """A connection to the broker of this id; raises Unreachable where there is none."""
+        """A connection to the broker with this id; raises Unreachable if there is none."""
         if node_id not in self._connections:
             if node_id not in self.brokers:
                 self.refresh()
@@ -168,7 +168,7 @@ class Cluster:
         return int(answer.node_id)
 
     def patiently(self, ask: Callable[[], Any]) -> Any:
-        """What `ask` returns, asking again while it is Refused with a code that time mends."""
+        """Calls `ask`, and retries while it raises Refused with a retriable code."""
         deadline = time.monotonic() + self.request_seconds
         while True:
             try:
@@ -189,7 +189,7 @@ class Cluster:
             return False
 
     def close(self) -> None:
-        """End all connections."""
+        """Closes all connections."""
         for connection in [*self._connections.values(), *([self._first] if self._first else [])]:
             connection.close()
         self._connections.clear()

@@ -1,7 +1,8 @@
 """One blocking connection to one broker.
 
-`call` is the usual way: newest version on both sides, request out, response in. Tests and
-benchmarks also send what no client would: any version, any bytes, frames before earlier answers.
+`call` is the usual way: the newest version that both sides support, one request, one response.
+Tests and benchmarks also send what no client would: any version, any bytes, frames before earlier
+responses.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ CLIENT_ID = "ottla"
 
 
 class Connection:
-    """A socket with the frames that travel on it. Answers come in the order of the requests."""
+    """A socket and the frames on it. Responses come in the order of the requests."""
 
     def __init__(
         self,
@@ -43,13 +44,13 @@ class Connection:
     def call(self, request: Any, version: int | None = None, *, at_most: int | None = None) -> Any:
         """Send a request and return the response to it.
 
-        `version` None is the newest that both sides know, `at_most` bounds it. Raises NotSupported,
-        Unreachable where the broker closed the connection, TimedOut.
+        `version` None means the newest that both sides support, limited by `at_most`. Raises
+        NotSupported, TimedOut, or Unreachable if the broker closed the connection.
         """
         return self.answer(self.send(request, version, at_most=at_most))
 
     def send(self, request: Any, version: int | None = None, *, at_most: int | None = None) -> Sent:
-        """Send a request; the result is for `answer`."""
+        """Sends a request; pass the result to `answer`."""
         if version is None:
             version = self.version_of(request.API_KEY, at_most)
         frame, sent = self.frames.encode(request, version)
@@ -61,18 +62,18 @@ class Connection:
         return self.frames.decode(sent, self.receive_frame())
 
     def version_of(self, key: int, at_most: int | None = None) -> int:
-        """The newest version of an API on both sides, asking the broker once."""
+        """The newest version of an API that both sides support; asks the broker once."""
         if not self.frames.served:
             self.negotiate()
         return self.frames.version_of(key, at_most)
 
     def negotiate(self) -> None:
-        """Ask which versions the broker serves."""
+        """Asks which versions the broker supports."""
         for version in self.frames.hello_versions():
             sent = self.send(self.frames.hello(), version)
             frame = self.receive_frame()
-            # A broker that does not know the version answers in version 0 (KIP-511): read the code
-            # only, which all versions have in one place.
+            # A broker that does not support the version answers in version 0 (KIP-511): read only
+            # the code, which is at the same place in all versions.
             if int.from_bytes(frame[4:6], "big") != ErrorCode.UNSUPPORTED_VERSION:
                 response = self.frames.decode(sent, frame)
                 check(response.error_code, what=show_address(self.address))
@@ -81,11 +82,11 @@ class Connection:
         raise NotSupported(f"{show_address(self.address)} does not answer ApiVersions")
 
     def send_frame(self, frame: bytes) -> None:
-        """Send bytes after their length."""
+        """Sends bytes preceded by their length."""
         self.send_bytes(len(frame).to_bytes(4, "big", signed=True) + frame)
 
     def send_bytes(self, data: bytes) -> None:
-        """Send bytes as they are."""
+        """Sends bytes unchanged."""
         try:
             self.socket.sendall(data)
         except TimeoutError as late:
@@ -119,14 +120,14 @@ class Connection:
         return f"{show_address(self.address)}: no answer within {self.request_seconds:g} s"
 
     def is_closed(self) -> bool:
-        """Whether the broker closes the connection without another byte; waits for that."""
+        """Waits for the next byte; whether the broker closes the connection without one."""
         try:
             return self.socket.recv(1) == b""
         except ConnectionResetError:
             return True
 
     def close(self) -> None:
-        """End the connection."""
+        """Closes the connection."""
         self.socket.close()
 
     def __enter__(self) -> Self:

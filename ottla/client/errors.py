@@ -1,4 +1,4 @@
-"""What can go wrong between a client and its brokers, each as one line for a person."""
+"""Errors between a client and its brokers, each as one line of text for users."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from ottla.wire.errors import ErrorCode, ProtocolError
 
 
 class ClientError(Exception):
-    """The common base: `str(error)` is one sentence for a person."""
+    """The common base class: `str(error)` is one sentence for users."""
 
 
 class Unreachable(ClientError, ConnectionError):
-    """No broker could be connected to, or the connection broke and could not be made again."""
+    """No broker could be reached, or the connection broke and could not be re-established."""
 
 
 class TimedOut(ClientError, TimeoutError):
@@ -18,11 +18,11 @@ class TimedOut(ClientError, TimeoutError):
 
 
 class NotSupported(ClientError):
-    """The broker does not serve an API, or none of the versions of it that this client speaks."""
+    """The broker does not support an API, or no version of it that this client supports."""
 
 
 class Refused(ClientError, ProtocolError):
-    """The broker answered with an error code. `message` is the broker's own text, or Kafka's."""
+    """The broker answered with an error code. `message` is the broker's own, or Kafka's."""
 
     def __init__(self, code: int, message: str | None = None, what: str = "") -> None:
         known = ErrorCode(code) if code in ErrorCode._value2member_map_ else ErrorCode(-1)
@@ -30,10 +30,10 @@ class Refused(ClientError, ProtocolError):
         ProtocolError.__init__(self, f"{what}: {text}" if what else text, known)
         self.number = code
         self.said = message
-        """The broker's own words, None where it said nothing."""
+        """The broker's own message, None if there was none."""
 
 
 def check(code: int, message: str | None = None, what: str = "") -> None:
-    """Raise Refused unless `code` is NONE. `what` names the item that was refused."""
+    """Raises Refused unless `code` is NONE. `what` names the item that was refused."""
     if code != ErrorCode.NONE:
         raise Refused(code, message, what)

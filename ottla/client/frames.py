@@ -1,7 +1,7 @@
-"""Requests to frames and frames to responses, with the versions that both sides know. No IO.
+"""Requests to frames and frames to responses, in versions that both sides support. No IO.
 
-A frame is a length of four bytes, a header, a body. `Frames` numbers the requests of one connection
-and keeps what ApiVersions has said about the broker; who moves the bytes is somebody else's choice
+A frame is a length of four bytes, a header and a body. `Frames` numbers the requests of one
+connection and stores the broker's ApiVersions; moving the bytes is left to the caller
 (`connection` with a blocking socket, an event loop elsewhere).
 """
 
@@ -18,15 +18,15 @@ from ottla.wire.messages import ApiVersionsRequest
 
 SOFTWARE_NAME = "ottla"
 FRAME_SIZE_MAX = 256 << 20
-"""The longest response that is read, in bytes; a longer one is a damaged or foreign stream."""
+""""The longest response that is read, in bytes; a longer one indicates a damaged stream."""
 
 
 class BadResponse(ClientError):
-    """Bytes that are no response to what was asked."""
+    """Bytes that are not a response to the request."""
 
 
 class Sent(NamedTuple):
-    """What is needed to read the response to a request that has been sent."""
+    """What is needed to parse the response to a request that has been sent."""
 
     key: int
     version: int
@@ -40,10 +40,10 @@ class Frames:
         self.client_id = client_id
         self.correlation_id = 0
         self.served: dict[int, tuple[int, int]] = {}
-        """Lowest and highest version of each API that the broker serves; empty until it said so."""
+        """Lowest and highest version of each API of the broker; empty until it has answered."""
 
     def encode(self, request: Any, version: int) -> tuple[bytes, Sent]:
-        """The whole frame of a request, length included."""
+        """The whole frame of a request, including its length."""
         self.correlation_id = (self.correlation_id + 1) & 0x7FFFFFFF
         header = RequestHeader(request.API_KEY, version, self.correlation_id, self.client_id)
         body = header.encode() + request.encode(version)
@@ -62,9 +62,9 @@ class Frames:
         return APIS[sent.key].response.decode(bytes(frame[start:]), sent.version)
 
     def version_of(self, key: int, at_most: int | None = None) -> int:
-        """The newest version of an API that the broker and this package both know.
+        """The newest version of an API that the broker and this package both support.
 
-        Raises NotSupported where there is none.
+        Raises NotSupported if there is none.
         """
         api = APIS[key]
         low, high = self.served.get(key, (0, -1))
@@ -74,30 +74,31 @@ class Frames:
         return newest
 
     def learn(self, response: Any) -> None:
-        """Keep what an ApiVersions response says."""
+        """Stores an ApiVersions response."""
         self.served = {
             item.api_key: (item.min_version, item.max_version) for item in response.api_keys
         }
 
     @staticmethod
     def hello() -> Any:
-        """The first request of a connection: which versions the broker serves."""
+        """The first request of a connection, for the broker's versions."""
         return ApiVersionsRequest(
             client_software_name=SOFTWARE_NAME, client_software_version=__version__
         )
 
     @staticmethod
     def hello_versions() -> list[int]:
-        """Versions of ApiVersions to try: the newest; brokers that do not know it answer in 0."""
+        """Versions of ApiVersions to try: the newest; brokers that do not support it answer in
+        0."""
         return [APIS[ApiKey.API_VERSIONS].versions[-1], 0]
 
 
 def frame_size(data: bytes | bytearray | memoryview) -> int:
-    """The length that stands before a frame; raises BadResponse where no frame is that long."""
+    """The length before a frame; raises BadResponse if no frame is that long."""
     (size,) = struct.unpack(">i", data)
     if not 4 <= size <= FRAME_SIZE_MAX:
         raise BadResponse(
-            "the server does not speak Kafka's protocol, or not in the clear: its response begins "
+            "the server does not speak Kafka's protocol, or not in plaintext: its response begins "
             f"with {bytes(data)!r}"
         )
     return int(size)

@@ -1,4 +1,4 @@
-"""What group coordinators may know of the cluster: its topics and the groups' own settings."""
+"""What group coordinators know about the cluster: its topics and the groups' own settings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 
 class Topic(NamedTuple):
-    """A topic as an assignor needs it."""
+    """A topic with the properties that an assignor needs."""
 
     name: str
     topic_id: bytes
@@ -15,11 +15,11 @@ class Topic(NamedTuple):
 
 
 class Cluster(Protocol):
-    """The newest view of the metadata; `coordination/coordinators` makes it from the image."""
+    """A view of the newest metadata; `coordination/coordinators` makes it from the image."""
 
     @property
     def version(self) -> int:
-        """Grows whenever a topic comes, goes or gets partitions."""
+        """Grows whenever a topic is created, deleted or gets partitions."""
 
     def topic(self, name: str) -> Topic | None:
         """The topic of this name."""
@@ -31,7 +31,7 @@ class Cluster(Protocol):
         """All topics, for regular expressions."""
 
     def group_settings(self, group_id: str) -> Mapping[str, str]:
-        """What is set of the `group` resource, such as consumer.session.timeout.ms."""
+        """The settings of the `group` resource, such as consumer.session.timeout.ms."""
 
 
 class NoCluster:

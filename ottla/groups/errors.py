@@ -1,4 +1,4 @@
-"""What a group coordinator refuses, each with Kafka's code."""
+"""The errors of a group coordinator, each with Kafka's code."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ class UnknownMember(ProtocolError):
 
 
 class IllegalGeneration(ProtocolError):
-    """The member speaks of a generation that is not the group's."""
+    """The member's generation is not the group's."""
 
     code = ErrorCode.ILLEGAL_GENERATION
 
 
 class RebalanceInProgress(ProtocolError):
-    """The group gathers its members anew; the member has to join again."""
+    """The group is rebalancing; the member has to join again."""
 
     code = ErrorCode.REBALANCE_IN_PROGRESS
 
 
 class InconsistentProtocol(ProtocolError):
-    """No protocol of the member is spoken by the whole group."""
+    """No protocol of the member is supported by the whole group."""
 
     code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
@@ -42,13 +42,13 @@ class UnreleasedInstance(ProtocolError):
 
 
 class FencedMemberEpoch(ProtocolError):
-    """The member cannot have this epoch; it gives all up and joins again (KIP-848)."""
+    """The member cannot have this epoch; it gives up everything and joins again (KIP-848)."""
 
     code = ErrorCode.FENCED_MEMBER_EPOCH
 
 
 class StaleMemberEpoch(ProtocolError):
-    """The member has a newer epoch than the one that it commits or fetches with (KIP-848)."""
+    """The member has a newer epoch than the one it commits or fetches with (KIP-848)."""
 
     code = ErrorCode.STALE_MEMBER_EPOCH
 
@@ -60,13 +60,13 @@ class UnsupportedAssignor(ProtocolError):
 
 
 class InvalidRegularExpression(ProtocolError):
-    """A subscription that RE2 does not understand (KIP-848)."""
+    """A subscription that is not a valid RE2 expression (KIP-848)."""
 
     code = ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
 class MemberIdRequired(ProtocolError):
-    """A new member is to join once more, with the id that this reply carries (KIP-394)."""
+    """A new member has to join once more, with the id in this reply (KIP-394)."""
 
     code = ErrorCode.MEMBER_ID_REQUIRED
 
@@ -84,13 +84,13 @@ class InvalidSessionTimeout(ProtocolError):
 
 
 class InvalidGroupId(ProtocolError):
-    """An empty group id where a group is needed."""
+    """The group id is empty where one is required."""
 
     code = ErrorCode.INVALID_GROUP_ID
 
 
 class GroupIdNotFound(ProtocolError):
-    """No such group."""
+    """The group does not exist."""
 
     code = ErrorCode.GROUP_ID_NOT_FOUND
 
@@ -108,6 +108,6 @@ class NotCoordinator(ProtocolError):
 
 
 class CoordinatorLoadInProgress(ProtocolError):
-    """The groups of this partition are being read from the log; the client asks again."""
+    """The groups of this partition are being loaded from the log; the client asks again."""
 
     code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -28,8 +28,8 @@ class OffsetToCommit(NamedTuple):
 class Commit(NamedTuple):
     """An OffsetCommit or, with a producer id, a TxnOffsetCommit.
 
-    `generation` is the member epoch where the member speaks KIP-848; -1 with an empty member id
-    is a client that manages its partitions itself.
+    `generation` is the member epoch of a KIP-848 member; -1 with an empty member id
+    means a client that manages its partitions itself.
     """
 
     group_id: str
@@ -39,14 +39,14 @@ class Commit(NamedTuple):
     generation: int = -1
     retention_ms: int = -1
     version: int = 10
-    """The request's version: what an old one does not know is told in other words."""
+    """The request's version, on which the error codes depend."""
     transactional: bool = False
 
 
 def commit_records(
     request: Commit, result: Result, settings: GroupSettings
 ) -> list[ErrorCode]:
-    """Record every offset whose metadata is not too large; a code for each, in order."""
+    """Record every offset whose metadata is not too large; returns a code for each, in order."""
     expire_ms = result.wall_ms + request.retention_ms if request.retention_ms >= 0 else -1
     codes = []
     for topic, partition, offset, leader_epoch, metadata, topic_id in request.offsets:
@@ -78,7 +78,7 @@ def fetch_offsets(
 ) -> list[FetchedOffset]:
     """The committed offsets of these partitions, or of all that have one.
 
-    With `require_stable` a partition that an open transaction holds is told apart (KIP-447).
+    With `require_stable`, partitions with a pending transactional offset are marked (KIP-447).
     """
     committed = offsets.of_group(group_id)
     indexes = list(committed) if wanted is None else wanted
@@ -95,10 +95,11 @@ def fetch_offsets(
 
 
 def expiry_base_ms(group: ClassicGroup | ConsumerGroup, value: CommittedOffset) -> int | None:
-    """The Unix time from which the retention of an offset counts; None while it cannot expire.
+    """The Unix time from which an offset's retention counts; None while it cannot expire.
 
-    An empty group's offsets expire together, from the moment when it became empty. A living
-    consumer group loses those of topics that it has stopped reading, from their last commit.
+    An empty group's offsets expire together, counted from when it became empty. A consumer group
+    with members loses offsets of topics that it no longer reads, counted from their last commit.
+
     """
     if isinstance(group, ConsumerGroup) or group.protocol_type is None:
         return value.commit_ms
@@ -114,7 +115,7 @@ def expiry_base_ms(group: ClassicGroup | ConsumerGroup, value: CommittedOffset) 
 
 
 def has_expired(value: CommittedOffset, base_ms: int, wall_ms: int, retention_ms: int) -> bool:
-    """Whether an offset's time is over."""
+    """Whether an offset has expired."""
     if value.expire_ms >= 0:
         return wall_ms >= value.expire_ms
     return wall_ms - base_ms >= retention_ms

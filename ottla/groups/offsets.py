@@ -1,12 +1,12 @@
-"""Committed offsets of the groups of one partition, and those that a transaction still holds back.
+"""Committed offsets of the groups of one partition, and those pending in transactions.
 
     OffsetCommit     -> record -> replay: visible at once
     TxnOffsetCommit  -> record -> replay: pending, until the transaction's marker makes it
                                   visible or drops it (KIP-98, KIP-447)
 
-Of two commits to the same partition the one that stands later in the log wins, whenever its
-marker comes: a pending offset that a later commit has overtaken is not applied any more. A
-tombstone forgets what is pending, too: nothing of what was deleted comes back at the commit.
+Of two commits to the same partition the later one in the log wins, whenever its marker comes: a
+pending offset followed by a later commit is not applied any more. A tombstone drops pending offsets
+too, so that nothing that was deleted reappears at the commit.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ TopicIndex = tuple[str, int]
 
 @dataclass(slots=True)
 class PendingOffset:
-    """An offset of an open transaction; its value is None once a later commit overtook it."""
+    """An offset of an open transaction; its value is None once a later commit replaced it."""
 
     sequence: int
     value: CommittedOffset | None
 
 
 class Offsets:
-    """What is committed, changed by `replay` and `end_transaction` only."""
+    """The committed offsets, changed by `replay` and `end_transaction` only."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[TopicIndex, CommittedOffset]] = {}
         self._pending: dict[int, dict[OffsetKey, PendingOffset]] = {}
         self._holders: dict[str, dict[TopicIndex, set[int]]] = {}
-        """By group the producers whose open transactions hold a partition's offset."""
+        """By group, the producers with an open transaction on a partition's offset."""
         self._sequence = 0
 
     def __len__(self) -> int:
         return sum(map(len, self._groups.values()))
 
     def groups(self) -> Iterable[str]:
-        """The groups that have committed something."""
+        """The groups with committed offsets."""
         return self._groups.keys()
 
     def all_groups(self) -> list[str]:
-        """The groups that have committed something, or are about to."""
+        """The groups with committed or pending offsets."""
         return [*self._groups, *(each for each in self._holders if each not in self._groups)]
 
     def values(
@@ -92,7 +92,7 @@ class Offsets:
         return self._holders.get(group_id, {}).keys()
 
     def pending(self) -> dict[tuple[int, OffsetKey], CommittedOffset | None]:
-        """By producer and key what open transactions hold; None where a later commit overtook."""
+        """Pending offsets by producer and key; None if a later commit replaced one."""
         return {
             (producer_id, key): each.value
             for producer_id, keys in self._pending.items()
@@ -102,7 +102,7 @@ class Offsets:
     def replay(
         self, key: OffsetKey, value: CommittedOffset | None, producer_id: int = -1
     ) -> None:
-        """Take in a record; `producer_id` is its batch's where that is transactional, else -1."""
+        """Applies a record; `producer_id` is its batch's if that is transactional, else -1."""
         group_id, topic, partition = key
         if producer_id >= 0:
             self._sequence += 1
@@ -122,7 +122,7 @@ class Offsets:
             self._overtake(key, self._sequence)
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
-        """Take in a transaction's marker."""
+        """Applies a transaction's marker."""
         for key, pending in self._pending.pop(producer_id, {}).items():
             self._release(key, producer_id)
             if committed and pending.value is not None:
@@ -130,7 +130,7 @@ class Offsets:
                 self._overtake(key, pending.sequence)
 
     def _release(self, key: OffsetKey, producer_id: int) -> None:
-        """A producer's transaction holds an offset no more."""
+        """Notes that a producer's transaction no longer holds an offset."""
         group_id, topic, partition = key
         holders = self._holders[group_id]
         producers = holders[topic, partition]
@@ -160,7 +160,7 @@ class Offsets:
                 pending.value = None
 
     def tombstones(self, group_id: str) -> list[Record]:
-        """Records that forget all offsets of a group, pending ones included."""
+        """Records that remove all offsets of a group, including pending ones."""
         return [Record(OffsetKey(group_id, *index), None) for index in self.indexes_of(group_id)]
 
     def indexes_of(self, group_id: str) -> list[TopicIndex]:

@@ -1,7 +1,7 @@
-"""The bytes of `__consumer_offsets`: Kafka's own formats, so that its tools read them.
+"""The bytes of `__consumer_offsets`: Kafka's own formats, so that its tools can read them.
 
     key     | type i16 | fields of the key, version by version          | schema/records/*.txt
-    value   | version i16 | fields of the value                          | null: forget the key
+    value   | version i16 | fields of the value                          | null: remove the key
 
 The key's leading number is what Kafka once called its version: 0 and 1 are offsets, 2 a classic
 group, 3 to 8 and 16 KIP-848 groups. Types that this broker does not know are skipped.
@@ -63,7 +63,8 @@ def encode_record(record: Record) -> Encoded:
 
 
 def _encode_offset_key(key: OffsetKey) -> bytes:
-    """The commonest key, by hand: type, group and topic with 2-byte lengths, partition."""
+    """The most common key, encoded by hand: type, group and topic with 2-byte lengths,
+    partition."""
     group_id, topic, partition = key
     return _offset_key_start(group_id, topic) + _I32.pack(partition)
 
@@ -75,7 +76,7 @@ def _offset_key_start(group_id: str, topic: str) -> bytes:
 
 
 def decode_record(key: bytes, value: bytes | None) -> Record | None:
-    """The record of these bytes; None for a type that is not known here.
+    """The record of these bytes; None for an unknown type.
 
     Raises MalformedMessage for bytes that are cut off.
     """
@@ -93,7 +94,7 @@ def decode_record(key: bytes, value: bytes | None) -> Record | None:
 
 
 class _Kind:
-    """One type of record: its number, the state's classes and the way between both."""
+    """One type of record: its number, the state's classes and the conversions."""
 
     def __init__(
         self,
@@ -119,7 +120,7 @@ class _Kind:
 
 
 def _encode_offset(value: CommittedOffset) -> bytes:
-    # The commonest record by far, hence packed by hand; tests hold it to the schema.
+    # The most common record by far, hence packed by hand; tests compare it with the schema.
     metadata = value.metadata.encode()
     if value.expire_ms < 0 and value.topic_id != _NO_ID and len(metadata) < 127:
         return (
@@ -128,8 +129,8 @@ def _encode_offset(value: CommittedOffset) -> bytes:
             + _V4_END.pack(value.commit_ms, 1, 0, 16)
             + value.topic_id
         )
-    # Kafka writes version 1 where a client asked for a retention of its own (which later versions
-    # cannot express), 4 where it knows the topic's id, 3 otherwise.
+    # Kafka writes version 1 if a client requested its own retention (which later versions cannot
+    # express), 4 if it knows the topic's id, 3 otherwise.
     version = 1 if value.expire_ms >= 0 else 4 if value.topic_id != _NO_ID else 3
     message = wire.OffsetCommitValue(
         offset=value.offset,
@@ -325,7 +326,7 @@ def _decode_current(data: bytes, version: int) -> CurrentMemberValue:
     value = wire.ConsumerGroupCurrentMemberAssignmentValue.decode(data, version)
 
     def owned(topics: Any) -> dict[TopicPartition, int]:
-        # Brokers before 4.3 wrote no epochs: then only the member's newest one fits.
+        # Brokers before 4.3 wrote no epochs: then only the member's newest one matches.
         return {
             (topic.topic_id, partition): epoch
             for topic in topics

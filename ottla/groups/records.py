@@ -1,7 +1,7 @@
-"""What groups keep in `__consumer_offsets`: keys, and the value that each key last had.
+"""The contents of `__consumer_offsets`: keys, and the latest value of each key.
 
-A record without a value forgets its key. Replaying all records of a partition in order gives the
-state of its groups, and after compaction still does. `record_codec` has the bytes.
+A record without a value removes its key. Replaying all records of a partition in order, also after
+compaction, gives the state of its groups. `record_codec` converts them to bytes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ConsumerGroupKey(NamedTuple):
 
 
 class ConsumerMemberKey(NamedTuple):
-    """What a KIP-848 member told about itself."""
+    """What a KIP-848 member reported about itself."""
 
     group_id: str
     member_id: str
@@ -48,7 +48,7 @@ class TargetEpochKey(NamedTuple):
 
 
 class TargetMemberKey(NamedTuple):
-    """What a member is to own in the end."""
+    """A member's target assignment."""
 
     group_id: str
     member_id: str
@@ -62,7 +62,7 @@ class CurrentMemberKey(NamedTuple):
 
 
 class RegularExpressionKey(NamedTuple):
-    """The topics that a regular expression stands for."""
+    """The topics that match a regular expression."""
 
     group_id: str
     pattern: str
@@ -81,14 +81,14 @@ Key = (
 
 
 class CommittedOffset(NamedTuple):
-    """Where a group goes on reading a partition; a tuple, for there are many."""
+    """Where a group continues to read a partition; a tuple, because there are many."""
 
     offset: int
     leader_epoch: int = -1
     metadata: str = ""
     commit_ms: int = 0
     expire_ms: int = -1
-    """-1: by offsets.retention.minutes; else what an OffsetCommit below version 5 asked for."""
+    """-1: use offsets.retention.minutes; else the value from an OffsetCommit below version 5."""
     topic_id: bytes = bytes(16)
 
 
@@ -129,7 +129,7 @@ class ConsumerGroupValue:
 
 @dataclass(frozen=True, slots=True)
 class ClassicProtocols:
-    """What a member that speaks the classic protocol to a KIP-848 group joined with."""
+    """How a member that uses the classic protocol joined a KIP-848 group."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
@@ -137,7 +137,7 @@ class ClassicProtocols:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMemberValue:
-    """What a member told in its heartbeats."""
+    """What a member reported in its heartbeats."""
 
     client_id: str
     client_host: str
@@ -152,7 +152,7 @@ class ConsumerMemberValue:
 
 @dataclass(frozen=True, slots=True)
 class TargetEpochValue:
-    """When which target assignment was made."""
+    """The epoch and time of the target assignment."""
 
     epoch: int
     assigned_ms: int = 0
@@ -166,7 +166,7 @@ class TargetMemberValue:
 
 
 class MemberState:
-    """Where a member stands between what it owns and what it is to own; Kafka's numbers."""
+    """The progress of a member from what it owns to its target; Kafka's numbers."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
@@ -195,7 +195,7 @@ class RegularExpressionValue:
 
 
 class Producer(NamedTuple):
-    """Who writes in a transaction: a producer id and its epoch; -1 for nobody."""
+    """The producer of a transaction: a producer id and its epoch; -1 for none."""
 
     producer_id: int = -1
     epoch: int = -1
@@ -205,14 +205,14 @@ NO_PRODUCER = Producer()
 
 
 class Marker(NamedTuple):
-    """The end of a producer's transaction, as it stands in the log among the records."""
+    """The end of a producer's transaction, as found in the log among the records."""
 
     producer_id: int
     committed: bool
 
 
 class Record(NamedTuple):
-    """A key with its new value, or with None: forget it."""
+    """A key with its new value, or with None to remove it."""
 
     key: Key
     value: Any

@@ -1,4 +1,4 @@
-"""Which partition of an internal topic keeps a group or a transactional id."""
+"""Which partition of an internal topic holds a group or a transactional id."""
 
 from __future__ import annotations
 

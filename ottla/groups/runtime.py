@@ -11,7 +11,7 @@ from ottla.groups.shard_runtime import Append, Clock, Later, ShardRuntime
 
 
 class Runtime(ShardRuntime[Shard]):
-    """All groups that this broker coordinates; `partitions` is put right once the topic exists."""
+    """All groups that this broker coordinates; `partitions` is corrected once the topic exists."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class Runtime(ShardRuntime[Shard]):
         self._cluster = cluster
 
     def begin_load(self, partition: int) -> Shard:
-        """This broker leads the partition: replay its records into the shard, then `adopt` it."""
+        """Begins to load a partition led by this broker: replay its records, then `adopt` it."""
         return self.load_into(Shard(partition, self.settings, self._new_id, self._cluster))
 
     @property

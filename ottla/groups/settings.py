@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """Kafka's own names with dots for underscores, and Kafka's defaults."""
+    """Kafka's own names with underscores, and Kafka's defaults."""
 
     group_initial_rebalance_delay_ms: int = 3_000
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
     group_max_size: int = 2_147_483_647
     group_new_member_join_timeout_ms: int = 300_000
-    """A new member has no id to send heartbeats with until its first join is answered."""
+    """Session timeout of a new member until its first join is answered with its id."""
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_minutes: int = 10_080
     offsets_retention_check_interval_ms: int = 600_000
@@ -28,23 +28,24 @@ class GroupSettings:
     group_consumer_max_size: int = 2_147_483_647
     group_consumer_regex_refresh_interval_ms: int = 600_000
     group_consumer_migration_policy: str = "bidirectional"
-    """Who may change a living group's protocol: disabled, upgrade, downgrade or bidirectional."""
+    """Whether a group with members may change its protocol: disabled, upgrade, downgrade or
+    bidirectional."""
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
-    """Server-side assignors that members may ask for; the first serves those who ask for none."""
+    """Server-side assignors that members may request; the first is the default."""
 
     @property
     def offsets_retention_ms(self) -> int:
-        """How long offsets outlive their use (KIP-211)."""
+        """How long offsets are kept after their last use (KIP-211)."""
         return self.offsets_retention_minutes * 60_000
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionSettings:
-    """What the transaction coordinator reads; names and defaults as above."""
+    """The settings of the transaction coordinator; names and defaults as above."""
 
     transaction_max_timeout_ms: int = 900_000
     transactional_id_expiration_ms: int = 604_800_000
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = 10_000
-    """Timeouts are kept to the ms; this is when an abort that the log refused is tried again."""
+    """Timeouts are exact to the ms; this is the delay to retry an abort that the log refused."""
     transaction_remove_expired_transaction_cleanup_interval_ms: int = 3_600_000
     transaction_state_log_num_partitions: int = 50

@@ -1,7 +1,7 @@
-"""The groups of one partition of `__consumer_offsets`: finds the group, asks its state machine.
+"""The groups of one partition of `__consumer_offsets`: finds the group and calls its state machine.
 
-Nothing here touches the log: methods put what they want into a `Result`, and `replay` takes in
-the records once `runtime` has appended them.
+Nothing here touches the log: methods put their effects into a `Result`, and `replay` applies the
+records once `runtime` has appended them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from ottla.wire.errors import ErrorCode, ProtocolError
 NO_CLUSTER = NoCluster()
 
 EXPIRE = "expire"
-"""The timer of a shard, not of a group, that looks for expired offsets."""
+""""A timer of the shard, not of a group: expires offsets."""
 
 
 class Shard:
@@ -67,16 +67,16 @@ class Shard:
         """The group, of whatever type. Raises GroupIdNotFound."""
         group = self.groups.get(group_id)
         if group is None:
-            raise GroupIdNotFound(f"there is no group {group_id!r}")
+            raise GroupIdNotFound(f"group {group_id!r} not found")
         return group
 
     # Classic groups
 
     def classic(self, group_id: str) -> ClassicGroup:
-        """The living classic group. Raises UnknownMember: without a group, no member."""
+        """The classic group. Raises UnknownMember: without a group there is no member."""
         group = self.groups.get(group_id)
         if not isinstance(group, ClassicGroup):
-            raise UnknownMember(f"there is no classic group {group_id!r}")
+            raise UnknownMember(f"classic group {group_id!r} not found")
         return group
 
     def join(self, request: Join, answer: Answer, result: Result) -> None:
@@ -100,7 +100,7 @@ class Shard:
             classic_join.join(group, request, answer, result, settings, self._new_id)
             return
         if request.member_id:
-            raise UnknownMember(f"there is no group {request.group_id!r}")
+            raise UnknownMember(f"group {request.group_id!r} not found")
         former, group = group, ClassicGroup(request.group_id, state_ms=result.wall_ms)
         try:
             classic_join.join(group, request, answer, result, settings, self._new_id)
@@ -198,7 +198,7 @@ class Shard:
     def keep_alive(
         self, group_id: str, request: Alive, client: tuple[str, str], tick_ms: int
     ) -> int | None:
-        """ConsumerGroupHeartbeat of a group at rest; None where `beat` has to be asked."""
+        """ConsumerGroupHeartbeat without changes; None if `beat` has to be called."""
         group = self.groups.get(group_id)
         if not isinstance(group, ConsumerGroup):
             return None
@@ -207,7 +207,7 @@ class Shard:
         )
 
     def _joinable(self, request: Beat, result: Result) -> ConsumerGroup:
-        """The KIP-848 group that a member wants to join, a new one where there is none."""
+        """The KIP-848 group that a member wants to join, created if it does not exist."""
         group_id = request.group_id
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
@@ -228,14 +228,14 @@ class Shard:
     def commit(self, request: Commit, result: Result) -> list[ErrorCode]:
         """OffsetCommit and TxnOffsetCommit: a code for each partition.
 
-        Raises GroupIdNotFound (IllegalGeneration below version 9) for a member of no group, and
-        what `classic_session.check_commit` does.
+        Raises GroupIdNotFound (IllegalGeneration below version 9) for a member of an unknown group,
+        and the errors of `classic/session.check_commit`.
         """
         group = self.groups.get(request.group_id)
         if group is None:
             if request.generation >= 0:
                 error = GroupIdNotFound if request.version >= 9 else IllegalGeneration
-                raise error(f"there is no group {request.group_id!r}")
+                raise error(f"group {request.group_id!r} not found")
         elif isinstance(group, ConsumerGroup):
             consumer_offsets.check_commit(group, request, self.cluster)
         else:
@@ -275,7 +275,7 @@ class Shard:
         _need_group_id(group_id)
         group = self.group(group_id)
         if not group.is_empty and not group.tells_topics:
-            raise NonEmptyGroup("its members do not say which topics they read")
+            raise NonEmptyGroup("the topics that its members read are unknown")
         codes = []
         for topic, partition in wanted:
             if group.subscribes_to(topic):
@@ -287,7 +287,7 @@ class Shard:
         return codes
 
     def forget_topics(self, topics: frozenset[str], result: Result) -> None:
-        """Deleted topics take the offsets of all groups with them."""
+        """Removes the offsets of deleted topics from all groups."""
         self._deleted_topics |= topics
         self._sweeps.begin(
             "deleted topics",
@@ -296,7 +296,7 @@ class Shard:
         )
 
     def expire(self, result: Result) -> None:
-        """Forget offsets whose retention is over, and empty groups that have none left."""
+        """Removes expired offsets, and empty groups that have none left."""
         settings = self.settings
         result.set_timer(EXPIRE, "", after_ms=settings.offsets_retention_check_interval_ms)
         self._sweeps.begin(
@@ -318,7 +318,7 @@ class Shard:
     # Time and the log
 
     def fire(self, key: TimerKey, result: Result) -> None:
-        """A timer is due."""
+        """Called when a timer is due."""
         if key.kind == EXPIRE:
             self.expire(result)
             return
@@ -355,7 +355,7 @@ class Shard:
             consumer_migration.downgrade(group, result, self.settings, self.cluster)
 
     def replay(self, record: Record, producer_id: int = -1) -> None:
-        """Take in one record, in the log's order. Nothing else changes what is durable."""
+        """Applies one record, in the log's order. Nothing else changes durable state."""
         key, value = record
         if isinstance(key, OffsetKey):
             self.offsets.replay(key, value, producer_id)
@@ -364,7 +364,7 @@ class Shard:
         else:
             replay_consumer(self.groups, key, value)
         if key.group_id not in self.groups and self.offsets.has_any(key.group_id):
-            # Its offsets outlive a group of either protocol, in one without members.
+            # A removed group's offsets stay, in a group without members.
             self.groups[key.group_id] = ClassicGroup(key.group_id)
 
     def _replay_classic(self, group_id: str, value: GroupValue | None) -> None:
@@ -378,7 +378,7 @@ class Shard:
         group.replay(value)
 
     def loaded(self, result: Result) -> None:
-        """All records are read: every member's session begins."""
+        """Starts every member's session after all records have been read."""
         interval_ms = self.settings.offsets_retention_check_interval_ms
         result.set_timer(EXPIRE, "", after_ms=interval_ms)
         for group in self.groups.values():
@@ -389,7 +389,7 @@ class Shard:
                     classic_rebalance.arm_session(group, member, result)
 
     def waiting(self) -> list[Answer]:
-        """Take out all answers that are still owed, when the groups move to another broker."""
+        """Removes and returns all pending answers, when the groups move to another broker."""
         answers = []
         for group in self.groups.values():
             if isinstance(group, ConsumerGroup):

@@ -2,15 +2,15 @@
 
     request -> shard -> Result -> append -> replay -> timers -> (committed) -> answers
 
-Commits of offsets do not depend on each other: those that come in one turn of the loop are gathered
-into one Result, hence into one batch (`gather`). Whatever else reads or changes the shard appends
-them first.
+Commits of offsets do not depend on each other: those that arrive in one turn of the loop are
+gathered into one Result and therefore one batch (`gather`). Any other operation on the shard
+appends them first.
 
-A read waits too while records before it are not committed: what one client was told, no power
-cut may take back (an offset fetched never goes back). Heartbeats change nothing and do not wait.
+Reads also wait until the records before them are committed: what one client was told must not be
+undone by a power cut (a fetched offset never goes back). Heartbeats change nothing and do not wait.
 
-The log is reached through functions that the broker's coordinators hand over; there is no
-socket, no event loop and no wall clock here. `runtime` has the groups, `transaction_runtime` the
+The log is reached through functions that the broker's coordinators pass in; there is no socket, no
+event loop and no wall clock here. `runtime` has the groups, `transactions/runtime` the
 transactional ids.
 """
 
@@ -29,17 +29,17 @@ from ottla.wire.errors import CoordinatorNotAvailable, ErrorCode, ProtocolError
 
 
 class Clock(Protocol):
-    """What of `ottla.log.clock.Clock` is used."""
+    """The methods of `ottla.log.clock.Clock` that are used."""
 
     def now_ms(self) -> int:
         """Unix time in milliseconds."""
 
     def monotonic(self) -> float:
-        """Seconds that only grow."""
+        """Monotonic seconds."""
 
 
 Committed = Callable[[ProtocolError | None], None]
-"""Told once when an append is committed, or why it will not be. In the order of the appends."""
+""""Called once when an append is committed, or with the error. In the order of the appends."""
 
 Append = Callable[[int, list[Any], Producer, Committed], None]
 """Appends records to a partition of the internal topic, in the transaction of a producer unless
@@ -47,38 +47,38 @@ that is NO_PRODUCER, or raises ProtocolError and appends nothing."""
 
 
 Later = Callable[[Callable[[], None]], object]
-"""Has a function called when what has arrived by now is handled, such as `loop.call_soon`."""
+""""Schedules a function to run after what has arrived by now, such as `loop.call_soon`."""
 
 FIRE_SECONDS_MAX = 0.005
-"""Timers that are due wait for their turn after that."""
+""""Due timers run after that."""
 
 GATHERED_RECORDS_MAX = 1000
-"""More do not wait for the end of the turn: this bounds a batch."""
+""""More commits than this do not wait for the end of the turn, which bounds a batch."""
 
 
 class AnyShard(Protocol):
-    """A partition of an internal topic as the state machine that its records make."""
+    """The state machine of one partition of an internal topic."""
 
     partition: int
 
     def replay(self, record: Any, producer_id: int = -1) -> None:
-        """Take in one record, in the log's order."""
+        """Applies one record, in the log's order."""
 
     def fire(self, key: TimerKey, result: Result) -> None:
-        """A timer is due."""
+        """Called when a timer is due."""
 
     def loaded(self, result: Result) -> None:
-        """All records are read."""
+        """Called after all records have been read."""
 
     def waiting(self) -> list[Answer]:
-        """Take out all answers that are still owed."""
+        """Removes and returns all pending answers."""
 
 
 S = TypeVar("S", bound=AnyShard)
 
 
 class _Live(Generic[S]):
-    """A shard that is coordinated here, with the answers that wait for its appends."""
+    """A shard that is coordinated here, with the answers waiting for its appends."""
 
     def __init__(self, shard: S) -> None:
         self.shard = shard
@@ -90,8 +90,8 @@ class _Live(Generic[S]):
 class ShardRuntime(Generic[S]):
     """All shards that this broker coordinates.
 
-    `wake` is called with a moment in ticks whenever some timer becomes due earlier than before;
-    `fire` is to be called then. `partitions` is how many the internal topic has.
+    `wake` is called with a time in ticks whenever a timer becomes due earlier than before;
+    `fire` is to be called then. `partitions` is the partition count of the internal topic.
     """
 
     def __init__(
@@ -112,31 +112,32 @@ class ShardRuntime(Generic[S]):
         self._live: dict[int, _Live[S]] = {}
         self._loading: dict[int, S] = {}
         self._asked_of_all: dict[int, list[Callable[[S, Result], None]]] = {}
-        """By partition that is being read: what `change_all` asked meanwhile."""
+        """By partition that is being loaded: operations that `change_all` requested meanwhile."""
         self._woken_for: int | None = None
 
     def tick_ms(self) -> int:
         """Now, for deadlines."""
-        # Cut off instead, 4.1 s would be 4099 ms: a timer of that moment would never be due.
+        # Truncated instead of rounded, 4.1 s would be 4099 ms: its timer would never be due.
         return round(self._clock.monotonic() * 1000)
 
     # Which shards are here
 
     def partition_of(self, key: str) -> int:
-        """The partition of the internal topic that keeps this group or transactional id."""
+        """The partition of the internal topic that holds this group or transactional id."""
         return partition_for(key, self.partitions)
 
     def load_into(self, shard: S) -> S:
-        """This broker leads the shard's partition: replay its records into it, then `adopt` it.
+        """Begins to load a shard whose partition this broker leads: replay records, then `adopt`
+        it.
 
-        Until then clients are told to wait.
+        Until then clients are told to retry.
         """
         self._loading[shard.partition] = shard
         self._asked_of_all[shard.partition] = []
         return shard
 
     def adopt(self, shard: S) -> None:
-        """Coordinate a shard, unless it has moved to another broker meanwhile."""
+        """Coordinates a shard, unless it has moved to another broker meanwhile."""
         if self._loading.get(shard.partition) is not shard:
             return
         del self._loading[shard.partition]
@@ -148,7 +149,8 @@ class ShardRuntime(Generic[S]):
             self._change_one(live, operation)
 
     def unload(self, partition: int) -> None:
-        """Another broker leads the partition now: everybody who waits is sent there."""
+        """Another broker leads the partition now: pending requests are refused with
+        NotCoordinator."""
         self._loading.pop(partition, None)
         self._asked_of_all.pop(partition, None)
         live = self._live.pop(partition, None)
@@ -172,7 +174,7 @@ class ShardRuntime(Generic[S]):
 
     @property
     def is_loading(self) -> bool:
-        """Whether some partition is still being read."""
+        """Whether a partition is still being loaded."""
         return bool(self._loading)
 
     def shard(self, key: str) -> S:
@@ -183,7 +185,7 @@ class ShardRuntime(Generic[S]):
         return self._find(self.partition_of(key)).shard
 
     def live_shard(self, key: str) -> S | None:
-        """The same, or None where it is not here or not loaded yet."""
+        """The same, or None if it is not here or not loaded yet."""
         live = self._live.get(self.partition_of(key))
         return None if live is None else live.shard
 
@@ -191,7 +193,7 @@ class ShardRuntime(Generic[S]):
         live = self._live.get(partition)
         if live is None:
             if partition in self._loading:
-                raise CoordinatorLoadInProgress("the coordinator is being read from the log")
+                raise CoordinatorLoadInProgress("the coordinator is being loaded from the log")
             raise NotCoordinator("this broker is not the coordinator")
         return live
 
@@ -204,11 +206,11 @@ class ShardRuntime(Generic[S]):
         answer: Answer | None = None,
         producer: Producer = NO_PRODUCER,
     ) -> None:
-        """Run one operation on a shard, and answer what it returns once committed.
+        """Runs one operation on a shard, and sends its reply once it is committed.
 
-        An operation that raises has still had the effects that are in its result: a JoinGroup
-        that is sent back for a member id has given that id out. Without `answer` the operation
-        has put its replies into the result itself.
+        An operation that raises still has the effects in its result: a JoinGroup that is refused
+        with a member id has assigned that id. Without `answer` the operation has put its replies
+        into the result itself.
         """
         live = self._find(self.partition_of(key))
         result = self._turn(live)
@@ -224,9 +226,9 @@ class ShardRuntime(Generic[S]):
         self._perform(live, result, producer)
 
     def gather(self, key: str, operation: Callable[[S, Result], Any], answer: Answer) -> None:
-        """The same for an operation that needs nothing which another one gathered has recorded.
+        """The same for an operation that is independent of other gathered ones.
 
-        All of one turn of the loop are appended, made durable and answered together.
+        All operations of one turn of the loop are appended, made durable and answered together.
         """
         live = self._find(self.partition_of(key))
         gathered, is_first = live.gathered, live.gathered is None
@@ -248,7 +250,7 @@ class ShardRuntime(Generic[S]):
             self._perform(live, gathered)
 
     def turn(self, key: str, operation: Callable[[S, Result], Any]) -> Any:
-        """Run an operation that records nothing, but may set timers; what it returns."""
+        """Runs an operation that records nothing but may set timers; returns its result."""
         live = self._find(self.partition_of(key))
         result = self._turn(live)
         try:
@@ -258,8 +260,8 @@ class ShardRuntime(Generic[S]):
             self._perform(live, result)
 
     def change_all(self, operation: Callable[[S, Result], None]) -> None:
-        """Run an operation on every shard, such as forgetting deleted topics; on those that are
-        being read as soon as they are."""
+        """Runs an operation on every shard, such as removing deleted topics; on shards that are
+        being loaded afterwards."""
         for asked in self._asked_of_all.values():
             asked.append(operation)
         for live in list(self._live.values()):
@@ -271,26 +273,26 @@ class ShardRuntime(Generic[S]):
         self._perform(live, result)
 
     def next_timer_ms(self) -> int | None:
-        """When `fire` has something to do."""
+        """The time at which `fire` has something to do."""
         times = [live.timers.next_ms() for live in self._live.values()]
         return min((at_ms for at_ms in times if at_ms is not None), default=None)
 
     def fire(self) -> None:
-        """Let what is due by now happen, the earliest first.
+        """Fires the timers that are due, the earliest first.
 
-        What takes longer than a few milliseconds goes on at the next call, so that others are
-        heard in between; so does what a timer sets for a later moment.
+        After a few milliseconds the rest is left to the next call, so that requests are served in
+        between; so are timers that are set meanwhile.
         """
         self._woken_for = None
         now_ms, ends_at = self.tick_ms(), self._clock.monotonic() + FIRE_SECONDS_MAX
         try:
-            # One at a time: what one timer sets off may cancel or move the next.
+            # One at a time: a timer may cancel or move the next one.
             while (due := self._take_due(now_ms)) is not None:
                 self._fire_one(*due)
                 if self._clock.monotonic() > ends_at:
                     break
         finally:
-            # Also when one of them failed: the others are still to come.
+            # Also if one of them failed: the others have to run.
             at_ms = self.next_timer_ms()
             if at_ms is not None:
                 self._ask_to_wake(at_ms)
@@ -311,7 +313,7 @@ class ShardRuntime(Generic[S]):
         self._perform(live, result)
 
     def _turn(self, live: _Live[S]) -> Result:
-        """What begins now, after everything before it is appended."""
+        """The result of a new turn, after everything before it is appended."""
         self._append_gathered(live)
         return Result(self._clock.now_ms(), self.tick_ms())
 
@@ -329,7 +331,7 @@ class ShardRuntime(Generic[S]):
                 answer(reply)
 
     def _record(self, live: _Live[S], result: Result, producer: Producer) -> None:
-        """Append and replay; where the append is refused everybody is told."""
+        """Appends and replays; if the append is refused, all waiting clients get the error."""
         waiting = result.replies
         outcome: list[ProtocolError | None] = []
         replayed = False
@@ -344,13 +346,13 @@ class ShardRuntime(Generic[S]):
             self._append(live.shard.partition, result.records, producer, committed)
         except Exception as error:
             told = _told(error)
-            # A log directory that fails takes its shards away at once, and everybody is told then.
+            # A failing log directory unloads its shards at once, which answers everybody.
             if live.open_appends:
                 live.open_appends.pop()
                 for answer, _ in waiting:
                     answer(told)
             if not isinstance(error, ProtocolError):
-                raise  # our own failure, such as a record that its format cannot hold
+                raise  # a bug, such as a record that its format cannot hold
             return
         for record in result.records:
             live.shard.replay(record, producer.producer_id)
@@ -362,13 +364,13 @@ class ShardRuntime(Generic[S]):
         self, live: _Live[S], waiting: list[tuple[Answer, Any]], error: ProtocolError | None
     ) -> None:
         if not live.open_appends:
-            return  # unloaded meanwhile, and everybody told
+            return  # unloaded meanwhile, everybody was answered
         assert live.open_appends.popleft() is waiting, "appends are committed in their order"
         told = None if error is None else _told(error)
         for answer, reply in waiting:
             answer(reply if told is None else told)
         if error is not None:
-            # What was replayed is not in the log: the shard has to be read again from there.
+            # What was replayed is not in the log: the shard has to be loaded again.
             self.unload(live.shard.partition)
             self.lost(live.shard.partition)
 
@@ -379,14 +381,14 @@ class ShardRuntime(Generic[S]):
 
 
 def _told(error: Exception) -> ProtocolError:
-    """What clients are told of an append that was refused."""
+    """The error sent to clients for a refused append."""
     if not isinstance(error, ProtocolError):
         return ProtocolError("the broker failed; its log says why", ErrorCode.UNKNOWN_SERVER_ERROR)
     if error.code in (
         ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
     ):
         return CoordinatorNotAvailable("too few replicas of its log are in sync")
-    return NotCoordinator("the log refused") if _has_moved(error) else error
+    return NotCoordinator("another broker leads it now") if _has_moved(error) else error
 
 
 def _has_moved(error: ProtocolError) -> bool:

@@ -1,7 +1,7 @@
-"""Looks at all offsets of a shard, a slice at a time: a million of them must not hold the loop.
+"""Scans all offsets of a shard in slices, since a million of them must not block the loop.
 
-A sweep is a generator that is sent the Result of each turn and puts the tombstones of one slice
-into it. Between two slices anything may happen to the shard, so nothing is remembered but names.
+A sweep is a generator that receives the Result of each turn and puts the tombstones of one slice
+into it. Between two slices anything may happen to the shard, so only names are kept.
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ from ottla.groups.records import CommittedOffset, OffsetKey, Record
 from ottla.groups.result import Result
 
 SWEEP = "sweep"
-"""The timer of a shard: the next slice."""
+""""The timer of a shard for the next slice."""
 LOOKS_MAX = 500
-"""Offsets and groups in a slice, which takes two milliseconds where all of them are forgotten."""
+""""Offsets and groups in a slice, which takes two milliseconds if all of them are removed."""
 
 Sweep = Generator[None, Result, None]
 Groups = Mapping[str, ClassicGroup | ConsumerGroup]
 
 
 class Sweeps:
-    """The sweeps of one shard, one after the other; of each kind one at a time."""
+    """The sweeps of one shard, run one after the other; one of each kind at a time."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, Sweep] = {}
 
     def begin(self, kind: str, sweep: Callable[[], Sweep], result: Result) -> None:
-        """Do the first slice now, unless another sweep goes on; the others with SWEEP timers."""
+        """Runs the first slice now, unless another sweep is running; the others with SWEEP
+        timers."""
         if kind in self._waiting:
             return
         begun = self._waiting[kind] = sweep()
@@ -52,14 +53,14 @@ class Sweeps:
 
 
 def expiring(groups: Groups, offsets: Offsets, retention_ms: int) -> Sweep:
-    """Forget offsets whose retention is over, and empty groups that have none left (KIP-211)."""
+    """Removes expired offsets, and empty groups that have none left (KIP-211)."""
     result, looks = (yield), 0
     for group_id in list(groups):
         dropped = 0
         for topic, partition in list(offsets.of_group(group_id)):
             looks += 1
             if looks % LOOKS_MAX == 0:
-                # What was dropped is replayed then, or the log has refused it.
+                # The tombstones were replayed by then, or the log has refused them.
                 result, dropped = (yield), 0
             group, value = groups.get(group_id), offsets.find(group_id, topic, partition)
             if group is None or value is None:
@@ -87,10 +88,10 @@ def expiring(groups: Groups, offsets: Offsets, retention_ms: int) -> Sweep:
 
 
 def forgetting(topics: set[str], offsets: Offsets, cluster: Callable[[], Cluster]) -> Sweep:
-    """Forget what any group has committed of these deleted topics, or is about to.
+    """Removes the committed and pending offsets of deleted topics from all groups.
 
-    More topics may be added while this goes on: it ends with none left. What is committed of a
-    topic that was made anew under the same name stays.
+    More topics may be added while it runs: it ends with none left. Offsets of a topic that was
+    recreated under the same name stay.
     """
     result, looks = (yield), 0
     while topics:
@@ -108,6 +109,6 @@ def forgetting(topics: set[str], offsets: Offsets, cluster: Callable[[], Cluster
 
 
 def _is_stale(topic: str, values: Iterable[CommittedOffset], cluster: Cluster) -> bool:
-    """Whether none of the values is of the topic that has the name now."""
+    """Whether none of the values belongs to the topic that has the name now."""
     known = cluster.topic(topic)
     return known is None or all(value.topic_id != known.topic_id for value in values)

@@ -1,4 +1,4 @@
-"""Timers as a heap of names: which are due at a moment that the caller brings along."""
+"""Timers as a heap of names; the caller passes the current time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Timers:
         return heap[0][0] if heap else None
 
     def take_due(self, tick_ms: int) -> TimerKey | None:
-        """Take out the earliest timer if it is due by now."""
+        """Removes and returns the earliest timer if it is due by now."""
         at_ms = self.next_ms()
         if at_ms is None or at_ms > tick_ms:
             return None

@@ -84,10 +84,8 @@ cdef class Producers:
     cdef int64_t check(self, const uint8_t *batch) except -2:
         """Checks a client's batch: returns the first offset of a duplicate, -1 for a new batch.
 
-        Raises OutOfOrderSequence, InvalidProducerEpoch or ProtocolError if it may not be appended.
-
-        Raises OutOfOrderSequence, DuplicateSequence, InvalidProducerEpoch, ProtocolError for a
-        batch that may not.
+        Raises OutOfOrderSequence, DuplicateSequence, InvalidProducerEpoch or ProtocolError if it
+        may not be appended.
         """
         cdef ProducerState state = self.states.get(fields.producer_id(batch))
         cdef int32_t first = fields.base_sequence(batch)

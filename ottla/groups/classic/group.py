@@ -2,16 +2,15 @@
 
                        a member joins, leaves, expires
         Empty ----------> PreparingRebalance <---------------------+
-          ^                 |  all joined, or time is up           |
+          ^                 |  all joined, or timed out            |
           |                 v                                      |
           +---- nobody -- CompletingRebalance -------------------->+
                             |  the leader's SyncGroup is committed |
                             v                                      |
                           Stable ---------------------------------->
 
-What a GroupMetadata record holds changes only in `replay`. Who waits for a reply and when a
-session ends lives in memory alone: after a restart the members wait for nothing, and their
-sessions begin anew.
+Only `replay` changes what a GroupMetadata record holds. Pending replies and session deadlines exist
+in memory only: after a restart no request is pending, and all sessions start again.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 
 
 class ClassicState(StrEnum):
-    """The names that DescribeGroups and ListGroups tell."""
+    """The state names in DescribeGroups and ListGroups."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
@@ -54,17 +53,17 @@ class ClassicMember:
     awaits_join: Answer | None = None
     awaits_sync: Answer | None = None
     is_new: bool = False
-    """Waits for its first join, so the client cannot send heartbeats yet."""
+    """Whether its first join is pending, so the client cannot send heartbeats yet."""
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What the member told about itself under this protocol."""
+        """The member's metadata for this protocol."""
         for name, metadata in self.protocols:
             if name == protocol:
                 return metadata
         return b""
 
     def value(self, protocol: str | None, assignment: bytes) -> ClassicMemberValue:
-        """What the record of a generation of this protocol says of the member."""
+        """The member as the record of a generation with this protocol stores it."""
         return ClassicMemberValue(
             self.member_id,
             self.instance_id,
@@ -84,7 +83,7 @@ class ClassicGroup:
     group_id: str
     generation: int = 0
     protocol_type: str | None = None
-    """None until somebody joins: offsets may be committed to a group without members."""
+    """None until a member joins: offsets may be committed to a group without members."""
     protocol: str | None = None
     leader: str | None = None
     state: ClassicState = ClassicState.EMPTY
@@ -92,11 +91,11 @@ class ClassicGroup:
     came_from_empty: bool = False
     """In PreparingRebalance: the group was empty before, so the initial delay applies."""
     joined_in_delay: bool = False
-    """Somebody joined since the initial delay began, which extends it."""
+    """Whether a member has joined since the initial delay began, which extends it."""
     members: dict[str, ClassicMember] = field(default_factory=dict)
     static_members: dict[str, str] = field(default_factory=dict)
     pending_joins: set[str] = field(default_factory=set)
-    """Ids given out with MEMBER_ID_REQUIRED whose second JoinGroup has not come yet."""
+    """Ids assigned with MEMBER_ID_REQUIRED whose second JoinGroup has not arrived yet."""
     pending_syncs: set[str] = field(default_factory=set)
     delay_left_ms: int = 0
     """How much longer the initial delay may be extended."""
@@ -112,12 +111,12 @@ class ClassicGroup:
 
     @property
     def is_unused(self) -> bool:
-        """Whether the group may be forgotten once it has no offsets."""
+        """Whether the group may be removed once it has no offsets."""
         return self.is_empty and not self.pending_joins
 
     @property
     def tells_topics(self) -> bool:
-        """Whether the members are consumers, so that a topic may be asked about by itself."""
+        """Whether the members are consumers, so that their topics can be determined."""
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     @property
@@ -132,7 +131,7 @@ class ClassicGroup:
 
     @property
     def all_have_joined(self) -> bool:
-        """Every member waits for the new generation and no given-out id is outstanding."""
+        """Every member has joined the new generation and no assigned id is outstanding."""
         return not self.pending_joins and all(
             member.awaits_join is not None for member in self.members.values()
         )
@@ -142,14 +141,14 @@ class ClassicGroup:
         self.state, self.state_ms = state, wall_ms
 
     def check_member(self, member_id: str, instance_id: str | None) -> ClassicMember:
-        """The member that a request speaks for.
+        """The member that sent a request.
 
         Raises UnknownMember, and FencedInstance where another member has the instance id.
         """
         if instance_id is not None:
             owner = self.static_members.get(instance_id)
             if owner is None:
-                raise UnknownMember(f"{self.group_id} has no member of instance id {instance_id}")
+                raise UnknownMember(f"{self.group_id} has no member with instance id {instance_id}")
             if owner != member_id:
                 raise FencedInstance(f"instance id {instance_id} now belongs to member {owner}")
         member = self.members.get(member_id)
@@ -158,7 +157,7 @@ class ClassicGroup:
         return member
 
     def add(self, member: ClassicMember, protocol_type: str) -> None:
-        """Take in a member; the first one leads, and its protocol type is the group's."""
+        """Adds a member; the first one becomes leader and sets the group's protocol type."""
         if not self.members:
             self.protocol_type = protocol_type
         self.leader = self.leader or member.member_id
@@ -172,7 +171,7 @@ class ClassicGroup:
         self.pending_joins.discard(member.member_id)
 
     def remove(self, member_id: str) -> ClassicMember | None:
-        """Forget a member; the next in line leads."""
+        """Removes a member; the next in order becomes leader."""
         self._common = None
         member = self.members.pop(member_id, None)
         if member is not None and self.static_members.get(member.instance_id or "") == member_id:
@@ -193,14 +192,14 @@ class ClassicGroup:
         )
 
     def common_protocols(self) -> set[str]:
-        """The protocols that every member speaks."""
+        """The protocols that every member supports."""
         if self._common is None:
             sets = [{name for name, _ in member.protocols} for member in self.members.values()]
             self._common = set.intersection(*sets) if sets else set()
         return self._common
 
     def replace_static(self, member_id: str, successor: ClassicMember) -> ClassicMember:
-        """Put a static member's next incarnation in its place; the old one is returned."""
+        """Replaces a static member by its next incarnation; returns the old one."""
         old = self.members.pop(member_id)
         self._common = None
         self.members[successor.member_id] = successor
@@ -211,7 +210,7 @@ class ClassicGroup:
         return old
 
     def protocols_changed(self) -> None:
-        """A member has joined again with other protocols."""
+        """Updates a member that has joined again with other protocols."""
         self._common = None
 
     def choose_protocol(self) -> str:
@@ -224,7 +223,8 @@ class ClassicGroup:
         return max(votes, key=votes.__getitem__)
 
     def next_generation(self, wall_ms: int) -> None:
-        """All who are here have joined: count up, choose the protocol, wait for the leader."""
+        """Begins the next generation with the members present: chooses the protocol, awaits the
+        leader."""
         self.generation += 1
         self.pending_syncs.clear()
         if self.members:
@@ -237,9 +237,9 @@ class ClassicGroup:
 
     @property
     def subscribed_topics(self) -> frozenset[str] | None:
-        """What the members read; None where the protocol type or the metadata is not consumers'.
+        """The topics of the members; None if the protocol type or the metadata is not a consumer's.
 
-        Found out when somebody asks: a broker that starts with many groups has better to do.
+        Computed when first needed, to save time when a broker starts with many groups.
         """
         if not self._topics_known:
             self._topics_known, self._topics = True, None
@@ -252,12 +252,12 @@ class ClassicGroup:
         return self._topics
 
     def subscribes_to(self, topic: str) -> bool:
-        """Whether a living member reads the topic; consumers that do not tell may read any."""
+        """Whether a current member reads the topic; True if a subscription cannot be parsed."""
         topics = self.subscribed_topics
         return self.tells_topics if topics is None else topic in topics
 
     def elect_joined_leader(self) -> bool:
-        """Make sure that the leader is one who has joined; false where nobody has."""
+        """Ensures that the leader is a member that has joined; False if there is none."""
         leader = self.members.get(self.leader or "")
         if leader is not None and leader.awaits_join is not None:
             return True
@@ -268,7 +268,7 @@ class ClassicGroup:
         return False
 
     def value(self, wall_ms: int, assignments: dict[str, bytes]) -> GroupValue:
-        """The record of this generation, with what the leader assigned."""
+        """The record of this generation, with the leader's assignment."""
         return GroupValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation,
@@ -282,11 +282,11 @@ class ClassicGroup:
         )
 
     def tombstones(self) -> list[Record]:
-        """Records that forget the group."""
+        """Records that remove the group."""
         return [Record(GroupKey(self.group_id), None)]
 
     def replay(self, value: GroupValue) -> None:
-        """Become what the record says; members that are here keep what they wait for."""
+        """Takes over a record; members that are present keep their pending requests."""
         self.generation = value.generation
         self.protocol_type = value.protocol_type or None
         self.protocol = value.protocol
@@ -296,7 +296,8 @@ class ClassicGroup:
         self.static_members = {}
         for stored in value.members:
             member = living.get(stored.member_id)
-            # A record of this moment says what the member says; while the log is read, a later
+            # A record written just now agrees with the member; when the log is read, a later
+            # generation may bring another subscription or other timeouts.
             # generation may bring another subscription or other timeouts.
             if member is None or member.value(value.protocol, stored.assignment) != stored:
                 member = _restored(stored, value.protocol)

@@ -1,4 +1,4 @@
-"""JoinGroup: who may join a classic group, and what that sets going (KIP-345, KIP-394, KIP-814)."""
+"""JoinGroup: who may join a classic group, and its consequences (KIP-345, KIP-394, KIP-814)."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def join(
     settings: GroupSettings,
     new_id: Callable[[], str],
 ) -> None:
-    """Let a member join; it is answered when the whole group has.
+    """Let a member join; the reply is sent when all members have joined.
 
     Raises UnknownMember, FencedInstance, InconsistentProtocol, GroupMaxSizeReached, NewMemberId.
     """
     _check_size(group, request.member_id, settings)
     if not group.supports(request.protocol_type, request.protocols):
         raise InconsistentProtocol(
-            f"{group.group_id} of type {group.protocol_type} speaks {group.common_protocols()},"
+            f"{group.group_id} of type {group.protocol_type} supports {group.common_protocols()},"
             f" not {[name for name, _ in request.protocols]} of type {request.protocol_type}"
         )
     if request.member_id:
@@ -59,7 +59,7 @@ def join(
 
 
 def _check_size(group: ClassicGroup, member_id: str, settings: GroupSettings) -> None:
-    """While members join, only those count that have: the others may be gone."""
+    """During a rebalance, only members that have joined count: the others may be gone."""
     if group.state is ClassicState.EMPTY or len(group.members) < settings.group_max_size:
         return
     member = group.members.get(member_id)
@@ -82,11 +82,11 @@ def _join_again(
     member = group.check_member(request.member_id, request.instance_id)
     same = member.protocols == request.protocols
     if group.state is ClassicState.COMPLETING and same:
-        # Our first answer did not reach the member.
+        # The member did not receive the first reply.
         result.reply(answer, joined(group, member))
     elif group.state is ClassicState.STABLE and same and group.leader != member.member_id:
-        # Nothing changed; what it lacks is its assignment, which SyncGroup gives. The leader
-        # however may join to have partitions assigned anew after a topic has changed.
+        # Nothing has changed; the member only needs its assignment, which SyncGroup returns. The
+        # leader however may join to have partitions reassigned after a topic has changed.
         result.reply(answer, joined(group, member))
     elif group.state is ClassicState.EMPTY:
         raise UnknownMember(f"{group.group_id} has lost all of its members")
@@ -108,8 +108,8 @@ def _add(
     member = _member(member_id, request)
     member.awaits_join, member.is_new = answer, True
     group.add(member, request.protocol_type)
-    # A client whose connection broke while it waited knows no id to come back with: without
-    # this timeout its attempts would pile up in the group.
+    # A client whose connection broke during the wait has no id to come back with: without this
+    # timeout its attempts would accumulate in the group.
     arm_session(group, member, result, settings.group_new_member_join_timeout_ms)
     rebalance(group, result, settings)
 
@@ -147,7 +147,7 @@ def _replace_static(
     result: Result,
     settings: GroupSettings,
 ) -> None:
-    """A static member has restarted: the new one gets its place, the old one is fenced."""
+    """A static member has restarted: the new one takes its place, the old one is fenced."""
     old_id = group.static_members[request.instance_id or ""]
     leader_before = group.leader
     successor = _member(member_id, request)
@@ -177,13 +177,14 @@ def _take_over(
     answer: Answer,
     result: Result,
 ) -> None:
-    """Keep the generation; only the member's id changes, which is recorded."""
+    """Keeps the generation; only the member's id changes, which is recorded."""
     assignments = {other.member_id: other.assignment for other in group.members.values()}
     value = group.value(result.wall_ms, assignments)
     result.records.append(Record(GroupKey(group.group_id), value))
     leads = group.leader == member.member_id
-    # A leader must not assign now, for a stable group would not pass it on. An old client is
-    # held back by the leader's former id, which is not its own; a new one is told outright.
+    # The leader must not assign now, since a stable group would ignore it. An old client is
+    # prevented by the leader's former id, which is not its own; a new one is told by
+    # skip_assignment.
     skips = request.may_skip_assignment
     reply = Joined(
         member.member_id,

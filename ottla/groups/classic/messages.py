@@ -1,4 +1,4 @@
-"""What the classic group protocol asks and answers, apart from the wire's versions."""
+"""Requests and replies of the classic group protocol, independent of the wire's versions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class JoinedMember:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The new generation; only the leader learns the members."""
+    """The new generation; only the leader gets the members."""
 
     member_id: str
     generation: int

@@ -1,7 +1,7 @@
-"""How a classic group goes from one generation to the next.
+"""How a classic group gets from one generation to the next.
 
-`rebalance` begins, joining members come in (`classic_join`), `complete_join` answers them all
-and the leader's SyncGroup (`classic_session`) ends it.
+`rebalance` begins, members join (`join`), `complete_join` answers them all and the leader's
+SyncGroup (`session`) ends it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SESSION, JOIN, SYNC = "session", "join", "sync"
 def arm_session(
     group: ClassicGroup, member: ClassicMember, result: Result, timeout_ms: int | None = None
 ) -> None:
-    """Begin a member's session anew."""
+    """Restarts a member's session timeout."""
     member.deadline_ms = result.set_timer(
         SESSION,
         group.group_id,
@@ -30,7 +30,7 @@ def arm_session(
 
 
 def rebalance(group: ClassicGroup, result: Result, settings: GroupSettings) -> None:
-    """Gather the members for a new generation, or go on gathering."""
+    """Starts to collect the members of a new generation, or continues to."""
     if group.state is ClassicState.PREPARING:
         complete_if_joined(group, result)
         return
@@ -41,7 +41,7 @@ def rebalance(group: ClassicGroup, result: Result, settings: GroupSettings) -> N
     group.joined_in_delay = False
     group.move(ClassicState.PREPARING, result.wall_ms)
     if group.came_from_empty:
-        # The group is new: wait for more of its members, so that they need not rebalance again.
+        # The group is new: wait for more members, to avoid further rebalances.
         delay_ms = settings.group_initial_rebalance_delay_ms
         group.delay_left_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
         result.set_timer(JOIN, group.group_id, after_ms=delay_ms)
@@ -52,7 +52,7 @@ def rebalance(group: ClassicGroup, result: Result, settings: GroupSettings) -> N
 
 
 def refuse_syncs(group: ClassicGroup, result: Result) -> None:
-    """A new rebalance takes back the assignment that members wait for."""
+    """Refuses pending SyncGroups, since a new rebalance invalidates the assignment."""
     for member in group.members.values():
         member.assignment = b""
         if member.awaits_sync is not None:
@@ -62,7 +62,7 @@ def refuse_syncs(group: ClassicGroup, result: Result) -> None:
 
 
 def complete_if_joined(group: ClassicGroup, result: Result) -> None:
-    """End the wait for joins as soon as it has nobody left, unless it is the initial delay."""
+    """Ends the wait for joins when all have joined, unless it is the initial delay."""
     if (
         group.state is ClassicState.PREPARING
         and not group.came_from_empty
@@ -72,7 +72,7 @@ def complete_if_joined(group: ClassicGroup, result: Result) -> None:
 
 
 def join_timer_fired(group: ClassicGroup, result: Result, settings: GroupSettings) -> None:
-    """Time is up: extend the initial delay if somebody came during it, else go on."""
+    """On timeout: extends the initial delay if a member joined during it, otherwise goes on."""
     if group.state is not ClassicState.PREPARING:
         return
     if group.came_from_empty and group.joined_in_delay and group.delay_left_ms > 0:
@@ -87,14 +87,14 @@ def join_timer_fired(group: ClassicGroup, result: Result, settings: GroupSetting
 
 
 def complete_join(group: ClassicGroup, result: Result) -> None:
-    """Begin the new generation with those who have joined; static members may be late."""
+    """Begins the new generation with the members that have joined; static ones may be late."""
     result.cancel_timer(JOIN, group.group_id)
     late = [m for m in group.members.values() if m.awaits_join is None and m.instance_id is None]
     for member in late:
         group.remove(member.member_id)
         result.cancel_timer(SESSION, group.group_id, member.member_id)
     if group.members and not group.elect_joined_leader():
-        # Only static members are left and none has come back: their sessions decide.
+        # Only static members are left and none has rejoined: their sessions decide.
         result.set_timer(JOIN, group.group_id, after_ms=group.rebalance_timeout_ms)
         return
     group.next_generation(result.wall_ms)
@@ -113,7 +113,7 @@ def complete_join(group: ClassicGroup, result: Result) -> None:
 
 
 def joined(group: ClassicGroup, member: ClassicMember) -> Joined:
-    """The current generation as this member is told."""
+    """The reply to this member's JoinGroup for the current generation."""
     leads = group.leader == member.member_id
     return Joined(
         member.member_id,
@@ -126,7 +126,7 @@ def joined(group: ClassicGroup, member: ClassicMember) -> Joined:
 
 
 def joined_members(group: ClassicGroup) -> tuple[JoinedMember, ...]:
-    """Everybody, for the leader's assignor."""
+    """All members, for the leader's assignor."""
     return tuple(
         JoinedMember(member.member_id, member.instance_id, member.metadata(group.protocol))
         for member in group.members.values()
@@ -134,7 +134,7 @@ def joined_members(group: ClassicGroup) -> tuple[JoinedMember, ...]:
 
 
 def sync_timer_fired(group: ClassicGroup, result: Result, settings: GroupSettings) -> None:
-    """Members that have joined but never asked for their assignment are gone."""
+    """Removes members that have joined but never sent SyncGroup."""
     if group.state not in (ClassicState.COMPLETING, ClassicState.STABLE):
         return
     if group.pending_syncs:
@@ -147,7 +147,7 @@ def sync_timer_fired(group: ClassicGroup, result: Result, settings: GroupSetting
 def session_timer_fired(
     group: ClassicGroup, member_id: str, result: Result, settings: GroupSettings
 ) -> None:
-    """Remove a member that was silent for its session timeout."""
+    """Removes a member that sent nothing for its session timeout."""
     if member_id in group.pending_joins:
         group.pending_joins.discard(member_id)
         complete_if_joined(group, result)
@@ -161,7 +161,7 @@ def session_timer_fired(
         )
         return
     if not member.is_new and (member.awaits_join is not None or member.awaits_sync is not None):
-        return  # it waits for us; its session begins anew with our answer
+        return  # its request is pending; its session restarts with our reply
     remove(group, member, result)
     if group.state is ClassicState.PREPARING:
         complete_if_joined(group, result)
@@ -170,7 +170,7 @@ def session_timer_fired(
 
 
 def remove(group: ClassicGroup, member: ClassicMember, result: Result) -> None:
-    """Take a member out and let go of the requests that it has waiting."""
+    """Removes a member and refuses its pending requests."""
     for waiting in (member.awaits_join, member.awaits_sync):
         if waiting is not None:
             result.reply(waiting, UnknownMember("the member was removed while it waited"))

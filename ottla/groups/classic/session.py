@@ -1,4 +1,4 @@
-"""SyncGroup, Heartbeat and LeaveGroup of a classic group, and what an OffsetCommit must prove."""
+"""SyncGroup, Heartbeat and LeaveGroup of a classic group, and the checks of an OffsetCommit."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def sync(group: ClassicGroup, request: Sync, answer: Answer, result: Result) -> 
         request.protocol, group.protocol
     ):
         raise InconsistentProtocol(
-            f"{group.group_id} speaks {group.protocol} of type {group.protocol_type}"
+            f"{group.group_id} uses {group.protocol} of type {group.protocol_type}"
         )
     if group.state is ClassicState.EMPTY:
         raise UnknownMember(f"{group.group_id} has lost all of its members")
@@ -78,7 +78,7 @@ def _assign(group: ClassicGroup, assignments: dict[str, bytes], result: Result) 
 def heartbeat(
     group: ClassicGroup, generation: int, member_id: str, instance_id: str | None, tick_ms: int
 ) -> ErrorCode:
-    """Keep a member's session alive; REBALANCE_IN_PROGRESS tells it to join again.
+    """Keep a member's session alive; REBALANCE_IN_PROGRESS makes it join again.
 
     Raises UnknownMember, FencedInstance, IllegalGeneration.
     """
@@ -95,7 +95,7 @@ def heartbeat(
 def leave(
     group: ClassicGroup, leaving: Sequence[Leaving], result: Result, settings: GroupSettings
 ) -> list[ErrorCode]:
-    """Take members out at their own or an administrator's wish; a code for each."""
+    """Remove members at their own or an administrator's request; returns a code for each."""
     codes = [_leave_one(group, member, result) for member in leaving]
     if any(code is ErrorCode.NONE for code in codes):
         if group.state is ClassicState.PREPARING:
@@ -130,12 +130,12 @@ def check_commit(
     generation: int,
     transactional: bool = False,
 ) -> None:
-    """Whether this member, or a client that is none, may commit offsets to the group now.
+    """Check that this member, or a client that is not a member, may commit offsets now.
 
     Raises UnknownMember, FencedInstance, IllegalGeneration, RebalanceInProgress.
     """
     if generation < 0 and group.state is ClassicState.EMPTY:
-        return  # a client that assigns partitions to itself, or an administrator
+        return  # a client that assigns partitions itself, or an administrator
     if generation >= 0 or member_id or instance_id is not None:
         group.check_member(member_id, instance_id)
         if generation != group.generation:

@@ -1,6 +1,7 @@
-"""The consumers' embedded protocol: what lies in JoinGroup's metadata and SyncGroup's assignment.
+"""The consumers' embedded protocol: the contents of JoinGroup's metadata and SyncGroup's
+assignment.
 
-Brokers treat both as opaque bytes, but read them where the protocol type is `consumer`: to know
+Brokers treat both as opaque bytes, but parse them if the protocol type is `consumer`: to know
 which topics a group reads (KIP-211, OffsetDelete), and to let classic and KIP-848 members share
 a group.
 
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a consumer wants, and what it owned at which generation."""
+    """A consumer's subscription, and what it owned at which generation."""
 
     topics: tuple[str, ...]
     user_data: bytes | None = None
@@ -29,7 +30,7 @@ class Subscription:
 
 
 class _Reader:
-    """Reads big-endian fields; struct.error or ValueError where the bytes end or lie."""
+    """Reads big-endian fields; struct.error or ValueError if the bytes end early or are invalid."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0
@@ -66,7 +67,7 @@ class _Reader:
 
 
 def read_subscription(data: bytes) -> Subscription | None:
-    """A consumer's metadata, or None where the bytes are something else."""
+    """A consumer's metadata, or None if the bytes are something else."""
     reader = _Reader(data)
     try:
         version = reader.number(">h")
@@ -86,7 +87,7 @@ def read_subscription(data: bytes) -> Subscription | None:
 
 
 def topics_of(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """All topics that are subscribed to, or None where one subscription cannot be read."""
+    """All subscribed topics, or None if one subscription cannot be parsed."""
     topics: set[str] = set()
     for data in subscriptions:
         subscription = read_subscription(data)
@@ -97,7 +98,7 @@ def topics_of(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
 
 
 def read_assignment(data: bytes) -> dict[str, tuple[int, ...]]:
-    """Partitions by topic; empty where there is no assignment or the bytes are something else."""
+    """Partitions by topic; empty without an assignment or if the bytes are something else."""
     reader = _Reader(data)
     try:
         return reader.partitions() if reader.number(">h") >= 0 else {}
@@ -106,7 +107,7 @@ def read_assignment(data: bytes) -> dict[str, tuple[int, ...]]:
 
 
 def has_user_data(data: bytes) -> bool:
-    """Whether an assignor put something of its own behind the partitions of an assignment."""
+    """Whether an assignor added user data after the partitions of an assignment."""
     reader = _Reader(data)
     try:
         if reader.number(">h") < 0:
@@ -129,7 +130,7 @@ def write_assignment(partitions: Mapping[str, Iterable[int]], version: int = 0) 
 
 
 def write_subscription(subscription: Subscription, version: int) -> bytes:
-    """A consumer's metadata, as a client of that version sends it."""
+    """A consumer's metadata, as a client of that version would send it."""
     parts = [struct.pack(">hi", version, len(subscription.topics))]
     for topic in subscription.topics:
         name = topic.encode()

@@ -1,6 +1,6 @@
-"""Server-side assignors: from who subscribes to what to who shall own what (KIP-848).
+"""Server-side assignors: compute the target assignment from the subscriptions (KIP-848).
 
-Both are pure and give the same answer for the same question, whatever the order of the members.
+Both are pure and return the same result for the same input, whatever the order of the members.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ottla.groups.records import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Subscriber:
-    """A member in an assignor's eyes; `owned` is its former target."""
+    """A member as an assignor sees it; `owned` is its previous target."""
 
     topics: frozenset[str]
     instance_id: str | None = None
@@ -28,7 +28,7 @@ Assignor = Callable[[Mapping[str, Subscriber], Mapping[str, Topic]], Assignments
 def uniform(members: Mapping[str, Subscriber], topics: Mapping[str, Topic]) -> Assignments:
     """Spread partitions evenly over members, each keeping what it had as far as it can.
 
-    Where everybody subscribes to the same topics, sizes differ by at most one; otherwise no
+    If all members subscribe to the same topics, sizes differ by at most one; otherwise no
     partition could move from one of its subscribers to another that has two fewer.
     """
     mine: dict[str, set[TopicPartition]] = {member_id: set() for member_id in sorted(members)}
@@ -45,7 +45,7 @@ def uniform(members: Mapping[str, Subscriber], topics: Mapping[str, Topic]) -> A
     }
     _keep_former(members, mine, subscribers, free)
     loads = {member_id: len(partitions) for member_id, partitions in mine.items()}
-    # Partitions with few possible owners first: the others can still go elsewhere.
+    # Partitions with few possible owners first: the others have more choices later.
     for partition in sorted(free, key=lambda p: (len(subscribers[p[0]]), p)):
         owner = min(subscribers[partition[0]], key=lambda m: (loads[m], m))
         mine[owner].add(partition)
@@ -61,10 +61,10 @@ def _keep_former(
     subscribers: dict[bytes, list[str]],
     free: set[TopicPartition],
 ) -> None:
-    """Leave members what they had, up to an even share of all partitions."""
+    """Leaves members what they had, up to an even share of all partitions."""
     share, extra = divmod(len(free), max(len(mine), 1))
     same_for_all = all(len(each) == len(mine) for each in subscribers.values())
-    # Those who have most keep the odd ones, so that fewest partitions move.
+    # Members with the most partitions keep the remainder, so that the fewest partitions move.
     readers = {topic_id: set(member_ids) for topic_id, member_ids in subscribers.items()}
     for member_id in sorted(mine, key=lambda m: (-len(members[m].owned), m)):
         wanted = sorted(
@@ -95,11 +95,11 @@ def _even_out(
 
 
 def range_(members: Mapping[str, Subscriber], topics: Mapping[str, Topic]) -> Assignments:
-    """Give each subscriber of a topic a run of neighbouring partitions.
+    """Give each subscriber of a topic a run of consecutive partitions.
 
-    Members stand in the same order for every topic (static ones by instance id, so that a
-    restart does not move them), hence the same member gets the same run of topics that have
-    as many partitions and subscribers: they can be joined.
+    The order of the members is the same for every topic (static ones by instance id, so that a
+    restart does not move them). So topics with the same number of partitions and subscribers are
+    assigned alike, and can be joined.
     """
     order = sorted(members, key=lambda m: (members[m].instance_id is None,
                                            members[m].instance_id or m))

@@ -1,8 +1,8 @@
-"""Members that still speak the classic protocol to a KIP-848 group, while consumers are upgraded.
+"""Members that still use the classic protocol in a KIP-848 group, while consumers are upgraded.
 
-The broker assigns for them too. A Heartbeat tells them to join again when there is something to
-give up or to take; their JoinGroup says what they own, and SyncGroup brings the assignment in the
-consumers' own bytes. The member epoch is their generation.
+The broker assigns for them too. A Heartbeat makes them join again when they have to give up or take
+partitions; their JoinGroup says what they own, and SyncGroup returns the assignment in the
+consumers' own format. The member epoch is their generation.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from ottla.groups.settings import GroupSettings
 from ottla.wire.errors import ErrorCode
 
 REJOIN = "consumer rejoin"
-"""Timer: a classic member that was told to join again has its rebalance timeout for it."""
+""""Timer: a classic member has its rebalance timeout to join again once it was asked to."""
 
 
 def join(
@@ -49,12 +49,12 @@ def join(
     cluster: Cluster,
     new_id: Callable[[], str],
 ) -> Joined:
-    """JoinGroup: say what one wants and owns, take the next step; nobody waits for the others.
+    """JoinGroup: reports subscription and ownership, takes the next step; does not wait for others.
 
     Raises InconsistentProtocol, GroupMaxSizeReached, NewMemberId.
     """
     if settings.group_consumer_migration_policy == "disabled":
-        raise InconsistentProtocol("group.consumer.migration.policy keeps classic members out")
+        raise InconsistentProtocol("group.consumer.migration.policy does not allow classic members")
     _check_protocols(group, request)
     member_id = request.member_id or new_id()
     owner_id = group.static_members.get(request.instance_id or "")
@@ -92,7 +92,7 @@ def _check_protocols(group: ConsumerGroup, request: Join) -> None:
         if member.value.classic is not None and member.member_id != request.member_id:
             names &= {name for name, _ in member.value.classic.protocols}
     if request.protocol_type != CONSUMER_PROTOCOL_TYPE or not names:
-        raise InconsistentProtocol(f"{request.group_id} and the member speak no common protocol")
+        raise InconsistentProtocol(f"{request.group_id} and the member have no common protocol")
 
 
 def _value(
@@ -171,7 +171,7 @@ def heartbeat(
     result: Result,
     cluster: Cluster,
 ) -> ErrorCode:
-    """Heartbeat: REBALANCE_IN_PROGRESS where joining again would change something.
+    """Heartbeat: REBALANCE_IN_PROGRESS if joining again would change something.
 
     Raises UnknownMember, FencedInstance, IllegalGeneration.
     """
@@ -194,7 +194,7 @@ def heartbeat(
 
 
 def _ask_to_rejoin(group: ConsumerGroup, member: ConsumerMember, result: Result) -> None:
-    """Tell a member to join again; it has its rebalance timeout, counted from the first time."""
+    """Asks a member to join again; its rebalance timeout counts from the first time."""
     if not member.rejoin_asked:
         member.rejoin_asked = True
         after_ms = max(member.value.rebalance_timeout_ms, 0)
@@ -214,7 +214,7 @@ def _member(
 ) -> tuple[ConsumerMember, ClassicProtocols]:
     member = _known(group, member_id, instance_id)
     if member.value.classic is None:
-        raise UnknownMember(f"{member_id} does not speak the classic protocol")
+        raise UnknownMember(f"{member_id} does not use the classic protocol")
     return member, member.value.classic
 
 
@@ -226,7 +226,7 @@ def _check_generation(member: ConsumerMember, generation: int) -> None:
 def leaving_member(
     group: ConsumerGroup, member_id: str, instance_id: str | None
 ) -> ConsumerMember:
-    """The member that a LeaveGroup takes out, whichever protocol it speaks.
+    """The member that a LeaveGroup removes, whichever protocol it uses.
 
     Administrators send it too, for members of either kind: by instance id alone, or by member id.
 

@@ -1,7 +1,8 @@
-"""A KIP-848 group as it will be once the records of this turn are replayed.
+"""The state of a KIP-848 group after the records of this turn will have been replayed.
 
-A heartbeat may change the member, hence the group's epoch, hence the target, hence what the
-member owns. Each step builds on the one before, but nothing may touch the group ahead of the log.
+A heartbeat may change the member, therefore the group's epoch, therefore the target, and therefore
+what the member owns. Each step builds on the previous one, but the group must not change before
+the log has the records.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from ottla.groups.result import Result
 
 
 class Draft:
-    """Each method adds its records to the result, and shows the group as if they were replayed."""
+    """Each method adds its records to the result and sees the group as if they were replayed."""
 
     def __init__(
         self,
@@ -55,54 +56,54 @@ class Draft:
         self.target_epoch = group.target_epoch
 
     def put(self, member_id: str, value: ConsumerMemberValue) -> None:
-        """A member that is new or says something new about itself."""
+        """Adds or changes a member's description."""
         self.members[member_id] = value
         self._record(Record(ConsumerMemberKey(self._id, member_id), value))
 
     def drop(self, member_id: str) -> None:
-        """A member that is gone."""
+        """Removes a member."""
         self.members.pop(member_id, None)
         self.targets.pop(member_id, None)
         for record in self._group.tombstones_of(member_id):
             self._record(record)
 
     def set_target(self, member_id: str, partitions: frozenset[TopicPartition]) -> None:
-        """What a member is to own."""
+        """Sets a member's target assignment."""
         if self.targets.get(member_id) != partitions:
             self.targets[member_id] = partitions
             key = TargetMemberKey(self._id, member_id)
             self._record(Record(key, TargetMemberValue(partitions)))
 
     def set_current(self, member_id: str, current: CurrentMemberValue) -> None:
-        """What a member owns."""
+        """Sets what a member owns."""
         self._record(Record(CurrentMemberKey(self._id, member_id), current))
 
     def set_target_epoch(self, epoch: int) -> None:
-        """The epoch that the targets stand for."""
+        """Sets the epoch of the targets."""
         self.target_epoch = epoch
         value = TargetEpochValue(epoch, self._result.wall_ms)
         self._record(Record(TargetEpochKey(self._id), value))
 
     def update(self, changed: bool) -> None:
-        """Resolve patterns, count the epoch up and assign anew, as far as there is a reason to."""
+        """Resolves patterns, increments the epoch and assigns again, if there is a reason to."""
         if changed or self._group.seen_version != self._cluster.version:
             recorded = len(self._result.records)
             self._resolve_patterns()
             self._bump_epoch(changed)
             if len(self._result.records) == recorded:
-                # Else the next heartbeat looks again: the log may refuse what is recorded now.
+                # Otherwise the next heartbeat checks again: the log may refuse these records.
                 self._group.seen_version = self._cluster.version
         if self.epoch > self.target_epoch:
             self._assign()
 
     def bump_epoch(self) -> None:
-        """Let the next heartbeat assign anew."""
+        """Makes the next heartbeat assign again."""
         self._bump_epoch(True)
 
     def reconcile(
         self, member_id: str, current: CurrentMemberValue, owned: Owned
     ) -> CurrentMemberValue:
-        """Take a member's next step towards its target."""
+        """Takes a member's next step towards its target."""
 
         def is_held(partition: TopicPartition) -> bool:
             owner = self._group.owners.get(partition, member_id)
@@ -115,7 +116,7 @@ class Draft:
         return updated
 
     def topics_of(self, value: ConsumerMemberValue) -> frozenset[str]:
-        """The topic names that a member's names and pattern stand for."""
+        """The topic names selected by a member's names and pattern."""
         if value.pattern and (resolved := self.patterns.get(value.pattern)) is not None:
             return value.topics | resolved.topics
         return value.topics
@@ -170,7 +171,7 @@ class Draft:
 
 
 def topics_changed(group: ConsumerGroup, cluster: Cluster) -> bool:
-    """Whether what the group reads has come, gone or grown since it was last looked at."""
+    """Whether the group's topics have changed since the last check."""
     if group.seen_version == cluster.version:
         return False
     names = {name for member in group.members.values() for name in group.topics_of(member.value)}
@@ -183,7 +184,7 @@ def topics_changed(group: ConsumerGroup, cluster: Cluster) -> bool:
 
 
 def subscription_changed(before: ConsumerMemberValue, after: ConsumerMemberValue) -> bool:
-    """Whether the group has to be assigned anew for what a member said."""
+    """Whether a change of a member's description requires a new assignment."""
     return (before.topics, before.pattern, before.assignor, before.rack_id) != (
         after.topics, after.pattern, after.assignor, after.rack_id,
     )
@@ -192,9 +193,9 @@ def subscription_changed(before: ConsumerMemberValue, after: ConsumerMemberValue
 def preferred_assignor(
     values: Iterable[ConsumerMemberValue], assignors: Sequence[str]
 ) -> str:
-    """The assignor that most members ask for; who asks for none takes what the others want.
+    """The assignor with the most votes; members without a preference follow the others.
 
-    A group may remember one that is not among `assignors` any more: that vote does not count.
+    A stored vote for an assignor that is no longer in `assignors` does not count.
     """
     votes = Counter(
         value.assignor for value in values if value.assignor and value.assignor in assignors

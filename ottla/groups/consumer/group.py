@@ -1,11 +1,11 @@
-"""A KIP-848 group: every change of it is a record, and `replay` is the fold of the records.
+"""A KIP-848 group: every change of it is a record, and `replay` applies the records.
 
     group epoch     grows with every change of members, subscriptions or topics
-    target epoch    the group epoch that the assignor worked for last
+    target epoch    the group epoch of the last assignment
     member epoch    the target epoch that a member has reached; it fences commits and heartbeats
 
-A member first gives up what its target takes away (UnrevokedPartitions), then moves to the target
-epoch and takes what is free; what others still hold comes later (UnreleasedPartitions).
+A member first gives up what is not in its target (UnrevokedPartitions), then moves to the target
+epoch and takes what is free; it gets what others still hold later (UnreleasedPartitions).
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ class ConsumerMember:
     deadline_ms: int = 0
     """The tick at which the session ends; heartbeats move it, the timer follows when it fires."""
     rejoin_asked: bool = False
-    """A classic member that was told to join again and has not done so yet."""
+    """Whether a classic member was asked to join again and has not done so yet."""
 
     @property
     def epoch(self) -> int:
-        """The member epoch, or the generation where the member speaks the classic protocol."""
+        """The member epoch, or the generation of a member that uses the classic protocol."""
         return self.current.epoch
 
     def is_reconciled(self, epoch: int) -> bool:
-        """Whether the member owns exactly what that target epoch gives it."""
+        """Whether the member owns exactly its target of that epoch."""
         return self.current.state == MemberState.STABLE and self.current.epoch == epoch
 
 
@@ -72,12 +72,12 @@ class ConsumerGroup:
     members: dict[str, ConsumerMember] = field(default_factory=dict)
     targets: dict[str, frozenset[TopicPartition]] = field(default_factory=dict)
     owners: dict[TopicPartition, str] = field(default_factory=dict)
-    """Who owns a partition or has yet to give it up: it is nobody else's until then."""
+    """The owner of each partition, including partitions that it has yet to give up."""
     static_members: dict[str, str] = field(default_factory=dict)
     patterns: dict[str, RegularExpressionValue] = field(default_factory=dict)
     early: dict[str, CurrentMemberValue] = field(default_factory=dict)
-    """What members own whose own record comes later: compaction keeps the newest record of each
-    key, so a member that has said something new about itself stands after its assignment."""
+    """What members own whose own record comes later in the log: compaction keeps the newest record
+    of each key, so a changed member's description may follow its assignment."""
     seen_version: int = -1
     """The version of the cluster's metadata that the group's topics were last read from."""
     type_name = "Consumer"
@@ -91,7 +91,7 @@ class ConsumerGroup:
 
     @property
     def is_unused(self) -> bool:
-        """Whether the group may be forgotten once it has no offsets."""
+        """Whether the group may be removed once it has no offsets."""
         return not self.members
 
     @property
@@ -113,7 +113,7 @@ class ConsumerGroup:
         return member
 
     def topics_of(self, value: ConsumerMemberValue) -> frozenset[str]:
-        """The topic names that a member's names and pattern stand for."""
+        """The topic names selected by a member's names and pattern."""
         if value.pattern and (resolved := self.patterns.get(value.pattern)) is not None:
             return value.topics | resolved.topics
         return value.topics
@@ -123,11 +123,11 @@ class ConsumerGroup:
         return any(topic in self.topics_of(member.value) for member in self.members.values())
 
     def assigned(self, member: ConsumerMember) -> frozenset[TopicPartition]:
-        """What the target gives to a member."""
+        """A member's target."""
         return self.targets.get(member.member_id, frozenset())
 
     def tombstones_of(self, member_id: str) -> list[Record]:
-        """Records that forget a member."""
+        """Records that remove a member."""
         return [
             Record(CurrentMemberKey(self.group_id, member_id), None),
             Record(TargetMemberKey(self.group_id, member_id), None),
@@ -135,7 +135,7 @@ class ConsumerGroup:
         ]
 
     def tombstones(self) -> list[Record]:
-        """Records that forget the group."""
+        """Records that remove the group."""
         records = [
             record for member_id in self.members for record in self.tombstones_of(member_id)
         ]
@@ -165,7 +165,7 @@ class ConsumerGroup:
             self.targets[member_id] = value.partitions
 
     def replay_member(self, member_id: str, value: ConsumerMemberValue | None) -> None:
-        """A member's subscription; without a value the member is gone."""
+        """A member's subscription; without a value the member is removed."""
         member = self.members.get(member_id)
         early = self.early.pop(member_id, None)
         if value is None:
@@ -212,7 +212,7 @@ class ConsumerGroup:
 
 
 def hash_of(topics: Mapping[str, Topic]) -> int:
-    """64 bits that change whenever a topic comes, goes, is made anew or gets partitions."""
+    """64 bits that change whenever a topic is created, deleted, recreated or gets partitions."""
     digest = hashlib.blake2b(digest_size=8)
     for name in sorted(topics):
         topic = topics[name]

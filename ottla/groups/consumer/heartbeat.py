@@ -32,14 +32,14 @@ from ottla.groups.settings import GroupSettings
 from ottla.wire.errors import InvalidRequest
 
 SESSION, REBALANCE = "consumer session", "consumer rebalance"
-"""Timers: a member's silence, and the time that it may take to give partitions up."""
+""""Timers: session timeout, and the time a member has to give up partitions."""
 JOIN, LEAVE = 0, -1
-"""Member epochs with a meaning of their own; the third is LEFT_FOR_NOW."""
+""""Special member epochs; the third is LEFT_FOR_NOW."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """A ConsumerGroupHeartbeat; None means as before."""
+    """A ConsumerGroupHeartbeat; None means unchanged."""
 
     group_id: str
     member_id: str
@@ -57,7 +57,7 @@ class Beat:
 
     @property
     def is_full(self) -> bool:
-        """Whether the member tells everything, as after an error: then it is told all, too."""
+        """Whether it is a full heartbeat, as after an error: the reply is then full, too."""
         return (
             self.rebalance_timeout_ms != -1
             and (self.topics is not None or self.pattern is not None)
@@ -66,7 +66,7 @@ class Beat:
 
 
 class Alive(Protocol):
-    """What is used of a ConsumerGroupHeartbeat of a member that has nothing to tell."""
+    """The fields used from a ConsumerGroupHeartbeat of a member without changes."""
 
     @property
     def member_id(self) -> str:
@@ -82,7 +82,7 @@ class Alive(Protocol):
 
 
 class Beaten(NamedTuple):
-    """The answer; an assignment only where it has changed or the member told everything."""
+    """The reply; with an assignment only if it has changed or the heartbeat was full."""
 
     member_id: str
     member_epoch: int
@@ -91,7 +91,7 @@ class Beaten(NamedTuple):
 
 
 def check(request: Beat, assignors: Sequence[str]) -> None:
-    """Refuse what no client may send. Raises InvalidRequest, UnsupportedAssignor,
+    """Check a request's fields. Raises InvalidRequest, UnsupportedAssignor,
     InvalidRegularExpression."""
     _need(request.group_id.strip() != "", "GroupId can't be empty.")
     if request.version >= 1 or request.member_epoch > 0 or request.member_epoch == LEAVE:
@@ -127,9 +127,9 @@ def _need(condition: bool, message: str) -> None:
 
 
 def interval_ms(own: Mapping[str, str], settings: GroupSettings) -> int:
-    """How often the members of a group with settings of its `own` shall send heartbeats.
+    """The heartbeat interval in a group with settings of its `own`.
 
-    They may be older than the limits that the broker has now: the limits win.
+    These may be older than the limits that the broker has now: the limits win.
     """
     set_ms = own.get("consumer.heartbeat.interval.ms")
     if set_ms is None:
@@ -139,7 +139,7 @@ def interval_ms(own: Mapping[str, str], settings: GroupSettings) -> int:
 
 
 def session_ms(own: Mapping[str, str], settings: GroupSettings) -> int:
-    """How long such a group's members may be silent; within the broker's limits, as above."""
+    """The session timeout of such a group; within the broker's limits, as above."""
     set_ms = own.get("consumer.session.timeout.ms")
     if set_ms is None:
         return settings.group_consumer_session_timeout_ms
@@ -148,7 +148,7 @@ def session_ms(own: Mapping[str, str], settings: GroupSettings) -> int:
 
 
 def at_rest(group: ConsumerGroup, member: ConsumerMember, cluster: Cluster) -> bool:
-    """Whether the group is where it wants to be, and this member too."""
+    """Whether the group and this member are in their target state."""
     return (
         group.seen_version == cluster.version
         and group.epoch == group.target_epoch
@@ -164,10 +164,10 @@ def keep_alive(
     settings: GroupSettings,
     cluster: Cluster,
 ) -> int | None:
-    """A heartbeat that tells nothing, to which there is nothing to tell: nearly every one.
+    """A heartbeat without changes in either direction: nearly every one.
 
-    `client` is the client's id and host. The answer is when to send the next one, in ms; None
-    where it is another heartbeat, or is to be refused: `heartbeat` says how.
+    `client` is the client's id and host. Returns the interval to the next heartbeat in ms; None if
+    it is another kind of heartbeat, or is refused: then use `heartbeat`.
     """
     member = group.members.get(request.member_id)
     if (
@@ -193,7 +193,7 @@ def heartbeat(
     settings: GroupSettings,
     cluster: Cluster,
 ) -> Beaten:
-    """Join, or keep the session alive and take the next step towards the target.
+    """Joins, or keeps the session alive and takes the next step towards the target.
 
     Raises UnknownMember, FencedMemberEpoch, FencedInstance, UnreleasedInstance,
     GroupMaxSizeReached.
@@ -207,7 +207,7 @@ def heartbeat(
         and value == member.value
         and at_rest(group, member, cluster)
     ):
-        # Nothing has changed for anybody, though the member told us something.
+        # Nothing has changed for the group, though the member reported something.
         member.deadline_ms = result.tick_ms + session_ms(own, settings)
         assignment = frozenset(member.current.assigned) if request.is_full else None
         interval = interval_ms(own, settings)
@@ -237,7 +237,7 @@ def arm_rebalance(
     after: CurrentMemberValue,
     result: Result,
 ) -> None:
-    """A member that has to give partitions up has its rebalance timeout for it."""
+    """Gives a member that has to give up partitions its rebalance timeout."""
     if after == before:
         return
     if after.state == MemberState.UNREVOKED_PARTITIONS:
@@ -251,13 +251,13 @@ def arm_rebalance(
 def _find(
     group: ConsumerGroup, request: Beat, settings: GroupSettings
 ) -> ConsumerMember | None:
-    """The member that speaks, or whose place it takes; None where it is new."""
+    """The member that sends this, or that it replaces; None if it is new."""
     joining = request.member_epoch == JOIN
     member = group.members.get(request.member_id)
     if request.instance_id is not None:
         owner = group.members.get(group.static_members.get(request.instance_id, ""))
         if joining:
-            # Unlike Kafka we know a member again whose first answer was lost.
+            # Unlike Kafka, a member whose first reply was lost is recognized.
             same = owner is None or owner.member_id == request.member_id
             classic = owner is not None and owner.value.classic is not None
             if owner is not None and owner.epoch != LEFT_FOR_NOW and not (same or classic):
@@ -267,7 +267,7 @@ def _find(
             member = owner
         else:
             if owner is None:
-                raise UnknownMember(f"instance id {request.instance_id} is unknown here")
+                raise UnknownMember(f"instance id {request.instance_id} is unknown in this group")
             if owner.member_id != request.member_id:
                 raise FencedInstance(f"instance id {request.instance_id} was taken over")
     if member is None:
@@ -285,8 +285,8 @@ def _check_epoch(member: ConsumerMember, request: Beat) -> None:
     told, known = request.member_epoch, member.epoch
     if told > known:
         raise FencedMemberEpoch(f"the member's epoch is {known}, not {told}; it must join again")
-    # An answer with a new epoch may have been lost: the one before is still good, unless the
-    # member then owns what it was not given.
+    # A reply with a new epoch may have been lost: the previous one is still accepted, unless the
+    # member claims to own what it was not given.
     if told < known and (
         told != member.current.previous_epoch
         or request.owned is None
@@ -296,7 +296,7 @@ def _check_epoch(member: ConsumerMember, request: Beat) -> None:
 
 
 def _told(member: ConsumerMember | None, request: Beat) -> ConsumerMemberValue:
-    """The member's description, with what this heartbeat tells anew."""
+    """The member's description, with the changes of this heartbeat."""
     before = ConsumerMemberValue("", "") if member is None else member.value
     if (
         member is not None
@@ -318,7 +318,7 @@ def _told(member: ConsumerMember | None, request: Beat) -> ConsumerMemberValue:
         instance_id=before.instance_id if request.instance_id is None else request.instance_id,
         rack_id=before.rack_id if request.rack_id is None else request.rack_id,
         topics=before.topics if request.topics is None else request.topics,
-        # An empty pattern takes the subscription by pattern back.
+        # An empty pattern ends the subscription by pattern.
         pattern=before.pattern if request.pattern is None else (request.pattern or None),
         rebalance_timeout_ms=before.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
         assignor=before.assignor if request.assignor is None else request.assignor,
@@ -333,7 +333,7 @@ def _enter(
     request: Beat,
     result: Result,
 ) -> CurrentMemberValue:
-    """Record the member's description; what it owns to begin with is returned."""
+    """Records the member's description; returns what it owns initially."""
     member_id = request.member_id
     if member is None:
         draft.put(member_id, value)
@@ -356,7 +356,7 @@ def take_place(
     value: ConsumerMemberValue,
     result: Result,
 ) -> CurrentMemberValue:
-    """A static member has come back under another member id, and inherits what it had."""
+    """A static member has come back with another member id, and inherits what it had."""
     target = draft.targets.get(former.member_id, frozenset())
     draft.drop(former.member_id)
     result.cancel_timer(SESSION, group_id, former.member_id)
@@ -369,7 +369,7 @@ def take_place(
 
 
 def leave(group: ConsumerGroup, request: Beat, result: Result, cluster: Cluster) -> Beaten:
-    """A member goes for good, or a static one for the time being (epoch -2).
+    """Removes a member for good, or a static one temporarily (epoch -2).
 
     Raises UnknownMember, FencedInstance.
     """
@@ -392,11 +392,11 @@ def leave(group: ConsumerGroup, request: Beat, result: Result, cluster: Cluster)
 def remove(
     group: ConsumerGroup, leaving: list[ConsumerMember], result: Result, cluster: Cluster
 ) -> None:
-    """Forget members; the next heartbeat of anybody else assigns their partitions."""
+    """Removes members; the next heartbeat of any other member assigns their partitions."""
     draft = Draft(group, result, cluster)
     for member in leaving:
         draft.drop(member.member_id)
-        # Where the log refuses this, the member is there still, and may never be heard of again.
+        # If the log refuses this, the member still exists, but may never send anything again.
         result.set_timer(SESSION, group.group_id, member.member_id, after_ms=RETRY_MS)
         result.cancel_timer(REBALANCE, group.group_id, member.member_id)
     draft.bump_epoch()
@@ -406,7 +406,7 @@ def remove(
 def arm_all(
     group: ConsumerGroup, result: Result, settings: GroupSettings, cluster: Cluster
 ) -> None:
-    """After a start of the broker: every session and every rebalance timeout begins anew."""
+    """Restarts every session and rebalance timeout after a start of the broker."""
     session = session_ms(cluster.group_settings(group.group_id), settings)
     for member in group.members.values():
         classic = member.value.classic
@@ -415,7 +415,7 @@ def arm_all(
         if member.current.state == MemberState.UNREVOKED_PARTITIONS:
             timeout_ms = max(member.value.rebalance_timeout_ms, 0)
             result.set_timer(REBALANCE, group.group_id, member.member_id, after_ms=timeout_ms)
-    # The last one who speaks KIP-848 may have left just before the stop.
+    # The last KIP-848 member may have left just before the stop.
     values = {member_id: member.value for member_id, member in group.members.items()}
     offer_downgrade(group.group_id, values, result)
 
@@ -423,7 +423,7 @@ def arm_all(
 def session_timer_fired(
     group: ConsumerGroup, member_id: str, result: Result, cluster: Cluster
 ) -> None:
-    """Remove a member that was silent for its session timeout."""
+    """Removes a member that sent nothing for its session timeout."""
     member = group.members.get(member_id)
     if member is None:
         return
@@ -437,7 +437,7 @@ def session_timer_fired(
 def rebalance_timer_fired(
     group: ConsumerGroup, member_id: str, result: Result, cluster: Cluster
 ) -> None:
-    """Remove a member that does not give up what others wait for."""
+    """Removes a member that does not give up what others wait for."""
     member = group.members.get(member_id)
     if member is not None and member.current.state == MemberState.UNREVOKED_PARTITIONS:
         remove(group, [member], result, cluster)

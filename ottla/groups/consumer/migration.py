@@ -1,9 +1,9 @@
-"""A group changes its protocol while its members live on, one restarted consumer after the other.
+"""Online change of a group's protocol, while its consumers are restarted one after the other.
 
     classic --- the first KIP-848 member joins ---> KIP-848, others are classic members of it
     classic <-- the last KIP-848 member is gone --- KIP-848
 
-`group.consumer.migration.policy` says which ways are open.
+`group.consumer.migration.policy` says which directions are allowed.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from ottla.groups.result import Result
 from ottla.groups.settings import GroupSettings
 
 DOWNGRADE, REJOIN_ALL = "downgrade", "rejoin all"
-"""Timers: turn back into a classic group; then have its members join. Neither has a delay."""
+""""Timers without a delay: convert to a classic group; then make its members join again."""
 DOWNGRADE_RETRY_MS = 100
-"""The log may have refused the records, as a full disk does."""
+""""Retry delay: the log may have refused the records, as on a full disk."""
 
 
 def upgrade(
@@ -50,14 +50,14 @@ def upgrade(
 ) -> None:
     """Record a classic group with members as a KIP-848 group.
 
-    Raises GroupIdNotFound where the policy, the group's protocol type or its size forbids it,
-    where a member's bytes cannot be read, or where an assignor of the group's own tells members
-    more than partitions, which would be lost: then the group stays as it is.
+    Raises GroupIdNotFound, and leaves the group as it is, if the policy, the protocol type or the
+    size forbids it, if a member's bytes cannot be parsed, or if the group's own assignor sends user
+    data, which would be lost.
     """
     if settings.group_consumer_migration_policy not in ("upgrade", "bidirectional"):
         raise GroupIdNotFound(f"{group.group_id} is classic, and its online upgrade is disabled")
     if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
-        raise GroupIdNotFound(f"{group.group_id} does not speak the consumers' protocol")
+        raise GroupIdNotFound(f"{group.group_id} does not use the consumer protocol type")
     if len(group.members) > settings.group_consumer_max_size:
         raise GroupIdNotFound(f"{group.group_id} has more than group.consumer.max.size members")
     if any(has_user_data(member.assignment) for member in group.members.values()):
@@ -116,7 +116,7 @@ def _owned(assignment: bytes, cluster: Cluster) -> frozenset[TopicPartition]:
 def offer_downgrade(
     group_id: str, members: Mapping[str, ConsumerMemberValue], result: Result
 ) -> None:
-    """Turn back into a classic group soon, if nobody is left who speaks KIP-848."""
+    """Schedules the conversion to a classic group, if no KIP-848 member is left."""
     if members and all(value.classic is not None for value in members.values()):
         result.set_timer(DOWNGRADE, group_id, after_ms=0)
 
@@ -124,17 +124,18 @@ def offer_downgrade(
 def downgrade(
     group: ConsumerGroup, result: Result, settings: GroupSettings, cluster: Cluster
 ) -> None:
-    """Record a KIP-848 group as a classic one, if it may be one; its members join again then.
+    """Record a KIP-848 group as a classic one, if possible; its members then join again.
 
-    Where it still speaks KIP-848 after DOWNGRADE_RETRY_MS, it is tried again.
+    If it cannot be recorded now, it is tried again after DOWNGRADE_RETRY_MS.
     """
     if (
         settings.group_consumer_migration_policy not in ("downgrade", "bidirectional")
         or len(group.members) > settings.group_max_size
     ):
         return
-    # The epoch was counted up for the member that left. Those who stay are not told an illegal
-    # generation for that, or they would take their partitions for lost instead of joining again.
+    # The epoch was incremented for the member that left. The remaining ones must not get
+    # ILLEGAL_GENERATION for that, or they would consider their partitions lost instead of
+    # rejoining.
     generation = max(group.epoch - 1, *(member.epoch for member in group.members.values()), 0)
     classic = ClassicGroup(group.group_id, generation=generation)
     assignments: dict[str, bytes] = {}
@@ -168,7 +169,7 @@ def downgrade(
 def assignment_bytes(
     assigned: Mapping[TopicPartition, int], version: int, cluster: Cluster
 ) -> bytes:
-    """What a member owns, in the bytes that its SyncGroup brings."""
+    """What a member owns, in the format of a SyncGroup reply."""
     partitions: dict[str, list[int]] = {}
     for topic_id, index in assigned:
         topic = cluster.topic_of_id(topic_id)

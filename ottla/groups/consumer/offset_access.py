@@ -10,7 +10,7 @@ from ottla.wire.errors import ProtocolError, UnsupportedVersion
 
 
 def check_commit(group: ConsumerGroup, request: Commit, cluster: Cluster) -> ConsumerMember | None:
-    """The member that commits, or None for a client that is none.
+    """The member that commits, or None for a client that is not a member.
 
     Raises UnknownMember, StaleMemberEpoch (IllegalGeneration for a classic member and in a
     transaction), UnsupportedVersion where the request is too old to be of a KIP-848 member.
@@ -39,7 +39,7 @@ def check_commit(group: ConsumerGroup, request: Commit, cluster: Cluster) -> Con
 
 
 def _check_since_assigned(member: ConsumerMember, request: Commit, cluster: Cluster) -> None:
-    """An older epoch may commit what the member has owned without a break since then."""
+    """Accepts an older epoch for partitions that the member has owned since without a break."""
     for commit in request.offsets:
         topic = cluster.topic(commit.topic)
         partition = (bytes(16) if topic is None else topic.topic_id, commit.partition)
@@ -58,7 +58,7 @@ def _stale(request: Commit, text: str) -> ProtocolError:
 
 
 def check_fetch(group: ConsumerGroup, member_id: str | None, member_epoch: int) -> None:
-    """Whether somebody may fetch offsets in this member's name.
+    """Checks that offsets may be fetched in this member's name.
 
     Raises UnknownMember, StaleMemberEpoch.
     """

@@ -1,6 +1,6 @@
 """Regular expressions over topic names, by RE2 as in Kafka (KIP-848).
 
-Python's own `re` backtracks: one hostile pattern would hold up every client of the broker.
+Python's own `re` backtracks: one hostile pattern could block the broker for all clients.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ def _compiled(pattern: str) -> Callable[[str], Any]:
         matches: Callable[[str], Any] = re2.compile(pattern, options).fullmatch
     except re2.error as error:
         reason = error.args[0].decode() if error.args else "not understood"
-        raise InvalidRegularExpression(f"{pattern!r} is no RE2 expression: {reason}") from error
+        raise InvalidRegularExpression(f"{pattern!r} is not valid for RE2: {reason}") from error
     return matches
 
 
 def check(pattern: str) -> None:
-    """Raise InvalidRegularExpression where RE2 does not understand the pattern."""
+    """Raise InvalidRegularExpression if RE2 does not accept the pattern."""
     if pattern:
         _compiled(pattern)
 
 
 def matching(pattern: str, names: Iterable[str]) -> frozenset[str]:
-    """The names that the whole pattern matches; an empty pattern subscribes to nothing."""
+    """The names that match the whole pattern; an empty pattern subscribes to nothing."""
     if not pattern:
         return frozenset()
     matches = _compiled(pattern)

@@ -1,11 +1,11 @@
-"""How a KIP-848 member gets from what it owns to its target, one heartbeat at a time.
+"""How a KIP-848 member gets from what it owns to its target, heartbeat by heartbeat.
 
-                        gives up what the target takes
+                        gives up what is not in the target
       Stable ------------------> UnrevokedPartitions
         ^  ^                            |  the client no longer reports them
         |  +----------------------------+
         |                               v
-        +---------------------- UnreleasedPartitions: others hold what it is to get
+        +---------------------- UnreleasedPartitions: others still hold part of its target
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from ottla.groups.records import CurrentMemberValue, MemberState, TopicPartition
 
 Owned = frozenset[TopicPartition] | None
-"""The partitions that a heartbeat reports; None where it does not say."""
+""""The partitions that a heartbeat reports; None if it does not."""
 
 
 def reconcile(
@@ -25,9 +25,9 @@ def reconcile(
     owned: Owned,
     is_held: Callable[[TopicPartition], bool],
 ) -> CurrentMemberValue:
-    """The member's next state; the same one where nothing can be done yet.
+    """The member's next state; the same one if nothing can be done yet.
 
-    `is_held` tells whether another member owns a partition or has yet to give it up.
+    `is_held` returns whether another member owns a partition or has yet to give it up.
     """
     if current.state == MemberState.STABLE and current.epoch == target_epoch:
         return current
@@ -52,7 +52,7 @@ def _next(
     kept = {p: epoch for p, epoch in current.assigned.items() if p in target}
     lost = {p: epoch for p, epoch in current.assigned.items() if p not in target}
     if lost and _still_owns(owned, lost):
-        # The epoch stays: until it has revoked them the member may commit under it.
+        # The epoch stays: until the partitions are revoked the member may commit with it.
         return _changed(
             current, current.epoch, MemberState.UNREVOKED_PARTITIONS, kept, lost
         )

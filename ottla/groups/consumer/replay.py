@@ -1,4 +1,4 @@
-"""Which record changes what of a KIP-848 group."""
+"""The effect of each record on a KIP-848 group."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from ottla.groups.result import Result
 def replay_consumer(
     groups: dict[str, ClassicGroup | ConsumerGroup], key: Key, value: Any
 ) -> None:
-    """Take in one record; the group comes into being with its first and goes with its epoch."""
+    """Applies one record; the group is created by its first and removed with its epoch."""
     group_id = key.group_id
     group = groups.get(group_id)
     if not isinstance(group, ConsumerGroup):
         if value is None:
-            return  # a tombstone of a group that is long gone
+            return  # a tombstone of a group that no longer exists
         group = groups[group_id] = ConsumerGroup(group_id)
     if isinstance(key, ConsumerGroupKey):
         if value is None:
@@ -48,7 +48,7 @@ def replay_consumer(
 
 
 def upgraded(group_id: str, result: Result) -> ConsumerGroup:
-    """The KIP-848 group that the records of this turn make, before they are appended."""
+    """The KIP-848 group resulting from the records of this turn, before they are appended."""
     groups: dict[str, ClassicGroup | ConsumerGroup] = {}
     for key, value in result.records:
         if not isinstance(key, GroupKey | OffsetKey):

@@ -1,4 +1,4 @@
-"""What a transaction coordinator refuses, each with Kafka's code."""
+"""The errors of a transaction coordinator, each with Kafka's code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ottla.wire.errors import ErrorCode, ProtocolError
 
 
 class ConcurrentTransactions(ProtocolError):
-    """The transaction before this one has not ended everywhere; the client asks again."""
+    """The previous transaction has not ended in all partitions; the client asks again."""
 
     code = ErrorCode.CONCURRENT_TRANSACTIONS
 
@@ -18,7 +18,7 @@ class ProducerFenced(ProtocolError):
 
 
 class InvalidProducerIdMapping(ProtocolError):
-    """The producer id is not the one that the transactional id stands for."""
+    """The producer id is not the one assigned to the transactional id."""
 
     code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
@@ -48,6 +48,6 @@ class TransactionalIdNotFound(ProtocolError):
 
 
 class NeedsProducerId(ProtocolError):
-    """Ask again with a new producer id at hand. Never told to a client."""
+    """Retry with a new producer id. Never sent to a client."""
 
     code = ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -1,10 +1,10 @@
-"""Drives the end of transactions: one marker into every partition, until all of them are there.
+"""Completes transactions: writes one marker into every partition, until all of them are committed.
 
     PrepareCommit recorded -> Ending -> a marker into each partition -> all committed -> Complete
-                                  '---- what failed, again after a while ----'
+                                  '---- failed ones are retried after a delay ----'
 
-The partitions may be anywhere; a function that is handed in knows the way. Writing a marker twice
-does no harm: the second one ends nothing.
+The partitions may be on any broker; a function that is passed in writes there. Writing a marker
+twice does no harm: the second one ends nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ottla.wire.errors import ErrorCode, ProtocolError
 
 
 class TransactionMarker(NamedTuple):
-    """What ends a producer's transaction in a partition."""
+    """The marker that ends a producer's transaction in a partition."""
 
     producer_id: int
     epoch: int
@@ -26,20 +26,20 @@ class TransactionMarker(NamedTuple):
 
 
 MarkerWritten = Callable[[ProtocolError | None], None]
-"""Told once when a marker is committed in its partition, or why it is not."""
+""""Called once when a marker is committed in its partition, or with the error."""
 
 WriteMarker = Callable[[TopicIndex, TransactionMarker, MarkerWritten], None]
-"""Writes a marker into a partition; may raise ProtocolError instead of telling it."""
+""""Writes a marker into a partition; may raise ProtocolError instead of reporting it."""
 
 _SETTLED = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH)
-"""A partition that was deleted needs no marker; one that knows a newer epoch has had it."""
+""""A partition that was deleted needs no marker; one with a newer epoch has had it."""
 
 
 class Ending:
-    """One transaction's end under way.
+    """The end of one transaction in progress.
 
-    `finished` is called once all markers are committed, `delayed` each time that some could not
-    be written and none is under way any more: `drive` is then to be called again.
+    `finished` is called once all markers are committed, `delayed` each time that some could not be
+    written and none is under way any more: then call `drive` again.
     """
 
     def __init__(
@@ -57,13 +57,13 @@ class Ending:
         )
         self.remaining = set(value.partitions)
         self.answer: Callable[[], Any] | None = None
-        """Tells the client that asked for the end, who waits for the markers."""
+        """Answers the client that requested the end and waits for the markers."""
         self._write, self._finished, self._delayed = write, finished, delayed
         self._open = 0
         self._driving = False
 
     def drive(self) -> None:
-        """Write every marker that is missing."""
+        """Writes every marker that is missing."""
         if self._open:
             return
         self._driving = True
@@ -77,7 +77,7 @@ class Ending:
         self._look()
 
     def release(self) -> None:
-        """Answer the client: the end is decided, whatever the markers still wait for."""
+        """Answers the client: the end is decided, whatever the markers still wait for."""
         answer, self.answer = self.answer, None
         if answer is not None:
             answer()

@@ -1,7 +1,7 @@
-"""What `__transaction_state` keeps of a transactional id, and its bytes, which are Kafka's.
+"""The contents of `__transaction_state` for a transactional id, in Kafka's format.
 
     key     | version i16 = 0 | transactional id
-    value   | version i16 = 1 | fields of schema/records/transaction_log.txt   | null: forget the id
+    value   | version i16 = 1 | fields of schema/records/transaction_log.txt   | null: remove the id
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TopicIndex = tuple[str, int]
 
 
 class TransactionState(IntEnum):
-    """Where a transactional id stands; Kafka's numbers.
+    """The state of a transactional id; Kafka's numbers.
 
         Empty -> Ongoing -> PrepareCommit -> CompleteCommit -> Ongoing -> ...
                          -> PrepareAbort  -> CompleteAbort  -> Ongoing -> ...
@@ -57,17 +57,17 @@ class TransactionValue:
     updated_ms: int = -1
     started_ms: int = -1
     previous_producer_id: int = NO_PRODUCER_ID
-    """The id before the epochs of that one were used up."""
+    """The producer id before the current one, whose epochs were used up."""
     next_producer_id: int = NO_PRODUCER_ID
-    """The id that takes over once the transaction that is ending has ended (KIP-890)."""
+    """The producer id to be used once the ending transaction has ended (KIP-890)."""
     client_version: int = 0
-    """2 where the client's epoch grows with every transaction (KIP-890), else 0."""
+    """2 if the client's epoch grows with every transaction (KIP-890), else 0."""
     last_epoch: int = NO_EPOCH
-    """The epoch before, by which a repeated InitProducerId is known. Not kept in the log."""
+    """The previous epoch, to recognize a repeated InitProducerId. Not stored in the log."""
 
     @property
     def is_ending(self) -> bool:
-        """Whether its markers are on their way."""
+        """Whether its markers are being written."""
         return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
     @property
@@ -77,17 +77,17 @@ class TransactionValue:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether no further epoch of the producer id may be given to a client."""
+        """Whether the producer id has no further epoch for a client."""
         return is_exhausted(self.epoch)
 
 
 def is_exhausted(epoch: int) -> bool:
-    """The very last epoch is kept back, so that whoever has the one before can still be fenced."""
+    """The last epoch is reserved, so that the holder of the one before can still be fenced."""
     return epoch >= EPOCH_MAX - 1
 
 
 class TransactionRecord(NamedTuple):
-    """A transactional id with its new value, or with None: forget it."""
+    """A transactional id with its new value, or with None to remove it."""
 
     transactional_id: str
     value: TransactionValue | None
@@ -138,7 +138,7 @@ def by_topic(partitions: Iterable[TopicIndex]) -> dict[str, list[int]]:
 
 
 def decode_record(key: bytes, value: bytes | None) -> TransactionRecord | None:
-    """The record of these bytes; None for a key of a kind that is not known here.
+    """The record of these bytes; None for a key of an unknown kind.
 
     Raises MalformedMessage for bytes that are cut off or of an unknown version.
     """

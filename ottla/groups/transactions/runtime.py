@@ -14,7 +14,7 @@ from ottla.wire.errors import InvalidRequest
 
 
 class TransactionRuntime(ShardRuntime[TransactionShard]):
-    """All transactional ids here; `partitions` is put right once the topic exists."""
+    """All transactional ids here; `partitions` is corrected once the topic exists."""
 
     def __init__(
         self,
@@ -29,15 +29,16 @@ class TransactionRuntime(ShardRuntime[TransactionShard]):
         self._write_marker = write_marker
 
     def partition_of(self, key: str) -> int:
-        """The partition of `__transaction_state` that keeps an id. Raises InvalidRequest."""
+        """The partition of `__transaction_state` that holds an id. Raises InvalidRequest."""
         if not key:
             raise InvalidRequest("the transactional id is empty")
         return super().partition_of(key)
 
     def begin_load(self, partition: int, coordinator_epoch: int) -> TransactionShard:
-        """This broker leads the partition: replay its records into the shard, then `adopt` it.
+        """Begins to load a partition led by this broker: replay its records, then `adopt` it.
 
         The leader epoch goes into the markers, so that those of a former coordinator are refused.
+
         """
         return self.load_into(
             TransactionShard(
@@ -51,4 +52,4 @@ class TransactionRuntime(ShardRuntime[TransactionShard]):
         try:
             self.change(transactional_id, operation)
         except (NotCoordinator, CoordinatorLoadInProgress):
-            pass  # whoever coordinates it now drives its markers on
+            pass  # its current coordinator continues writing the markers

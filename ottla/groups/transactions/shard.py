@@ -1,8 +1,8 @@
 """The transactional ids of one partition of `__transaction_state`.
 
 Nothing here touches a log: requests put records, replies and timers into a `Result`, and `replay`
-takes the records in once they are appended. What is to happen when an end is recorded for good,
-writing the markers, is a reply like any other, to `markers.Ending`.
+applies the records once they are appended. Writing the markers, which follows when an end is
+durably recorded, is requested by a reply like any other, to `markers.Ending`.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from ottla.groups.transactions.records import (
 from ottla.wire.errors import ProtocolError
 
 TIMEOUT = "timeout"
-"""A transaction was open for too long."""
+""""Timer: a transaction was open for too long."""
 MARKERS = "markers"
-"""Markers that could not be written are to be tried again."""
+""""Timer: retry markers that could not be written."""
 EXPIRE = "expire"
-"""The timer of the shard that looks for ids which nobody uses any more."""
+""""Timer of the shard: removes ids that are no longer used."""
 MARKER_RETRY_MS = 100
 
 TurnOf = Callable[[str, Callable[["TransactionShard", Result], None]], None]
@@ -44,7 +44,7 @@ TurnOf = Callable[[str, Callable[["TransactionShard", Result], None]], None]
 
 @dataclass(frozen=True, slots=True)
 class Initialise:
-    """An InitProducerId; `expected` is what a producer that recovers had (KIP-360)."""
+    """An InitProducerId; `expected` is what a recovering producer had before (KIP-360)."""
 
     transactional_id: str
     timeout_ms: int
@@ -53,7 +53,7 @@ class Initialise:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """An EndTxn; `version` is that of the client's transactions, 2 for an epoch with each."""
+    """An EndTxn; `version` is that of the client's transactions, 2 for a new epoch each time."""
 
     transactional_id: str
     producer: Producer
@@ -84,10 +84,10 @@ class TransactionShard:
     def initialise(
         self, request: Initialise, answer: Answer, result: Result, new_id: int | None = None
     ) -> None:
-        """InitProducerId: answer with the TransactionValue that holds the id and the epoch.
+        """InitProducerId: returns the TransactionValue with the producer id and the epoch.
 
-        An open transaction is aborted first, and the client told to ask again. Raises
-        InvalidTransactionTimeout and what `transitions.initialised` does.
+        An open transaction is aborted first, and the client asked to retry. Raises
+        InvalidTransactionTimeout and the errors of `transitions.initialised`.
         """
         transactional_id = request.transactional_id
         largest = self.settings.transaction_max_timeout_ms
@@ -133,8 +133,8 @@ class TransactionShard:
     def check_partition(
         self, transactional_id: str, producer: Producer, partition: TopicIndex
     ) -> None:
-        """See to it that a producer may write to a partition. Raises what
-        `transitions.check_partition` does."""
+        """Checks that a producer may write to a partition. Raises the errors of
+        `transitions.check_partition`."""
         transitions.check_partition(
             self.transactions.get(transactional_id), producer, partition
         )
@@ -142,10 +142,10 @@ class TransactionShard:
     def end(
         self, request: End, answer: Answer, result: Result, new_id: int | None = None
     ) -> None:
-        """EndTxn: answer, when the markers are committed, with the TransactionValue after it.
+        """EndTxn: replies with the resulting TransactionValue once the markers are committed.
 
-        A client that is told of a commit finds it visible; only where a marker cannot be written
-        is it told earlier. Raises what `transitions.ended` does.
+        A client that gets the reply to a commit finds it visible; only if a marker cannot be
+        written is the reply sent earlier. Raises the errors of `transitions.ended`.
         """
         transactional_id = request.transactional_id
         before = self.transactions.get(transactional_id)
@@ -159,7 +159,7 @@ class TransactionShard:
         self._prepare(transactional_id, value, result, lambda: answer(after), answer)
 
     def _time_out(self, transactional_id: str, value: TransactionValue, result: Result) -> None:
-        # Should the log refuse the record, the transaction must not stay open for ever.
+        # If the log refuses the record, the transaction must not stay open for ever.
         interval_ms = self.settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
         result.set_timer(TIMEOUT, transactional_id, after_ms=interval_ms)
         prepared = transitions.aborted(value, result.wall_ms)
@@ -173,7 +173,7 @@ class TransactionShard:
         ended: Callable[[], Any] | None,
         refused: Answer | None,
     ) -> None:
-        """Record that a transaction ends; once nothing takes that back, write its markers."""
+        """Records that a transaction ends; once that is durable, writes its markers."""
 
         def recorded(reply: Any) -> None:
             if isinstance(reply, ProtocolError):
@@ -212,7 +212,7 @@ class TransactionShard:
         )
 
     def complete(self, ending: Ending, result: Result) -> None:
-        """All markers of an ending are committed."""
+        """Called when all markers of an ending are committed."""
         if self.endings.get(ending.transactional_id) is not ending:
             return
         value = self.transactions[ending.transactional_id]
@@ -220,24 +220,24 @@ class TransactionShard:
 
         def recorded(reply: Any) -> None:
             if isinstance(reply, ProtocolError):
-                # Such as on a full disk: the id must not stay between two transactions for ever.
+                # For example on a full disk: the id must not stay in the ending state for ever.
                 self._not_all_written(ending)
 
         result.records.append(TransactionRecord(ending.transactional_id, after))
         result.reply(recorded, None)
-        # The decision is on the disk; that its markers are, too, need not be before anybody
-        # may build on it, so the client does not wait for this record.
+        # The decision is durable; the completion need not be before the client continues, so
+        # the client does not wait for this record.
         ending.release()
 
     def try_again(self, ending: Ending, result: Result) -> None:
-        """Some markers of an ending could not be written."""
+        """Called when some markers of an ending could not be written."""
         if self.endings.get(ending.transactional_id) is ending:
             result.set_timer(MARKERS, ending.transactional_id, after_ms=MARKER_RETRY_MS)
 
     # Time and the log
 
     def fire(self, key: TimerKey, result: Result) -> None:
-        """A timer is due."""
+        """Called when a timer is due."""
         if key.kind == EXPIRE:
             self._expire(result)
         elif key.kind == MARKERS:
@@ -250,7 +250,7 @@ class TransactionShard:
                 self._time_out(key.owner, value, result)
 
     def _expire(self, result: Result) -> None:
-        """Forget ids that nobody used for transactional.id.expiration.ms."""
+        """Removes ids that were not used for transactional.id.expiration.ms."""
         before_ms = result.wall_ms - self.settings.transactional_id_expiration_ms
         for transactional_id, value in self.transactions.items():
             idle = not value.is_ending and value.state is not TransactionState.ONGOING
@@ -263,7 +263,7 @@ class TransactionShard:
         result.set_timer(EXPIRE, "", after_ms=interval_ms)
 
     def replay(self, record: TransactionRecord, producer_id: int = -1) -> None:
-        """Take in one record, in the log's order. Nothing else changes what is durable."""
+        """Applies one record, in the log's order. Nothing else changes durable state."""
         transactional_id, value = record
         if value is None:
             self.transactions.pop(transactional_id, None)
@@ -273,20 +273,21 @@ class TransactionShard:
             self.endings.pop(transactional_id, None)
 
     def loaded(self, result: Result) -> None:
-        """All records are read: drive on what was ending, count the time of what is open."""
+        """After all records are read: continues endings, and starts timeouts of open
+        transactions."""
         for transactional_id, value in self.transactions.items():
             if value.is_ending:
                 ending = self._ending(transactional_id, value)
                 result.reply(_driver(ending), None)
             elif value.state is TransactionState.ONGOING:
                 left_ms = value.started_ms + value.timeout_ms - result.wall_ms
-                # A wall clock that was set back must not hold a transaction open for ever.
+                # Setting back the wall clock must not keep a transaction open for ever.
                 after_ms = min(max(left_ms, 0), value.timeout_ms)
                 result.set_timer(TIMEOUT, transactional_id, after_ms=after_ms)
         self._look_for_expired_later(result)
 
     def waiting(self) -> list[Answer]:
-        """Another broker takes over: the ends that are recorded are decided, so they are told."""
+        """Another broker takes over: recorded ends are decided, so their clients are answered."""
         for ending in self.endings.values():
             ending.release()
         return []
@@ -297,12 +298,12 @@ class TransactionShard:
         """DescribeTransactions of one id. Raises TransactionalIdNotFound."""
         value = self.transactions.get(transactional_id)
         if value is None:
-            raise TransactionalIdNotFound(f"there is no transactional id {transactional_id!r}")
+            raise TransactionalIdNotFound(f"transactional id {transactional_id!r} not found")
         return value
 
 
 def _driver(ending: Ending) -> Answer:
-    """Drives an ending once everything before it is committed."""
+    """Continues an ending once everything before it is committed."""
 
     def drive(reply: Any) -> None:
         if not isinstance(reply, ProtocolError):

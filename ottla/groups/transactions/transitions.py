@@ -1,8 +1,8 @@
-"""Transactional ids as a pure state machine: from one value, and a request, to the next value.
+"""Transactional ids as a pure state machine: from a value and a request to the next value.
 
-Nothing is changed here: every function returns the value that is to be recorded, or raises what
-the client is to be told. Returning the very value that was given means that nothing is to be
-recorded, because the request is a repetition of one that was done (KIP-98, KIP-360, KIP-890).
+Nothing is changed here: every function returns the value to be recorded, or raises the error for
+the client. Returning the given value itself means that nothing is to be recorded, because the
+request repeats one that was already done (KIP-98, KIP-360, KIP-890).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ottla.groups.transactions.records import (
 from ottla.wire.errors import ProtocolError
 
 EPOCH_PER_TRANSACTION = 2
-"""The version of transactions whose producers get another epoch with each (KIP-890)."""
+""""The version of transactions whose producers get a new epoch with each (KIP-890)."""
 
 
 def initialised(
@@ -40,11 +40,11 @@ def initialised(
     wall_ms: int,
     new_producer_id: int | None,
 ) -> TransactionValue:
-    """InitProducerId: the next epoch, which fences all producers that have an older one.
+    """InitProducerId: the next epoch, which fences all producers with an older one.
 
-    `expected` is what a producer that recovers believes to be (KIP-360). An open transaction has
-    to be aborted before. Raises NeedsProducerId where there is no epoch left or no id at all yet,
-    ProducerFenced, ConcurrentTransactions.
+    `expected` is the id and epoch of a recovering producer (KIP-360). An open transaction has to be
+    aborted before. Raises NeedsProducerId if there is no epoch left or no id yet, ProducerFenced,
+    ConcurrentTransactions.
     """
     if value is None:
         return TransactionValue(
@@ -54,9 +54,9 @@ def initialised(
         expected.producer_id == value.previous_producer_id and is_exhausted(expected.epoch)
     )
     if not known:
-        raise ProducerFenced(f"producer id {expected.producer_id} was replaced by another")
+        raise ProducerFenced(f"producer id {expected.producer_id} was replaced by another one")
     if value.is_ending or value.state is TransactionState.ONGOING:
-        raise ConcurrentTransactions("the transaction before has not ended yet")
+        raise ConcurrentTransactions("the previous transaction has not ended yet")
     repeated = expected.epoch not in (NO_EPOCH, value.epoch)
     if repeated:
         if expected.epoch != value.last_epoch:
@@ -100,11 +100,11 @@ def check_owner(value: TransactionValue | None, producer: Producer) -> Transacti
         raise InvalidProducerIdMapping("the transactional id was never initialised, or has expired")
     if value.producer_id != producer.producer_id:
         raise InvalidProducerIdMapping(
-            f"the transactional id stands for producer id {value.producer_id}, "
+            f"the transactional id belongs to producer id {value.producer_id}, "
             f"not {producer.producer_id}"
         )
     if value.epoch != producer.epoch:
-        raise ProducerFenced(f"epoch {producer.epoch} is not the producer's, {value.epoch} is")
+        raise ProducerFenced(f"epoch {producer.epoch} is not the current epoch {value.epoch}")
     return value
 
 
@@ -115,13 +115,13 @@ def with_partitions(
     version: int,
     wall_ms: int,
 ) -> TransactionValue:
-    """AddPartitionsToTxn: the transaction with these partitions too; the first ones begin it.
+    """AddPartitionsToTxn: adds these partitions to the transaction; the first ones begin it.
 
     Raises what `check_owner` does, ConcurrentTransactions.
     """
     value = check_owner(value, producer)
     if value.is_ending:
-        raise ConcurrentTransactions("the transaction before has not ended yet")
+        raise ConcurrentTransactions("the previous transaction has not ended yet")
     ongoing = value.state is TransactionState.ONGOING
     if ongoing and partitions <= value.partitions:
         return value
@@ -138,13 +138,13 @@ def with_partitions(
 def check_partition(
     value: TransactionValue | None, producer: Producer, partition: TopicIndex
 ) -> None:
-    """See to it that a partition is in the producer's open transaction (KIP-890).
+    """Checks that a partition is in the producer's open transaction (KIP-890).
 
     Raises what `check_owner` does, ConcurrentTransactions, TransactionAbortable.
     """
     value = check_owner(value, producer)
     if value.is_ending:
-        raise ConcurrentTransactions("the transaction before has not ended yet")
+        raise ConcurrentTransactions("the previous transaction has not ended yet")
     if partition not in value.partitions:
         raise TransactionAbortable(
             f"{partition[0]}-{partition[1]} was not added to the producer's transaction"
@@ -159,9 +159,9 @@ def ended(
     wall_ms: int,
     new_producer_id: int | None,
 ) -> TransactionValue:
-    """EndTxn: the transaction prepared to end, which no crash takes back once it is recorded.
+    """EndTxn: the transaction prepared to end, which is final once it is recorded.
 
-    Returns the value as it is for a repetition of an EndTxn that is done. Raises
+    Returns the same value for a repeated EndTxn. Raises
     InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions, InvalidTransactionState,
     NeedsProducerId.
     """
@@ -169,7 +169,7 @@ def ended(
         return _ended_with_epoch(value, producer, commit, wall_ms, new_producer_id)
     value = check_owner(value, producer)
     if value.is_ending and value.commits == commit:
-        raise ConcurrentTransactions("the transaction is ending already")
+        raise ConcurrentTransactions("the transaction is already ending")
     if value.state in _COMPLETE and value.commits == commit:
         return value
     if value.state is not TransactionState.ONGOING:
@@ -187,9 +187,9 @@ def _ended_with_epoch(
     wall_ms: int,
     new_producer_id: int | None,
 ) -> TransactionValue:
-    """The end of a transaction whose producer goes on with another epoch (KIP-890).
+    """The end of a transaction whose producer continues with another epoch (KIP-890).
 
-    An epoch belongs to one transaction, so that of a request says whether it is a repetition.
+    An epoch belongs to one transaction, so a request's epoch shows whether it is a repetition.
     """
     repeats = value is not None and _was_bumped(value, producer)
     if value is None or not repeats:
@@ -198,7 +198,7 @@ def _ended_with_epoch(
         if not repeats:
             raise ProducerFenced(f"epoch {producer.epoch} is not that of the transaction")
         if value.commits == commit:
-            raise ConcurrentTransactions("the transaction is ending already")
+            raise ConcurrentTransactions("the transaction is already ending")
         raise _ended_otherwise(value, commit)
     if repeats:
         if value.state in _COMPLETE and value.commits == commit:
@@ -219,7 +219,7 @@ def _ended_with_epoch(
 
 
 def _was_bumped(value: TransactionValue, producer: Producer) -> bool:
-    """Whether the producer's transaction has ended already, and its reply was lost."""
+    """Whether the producer's transaction has ended already, and the reply was lost."""
     if value.client_version < EPOCH_PER_TRANSACTION:
         return False
     if producer.producer_id == value.producer_id:
@@ -251,11 +251,11 @@ def _cannot_end(value: TransactionValue, commit: bool) -> InvalidTransactionStat
 
 
 def _ended_otherwise(value: TransactionValue, commit: bool) -> ProtocolError:
-    """What a producer is told whose epoch was taken by an end that it does not ask for.
+    """The error for a producer whose epoch was taken by an end that it did not request.
 
-    A commit that meets an abort comes from a producer that was too slow: no client asks for both.
-    It is fenced, which Kafka Streams and Connect recover from (KAFKA-20785); Apache Kafka before
-    that fix says INVALID_TXN_STATE, which ends them.
+    A commit that meets an abort comes from a producer that was too slow, since no client requests
+    both. It is fenced, from which Kafka Streams and Connect recover (KAFKA-20785); Apache Kafka
+    before that fix returns INVALID_TXN_STATE, which terminates them.
     """
     if commit:
         return ProducerFenced("the transaction was open for too long and has been aborted")
@@ -266,18 +266,18 @@ def aborted(
     value: TransactionValue, wall_ms: int, new_producer_id: int | None = None
 ) -> TransactionValue:
     """An open transaction prepared to abort by the coordinator: it was open for too long, or an
-    InitProducerId asks for the transactional id.
+    InitProducerId requests the transactional id.
 
-    Its producer is fenced, but may go on: to its own abort, or to its InitProducerId with the epoch
-    that it knows, this end looks like one that it has asked for, and it is told the new epoch. An
-    InitProducerId of somebody else gets the epoch after that one. The last epoch of a producer id
-    only fences: another id takes over, at once where one is at hand.
+    Its producer is fenced, but may continue: to its own abort, or its InitProducerId with its
+    epoch, this end looks like one that it has requested, and the reply has the new epoch. An
+    InitProducerId of another client gets the epoch after that. The last epoch of a producer id only
+    fences: another id replaces it, at once if one is available.
     """
     assert value.state is TransactionState.ONGOING, "only an open transaction can be taken away"
     moves = value.is_exhausted and new_producer_id is not None
     tells_epoch = moves or not value.is_exhausted
     return replace(
-        # To an EndTxn an epoch that nobody is given must not look like its own end.
+        # For an EndTxn, an epoch that no client gets must not look like its own end.
         _prepared(value, False, wall_ms, EPOCH_PER_TRANSACTION if tells_epoch else 0),
         epoch=min(value.epoch + 1, EPOCH_MAX),
         last_epoch=value.epoch,

@@ -3,6 +3,7 @@
     python -m tests.simulation --seeds 1-1000
     python -m tests.simulation --seed 77 --trace
     python -m tests.simulation --seed 77 --shorten
+    python -m tests.simulation --brokers 3 --seeds 1-100
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import time
 
+from tests.simulation.cluster.options import ClusterOptions
 from tests.simulation.options import Options
 from tests.simulation.run import outcome, shorten
 
@@ -22,6 +24,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", default="1-1000", help="first-last")
     parser.add_argument("--seed", type=int, help="one seed only")
+    parser.add_argument("--brokers", type=int, default=1, help="how many; a cluster from 2 on")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--trace", action="store_true", help="print what happened in the run")
     parser.add_argument("--shorten", action="store_true", help="leave out what is not needed")
@@ -33,17 +36,23 @@ def main() -> int:
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]])
     if arguments.seed is not None:
-        return one(arguments.seed, arguments.trace, arguments.shorten)
+        return one(arguments.seed, arguments.brokers, arguments.trace, arguments.shorten)
     first, _, last = arguments.seeds.partition("-")
     if arguments.worker:
-        work(range(int(first), int(last) + 1, arguments.jobs))
+        work(range(int(first), int(last) + 1, arguments.jobs), arguments.brokers)
         return 0
-    return many(range(int(first), int(last or first) + 1), arguments.jobs, arguments.first)
+    seeds = range(int(first), int(last or first) + 1)
+    return many(seeds, arguments.brokers, arguments.jobs, arguments.first)
 
 
-def one(seed: int, trace: bool, shortened: bool) -> int:
+def drawn(seed: int, brokers: int) -> Options:
+    """What the seed decides for one broker or a cluster."""
+    return Options.draw(seed) if brokers == 1 else ClusterOptions.draw(seed, brokers)
+
+
+def one(seed: int, brokers: int, trace: bool, shortened: bool) -> int:
     """Run one seed, and say what it was."""
-    options = Options.draw(seed)
+    options = drawn(seed, brokers)
     found = outcome(seed, options)
     if found.violation and shortened:
         options = shorten(seed, options, found)
@@ -55,13 +64,16 @@ def one(seed: int, trace: bool, shortened: bool) -> int:
     return bool(found.violation)
 
 
-def many(seeds: range, jobs: int, first: bool) -> int:
+def many(seeds: range, brokers: int, jobs: int, first: bool) -> int:
     """Run seeds in several processes; one line for each that breaks a promise."""
     began, count, broken = time.monotonic(), 0, 0
     command = [sys.executable, "-W", "ignore", "-m", "tests.simulation", "--worker"]
     workers = [
         subprocess.Popen(
-            [*command, "--seeds", f"{seeds[at]}-{seeds[-1]}", "--jobs", str(jobs)],
+            [
+                *command, "--seeds", f"{seeds[at]}-{seeds[-1]}", "--jobs", str(jobs),
+                "--brokers", str(brokers),
+            ],
             stdout=subprocess.PIPE, text=True,
         )
         for at in range(min(jobs, len(seeds)))
@@ -87,10 +99,10 @@ def many(seeds: range, jobs: int, first: bool) -> int:
     return bool(broken or (failed and not first))
 
 
-def work(seeds: range) -> None:
+def work(seeds: range, brokers: int) -> None:
     """One process of many: a line for each seed."""
     for seed in seeds:
-        found = outcome(seed, Options.draw(seed))
+        found = outcome(seed, drawn(seed, brokers))
         text = " ".join(found.violation[:600].split())
         print(f"seed {seed}: {text}" if text else "kept", flush=True)
 

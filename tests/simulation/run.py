@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import gc
 import re
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
+from typing import Any, cast
 
+from tests.simulation.cluster.options import ClusterOptions
 from tests.simulation.options import Options
 from tests.simulation.story import Story
 from tests.simulation.world import Patches, World
@@ -30,12 +32,12 @@ class Outcome:
 
 def outcome(seed: int, options: Options) -> Outcome:
     """One run from start to end. Whatever it raises is a violation: of the broker's or of ours."""
-    world = World(seed, copy.deepcopy(options))
+    world = world_of(seed, copy.deepcopy(options))
     found = Outcome(seed, 0)
     with Patches(world):
         gc.disable()                # what finalizers do must not depend on when they run
         try:
-            world.run(Story(world).run())
+            world.run(story_of(world))
         except Exception as error:
             found.violation = f"{error}" if isinstance(error, AssertionError) else repr(error)
             found.violation = found.violation or repr(error)
@@ -45,6 +47,25 @@ def outcome(seed: int, options: Options) -> Outcome:
             gc.enable()
             gc.collect()
     return found
+
+
+def world_of(seed: int, options: Options) -> World:
+    """One machine, or a cluster."""
+    if isinstance(options, ClusterOptions):
+        from tests.simulation.cluster.world import ClusterWorld
+
+        return ClusterWorld(seed, options)
+    return World(seed, options)
+
+
+def story_of(world: World) -> Coroutine[Any, Any, None]:
+    """What happens in it."""
+    if isinstance(world.options, ClusterOptions):
+        from tests.simulation.cluster.story import ClusterStory
+        from tests.simulation.cluster.world import ClusterWorld
+
+        return ClusterStory(cast(ClusterWorld, world)).run()
+    return Story(world).run()
 
 
 def shorten(seed: int, options: Options, found: Outcome) -> Options:

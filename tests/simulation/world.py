@@ -63,7 +63,7 @@ class World:
         self.jumped_ms = 0
         self.heap: list[tuple[float, float, int, Callable[[], None]]] = []
         self.count = 0
-        self.machines: list[Machine] = [Machine(self, 7, seed)]
+        self.machines = self.make_machines(seed)
         self.clients = SimLoop(self, sockets=False)
         self.links: dict[int, Link] = {}
         self.poll = select.epoll()
@@ -73,6 +73,10 @@ class World:
         self.failures: list[BaseException] = []     # of the broker, logged whole: bugs of ours
         self.config_overrides: dict[str, str] = {}
         self.on_answer: Callable[[], None] = lambda: None
+
+    def make_machines(self, seed: int) -> list[Machine]:
+        """One machine; a cluster has more."""
+        return [Machine(self, 7, seed)]
 
     # Time
 
@@ -121,6 +125,10 @@ class World:
     @property
     def up(self) -> bool:
         return self.machine.up
+
+    @property
+    def died(self) -> bool:
+        return self.machine.died
 
     def begin_broker(self) -> None:
         self.machine.begin_broker()

@@ -175,9 +175,13 @@ class MemoryCoordination:
     connection breaks in place of the answer, and stays broken until `join`.
     """
 
-    def __init__(self, server: ZooKeeperServer, later: Later | None = None) -> None:
+    def __init__(
+        self, server: ZooKeeperServer, later: Later | None = None, send: Later | None = None
+    ) -> None:
+        """`send` takes requests to the server, `later` answers and watches back."""
         self.server = server
         self.later: Later = later or (lambda call: _soon(call))
+        self.send: Later = send or self.later
         self.state = SessionState.LOST
         self.session_id = 0
         self.session_timeout_ms = 9000
@@ -242,7 +246,7 @@ class MemoryCoordination:
                 answer, error = None, caught
             if self.lose_answers:
                 self.lose_answers -= 1
-                self.cut()
+                self.later(self.cut)
                 return
             self.later(lambda: answered(answer, error))
 
@@ -255,7 +259,7 @@ class MemoryCoordination:
             else:
                 future.set_exception(error)
 
-        self.later(arrives)
+        self.send(arrives)
         return future
 
     def deliver(self, session: int, watch: Watch) -> None:

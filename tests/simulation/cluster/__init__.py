@@ -1,0 +1,1 @@
+"""Several brokers and their ZooKeeper in one world."""

@@ -1,0 +1,159 @@
+"""What has to hold of several brokers: one leader in an epoch, nothing acknowledged that is lost,
+the same bytes everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ottla.replication.metadata import MetadataImage
+from ottla.replication.partition import Partition
+from ottla.wire.batch import batches
+from tests.simulation.cluster.clients import Part
+from tests.simulation.violation import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster.world import ClusterMachine, ClusterWorld
+
+READ_BYTES = 1 << 24
+
+
+class Leaders:
+    """Who has led what in which epoch, as the brokers themselves believe."""
+
+    def __init__(self, world: ClusterWorld) -> None:
+        self.world = world
+        self.known: dict[tuple[bytes, int, int], int] = {}
+        self.waters: dict[tuple[bytes, int, int], int] = {}
+        self.newest: dict[tuple[str, int], tuple[int, int]] = {}
+
+    def look(self) -> None:
+        """At most one leader of a partition in an epoch (I1), whose high watermark never goes back
+        (I4)."""
+        for machine in self.world.brokers:
+            for partition in partitions_of(machine):
+                if not partition.led_here:
+                    continue
+                key = partition.topic_id, partition.index, partition.leader_epoch
+                before = self.known.setdefault(key, machine.node_id)
+                if before != machine.node_id:
+                    raise Violation(
+                        f"{partition!r}: led by {before} and {machine.node_id} in epoch {key[2]}"
+                    )
+                water = partition.high_watermark
+                if water < self.waters.get(key, 0):
+                    raise Violation(f"{partition!r}: the high watermark went back to {water}")
+                self.waters[key] = water
+                name = partition.topic, partition.index
+                self.newest[name] = max(self.newest.get(name, (-1, -1)), (key[2], machine.node_id))
+
+    def of(self, topic: str, index: int) -> int | None:
+        """The leader of the newest epoch that was seen."""
+        found = self.newest.get((topic, index))
+        return None if found is None else found[1]
+
+
+def partitions_of(machine: ClusterMachine) -> Iterator[Partition]:
+    """What a running broker has."""
+    server = machine.server
+    if server is not None and machine.up:
+        yield from server.replicas
+
+
+def unsettled(world: ClusterWorld) -> str:
+    """What is not as it has to be once nothing fails any more; "" where all of it is."""
+    images: list[MetadataImage] = []
+    for machine in world.brokers:
+        if not machine.up or machine.server is None:
+            return f"{machine.name} does not serve"
+        images.append(machine.server.metadata_log.image)
+    newest = max(images, key=lambda image: image.offset)
+    for image in images:
+        if image.offset != newest.offset:
+            return f"some broker's metadata are at {image.offset}, others' at {newest.offset}"
+    if len(newest.brokers) != len(world.brokers):
+        return f"only {sorted(newest.brokers)} are registered"
+    for topic in newest.topics.values():
+        for index, state in enumerate(topic.partitions):
+            if state.leader < 0:
+                return f"nobody leads {topic.name}-{index}: {state}"
+            if set(state.isr) != set(state.replicas):
+                return f"not all of {topic.name}-{index} are in sync: {state}"
+    return ""
+
+
+def copies(world: ClusterWorld) -> dict[tuple[str, int], list[tuple[ClusterMachine, Partition]]]:
+    """The replicas of each partition."""
+    found: dict[tuple[str, int], list[tuple[ClusterMachine, Partition]]] = {}
+    for machine in world.brokers:
+        for partition in partitions_of(machine):
+            found.setdefault((partition.topic, partition.index), []).append((machine, partition))
+    return found
+
+
+def differences(world: ClusterWorld) -> str:
+    """Where replicas are not the same, byte for byte, or are not committed to their end."""
+    for name, replicas in copies(world).items():
+        logs = {machine.node_id: bytes_of(partition) for machine, partition in replicas}
+        ends = {machine.node_id: part.log.log_end_offset for machine, part in replicas}
+        if len(set(logs.values())) > 1:
+            return f"the replicas of {name} differ; they end at {ends}"
+        for machine, partition in replicas:
+            if partition.high_watermark != partition.log.log_end_offset:
+                return (
+                    f"{name} on {machine.node_id} is committed to {partition.high_watermark} of"
+                    f" {partition.log.log_end_offset}"
+                )
+    return ""
+
+
+def bytes_of(partition: Partition) -> bytes:
+    """All of a log."""
+    log, data = partition.log, b""
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        piece = bytes(log.read_bytes(offset, READ_BYTES))
+        last = list(batches(piece))[-1]
+        data, offset = data + piece, last.next_offset
+    return data
+
+
+def check_contents(world: ClusterWorld, parts: list[Part]) -> None:
+    """Everything that was acknowledged or read is there, once, in its place and in order."""
+    found = copies(world)
+    for part in parts:
+        replicas = found.get((part.topic, part.index))
+        if not replicas:
+            raise Violation(f"{part}: nobody has it")
+        at: dict[bytes, int] = {}
+        by_offset: dict[int, bytes] = {}
+        newest: dict[str, int] = {}
+        for view in batches(bytes_of(replicas[0][1])):
+            for record in view.records():
+                _check_record(part, record, at, newest)
+                by_offset[record.offset] = record.value or b""
+        for value, offset in part.acked.items():
+            if value not in at:
+                raise Violation(f"{part}: {value[:20]!r} was acknowledged at {offset}, and is lost")
+            if offset not in (-1, at[value]):
+                raise Violation(f"{part}: {value[:20]!r} was acknowledged at {offset}, is at"
+                                f" {at[value]}")
+        for offset, value in part.seen.items():
+            if by_offset.get(offset) != value:
+                raise Violation(f"{part}: {value[:20]!r} was read at {offset}, where now"
+                                f" {by_offset.get(offset, b'nothing')[:20]!r} is")
+
+
+def _check_record(
+    part: Part, record: Any, at: dict[bytes, int], newest: dict[str, int]
+) -> None:
+    value = record.value or b""
+    if value not in part.sent:
+        raise Violation(f"{part}: nobody sent {value[:20]!r} at {record.offset}")
+    if value in at:
+        raise Violation(f"{part}: {value[:20]!r} is at {at[value]} and at {record.offset}")
+    producer, number = part.sent[value]
+    if number < newest.get(producer, 0):
+        raise Violation(f"{part}: {value[:20]!r} comes after {producer}'s {newest[producer]}")
+    newest[producer] = number
+    at[value] = record.offset

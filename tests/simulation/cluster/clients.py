@@ -1,0 +1,262 @@
+"""Clients of a cluster: they ask any broker who leads, and go there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ottla.wire.batch import batches
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import (
+    CreateTopicsRequest,
+    FetchRequest,
+    InitProducerIdRequest,
+    MetadataRequest,
+    ProduceRequest,
+)
+from ottla.wire.records import Record, build_batch
+from tests.simulation.network import Broken, Link
+from tests.simulation.violation import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster.story import ClusterStory
+
+PATIENCE_SECONDS = 120.0
+AGAIN = {
+    ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.NOT_CONTROLLER, ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR,
+}
+SOONER_OR_LATER = {*AGAIN, ErrorCode.INVALID_REPLICATION_FACTOR}
+"""What an admin client may be answered while brokers are away."""
+
+
+@dataclass(eq=False)
+class Part:
+    """A partition, and what was promised of it."""
+
+    topic: str
+    index: int
+    sent: dict[bytes, tuple[str, int]] = field(default_factory=dict)
+    acked: dict[bytes, int] = field(default_factory=dict)
+    """The offset that an acknowledgement of acks=all has named; -1 where it named none."""
+    seen: dict[int, bytes] = field(default_factory=dict)
+    """What a consumer has read, by its offset."""
+
+    def __repr__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+    def saw(self, offset: int, value: bytes) -> None:
+        """A consumer reads this: whoever reads it again reads the same."""
+        if self.seen.setdefault(offset, value) != value:
+            raise Violation(f"{self}: offset {offset} was {self.seen[offset]!r}, and is {value!r}")
+
+
+class Client:
+    """Connections to every broker, made when they are needed."""
+
+    def __init__(self, story: ClusterStory, name: str) -> None:
+        self.story, self.world, self.name = story, story.world, name
+        self.links: dict[int, Link] = {}
+        self.leaders: dict[tuple[str, int], int] = {}
+
+    async def call(self, node_id: int, request: Any, version: int) -> Any:
+        """Ask one broker. Raises Broken where it is away or goes."""
+        machine = self.world.broker(node_id)
+        link = self.links.get(node_id)
+        if link is None or link.broken:
+            link = None if machine is None else self.world.connect(self.name, machine)
+            if link is None:
+                raise Broken
+            self.links[node_id] = link
+        try:
+            return await asyncio.wait_for(link.ask(request, version), PATIENCE_SECONDS)
+        except TimeoutError:
+            raise Violation(
+                f"{type(request).__name__} of {self.name} was not answered by broker {node_id}"
+                f" within {PATIENCE_SECONDS:g} s"
+            ) from None
+
+    async def ask_any(self, request: Any, version: int) -> tuple[int, Any]:
+        """Some broker's answer, and which one it was."""
+        while True:
+            up = [each.node_id for each in self.world.brokers if each.up]
+            if up:
+                node_id = self.story.random.choice(up)
+                try:
+                    return node_id, await self.call(node_id, request, version)
+                except Broken:
+                    pass
+            await asyncio.sleep(0.05)
+
+    async def leader(self, part: Part) -> int | None:
+        """Who leads, as far as some broker knows."""
+        key = (part.topic, part.index)
+        if key not in self.leaders:
+            _, answer = await self.ask_any(MetadataRequest(
+                topics=[MetadataRequest.Topic(name=part.topic)], allow_auto_topic_creation=False,
+            ), 12)
+            for topic in answer.topics:
+                for each in topic.partitions:
+                    if each.leader_id >= 0:
+                        self.leaders[topic.name, each.partition_index] = each.leader_id
+        return self.leaders.get(key)
+
+    async def at_leader(
+        self, part: Part, request: Callable[[], Any], version: int
+    ) -> Any | None:
+        """The leader's answer; None where there was none, and it is worth another try."""
+        leader = await self.leader(part)
+        if leader is not None:
+            try:
+                return await self.call(leader, request(), version)
+            except Broken:
+                pass
+        self.lost(part)
+        await asyncio.sleep(0.1)
+        return None
+
+    def lost(self, part: Part) -> None:
+        """Ask anew who leads."""
+        self.leaders.pop((part.topic, part.index), None)
+
+
+class Producer(Client):
+    """Idempotent, acks=all, one batch of a partition at a time: as often as it takes."""
+
+    def __init__(self, story: ClusterStory, name: str) -> None:
+        super().__init__(story, name)
+        self.sequences: dict[Part, int] = {}
+        self.numbers = 0
+
+    async def work(self) -> None:
+        await self._begin()
+        while not self.story.over:
+            await asyncio.sleep(self.story.random.expovariate(20.0))
+            await self._send(self.story.random.choice(self.story.parts))
+
+    async def _begin(self) -> None:
+        while True:
+            _, answer = await self.ask_any(InitProducerIdRequest(transactional_id=None), 4)
+            if answer.error_code == 0:
+                self.id, self.epoch = answer.producer_id, answer.producer_epoch
+                if self.id in self.story.producer_ids:
+                    raise Violation(f"producer id {self.id} was given twice")
+                self.story.producer_ids.add(self.id)
+                return
+            if ErrorCode(answer.error_code) not in AGAIN:
+                raise Violation(f"InitProducerId: {ErrorCode(answer.error_code).name}")
+            await asyncio.sleep(0.1)
+
+    async def _send(self, part: Part) -> None:
+        random = self.story.random
+        values = []
+        for _ in range(random.choice((1, 1, 3))):
+            self.numbers += 1
+            value = f"{self.name}.{self.numbers}.".encode() + b"x" * random.choice((0, 50, 600))
+            part.sent[value] = (self.name, self.numbers)
+            values.append(value)
+        sequence = self.sequences.get(part, 0)
+        self.sequences[part] = sequence + len(values)
+        data = build_batch(
+            [Record(timestamp=self.world.wall_ms(), key=None, value=value) for value in values],
+            producer_id=self.id, producer_epoch=self.epoch, base_sequence=sequence,
+        )
+        made, version = ProduceRequest.TopicData, random.choice((7, 9, 11))
+
+        def request() -> ProduceRequest:
+            return ProduceRequest(acks=-1, timeout_ms=random.choice((1000, 10_000)), topic_data=[
+                made(name=part.topic, partition_data=[
+                    made.PartitionData(index=part.index, records=data)
+                ])
+            ])
+
+        while True:
+            answer = await self.at_leader(part, request, version)
+            if answer is None:
+                continue
+            found = answer.responses[0].partition_responses[0]
+            code = ErrorCode(found.error_code)
+            if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                base = found.base_offset if code is ErrorCode.NONE else -1
+                for at, value in enumerate(values):
+                    part.acked[value] = base + at if base >= 0 else -1
+                return
+            if code not in AGAIN:
+                raise Violation(f"{part}: {self.name}'s produce is answered {code.name}")
+            self.lost(part)
+            await asyncio.sleep(0.1)
+
+
+class Consumer(Client):
+    """Reads here and there, and remembers what it saw."""
+
+    async def work(self) -> None:
+        random = self.story.random
+        while not self.story.over:
+            await asyncio.sleep(random.expovariate(5.0))
+            part = random.choice(self.story.parts)
+            offsets = [*part.seen, *(each + 1 for each in part.seen)]
+            await self._read(part, random.choice(offsets) if offsets else 0)
+
+    async def _read(self, part: Part, offset: int) -> None:
+        made = FetchRequest.Topic
+
+        def request() -> FetchRequest:
+            return FetchRequest(
+                replica_id=-1, max_wait_ms=100, min_bytes=1, max_bytes=1 << 20, isolation_level=0,
+                topics=[made(topic=part.topic, partitions=[made.Partition(
+                    partition=part.index, fetch_offset=offset, partition_max_bytes=1 << 20,
+                )])],
+            )
+
+        answer = await self.at_leader(part, request, 12)
+        if answer is None:
+            return
+        found = answer.responses[0].partitions[0]
+        code = ErrorCode(found.error_code)
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE and offset in part.seen:
+            raise Violation(f"{part}: offset {offset} was read, and is out of range")
+        if code is not ErrorCode.NONE:
+            self.lost(part)
+            return
+        for view in batches(found.records or b""):
+            for record in view.records():
+                if record.offset >= offset:
+                    part.saw(record.offset, record.value or b"")
+
+
+class Admin(Client):
+    """Creates topics through any broker; who has answered knows them."""
+
+    def __init__(self, story: ClusterStory, name: str) -> None:
+        super().__init__(story, name)
+        self.made = 0
+
+    async def work(self) -> None:
+        while not self.story.over:
+            await asyncio.sleep(self.story.random.expovariate(0.5))
+            self.made += 1
+            await self.create(f"{self.name}-{self.made}", 1)
+
+    async def create(self, name: str, partitions: int) -> None:
+        """CreateTopics until it is certain."""
+        made = CreateTopicsRequest
+        request = made(topics=[made.Topic(
+            name=name, num_partitions=partitions, replication_factor=self.story.options.factor,
+            assignments=[], configs=[],
+        )], timeout_ms=10_000)
+        while True:
+            _, answer = await self.ask_any(request, 7)
+            code = ErrorCode(answer.topics[0].error_code)
+            if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                return
+            if code not in SOONER_OR_LATER:
+                raise Violation(f"creating {name}: {code.name}: {answer.topics[0].error_message}")
+            await asyncio.sleep(0.2)

@@ -1,0 +1,137 @@
+"""Connections between simulated brokers: a socket pair at each end, and the world in between.
+
+Bytes arrive later and in order. A cut between two machines, one way or both, keeps what is on its
+way; it arrives when the cut is over, as TCP does it, unless the connection has ended by then.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ottla.broker.network.transport import Transport
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster.world import ClusterMachine, ClusterWorld
+
+AGAIN_SECONDS = 0.2
+"""Between two attempts to get through a cut."""
+
+
+class SimNetwork:
+    """How the broker of one machine reaches the others (`broker.peers.network.Network`)."""
+
+    def __init__(self, machine: ClusterMachine) -> None:
+        self.machine, self.world = machine, machine.world
+
+    async def connect(self, host: str, port: int, listener: str) -> Transport:
+        """A connection to the broker of the machine at this address."""
+        world, machine, loop = self.world, self.machine, self.machine.loop
+        assert loop is not None
+        target = world.machine_at(host)
+        future = loop.create_future()
+
+        def arrives() -> None:
+            if loop.dead or future.done():
+                return
+            if world.is_cut(machine, target) or world.is_cut(target, machine):
+                world.at(world.now + AGAIN_SECONDS, arrives)
+            elif not target.listens():
+                world.at(world.now + world.latency(), refused)
+            else:
+                near, far = End(world, machine), End(world, target)
+                near.other, far.other = far, near
+                assert target.server is not None
+                target.server.listeners[0].admit(far.sock, (machine.host, 40_000))
+                target.poke()
+                future.set_result(Transport(near.sock))
+
+        def refused() -> None:
+            if not loop.dead and not future.done():
+                future.set_exception(ConnectionRefusedError("nobody listens"))
+
+        world.at(world.now + world.latency(), arrives)
+        return await future
+
+
+class End:
+    """One machine's end of a connection."""
+
+    other: End
+
+    def __init__(self, world: ClusterWorld, machine: ClusterMachine) -> None:
+        self.world, self.machine = world, machine
+        self.near, self.far = socket.socketpair()
+        self.near.setblocking(False)
+        self.far.setblocking(False)
+        self.sock = self.far                # the broker's
+        self.fd = self.near.fileno()
+        self.on_way_back = 0.0              # when what was sent last arrives at the other end
+        self.unsent = bytearray()           # has arrived; the broker's socket took no more
+        self.broken = False
+        self.deaf_until = 0.0
+        world.watch(self)                   # type: ignore[arg-type]
+
+    def pull(self) -> None:
+        """Take what the broker has sent; the other end has it later."""
+        if self.broken:
+            return
+        while True:
+            try:
+                data = self.near.recv(1 << 18)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if not data:
+                self.end()
+                return
+            self.machine.poke()
+            self._send(lambda data=data: self.other.arrive(data))
+
+    def _send(self, call: Callable[[], Any]) -> None:
+        self.on_way_back = max(self.on_way_back + 1e-7, self.world.now + self.world.latency())
+        self.world.send_between(self.machine, self.other.machine, self.on_way_back, call)
+
+    def arrive(self, data: bytes) -> None:
+        if not self.broken:
+            self.unsent += data
+            self.push()
+
+    def push(self) -> None:
+        """Put what has arrived into the broker's socket."""
+        while self.unsent and not self.broken:
+            try:
+                sent = self.near.send(self.unsent)
+            except BlockingIOError:
+                self.world.at(self.world.now + 0.001, self.push)
+                break
+            except OSError:
+                self.end()
+                return
+            del self.unsent[:sent]
+        self.machine.poke()
+
+    def end(self) -> None:
+        """This end is closed, or its process has ended: the other one hears of it."""
+        if self.close():
+            self._send(self.other.hang_up)
+
+    def hang_up(self) -> None:
+        """The other end is closed."""
+        if not self.broken and self.unsent:
+            self.world.at(self.world.now + 0.001, self.hang_up)     # what came before is read first
+            self.push()
+            return
+        self.close()
+
+    def close(self) -> bool:
+        """Close the world's side; the broker reads the end of the stream."""
+        if self.broken:
+            return False
+        self.broken = True
+        self.world.unwatch(self)            # type: ignore[arg-type]
+        self.near.close()
+        self.machine.poke()
+        return True

@@ -1,0 +1,52 @@
+"""What a seed decides for a run of several brokers."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from tests.simulation.options import Options
+
+FAULTS = (
+    "kill", "kill", "kill the controller", "kill a leader", "clean stop", "cut off one way",
+    "cut off", "lose ZooKeeper", "end a session", "break links", "idle",
+)
+FACTORS = (1,)
+"""Until replicas are copied."""
+
+
+@dataclass
+class ClusterOptions(Options):
+    """The same of a cluster; printed with a failing seed."""
+
+    brokers: int = 3
+    factor: int = 3
+    min_isr: int = 2
+
+    @classmethod
+    def draw(cls, seed: int, brokers: int = 3) -> ClusterOptions:
+        """Everything that is left to chance."""
+        chance = random.Random(f"cluster options {seed}")
+        options = cls(brokers=brokers)
+        options.factor = min(brokers, chance.choice(FACTORS))
+        options.min_isr = max(1, options.factor - 1)
+        options.settings = {
+            "log.segment.bytes": str(chance.choice([1 << 14, 4096, 1024])),
+            "log.index.interval.bytes": str(chance.choice([4096, 256, 0])),
+            "log.flush.offset.checkpoint.interval.ms": str(chance.choice([500, 5000, 60_000])),
+            "offsets.topic.num.partitions": "2",
+            "transaction.state.log.num.partitions": "2",
+            "replica.fetch.wait.max.ms": str(chance.choice([100, 500])),
+            "replica.lag.time.max.ms": str(chance.choice([2000, 5000])),
+            "min.insync.replicas": str(options.min_isr),
+            "default.replication.factor": str(options.factor),
+            "controlled.shutdown.enable": chance.choice(("true", "true", "false")),
+            "log.message.timestamp.after.max.ms": str(1 << 60),
+        }
+        options.slow_share = chance.choice([0.0, 0.01])
+        options.slow_network = chance.choice([0.0, 0.0, 0.02])
+        options.slow_threads = chance.choice([0.0, 0.05])
+        options.faults = [chance.choice(FAULTS) for _ in range(chance.choice([1, 2, 3, 5]))]
+        options.rounds_seconds = chance.choice([0.5, 1.0, 3.0])
+        options.producers = chance.choice([1, 2, 3])
+        return options

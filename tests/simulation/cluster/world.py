@@ -1,0 +1,165 @@
+"""A world of several machines with a broker each, and a ZooKeeper that never fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from ottla.broker.server import Server
+from ottla.broker.settings.config import BrokerConfig
+from ottla.replication.coordination import SessionState
+from tests.simulation.cluster.links import SimNetwork
+from tests.simulation.cluster.options import ClusterOptions
+from tests.simulation.machine import Machine
+from tests.simulation.world import World
+from tests.simulation.zookeeper import MemoryCoordination, ZooKeeperServer
+
+if TYPE_CHECKING:
+    from tests.simulation.loop import SimLoop
+
+SESSION_SECONDS = 6.0
+"""Of a process that ZooKeeper does not hear."""
+LISTENER_PORT = 9092
+
+
+class ClusterMachine(Machine):
+    """A machine of a cluster; its node ids count from 1."""
+
+    world: ClusterWorld
+
+    def __init__(self, world: ClusterWorld, node_id: int, seed: int) -> None:
+        super().__init__(world, node_id, seed)
+        self.name, self.host = f"broker {node_id}", f"10.1.0.{node_id}"
+        self.settings = {
+            "listeners": f"PLAINTEXT://{self.host}:{LISTENER_PORT}",
+            "node.id": str(node_id), "zookeeper.connect": "zookeeper:2181",
+        }
+        self.session: MemoryCoordination | None = None
+
+    def make_server(self, config: BrokerConfig, loop: SimLoop) -> Server:
+        """The broker of one process, with a session of its own."""
+        world = self.world
+        to_server, to_client = Way(world), Way(world)
+        session = self.session = MemoryCoordination(
+            world.zookeeper,
+            later=lambda call: to_client.send(lambda: loop.dead or loop.call_soon(call)),
+            send=to_server.send,
+        )
+        return Server(
+            config, self.disk, loop.poller.clock, network=SimNetwork(self), coordination=session
+        )
+
+    def listens(self) -> bool:
+        """Whether the broker accepts connections."""
+        server = self.server
+        return server is not None and not self.died and any(
+            listener.sock.fileno() >= 0 for listener in server.listeners
+        )
+
+    def kill(self) -> None:
+        session, was_there = self.session, self.loop is not None
+        super().kill()
+        if was_there and session is not None:
+            self.world.end_session_later(session)
+
+    def cut_off(self) -> None:
+        """ZooKeeper and this broker do not hear each other any more."""
+        if self.session is not None and self.loop is not None:
+            session = self.session
+            self._in_turn(session.cut)
+            self.world.end_session_later(session)
+
+    def join_again(self) -> None:
+        """They do, from now on."""
+        if self.session is not None and self.loop is not None:
+            self._in_turn(self.session.join)
+
+    def _in_turn(self, call: Callable[[], None]) -> None:
+        assert self.loop is not None
+        self.loop.call_soon(call)
+
+
+class Way:
+    """One direction of a connection with ZooKeeper: later, and in order."""
+
+    def __init__(self, world: ClusterWorld) -> None:
+        self.world, self.arrives_at = world, 0.0
+
+    def send(self, call: Callable[[], Any]) -> None:
+        self.arrives_at = max(self.arrives_at + 1e-7, self.world.now + self.world.latency())
+        self.world.at(self.arrives_at, call)
+
+
+class ClusterWorld(World):
+    """Machines 1 to n."""
+
+    def __init__(self, seed: int, options: ClusterOptions) -> None:
+        self.zookeeper = ZooKeeperServer()
+        self.cuts: set[tuple[int, int]] = set()
+        self.held: dict[tuple[int, int], list[Callable[[], None]]] = {}
+        super().__init__(seed, options)
+
+    def make_machines(self, seed: int) -> list[Machine]:
+        count = cast(ClusterOptions, self.options).brokers
+        return [ClusterMachine(self, node, seed * 100 + node) for node in range(1, count + 1)]
+
+    @property
+    def brokers(self) -> list[ClusterMachine]:
+        """The machines, as what they are."""
+        return cast(list[ClusterMachine], self.machines)
+
+    def machine_at(self, host: str) -> ClusterMachine:
+        """The machine of an address."""
+        return next(each for each in self.brokers if each.host == host)
+
+    def broker(self, node_id: int) -> ClusterMachine | None:
+        """The machine of a node, None for one that there is not."""
+        return self.brokers[node_id - 1] if 0 < node_id <= len(self.brokers) else None
+
+    # Between machines
+
+    def is_cut(self, source: ClusterMachine, target: ClusterMachine) -> bool:
+        """Whether what one sends does not reach the other."""
+        return (source.node_id, target.node_id) in self.cuts
+
+    def cut(self, source: ClusterMachine, target: ClusterMachine) -> None:
+        """From now on what one sends waits."""
+        self.cuts.add((source.node_id, target.node_id))
+
+    def heal(self) -> None:
+        """Everybody reaches everybody, and what has waited arrives."""
+        self.cuts.clear()
+        held, self.held = self.held, {}
+        for calls in held.values():
+            for call in calls:
+                call()
+
+    def send_between(
+        self, source: ClusterMachine, target: ClusterMachine, at: float, call: Callable[[], None]
+    ) -> None:
+        """Have something arrive, unless the two are cut off from each other then."""
+        key = source.node_id, target.node_id
+
+        def arrives() -> None:
+            if key in self.cuts or key in self.held:
+                self.held.setdefault(key, []).append(call)
+            else:
+                call()
+
+        self.at(at, arrives)
+
+    def end_session_later(self, session: MemoryCoordination) -> None:
+        """The server ends a session that it does not hear for so long."""
+        number = session.session_id
+
+        def over() -> None:
+            if number in self.zookeeper.sessions and not self._hears(session):
+                self.note(f"ZooKeeper ends session {number}")
+                self.zookeeper.expire(number)
+
+        self.at(self.now + SESSION_SECONDS, over)
+
+    def _hears(self, session: MemoryCoordination) -> bool:
+        return session.state is SessionState.CONNECTED and any(
+            each.session is session and each.loop is not None for each in self.brokers
+        )

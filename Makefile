@@ -5,7 +5,7 @@ PY := .venv/bin/python
 BUILD_SECONDS := 80
 SOURCES := pyproject.toml setup.py $(shell find ottla -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
-.PHONY: build run test lint compat compare simulate mutants demo has-java bench bench-quick wheel
+.PHONY: build run cluster test lint compat compare simulate mutants demo has-java bench bench-quick wheel
 
 build: .venv/.built
 
@@ -58,6 +58,14 @@ wheel: .venv/.base
 
 run: build
 	.venv/bin/ottla server start --override ottla.http.listener=localhost:9308
+
+# ZooKeeper and three brokers, on ports 9092 to 9094 with data in ./data/cluster; needs Java. See docs/cluster.md.
+cluster: .venv/.cluster
+	.venv/bin/ottla cluster start data/cluster
+
+.venv/.cluster: .venv/.built pyproject.toml
+	$(call extra,cluster)
+	touch $@
 
 test: .venv/.test
 	.venv/bin/pytest -q

@@ -18,7 +18,7 @@ COMMANDS = {
     "consume": (TABLE, "print records"),
     "group": (TABLE, "list, describe, reset and delete consumer groups"),
     "config": (TABLE, "show and change settings"),
-    "cluster": (TABLE, "look at brokers, log directories, APIs and the quorum"),
+    "cluster": (TABLE, "run one here; look at brokers, log directories, APIs and the quorum"),
     "reassign": (TABLE, "move partitions between brokers"),
     "elect": (TABLE, "elect leaders"),
     "feature": (TABLE, "show and change levels of features"),

@@ -1,8 +1,11 @@
 """Who keeps the cluster's metadata: DescribeQuorum (key 55), AddRaftVoter (80), RemoveRaftVoter
 (81); and UnregisterBroker (64).
 
-A broker's metadata log is its own: one voter, always the leader, everything that it has applied is
-committed. Offsets count metadata records, as the epoch of finalised features does.
+A broker alone has a metadata log of its own: one voter, always the leader, everything that it has
+applied is committed. In a cluster the log is in ZooKeeper: the leader is the controller, and every
+broker that is there is a voter, as it may become that; how far others than the one that is asked
+have read is not known (-1). Offsets count metadata records, as the epoch of finalised features
+does.
 """
 
 from __future__ import annotations
@@ -36,8 +39,6 @@ from ottla.wire.messages import (
 
 METADATA_TOPIC = "__cluster_metadata"
 """What Kafka's tools ask for."""
-LEADER_EPOCH = 0
-"""The only leader that there ever was."""
 NO_DIRECTORY = bytes(16)
 
 
@@ -72,18 +73,24 @@ def describe_quorum(
 def _metadata_partition(
     broker: BrokerContext, version: int
 ) -> DescribeQuorumResponse.Topic.Partition:
-    offset, now_ms = broker.image.offset, broker.clock.now_ms()
+    image = broker.image
+    offset, now_ms = image.offset, broker.clock.now_ms()
     me = DescribeQuorumResponse.ReplicaState(replica_id=broker.node_id, log_end_offset=offset)
     if version >= 1:
         me.last_fetch_timestamp = me.last_caught_up_timestamp = now_ms
     if version >= 2:
         me.replica_directory_id = _directory_id(broker)
+    others = [node for node in image.brokers if node != broker.node_id and broker.member]
+    unknown = [
+        DescribeQuorumResponse.ReplicaState(replica_id=node, log_end_offset=-1) for node in others
+    ]
     return DescribeQuorumResponse.Topic.Partition(
         partition_index=0,
-        leader_id=broker.node_id,
-        leader_epoch=LEADER_EPOCH,
+        leader_id=image.controller_id if broker.member else broker.node_id,
+        # A broker alone is the only leader that there ever was.
+        leader_epoch=image.controller_epoch,
         high_watermark=offset,
-        current_voters=[me],
+        current_voters=sorted([me, *unknown], key=lambda each: each.replica_id),
         observers=[],
     )
 
@@ -98,19 +105,19 @@ def _directory_id(broker: BrokerContext) -> bytes:
 
 
 def _nodes(broker: BrokerContext) -> list[DescribeQuorumResponse.Node]:
-    me = broker.image.brokers.get(broker.node_id)
-    if me is None:
-        return []                           # it serves already, and registers right now
+    # Empty while it serves already, and registers right now.
     return [
         DescribeQuorumResponse.Node(
-            node_id=me.node_id,
+            node_id=one.node_id,
             listeners=[
                 DescribeQuorumResponse.Node.Listener(
                     name=each.listener, host=each.host, port=each.port
                 )
-                for each in me.endpoints
+                for each in one.endpoints
             ],
         )
+        for one in broker.image.brokers.values()
+        if broker.member or one.node_id == broker.node_id
     ]
 
 

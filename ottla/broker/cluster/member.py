@@ -38,7 +38,7 @@ from ottla.replication.registration import (
     path_of,
     register,
 )
-from ottla.wire.errors import ErrorCode, ProtocolError
+from ottla.wire.errors import ErrorCode, ProtocolError, RequestTimedOut
 from ottla.wire.messages import BrokerHeartbeatRequest
 
 log = logging.getLogger("ottla.member")
@@ -46,7 +46,8 @@ log = logging.getLogger("ottla.member")
 REGISTER_AGAIN_SECONDS = 1.0
 CATCH_UP_SECONDS = 1.0
 HAND_OVER_SECONDS = 30.0
-HAND_OVER_AGAIN_SECONDS = 0.1
+HAND_OVER_ASK_SECONDS = 0.5
+HAND_OVER_AGAIN_SECONDS = 0.02
 HEARTBEAT_VERSION = 0
 
 
@@ -73,7 +74,7 @@ class Member:
         self.registering: asyncio.Task[None] | None = None
         self.was_seen = False
         """Whether the image has had this process at some time."""
-        self.stopping = False
+        self.stopping = self.broken = False
 
     @classmethod
     async def join(
@@ -124,6 +125,7 @@ class Member:
         self.metadata.subscribe(self._follow)
 
     def _fail(self, reason: str) -> None:
+        self.broken = True
         self.failed(reason)
 
     @property
@@ -234,7 +236,7 @@ class Member:
 
     async def leave(self) -> None:
         """Hand over what this broker leads, before it stops; HAND_OVER_SECONDS at most."""
-        if self.broker_epoch < 0:
+        if self.broker_epoch < 0 or self.broken:
             return
         try:
             async with asyncio.timeout(HAND_OVER_SECONDS):
@@ -252,15 +254,18 @@ class Member:
             return done
         if self.forwarding is None:
             return True
-        answer = await self.forwarding.ask(
-            BrokerHeartbeatRequest(
-                broker_id=self.node_id, broker_epoch=self.broker_epoch,
-                current_metadata_offset=self.metadata.image.offset, want_fence=False,
-                want_shut_down=True,
-            ),
-            HEARTBEAT_VERSION,
-            HAND_OVER_SECONDS,
-        )
+        try:
+            answer = await self.forwarding.ask(
+                BrokerHeartbeatRequest(
+                    broker_id=self.node_id, broker_epoch=self.broker_epoch,
+                    current_metadata_offset=self.metadata.image.offset, want_fence=False,
+                    want_shut_down=True,
+                ),
+                HEARTBEAT_VERSION,
+                HAND_OVER_ASK_SECONDS,
+            )
+        except RequestTimedOut:
+            return False                        # this broker may have become the controller
         if answer.error_code:
             raise ProtocolError("the controller refuses", ErrorCode(answer.error_code))
         return bool(answer.should_shut_down)

@@ -1,0 +1,204 @@
+"""`ottla cluster start`: ZooKeeper and some brokers on this machine, until Ctrl-C or SIGTERM.
+
+Everything is kept in one directory, each process with a log of its own in it; started again there,
+the cluster goes on where it was. It is for trying things and for tests: all replicas share one
+machine and one disk.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from argparse import Namespace
+from pathlib import Path
+
+from ottla.client.errors import ClientError
+from ottla.tools.cli.server import READY
+from ottla.tools.zookeeper.local import LocalZooKeeper, ZooKeeperFailed, free_port
+
+FIRST_PORT = 9092
+CHROOT = "/ottla"
+START_SECONDS = 60.0
+STOP_SECONDS = 60.0
+BROKERS_MAX = 100
+
+
+class LocalBroker:
+    """One broker of the cluster: `ottla server start` with a directory and a port of its own."""
+
+    def __init__(
+        self, node_id: int, directory: Path, port: int, zookeeper: str, settings: list[str]
+    ) -> None:
+        self.node_id, self.directory, self.port = node_id, directory, port
+        self.address = f"127.0.0.1:{port}"
+        self.log = directory / f"broker-{node_id}.log"
+        self.settings = [
+            f"node.id={node_id}",
+            f"listeners=PLAINTEXT://{self.address}",
+            f"log.dirs={directory / f'broker-{node_id}'}",
+            f"zookeeper.connect={zookeeper}",
+            *settings,
+        ]
+        self.process: subprocess.Popen[bytes] | None = None
+        self.printed_before = 0
+
+    def start(self) -> None:
+        """Start it; `wait_ready` waits for it."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.printed_before = self.log.stat().st_size if self.log.exists() else 0
+        command = [sys.executable, "-m", "ottla.tools.command", "server", "start"]
+        for setting in self.settings:
+            command += ["--override", setting]
+        with self.log.open("ab") as log:
+            # In a session of its own: a Ctrl-C is for the one who started it, who stops it then.
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def wait_ready(self) -> None:
+        """Return once it serves. Raises ClientError."""
+        assert self.process is not None
+        deadline = time.monotonic() + START_SECONDS
+        while READY not in self.printed():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                tail = "\n".join(self.printed().splitlines()[-10:])
+                raise ClientError(f"broker {self.node_id} did not start, see {self.log}:\n{tail}")
+            time.sleep(0.02)
+
+    def printed(self) -> str:
+        """What it has printed since it was started last."""
+        return self.log.read_bytes()[self.printed_before :].decode(errors="replace")
+
+    def stop(self) -> None:
+        """End it in order; whoever takes too long for that is killed."""
+        if self.process is None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+
+class LocalCluster:
+    """ZooKeeper, where `zookeeper` names none, and brokers 1 to `brokers`.
+
+    `port` is that of the first broker, the others follow; 0 takes free ones, which are remembered
+    as long as this object lives.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        brokers: int = 3,
+        port: int = 0,
+        zookeeper: str | None = None,
+        settings: list[str] | None = None,
+    ) -> None:
+        self.directory = directory
+        self.zookeeper: LocalZooKeeper | None = None
+        if zookeeper is None:
+            self.zookeeper = LocalZooKeeper(directory / "zookeeper")
+            zookeeper = self.zookeeper.connect + CHROOT
+        factor = min(3, brokers)
+        defaults = [
+            f"default.replication.factor={factor}",
+            f"min.insync.replicas={min(2, factor)}",
+            "group.initial.rebalance.delay.ms=0",
+        ]
+        self.brokers = {
+            node: LocalBroker(
+                node, directory, port + node - 1 if port else free_port(), zookeeper,
+                [*defaults, *(settings or [])],
+            )
+            for node in range(1, brokers + 1)
+        }
+
+    @property
+    def bootstrap(self) -> str:
+        """The brokers' addresses."""
+        return ",".join(broker.address for broker in self.brokers.values())
+
+    def start(self) -> None:
+        """Return once everybody serves. Raises ClientError."""
+        try:
+            if self.zookeeper is not None:
+                self.zookeeper.start()
+        except ZooKeeperFailed as error:
+            raise ClientError(str(error)) from error
+        for broker in self.brokers.values():
+            broker.start()
+        for broker in self.brokers.values():
+            broker.wait_ready()
+
+    def stop(self) -> None:
+        """End the brokers, one after the other so that each hands over, then ZooKeeper."""
+        for broker in self.brokers.values():
+            broker.stop()
+        if self.zookeeper is not None:
+            self.zookeeper.stop()
+
+    def __enter__(self) -> LocalCluster:
+        try:
+            self.start()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def kill(self) -> None:
+        """kill -9 of everything that runs."""
+        for broker in self.brokers.values():
+            broker.kill()
+        if self.zookeeper is not None:
+            self.zookeeper.kill()
+
+
+def start(options: Namespace) -> int:
+    """`ottla cluster start`."""
+    count = 3 if options.brokers is None else options.brokers
+    if not 1 <= count <= BROKERS_MAX:
+        raise ClientError(f"--brokers {count}: from 1 to {BROKERS_MAX}")
+    port = FIRST_PORT if options.port is None else options.port
+    cluster = LocalCluster(
+        Path(options.dir), count, port, options.zookeeper, list(options.override)
+    )
+    signal.signal(signal.SIGTERM, signal.default_int_handler)   # as Ctrl-C
+    try:
+        with cluster:
+            where = cluster.directory.absolute()
+            print(f"ottla cluster ready: {cluster.bootstrap}, data in {where}", flush=True)
+            wait_end(cluster)
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+def wait_end(cluster: LocalCluster) -> None:
+    """Wait for Ctrl-C, and say it where a broker ends by itself: the others go on."""
+    with selectors.DefaultSelector() as selector:
+        for broker in cluster.brokers.values():
+            assert broker.process is not None
+            watched = os.pidfd_open(broker.process.pid)
+            selector.register(watched, selectors.EVENT_READ, broker)
+        while selector.get_map():
+            for key, _ in selector.select():
+                broker = key.data
+                status = broker.process.wait()
+                print(f"broker {broker.node_id} has ended with status {status}: {broker.log}",
+                      file=sys.stderr)
+                selector.unregister(key.fd)
+                os.close(key.fd)

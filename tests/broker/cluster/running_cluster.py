@@ -1,0 +1,117 @@
+"""Several whole brokers inside the test process, with a ZooKeeper in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+from ottla.broker.network.poller import BrokerLoop
+from ottla.broker.server import Server
+from ottla.broker.settings.config import BrokerConfig
+from tests.broker.running import TIMEOUT_SECONDS, WireClient
+from tests.fakes import LeapingClock
+from tests.simulation.zookeeper import MemoryCoordination, ZooKeeperServer
+
+
+class RunningCluster:
+    """Brokers on one loop in a thread, each on a free port. One that is stopped can be started
+    again: it has its port and its directory."""
+
+    def __init__(self, directory: Path, brokers: int = 3, **overrides: object) -> None:
+        self.directory = directory
+        self.overrides = {name.replace("_", "."): value for name, value in overrides.items()}
+        self.clock = LeapingClock()
+        self.loop = BrokerLoop(self.clock)
+        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self.thread.start()
+        self.zookeeper = ZooKeeperServer()
+        self.servers: dict[int, Server] = {}
+        self.sessions: dict[int, MemoryCoordination] = {}
+        self.ports: dict[int, int] = {}
+        for node_id in range(1, brokers + 1):
+            self.start(node_id)
+
+    def config(self, node_id: int, **overrides: object) -> BrokerConfig:
+        """A broker's settings."""
+        settings = {
+            "node.id": node_id,
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.ports.get(node_id, 0)}",
+            "log.dirs": self.directory / f"broker-{node_id}",
+            "zookeeper.connect": "in-memory:1",
+            **self.overrides,
+            **{name.replace("_", "."): value for name, value in overrides.items()},
+        }
+        return BrokerConfig.load(None, [f"{name}={value}" for name, value in settings.items()])
+
+    def run(self, coroutine: Any) -> Any:
+        """Run something on the brokers' loop and return its result."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(TIMEOUT_SECONDS)
+
+    def start(self, node_id: int, **overrides: object) -> Server:
+        """Start a broker; its start's exception is raised."""
+        config = self.config(node_id, **overrides)
+
+        async def started() -> Server:
+            session = MemoryCoordination(self.zookeeper)
+            server = Server(config, coordination=session)
+            await server.start()
+            self.sessions[node_id] = session
+            return server
+
+        server = self.servers[node_id] = self.run(started())
+        self.ports[node_id] = server.listeners[0].port
+        return server
+
+    def stop(self, node_id: int) -> None:
+        """Stop a broker cleanly."""
+        self.run(self.servers.pop(node_id).stop())
+        del self.sessions[node_id]
+
+    def expire(self, node_id: int) -> None:
+        """ZooKeeper ends a broker's session; the broker goes on."""
+
+        async def expired() -> None:
+            self.zookeeper.expire(self.sessions[node_id].session_id)
+
+        self.run(expired())
+
+    def until(self, true: Any, what: str) -> None:
+        """Wait, on the brokers' loop, until something is true."""
+
+        async def waited() -> None:
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                while not true():
+                    turn = self.loop.create_future()
+                    self.loop.call_later(0.01, turn.set_result, None)
+                    await turn
+
+        try:
+            self.run(waited())
+        except TimeoutError:
+            raise AssertionError(f"not in time: {what}") from None
+
+    def client(self, node_id: int) -> WireClient:
+        """A connection to one broker."""
+        return WireClient(("127.0.0.1", self.ports[node_id]))
+
+    @property
+    def controller(self) -> int:
+        """The broker that decides."""
+        (found,) = [n for n, s in self.servers.items() if s.metadata_log.is_controller]
+        return found
+
+    def close(self) -> None:
+        """Stop everything."""
+        for node_id in list(self.servers):
+            self.stop(node_id)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join(TIMEOUT_SECONDS)
+        self.loop.close()
+
+    def __enter__(self) -> RunningCluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,233 @@
+"""Several brokers on one ZooKeeper: who decides, who leads, who is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ottla.broker.server import Server
+from ottla.log.log_directory import StorageRefused
+from ottla.replication.cluster_store import CLUSTER_ID
+from ottla.replication.coordination import Create, Delete, Set
+from ottla.wire.messages import (
+    CreateTopicsRequest,
+    DescribeClusterRequest,
+    DescribeQuorumRequest,
+    MetadataRequest,
+)
+from tests.broker.cluster.running_cluster import RunningCluster
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
+    with RunningCluster(tmp_path) as running:
+        yield running
+
+
+def create(cluster: RunningCluster, node_id: int, name: str, partitions: int, factor: int) -> int:
+    """Create a topic by asking one broker; the error code."""
+    request = CreateTopicsRequest(
+        topics=[
+            CreateTopicsRequest.Topic(
+                name=name, num_partitions=partitions, replication_factor=factor, assignments=[],
+                configs=[],
+            )
+        ],
+        timeout_ms=10_000,
+    )
+    with cluster.client(node_id) as client:
+        return int(client.call(request, 5).topics[0].error_code)
+
+
+def leaders(server: Server, topic: str) -> list[int]:
+    return [state.leader for state in server.metadata_log.image.topics[topic].partitions]
+
+
+def test_a_topic_is_asked_for_anywhere_and_placed_everywhere(cluster: RunningCluster) -> None:
+    for node_id in (1, 2, 3):
+        assert create(cluster, node_id, f"t{node_id}", 6, 2) == 0
+        # The broker that was asked knows the topic when it answers.
+        assert f"t{node_id}" in cluster.servers[node_id].metadata_log.image.topics
+    for server in cluster.servers.values():
+        cluster.until(lambda s=server: len(s.metadata_log.image.topics) == 3, "all topics are seen")
+        assert sorted(leaders(server, "t1")) == [1, 1, 2, 2, 3, 3]
+        led = [p for p in server.replicas if p.led_here]
+        assert len(led) == 6
+    assert create(cluster, 1, "too-many", 1, 4) == 38, "more replicas than brokers"
+
+
+def test_every_broker_says_the_same_of_the_cluster(cluster: RunningCluster) -> None:
+    for node_id in (1, 2, 3):
+        with cluster.client(node_id) as client:
+            found = client.call(DescribeClusterRequest(), 1)
+            assert [broker.broker_id for broker in found.brokers] == [1, 2, 3]
+            assert found.controller_id == cluster.controller
+            assert found.cluster_id == cluster.servers[1].storage.cluster_id
+            told = client.call(MetadataRequest(topics=[]), 12)
+            assert told.controller_id == cluster.controller
+            asked = DescribeQuorumRequest.Topic.Partition(partition_index=0)
+            topic = DescribeQuorumRequest.Topic(
+                topic_name="__cluster_metadata", partitions=[asked]
+            )
+            (answer,) = client.call(DescribeQuorumRequest(topics=[topic]), 2).topics
+            (part,) = answer.partitions
+            assert part.leader_id == cluster.controller and part.leader_epoch == 1
+            assert [voter.replica_id for voter in part.current_voters] == [1, 2, 3]
+
+
+def test_a_broker_that_stops_hands_over_and_gets_back_what_it_led(cluster: RunningCluster) -> None:
+    assert create(cluster, 1, "t", 3, 3) == 0
+    former = cluster.controller
+    epoch = cluster.servers[former].metadata_log.image.controller_epoch
+    cluster.stop(former)
+    rest = dict(cluster.servers)
+    cluster.until(
+        lambda: any(s.metadata_log.is_controller for s in rest.values())
+        and all(former not in s.metadata_log.image.brokers for s in rest.values()),
+        "another one decides",
+    )
+    server = cluster.servers[cluster.controller]
+    assert server.metadata_log.image.controller_epoch == epoch + 1
+    assert former not in leaders(server, "t")
+    assert create(cluster, next(iter(rest)), "u", 2, 2) == 0
+    cluster.start(former)
+    again = cluster.servers[former]
+    assert {"t", "u"} <= set(again.metadata_log.image.topics)
+    assert len(list(again.replicas)) == 3
+
+
+def test_a_broker_whose_session_ends_comes_back_under_another_epoch(
+    cluster: RunningCluster,
+) -> None:
+    assert create(cluster, 1, "t", 3, 1) == 0
+    follower = next(n for n in cluster.servers if n != cluster.controller)
+    server = cluster.servers[follower]
+    before = server.metadata_log.image.brokers[follower].epoch
+    cluster.expire(follower)
+    cluster.until(
+        lambda: (b := server.metadata_log.image.brokers.get(follower)) and b.epoch > before
+        and follower in leaders(server, "t"),
+        "a new broker epoch, and what nobody else could lead",
+    )
+    assert server.failure is not None and not server.failure.done()
+
+
+def test_a_controller_whose_session_ends_is_replaced_and_decides_nothing(
+    cluster: RunningCluster,
+) -> None:
+    former = cluster.controller
+    epoch = cluster.servers[former].metadata_log.image.controller_epoch
+    cluster.expire(former)
+    cluster.until(
+        lambda: all(
+            s.metadata_log.image.controller_epoch > epoch for s in cluster.servers.values()
+        )
+        and sum(s.metadata_log.is_controller for s in cluster.servers.values()) == 1,
+        "one controller in a later epoch",
+    )
+    assert create(cluster, former, "t", 3, 1) == 0
+
+
+def test_a_lost_answer_is_not_taken_for_done_nor_done_twice(cluster: RunningCluster) -> None:
+    """The controller gives its office back, and the log shows what became of the write."""
+    node_id = cluster.controller
+    session = cluster.sessions[node_id]
+
+    async def lose() -> None:
+        session.lose_answers = 1
+        cluster.loop.call_later(0.05, session.join)
+
+    cluster.run(lose())
+    assert create(cluster, node_id, "t", 1, 1) == 0
+    for server in cluster.servers.values():
+        cluster.until(lambda s=server: "t" in s.metadata_log.image.topics, "the topic is seen")
+
+
+def test_a_broker_that_refuses_connections_is_gone_until_it_registers_again(
+    cluster: RunningCluster,
+) -> None:
+    assert create(cluster, 1, "t", 3, 3) == 0
+    node_id = next(n for n in cluster.servers if n != cluster.controller)
+    server, deciding = cluster.servers[node_id], cluster.servers[cluster.controller]
+    before = server.metadata_log.image.brokers[node_id].epoch
+    assert deciding.member is not None
+    member = deciding.member
+
+    async def refused() -> None:
+        member.controller.refused(node_id)
+
+    cluster.run(refused())
+    # It is there after all, and says so.
+    cluster.until(
+        lambda: (b := server.metadata_log.image.brokers.get(node_id)) and b.epoch > before,
+        "it is registered again",
+    )
+    assert node_id not in leaders(server, "t"), "its leadership went to somebody else"
+
+
+def test_of_two_brokers_with_one_id_the_second_is_refused(
+    cluster: RunningCluster, tmp_path: Path
+) -> None:
+    with pytest.raises(StorageRefused, match=r"node\.id=2 is registered"):
+        cluster.start(2, log_dirs=tmp_path / "other", listeners="PLAINTEXT://127.0.0.1:0")
+    assert sorted(cluster.servers[1].metadata_log.image.brokers) == [1, 2, 3]
+
+
+def test_a_directory_of_another_cluster_or_of_a_broker_alone_is_refused(tmp_path: Path) -> None:
+    with RunningCluster(tmp_path / "a", 1) as first:
+        first.stop(1)
+        with RunningCluster(tmp_path / "b", 1) as second:
+            with pytest.raises(StorageRefused, match="belongs to the cluster"):
+                second.start(2, log_dirs=tmp_path / "a" / "broker-1")
+            with pytest.raises(StorageRefused, match=r"node\.id=1, this broker has node\.id=2"):
+                first.start(2, log_dirs=tmp_path / "a" / "broker-1")
+            with pytest.raises(StorageRefused, match="of a cluster's broker"):
+                first.start(1, zookeeper_connect="")
+        alone = first.start(3, zookeeper_connect="", log_dirs=tmp_path / "alone")
+        first.run(alone.stop())
+        del first.servers[3], first.sessions[3]
+        with pytest.raises(StorageRefused, match="alone"):
+            first.start(3, log_dirs=tmp_path / "alone")
+        first.start(1)
+
+
+def test_a_zookeeper_that_lost_its_data_or_is_kafkas_is_refused_and_left_alone(
+    tmp_path: Path,
+) -> None:
+    with RunningCluster(tmp_path, 1) as cluster:
+        cluster.stop(1)
+        cluster.zookeeper.multi(0, [Delete(CLUSTER_ID)])
+        with pytest.raises(StorageRefused, match="is empty"):
+            cluster.start(1)
+        assert CLUSTER_ID not in cluster.zookeeper.nodes
+        cluster.zookeeper.multi(0, [Create("/brokers/topics")])
+        with pytest.raises(StorageRefused, match="Apache Kafka"):
+            cluster.start(2)
+        assert not cluster.zookeeper.sessions, "no session is left behind"
+
+
+def test_garbage_in_the_log_ends_whoever_reads_it(cluster: RunningCluster) -> None:
+    entry = max(path for path in cluster.zookeeper.nodes if path.startswith("/metadata/log/"))
+    number = int(entry.rpartition("/")[2]) + 1
+
+    async def write() -> None:
+        cluster.zookeeper.multi(0, [Create(f"/metadata/log/{number:013d}", b"garbage")])
+
+    cluster.run(write())
+    for server in cluster.servers.values():
+        failure = server.failure
+        assert failure is not None
+        cluster.until(failure.done, "the broker ends")
+        assert "not readable" in failure.result()
+
+
+def test_a_registration_that_is_not_readable_is_passed_over(cluster: RunningCluster) -> None:
+    async def write() -> None:
+        cluster.zookeeper.multi(0, [Create("/brokers/ids/9", b"{}")])
+        cluster.zookeeper.multi(0, [Set("/brokers/ids/9", b"[]")])
+
+    cluster.run(write())
+    assert create(cluster, 1, "t", 3, 3) == 0
+    assert sorted(cluster.servers[1].metadata_log.image.brokers) == [1, 2, 3]

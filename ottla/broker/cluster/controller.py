@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 from ottla.broker.cluster.cluster_log import ClusterLog
 from ottla.broker.cluster.feature_levels import default_levels
@@ -32,6 +33,7 @@ from ottla.wire.errors import ProtocolError
 
 log = logging.getLogger("ottla.controller")
 
+SNAPSHOT_LOOK_SECONDS = 5.0
 LOOK_AGAIN_SECONDS = 1.0
 """After a look that failed while ZooKeeper is there."""
 
@@ -57,7 +59,8 @@ class Controller:
         """Brokers that refuse connections, by the epoch that they were declared gone of."""
         self.looking: asyncio.Task[None] | None = None
         self.news = False
-        self.timer: asyncio.TimerHandle | None = None
+        self.upkeep: list[asyncio.Task[None]] = []
+        """What the controller does now and then, while it is in office."""
         self.closed = False
         metadata.deposed = self.deposed
 
@@ -111,7 +114,7 @@ class Controller:
         self.metadata.is_controller = self.metadata.term is term
         if self.metadata.is_controller:
             log.info("broker %d is the controller, in epoch %d", node_id, term.epoch)
-            self._plan_rebalance()
+            self._begin_upkeep()
 
     def deposed(self) -> None:
         """This broker does not decide any more, or does not know whether it may."""
@@ -120,8 +123,7 @@ class Controller:
         self.metadata.end_term()
         self.fenced.clear()
         self.brokers_changed([])
-        if self.timer is not None:
-            self.timer.cancel()
+        self._end_upkeep()
         self.look()
 
     async def _look_at_brokers(self) -> None:
@@ -181,27 +183,42 @@ class Controller:
         except NotController:
             pass                                    # the next one finds out for itself
 
-    def _plan_rebalance(self) -> None:
-        if self.rebalance_seconds is not None and not self.closed:
-            self.timer = self.loop.call_later(self.rebalance_seconds, self._rebalance)
+    def _begin_upkeep(self) -> None:
+        self._end_upkeep()
+        self.upkeep = [self.loop.create_task(self._snapshots())]
+        if self.rebalance_seconds is not None:
+            self.upkeep.append(self.loop.create_task(self._rebalance(self.rebalance_seconds)))
 
-    def _rebalance(self) -> None:
-        if self.metadata.is_controller:
-            self.loop.create_task(self._rebalance_all())
-            self._plan_rebalance()
+    def _end_upkeep(self) -> None:
+        for task in self.upkeep:
+            task.cancel()
+        self.upkeep = []
 
-    async def _rebalance_all(self) -> None:
-        try:
-            while moved := await self.metadata.decide(preferred_leaders):
-                log.info("%d partitions are led by their preferred replicas again", moved)
-        except NotController:
-            pass
+    async def _rebalance(self, every: float) -> None:
+        """Give leadership back to preferred replicas, now and then."""
+        with suppress(NotController):
+            while True:
+                await asyncio.sleep(every)
+                while moved := await self.metadata.decide(preferred_leaders):
+                    log.info("%d partitions are led by their preferred replicas again", moved)
+
+    async def _snapshots(self) -> None:
+        """Keep the number of entries small that a start has to read."""
+        store = self.metadata.store
+        while (term := self.metadata.term) is not None:
+            await asyncio.sleep(SNAPSHOT_LOOK_SECONDS)
+            image = self.metadata.decided
+            try:
+                if await store.wants_snapshot(image):
+                    await store.write_snapshot(image, term.version)
+                    log.info("metadata: a snapshot of %d entries was written", image.entry)
+            except CoordinationError as error:
+                log.info("metadata: a snapshot could not be written: %r", error)
 
     async def close(self) -> None:
         """Stand for nothing any more."""
         self.closed = True
-        if self.timer is not None:
-            self.timer.cancel()
+        self._end_upkeep()
         if self.looking is not None:
             self.looking.cancel()
             await asyncio.wait([self.looking])

@@ -25,7 +25,8 @@ from tests.tools.kafka_names.stage import Stage
 
 # Run by tests of their own: they end, wait, need a second cluster, or SASL (tokens: test_golden).
 APART = {"cluster start", "server stop", "server dev", "server connections", "mirror",
-         "kafka-server-start", "kafka-server-stop", "kafka-mirror-maker", "kafka-delegation-tokens"}  # fmt: skip
+         "kafka-server-start", "kafka-server-stop", "kafka-mirror-maker",
+         "kafka-delegation-tokens"}  # fmt: skip
 EXAMPLES = [
     (example, command.words)
     for file in ("ottla", "kafka")

@@ -126,6 +126,8 @@ cdef class Connection:
         if got < 0:
             return 0
         self.active_at = self.poller.clock.monotonic()
+        if self.holding is not None and self.inbox.has_frame():
+            self.holding.next_is_here()
         if not self.scheduled:
             self.go_on()
         if not self.closed:

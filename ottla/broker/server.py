@@ -43,6 +43,7 @@ from ottla.replication.standalone import StandaloneStore
 from ottla.wire.errors import StorageFailed
 
 if TYPE_CHECKING:
+    from ottla.broker.cluster.isr_changes import IsrChanges
     from ottla.broker.cluster.member import Member
     from ottla.broker.http.server import HttpServer
     from ottla.broker.peers.network import Network
@@ -70,6 +71,7 @@ class Server:
         self.security = listeners_security(config, config.static)
         self.network, self.coordination = network, coordination
         self.member: Member | None = None
+        self.isr_changes: IsrChanges | None = None
         self.disk = disk or Disk()
         self.clock = clock or Clock()
         self.listeners: list[Listener] = []
@@ -131,9 +133,13 @@ class Server:
     async def _serve(self, loop: BrokerLoop) -> None:
         config, member = self.config, self.member
         config.follow(MetadataImage.empty(), self.metadata_log.image, ())
+        if member is not None:
+            from ottla.broker.cluster.membership import begin_isr_changes, connect_peers
+
+            self.isr_changes = begin_isr_changes(config, loop)
         self.replicas = Replicas(
             config.node_id, self.storage, config.topic_log_config, config.ottla_acks_all_flush,
-            member.incarnation if member is not None else None,
+            member.incarnation if member is not None else None, self.isr_changes,
         )
         self.storage.on_failure = self._directory_failed
         self.flusher, self.workers, self.cold_reads = Flusher(loop), Workers(loop), ColdReads(loop)
@@ -144,9 +150,8 @@ class Server:
             self.workers, self.cold_reads, self.moving, self.checkpoints,
         )
         if member is not None:
-            from ottla.broker.cluster.membership import connect_peers
-
-            connect_peers(self.broker, member, self.network, loop)
+            assert self.isr_changes is not None
+            connect_peers(self.broker, member, self.isr_changes, self.network, loop)
         self._authorize()
         self.coordinators = self.broker.coordinators = Coordinators(self.broker, loop)
         image = self.metadata_log.image
@@ -370,6 +375,8 @@ class Server:
             await self.member.leave()
         if self.member is not None and self.broker.fetchers is not None:
             self.broker.fetchers.close()
+        if self.isr_changes is not None:
+            self.isr_changes.close()
         if self.http is not None:
             self.http.close()
         for listener in self.listeners:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from ottla.replication.metadata import MetadataImage
     from ottla.replication.partition import Partition
 
 
@@ -13,6 +14,9 @@ class ClusterSide(Protocol):
 
     lag_ms: int
     """replica.lag.time.max.ms."""
+
+    def follow(self, image: MetadataImage) -> None:
+        """What is asked from here on is about this image."""
 
     def broker_epoch_of(self, node_id: int) -> int:
         """The epoch that a broker is registered under; -1 if it is not, or is about to leave."""

@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from ottla.log.config import LogConfig
 from ottla.log.disk import is_passing
 from ottla.log.storage import Storage
-from ottla.replication.metadata import MetadataImage, TopicImage
+from ottla.replication.cluster_side import ClusterSide
+from ottla.replication.metadata import MetadataImage, PartitionState, TopicImage
 from ottla.replication.partition import Partition
 from ottla.wire.errors import StorageFailed
 
@@ -29,7 +30,8 @@ class Replicas:
     """The partitions that have a replica here, by topic name and by topic id.
 
     `log_config` makes a topic's log settings out of the image; `flush_before_ack` is
-    `ottla.acks.all.flush`. `incarnation` is this process's in a cluster, None for a broker alone.
+    `ottla.acks.all.flush`. `incarnation` is this process's in a cluster and `cluster` what its
+    partitions need from the broker around them, both None for a broker alone.
     """
 
     def __init__(
@@ -39,9 +41,16 @@ class Replicas:
         log_config: MakeLogConfig,
         flush_before_ack: bool,
         incarnation: str | None = None,
+        cluster: ClusterSide | None = None,
     ) -> None:
-        self.node_id, self.incarnation = node_id, incarnation
+        self.node_id, self.incarnation, self.cluster = node_id, incarnation, cluster
         self.storage = storage
+        self.checkpointed = {} if cluster is None else storage.high_watermarks
+        """High watermarks of the last run: of several copies this one may have more than is
+        committed."""
+        self.roles_changed: Callable[[Collection[Partition]], None] | None = None
+        """Told of partitions that lead or follow in another epoch, or that are gone."""
+        self.changed: dict[Partition, None] = {}
         self.log_config = log_config
         self.gone: dict[str, int] = {}
         """What the partitions of deleted topics had counted."""
@@ -75,6 +84,11 @@ class Replicas:
         `topics` are those that may have changed; the others are not looked at. A disk that refuses
         one topic does not hold up the others.
         """
+        if self.cluster is not None:
+            self.cluster.follow(new)
+        if new.configs is not old.configs:
+            # Before the in-sync sets: min.insync.replicas decides what these mean.
+            yield from self._reconfigure(old, new)
         joined = self.takes_part(new) and not self.takes_part(old)
         for name in dict.fromkeys([*topics, *new.topics]) if joined else topics:
             before, topic = old.topics.get(name), new.topics.get(name)
@@ -85,8 +99,18 @@ class Replicas:
                     yield from self._place(topic, new)
             except StorageFailed as error:
                 log.error("%s: %s", name, error)
-        if new.configs is not old.configs:
-            yield from self._reconfigure(old, new)
+            self._tell_roles()
+        if self.cluster is not None and (
+            new.brokers is not old.brokers or new.leaving != old.leaving
+        ):
+            for partition in self:
+                partition.brokers_changed()
+                yield
+
+    def _tell_roles(self) -> None:
+        changed, self.changed = self.changed, {}
+        if changed and self.roles_changed is not None:
+            self.roles_changed(changed)
 
     def wanted(self, image: MetadataImage) -> Iterator[tuple[Key, bytes | None, LogConfig]]:
         """The partitions whose logs `image` wants here, with their topics' ids and settings."""
@@ -110,16 +134,40 @@ class Replicas:
         for index, state in enumerate(topic.partitions):
             if index == len(partitions):
                 partitions.append(None)
-            if self.node_id not in state.replicas:
-                continue
             partition = partitions[index]
+            if self.node_id not in state.replicas:
+                if partition is not None and takes_part:
+                    self._remove(partition)
+                    yield
+                continue
             if partition is None:
                 partition = partitions[index] = self._open(topic, index, image)
-            epoch = image.leader_epoch(topic, state)
-            known = partition.leader_id, partition.leader_epoch
-            if takes_part and known != (state.leader, epoch):
-                partition.lead(state.leader, epoch, state.leader == self.node_id)
+            if takes_part:
+                self._assign(partition, state, image.leader_epoch(topic, state))
             yield
+
+    def _assign(self, partition: Partition, state: PartitionState, epoch: int) -> None:
+        """Give a partition the role that the image says."""
+        before = partition.leader_id, partition.leader_epoch
+        if self.cluster is None or not (len(state.replicas) > 1 or partition.replicated):
+            if before != (state.leader, epoch):
+                partition.lead(state.leader, epoch, state.leader == self.node_id)
+            return
+        partition.assume(
+            state.leader, epoch, self.node_id, state.replicas, state.isr, state.partition_epoch
+        )
+        if before != (partition.leader_id, partition.leader_epoch):
+            self.changed[partition] = None
+
+    def _remove(self, partition: Partition) -> None:
+        """A partition has moved to other brokers."""
+        topic, index = partition.topic, partition.index
+        self.by_name[topic][index] = None
+        self.offline -= {(topic, index)}
+        self.put_off.discard((topic, index))
+        partition.close()
+        self.changed[partition] = None
+        self.storage.delete(topic, index)
 
     def _open(self, topic: TopicImage, index: int, image: MetadataImage) -> Partition:
         """A partition with its log, or with one that refuses everything where it has failed."""
@@ -133,8 +181,12 @@ class Replicas:
             if is_passing(error.__cause__):
                 self.put_off.add(key)
             self.offline |= {key}
+        high_watermark = -1
+        if self.cluster is not None and len(topic.partitions[index].replicas) > 1:
+            high_watermark = self.checkpointed.get(key, 0)
         return Partition(
-            topic.name, index, topic.topic_id, opened, self.flush_before_ack, self.with_sealed
+            topic.name, index, topic.topic_id, opened, self.flush_before_ack, self.with_sealed,
+            self.cluster, high_watermark,
         )
 
     def open_again(self, image: MetadataImage) -> int:
@@ -148,9 +200,11 @@ class Replicas:
             self.offline -= {(name, index)}
             partition = self.by_name[name][index] = self._open(topic, index, image)
             state = topic.partitions[index]
-            epoch = image.leader_epoch(topic, state)
-            partition.lead(state.leader, epoch, state.leader == self.node_id)
+            if self.takes_part(image):
+                self._assign(partition, state, image.leader_epoch(topic, state))
             before.close()
+            self.changed[before] = None
+            self._tell_roles()
             opened += (name, index) not in self.put_off
         return opened
 
@@ -177,6 +231,7 @@ class Replicas:
                     count = getattr(partition, counted)
                     self.gone[counted] = self.gone.get(counted, 0) + count
                 partition.close()
+                self.changed[partition] = None
                 self.storage.delete(name, index)
                 yield
 
@@ -199,4 +254,5 @@ class Replicas:
             for partition in self.by_name.get(name, ()):
                 if partition is not None:
                     partition.log.configure(config)
+                    partition.check_min_isr()
             yield

@@ -7,6 +7,7 @@ from pathlib import Path
 from ottla.log.config import LogConfig
 from ottla.log.disk import Disk
 from ottla.log.partition_log import PartitionLog
+from ottla.replication.metadata import MetadataImage
 from ottla.replication.partition import Partition
 from ottla.wire.records import Record, build_batch
 from tests.fakes import FakeClock
@@ -23,6 +24,9 @@ class Cluster:
         self.broker_epochs = {1: 101, 2: 102, 3: 103}
         self.due: list[Partition] = []
         self.flushes: list[Partition] = []
+
+    def follow(self, image: MetadataImage) -> None:
+        self.broker_epochs = {node: broker.epoch for node, broker in image.brokers.items()}
 
     def broker_epoch_of(self, node_id: int) -> int:
         return self.broker_epochs.get(node_id, -1)

@@ -1,5 +1,5 @@
 """What brokers ask the controller: Envelope (key 58), BrokerHeartbeat (63), AllocateProducerIds
-(67).
+(67), AlterPartition (56).
 
 They are served on the inter-broker listener of a cluster only, and need CLUSTER_ACTION where there
 is an authorizer.
@@ -18,6 +18,7 @@ from ottla.broker.security.client import Client
 from ottla.broker.security.decisions import on_cluster
 from ottla.replication.controller.access import Operation
 from ottla.replication.controller.brokers import StaleBrokerEpoch, controlled_shutdown
+from ottla.replication.controller.isr import alter_partitions
 from ottla.replication.controller.producer_ids import allocate_producer_ids
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidRequest, MalformedMessage
@@ -25,6 +26,8 @@ from ottla.wire.headers import RequestHeader, encode_response_header
 from ottla.wire.messages import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
+    AlterPartitionRequest,
+    AlterPartitionResponse,
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
     EnvelopeRequest,
@@ -115,3 +118,12 @@ async def allocate_producer_ids_api(
         allocate_producer_ids, request.broker_id, request.broker_epoch
     )
     return AllocateProducerIdsResponse(producer_id_start=block.start, producer_id_len=len(block))
+
+
+@handles(ApiKey.ALTER_PARTITION, versions=range(0, 4), access=on_cluster(Operation.CLUSTER_ACTION))
+async def alter_partition(
+    request: AlterPartitionRequest, context: RequestContext
+) -> AlterPartitionResponse:
+    """Change the in-sync sets of partitions that the broker which asks leads (KIP-497)."""
+    require_controller(context)
+    return await context.broker.metadata_log.decide(alter_partitions, request)

@@ -100,6 +100,7 @@ async def _list_partition(
         if partition is None:
             raise UnknownTopicOrPartition(f"no partition {topic}-{item.partition_index} here")
         partition.require_leader(item.current_leader_epoch)
+        _require_known_end(partition, item.timestamp, request, context.version)
         end = _end(partition, request)
         if context.version == 0:
             answer.old_style_offsets = _segment_starts(partition, item, end)
@@ -115,6 +116,20 @@ async def _list_partition(
         log.error("%s-%d could not be read: %s", topic, item.partition_index, error)
         answer.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
     return answer
+
+
+def _require_known_end(
+    partition: Partition, timestamp: int, request: ListOffsetsRequest, version: int
+) -> None:
+    """A new leader may not know yet all that was committed before it: the end that it would name
+    could be lower than the one that its predecessor named (KIP-207)."""
+    if partition.end_is_known or request.replica_id != CONSUMER:
+        return
+    if timestamp not in (EARLIEST, EARLIEST_LOCAL):
+        raise ProtocolError(
+            f"{partition!r} has a new leader, which does not know yet what is committed",
+            ErrorCode.OFFSET_NOT_AVAILABLE if version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE,
+        )
 
 
 def _end(partition: Partition, request: ListOffsetsRequest) -> int:
@@ -186,7 +201,10 @@ def offset_for_leader_epoch(
         topics=[
             OffsetForLeaderEpochResponse.Topic(
                 topic=topic.topic,
-                partitions=[_epoch_end(topic.topic, item, context) for item in topic.partitions],
+                partitions=[
+                    _epoch_end(topic.topic, item, request.replica_id >= 0, context)
+                    for item in topic.partitions
+                ],
             )
             for topic in request.topics
         ]
@@ -194,7 +212,10 @@ def offset_for_leader_epoch(
 
 
 def _epoch_end(
-    topic: str, item: OffsetForLeaderEpochRequest.Topic.Partition, context: RequestContext
+    topic: str,
+    item: OffsetForLeaderEpochRequest.Topic.Partition,
+    replica: bool,
+    context: RequestContext,
 ) -> OffsetForLeaderEpochResponse.Topic.Partition:
     answer = OffsetForLeaderEpochResponse.Topic.Partition(partition=item.partition)
     try:
@@ -203,9 +224,10 @@ def _epoch_end(
             raise UnknownTopicOrPartition(f"no partition {topic}-{item.partition} here")
         partition.require_leader(item.current_leader_epoch)
         epoch, end = partition.log.end_offset_for_epoch(item.leader_epoch)
-        # A client may not learn of records that it cannot read yet.
-        answer.leader_epoch = epoch
-        answer.end_offset = min(end, partition.high_watermark) if end >= 0 else end
+        answer.leader_epoch, answer.end_offset = epoch, end
+        if not replica:
+            # A client may not learn of records that it cannot read yet.
+            answer.end_offset = min(end, partition.high_watermark)
     except ProtocolError as error:
         answer.error_code = int(error.code)
     return answer

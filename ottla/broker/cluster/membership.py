@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from ottla.broker.cluster.isr_changes import IsrChanges
 from ottla.broker.cluster.member import Member
 from ottla.broker.network.poller import BrokerLoop
 from ottla.broker.peers.forwarding import Forwarding
@@ -51,8 +52,17 @@ async def join(
         raise StorageRefused(str(error)) from error
 
 
+def begin_isr_changes(config: BrokerConfig, loop: BrokerLoop) -> IsrChanges:
+    """What partitions with several replicas need from the broker; `connect_peers` starts it."""
+    return IsrChanges(config.node_id, config.replica_lag_time_max_ms, loop)
+
+
 def connect_peers(
-    broker: BrokerContext, member: Member, network: Network | None, loop: BrokerLoop
+    broker: BrokerContext,
+    member: Member,
+    isr_changes: IsrChanges,
+    network: Network | None,
+    loop: BrokerLoop,
 ) -> None:
     """Give a member's broker its ways to the others."""
     listener = inter_broker_listener(broker.config)
@@ -68,6 +78,8 @@ def connect_peers(
         caught_up=member.caught_up,
     )
     broker.fetchers = ReplicaFetchers(broker.config, broker.peers, broker.checkpoints)
+    broker.replicas.roles_changed = broker.fetchers.changed
+    isr_changes.start(broker, lambda: member.broker_epoch)
     # Before the replicas: what they begin to follow is fetched under the newest epoch.
     member.metadata.subscribe(broker.fetchers.follow)
     broker.peers.on_refused = member.controller.refused

@@ -15,7 +15,13 @@ from ottla.groups.shard_runtime import AnyShard, Committed, ShardRuntime
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.partition import Partition
 from ottla.wire import records as wire_records
-from ottla.wire.errors import MalformedMessage, NotLeaderOrFollower, ProtocolError
+from ottla.wire.errors import (
+    CoordinatorNotAvailable,
+    MalformedMessage,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    ProtocolError,
+)
 
 log = logging.getLogger("ottla.groups")
 
@@ -235,7 +241,10 @@ def append_batch(
     Raises ProtocolError where this broker may not append.
     """
     partition.require_leader()
-    partition.append_bytes(batch, True)
+    try:
+        partition.append_bytes(batch, True)
+    except NotEnoughReplicas as error:
+        raise CoordinatorNotAvailable(str(error)) from error
     if partition.wants_flush():
         broker.flusher.want(partition)
     when_committed(partition, committed)

@@ -51,6 +51,7 @@ cdef class Held:
     cdef bint stops_reading             # not even the end of the stream is read meanwhile
 
     cdef Held go_on(self)
+    cdef int next_is_here(self) except -1
     cdef int abandon(self) except -1
 
 

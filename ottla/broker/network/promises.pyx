@@ -115,6 +115,10 @@ cdef class Held:
         """End the request; returns what holds the frames from now on, None if nothing does."""
         return None
 
+    cdef int next_is_here(self) except -1:
+        """The client has sent its next frame; it may call `resume` from here."""
+        return 0
+
     cdef int abandon(self) except -1:
         """The client has gone: let go of everything."""
         self.over = True

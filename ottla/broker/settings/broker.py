@@ -230,6 +230,12 @@ class BrokerSettings(ListenerSettings):
         "replica.alter.log.dirs.io.max.bytes.per.second", 2**63 - 1, at_least=0,
         help="The most that a partition's move to another log directory copies in a second; with 0"
         " it waits. Apache Kafka takes it at run time alone.")
+    replica_lag_time_max_ms: Long = setting(
+        "replica.lag.time.max.ms", 30_000,
+        help="A follower that has not caught up for so long leaves the in-sync set.")
+    replica_high_watermark_checkpoint_interval_ms: Long = setting(
+        "replica.high.watermark.checkpoint.interval.ms", 5000,
+        help="How often a member of a cluster writes down what is committed.")
     ottla_open_segments_max: int = setting(
         "ottla.open.segments.max", 300, at_least=10,
         help="Ottla's own. Segments whose files stay open, a descriptor each or three where indexes"

@@ -59,7 +59,12 @@ class Housekeeping:
     ) -> None:
         self.broker, self.storage, self.loop = broker, storage, loop
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="ottla-housekeeping")
-        checkpoint_seconds = broker.config.log_flush_offset_checkpoint_interval_ms / 1000
+        checkpoint_ms = broker.config.log_flush_offset_checkpoint_interval_ms
+        if broker.replicas.cluster is not None:
+            checkpoint_ms = min(
+                checkpoint_ms, broker.config.replica_high_watermark_checkpoint_interval_ms
+            )
+        checkpoint_seconds = checkpoint_ms / 1000
         retention_seconds = broker.config.log_retention_check_interval_ms / 1000
         flush_seconds = max(10, min(broker.config.log_flush_scheduler_interval_ms, 1000)) / 1000
         self.tasks = [

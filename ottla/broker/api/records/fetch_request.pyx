@@ -71,6 +71,12 @@ cdef class FetchRequest(Held):
         self.abandon()
         return None
 
+    cdef int next_is_here(self) except -1:
+        """A replica that asks anew has news, like a partition whose leader this broker became."""
+        if self.fetch.by_replica and not self.over:
+            self.wait.time_up()
+        return 0
+
     cdef int abandon(self) except -1:
         self.over = True
         self.fetching.unwatch(self.fetch, self.wait)

@@ -1,0 +1,201 @@
+"""A leader's part in changes of in-sync sets: which of its followers lag, who may join, and the
+request to the controller.
+
+One request is under way at a time, with everything that has gathered by then. The image tells the
+outcome: a proposal ends when a newer partition epoch is seen, or when the controller has certainly
+refused it. Until then it is asked for again, unchanged; a lost answer does no harm, since replicas
+that join count already and those that leave still do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ottla.broker.threads.slices import Slices
+from ottla.replication.controller.isr import alter_partitions
+from ottla.replication.metadata import MetadataImage
+from ottla.replication.partition import Partition
+from ottla.wire.errors import ErrorCode, ProtocolError
+from ottla.wire.messages import AlterPartitionRequest, AlterPartitionResponse
+
+if TYPE_CHECKING:
+    from ottla.broker.context import BrokerContext
+
+log = logging.getLogger("ottla.isr")
+
+VERSION = 3
+AGAIN_SECONDS = 1.0
+ATTEMPT_SECONDS = 5.0
+AWAITED = frozenset({
+    ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.UNKNOWN_TOPIC_ID,
+})
+"""After these the image has something newer, or will: perhaps what an earlier attempt has done."""
+
+Row = tuple[Partition, AlterPartitionRequest.Topic.Partition]
+
+
+class IsrChanges:
+    """The cluster as the partitions of one broker see it (`replication/cluster_side`)."""
+
+    def __init__(self, node_id: int, lag_ms: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.node_id, self.lag_ms, self.loop = node_id, lag_ms, loop
+        self.image = MetadataImage.empty()
+        self.due: dict[Partition, None] = {}
+        self.task: asyncio.Task[None] | None = None
+        self.sweeping: asyncio.Task[None] | None = None
+
+    def start(self, broker: BrokerContext, broker_epoch: Callable[[], int]) -> None:
+        """Begin to look for laggards; `broker_epoch` is this process's, -1 while it has none."""
+        self.broker, self.broker_epoch = broker, broker_epoch
+        self.sweeping = self.loop.create_task(self._sweep())
+        if self.due:
+            self._send_soon()
+
+    def close(self) -> None:
+        """Ask for nothing any more."""
+        for task in (self.task, self.sweeping):
+            if task is not None:
+                task.cancel()
+
+    # What partitions ask
+
+    def follow(self, image: MetadataImage) -> None:
+        """What is asked from here on is about this image."""
+        self.image = image
+
+    def broker_epoch_of(self, node_id: int) -> int:
+        """The epoch that a broker is registered under; -1 if it is not, or is about to leave."""
+        broker = self.image.brokers.get(node_id)
+        return -1 if broker is None or node_id in self.image.leaving else broker.epoch
+
+    def isr_due(self, partition: Partition) -> None:
+        """Some follower of a partition may join."""
+        self.due[partition] = None
+        if self.sweeping is not None:
+            self._send_soon()
+
+    def flush(self, partition: Partition) -> None:
+        """Acknowledgements wait for a partition's flush."""
+        self.broker.flusher.want(partition)
+
+    # Asking the controller
+
+    async def _sweep(self) -> None:
+        """Look every half of the lag time for followers that do not keep up."""
+        while True:
+            await asyncio.sleep(max(0.05, self.lag_ms / 2000))
+            slices = Slices()
+            for partition in self.broker.replicas:
+                if partition.replicated and partition.led_here:
+                    self.due[partition] = None
+                if slices.over:
+                    await slices.pause()
+            if self.due:
+                self._send_soon()
+
+    def _send_soon(self) -> None:
+        if self.task is None:
+            self.task = self.loop.create_task(self._send())
+
+    async def _send(self) -> None:
+        await asyncio.sleep(0)              # what else this turn brings goes along
+        try:
+            while self.due and (rows := self._gather()):
+                await self._settle(rows)
+        except Exception:
+            log.exception("changes of in-sync sets failed")
+        finally:
+            self.task = None
+
+    def _gather(self) -> list[Row]:
+        """Propose for everything that is due; nothing while this broker is not registered."""
+        epoch = self.broker_epoch()
+        due, self.due = self.due, {}
+        rows: list[Row] = []
+        if epoch < 0:
+            return rows
+        made = AlterPartitionRequest.Topic.Partition
+        for partition in due:
+            isr = partition.propose_isr(self.node_id, epoch)
+            if isr is None:
+                continue
+            log.info("%r: in sync %s, now %s asked for", partition, list(partition.isr),
+                     [node for node, _ in isr])
+            rows.append((partition, made(
+                partition_index=partition.index,
+                leader_epoch=partition.leader_epoch,
+                partition_epoch=partition.partition_epoch,
+                new_isr_with_epochs=[
+                    made.NewIsrWithEpoch(broker_id=node, broker_epoch=of) for node, of in isr
+                ],
+            )))
+        return rows
+
+    async def _settle(self, rows: list[Row]) -> None:
+        """Ask until each of these is answered, or the image has something newer."""
+        while rows:
+            try:
+                answer = await self._ask(self._request(rows))
+            except (ProtocolError, TimeoutError) as error:
+                log.info("the controller could not be asked: %s", error)
+            else:
+                if answer.error_code == 0:
+                    rows = self._after(rows, answer)
+                else:
+                    log.info("the controller refused with error %d", answer.error_code)
+            rows = [row for row in rows if _is_open(*row)]
+            if rows:
+                await asyncio.sleep(AGAIN_SECONDS)
+
+    def _request(self, rows: list[Row]) -> AlterPartitionRequest:
+        made = AlterPartitionRequest.Topic
+        topics: dict[bytes, list[AlterPartitionRequest.Topic.Partition]] = {}
+        for partition, row in rows:
+            topics.setdefault(partition.topic_id, []).append(row)
+        return AlterPartitionRequest(
+            broker_id=self.node_id,
+            broker_epoch=self.broker_epoch(),
+            topics=[made(topic_id=key, partitions=of) for key, of in topics.items()],
+        )
+
+    async def _ask(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
+        broker = self.broker
+        if broker.forwarding is None or broker.forwarding.deciding():
+            return await broker.metadata_log.decide(alter_partitions, request)
+        answer: AlterPartitionResponse = await broker.forwarding.ask(
+            request, VERSION, ATTEMPT_SECONDS
+        )
+        return answer
+
+    def _after(self, rows: list[Row], answer: AlterPartitionResponse) -> list[Row]:
+        """Take the answers; those that have to be asked for again."""
+        again = []
+        answers = {
+            (topic.topic_id, each.partition_index): each
+            for topic in answer.topics
+            for each in topic.partitions
+        }
+        for partition, row in rows:
+            each = answers.get((partition.topic_id, partition.index))
+            code = ErrorCode.UNKNOWN_SERVER_ERROR if each is None else each.error_code
+            if code == ErrorCode.NOT_CONTROLLER:
+                again.append((partition, row))
+            elif code in AWAITED or not _is_open(partition, row):
+                pass
+            elif code != 0 or (each and each.partition_epoch <= row.partition_epoch):
+                partition.proposal_failed()
+                log.info("%r: the in-sync set stays, error %d", partition, code)
+                self.loop.call_later(AGAIN_SECONDS, self.isr_due, partition)
+        return again
+
+
+def _is_open(partition: Partition, row: AlterPartitionRequest.Topic.Partition) -> bool:
+    """Whether a proposal is still the partition's own."""
+    return (
+        partition.proposed is not None
+        and partition.partition_epoch == row.partition_epoch
+        and partition.leader_epoch == row.leader_epoch
+    )

@@ -1,0 +1,106 @@
+"""The controller's decision about in-sync sets: AlterPartition (KIP-497, KIP-903).
+
+A leader proposes, under its broker epoch, leader epoch and partition epoch; each of them has to be
+the one of the image. Who joins has to be registered, under the epoch that the leader has seen it
+fetch with, and must not be about to stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ottla.replication.controller.brokers import StaleBrokerEpoch, by_topic
+from ottla.replication.metadata import Decision, MetadataImage, PartitionState, TopicImage
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import AlterPartitionRequest, AlterPartitionResponse
+
+Proposal = AlterPartitionRequest.Topic.Partition
+Answer = AlterPartitionResponse.Topic.Partition
+
+
+def alter_partitions(
+    image: MetadataImage, request: AlterPartitionRequest
+) -> Decision[AlterPartitionResponse]:
+    """Change in-sync sets as their leaders propose; each partition is answered for itself.
+
+    Raises StaleBrokerEpoch where the broker that asks is not registered under its epoch.
+    """
+    broker = image.brokers.get(request.broker_id)
+    if broker is None or broker.epoch != request.broker_epoch:
+        raise StaleBrokerEpoch(
+            f"broker {request.broker_id} is not registered under epoch {request.broker_epoch}"
+        )
+    changes: list[tuple[str, int, PartitionState]] = []
+    topics = []
+    for each in request.topics:
+        # Versions 0 and 1 go by names, and up to 2 without the epochs of those who join.
+        topic = image.topic_by_id(each.topic_id) or image.topics.get(each.topic_name)
+        answers = []
+        for proposal in each.partitions:
+            state, code = _decide(image, topic, request.broker_id, proposal)
+            if state is not None and topic is not None and code == 0:
+                isr = tuple(member.broker_id for member in _members(proposal))
+                if isr != state.isr:
+                    state = replace(state, isr=isr, partition_epoch=state.partition_epoch + 1)
+                    changes.append((topic.name, proposal.partition_index, state))
+            answers.append(_answer(proposal.partition_index, state, code))
+        topics.append(AlterPartitionResponse.Topic(
+            topic_name=each.topic_name, topic_id=each.topic_id, partitions=answers
+        ))
+    return Decision(list(by_topic(changes)), AlterPartitionResponse(topics=topics))
+
+
+def _answer(index: int, state: PartitionState | None, code: int) -> Answer:
+    answer = Answer(partition_index=index, error_code=code)
+    if state is not None and code == 0:
+        answer.leader_id, answer.leader_epoch = state.leader, state.leader_epoch
+        answer.isr, answer.partition_epoch = list(state.isr), state.partition_epoch
+    return answer
+
+
+def _decide(
+    image: MetadataImage, topic: TopicImage | None, broker_id: int, proposal: Proposal
+) -> tuple[PartitionState | None, int]:
+    """The partition as it is, and why its in-sync set cannot be as proposed; 0 if it can."""
+    if topic is None:
+        return None, int(ErrorCode.UNKNOWN_TOPIC_ID)
+    if not 0 <= proposal.partition_index < len(topic.partitions):
+        return None, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    state = topic.partitions[proposal.partition_index]
+    leader_epoch = image.leader_epoch(topic, state)
+    if proposal.leader_epoch > leader_epoch or proposal.partition_epoch > state.partition_epoch:
+        # It knows of decisions that this controller does not: there is a newer one.
+        return state, int(ErrorCode.NOT_CONTROLLER)
+    if proposal.leader_epoch < leader_epoch:
+        return state, int(ErrorCode.FENCED_LEADER_EPOCH)
+    if broker_id != state.leader:
+        return state, int(ErrorCode.INVALID_REQUEST)
+    if proposal.partition_epoch < state.partition_epoch:
+        return state, int(ErrorCode.INVALID_UPDATE_VERSION)
+    return state, _check_members(image, state, _members(proposal))
+
+
+def _members(proposal: Proposal) -> Sequence[Proposal.NewIsrWithEpoch]:
+    return proposal.new_isr_with_epochs or [
+        Proposal.NewIsrWithEpoch(broker_id=node) for node in proposal.new_isr
+    ]
+
+
+def _check_members(
+    image: MetadataImage, state: PartitionState, members: Sequence[Proposal.NewIsrWithEpoch]
+) -> int:
+    nodes = [member.broker_id for member in members]
+    known = set(nodes) <= set(state.replicas) and len(set(nodes)) == len(nodes)
+    if not known or state.leader not in nodes:
+        return int(ErrorCode.INVALID_REQUEST)
+    # Last of all: by this code the leader knows that nothing was done.
+    for member in members:
+        broker = image.brokers.get(member.broker_id)
+        if member.broker_id in state.isr:
+            continue
+        if broker is None or member.broker_id in image.leaving or (
+            member.broker_epoch not in (-1, broker.epoch)
+        ):
+            return int(ErrorCode.INELIGIBLE_REPLICA)
+    return 0

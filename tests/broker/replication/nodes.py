@@ -1,0 +1,394 @@
+"""Brokers in one process that copy partitions from one another: real logs, real Replicas, the real
+leader's side of Fetch on a real Connection, and a Fetcher for each pair. What a test decides is
+when anything happens: which node sees which image, which bytes arrive, who dies.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from ottla.broker.api.records.fetch import Fetching
+from ottla.broker.connection import Connection
+from ottla.broker.coordination.commits import when_committed
+from ottla.broker.counts import Counts
+from ottla.broker.network.transport import Transport
+from ottla.broker.security.client import Client
+from ottla.log.config import LogConfig
+from ottla.log.disk import Disk
+from ottla.log.storage import Storage
+from ottla.replication.controller.brokers import broker_gone, broker_registered
+from ottla.replication.controller.isr import alter_partitions
+from ottla.replication.fetcher import Fetcher, FetchSettings
+from ottla.replication.metadata import (
+    BrokerImage,
+    MetadataImage,
+    MetadataRecord,
+    PartitionState,
+    TopicCreated,
+    topics_of,
+)
+from ottla.replication.partition import Partition
+from ottla.replication.replicas import Replicas
+from ottla.wire.messages import AlterPartitionRequest
+from ottla.wire.records import Record, build_batch
+from tests.simulation.loop import SimLoop, running
+
+TOPIC, TOPIC_ID = "t", b"\x07" * 16
+LAG_MS = 10_000
+
+
+class TestDisk(Disk):
+    """A disk whose syncs take no time: what a kill leaves does not depend on them."""
+
+    __test__ = False
+
+    def sync_directory(self, path: str) -> None:
+        """The page cache survives a kill."""
+
+
+@dataclass
+class Time:
+    """What a SimLoop asks of its world."""
+
+    now: float = 100.0
+
+    def spent(self) -> float:
+        return self.now
+
+    def wall_ms(self) -> int:
+        return 1_700_000_000_000 + int(self.now * 1000)
+
+
+class Link:
+    """A fetcher's connection to a leader."""
+
+    def __init__(self, follower: Node, leader: Node, fetcher: Fetcher) -> None:
+        self.leader, self.fetcher = leader, fetcher
+        self.near, far = socket.socketpair()
+        self.near.setblocking(False)
+        far.setblocking(False)
+        client = Client("127.0.0.1", "PLAINTEXT", f"{follower.node_id}", None)
+        with running(leader.loop):
+            self.connection = Connection(leader.loop, leader.listener, Transport(far), client)
+        leader.links.append(self)
+        self.held = b""
+        fetcher.reset()
+
+    def ask(self) -> bool:
+        """Send the next request, if there is one."""
+        request = self.fetcher.request()
+        if request is None:
+            return False
+        self.near.send(request)
+        self.leader.turn()
+        return True
+
+    def receive(self, size: int = 1 << 20) -> int:
+        """Take that many bytes of what the leader has sent."""
+        self.leader.turn()
+        try:
+            data = self.near.recv(size)
+        except BlockingIOError:
+            return 0
+        if not data:
+            raise ConnectionError("the leader has closed the connection")
+        self.held += data
+        self.held = self.held[self.fetcher.feed(self.held) :]
+        return len(data)
+
+    def close(self) -> None:
+        self.near.close()
+
+
+@dataclass
+class Side:
+    """A ClusterSide of one node."""
+
+    lag_ms: int = LAG_MS
+    image: MetadataImage = field(default_factory=MetadataImage.empty)
+    due: dict[Partition, None] = field(default_factory=dict)
+    flushes: dict[Partition, None] = field(default_factory=dict)
+
+    def follow(self, image: MetadataImage) -> None:
+        self.image = image
+
+    def broker_epoch_of(self, node_id: int) -> int:
+        broker = self.image.brokers.get(node_id)
+        return -1 if broker is None else broker.epoch
+
+    def isr_due(self, partition: Partition) -> None:
+        self.due[partition] = None
+
+    def flush(self, partition: Partition) -> None:
+        self.flushes[partition] = None
+
+
+class Node:
+    """One process of a broker, from its start to its death."""
+
+    def __init__(
+        self, time: Time, node_id: int, path: Path, incarnation: str, config: LogConfig
+    ) -> None:
+        self.node_id, self.incarnation, self.image = node_id, incarnation, MetadataImage.empty()
+        self.loop = SimLoop(time)  # type: ignore[arg-type]
+        self.side, self.links = Side(), list[Link]()
+        self.storage = Storage.open(
+            TestDisk(), self.loop.poller.clock, [str(path)], node_id=node_id
+        )
+        self.replicas = Replicas(
+            node_id, self.storage, lambda image, topic: config, True, incarnation, self.side
+        )
+        self.storage.started = True
+        self.replicas.roles_changed = self.roles_changed
+        broker: Any = SimpleNamespace(
+            replicas=self.replicas, authorizer=None, request_elements_max=50_000,
+            clock=self.loop.poller.clock, counts=Counts(),
+            config=SimpleNamespace(
+                fetch_max_bytes=1 << 20, max_incremental_fetch_session_cache_slots=0
+            ),
+        )
+        self.sessions = 0
+        fetching = Fetching(broker, self.session_id)
+        self.listener = SimpleNamespace(
+            broker=broker, producing=None, fetching=fetching, frame_size_max=1 << 20,
+            closed=lambda connection: None, refused=self.refused,
+        )
+        self.fetchers: dict[int, Fetcher] = {}
+        self.connections: dict[int, Link] = {}
+
+    def session_id(self) -> int:
+        self.sessions += 1
+        return self.sessions
+
+    def refused(self, connection: object, error: Exception) -> None:
+        raise AssertionError("a leader refuses its follower's bytes") from error
+
+    def follow(self, image: MetadataImage, topics: Collection[str]) -> None:
+        for _ in self.replicas.follow(self.image, image, topics):
+            pass
+        self.image = image
+        for fetcher in self.fetchers.values():
+            fetcher.broker_epoch = self.side.broker_epoch_of(self.node_id)
+
+    def roles_changed(self, partitions: Iterable[Partition]) -> None:
+        for partition in partitions:
+            for fetcher in self.fetchers.values():
+                fetcher.drop(partition)
+            if partition.following:
+                source = partition.leader_id
+                if source not in self.fetchers:
+                    self.fetchers[source] = Fetcher(
+                        self.node_id, source, self.loop.poller.clock,
+                        FetchSettings(wait_ms_max=0, partition_size_max=300),
+                    )
+                self.fetchers[source].follow(partition)
+
+    def partition(self, index: int = 0) -> Partition | None:
+        return self.replicas.partition(TOPIC, index)
+
+    def turn(self) -> None:
+        self.loop.turn()
+
+    def checkpoint(self) -> None:
+        """What housekeeping does now and then, and what has to follow a cut."""
+        self.storage.checkpoint(
+            [((TOPIC, each.index), each.high_watermark) for each in self.replicas]
+        )
+        for fetcher in self.fetchers.values():
+            fetcher.checkpointed(list(fetcher.cut))
+
+    def kill(self) -> None:
+        """The process dies; what it wrote is in the page cache."""
+        for link in (*self.links, *self.connections.values()):
+            link.close()
+        for directory in self.storage.directories:
+            directory.close()
+        self.loop.kill()
+        self.loop.close()
+
+
+class Cluster:
+    """Nodes, the metadata log, and a controller that nothing ever happens to."""
+
+    def __init__(
+        self, path: Path, nodes: int = 3, partitions: int = 1, min_isr: int = 1, **config: int
+    ) -> None:
+        self.time, self.path = Time(), path
+        self.config = LogConfig(min_insync_replicas=min_isr, **config)
+        self.images = [MetadataImage.empty("c")]
+        self.changed: list[set[str]] = [set()]
+        self.seen = dict.fromkeys(range(1, nodes + 1), 0)
+        self.nodes: dict[int, Node] = {}
+        self.starts = 0
+        self.acked: list[tuple[int, int, bytes]] = []
+        self.written = 0
+        for node_id in self.seen:
+            self.start(node_id)
+        replicas = tuple(self.seen)
+        states = (PartitionState(1, 0, replicas, replicas),) * partitions
+        self.decide([TopicCreated(TOPIC, TOPIC_ID, states)])
+        for node_id in self.seen:
+            self.catch_up(node_id)
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.images[-1]
+
+    def decide(self, records: Iterable[MetadataRecord]) -> None:
+        records = list(records)
+        if records:
+            self.images.append(self.image.apply(records))
+            self.changed.append(topics_of(records))
+
+    # Brokers
+
+    def start(self, node_id: int) -> None:
+        """Start a process: it reads the log, then registers under a new epoch."""
+        self.starts += 1
+        incarnation = f"{node_id}-{self.starts}"
+        self.gone(node_id)
+        node = Node(self.time, node_id, self.path / str(node_id), incarnation, self.config)
+        node.follow(self.image, self.image.topics)
+        self.nodes[node_id], self.seen[node_id] = node, len(self.images) - 1
+        broker = BrokerImage(node_id, self.starts, (), None, incarnation)
+        self.decide(broker_registered(self.image, broker).records)
+
+    def kill(self, node_id: int) -> None:
+        self.nodes.pop(node_id).kill()
+        for node in self.nodes.values():
+            link = node.connections.pop(node_id, None)
+            if link is not None:
+                link.close()
+
+    def gone(self, node_id: int) -> None:
+        """The controller notices that a process is dead."""
+        broker = self.image.brokers.get(node_id)
+        if broker is not None:
+            self.decide(broker_gone(self.image, node_id, broker.epoch).records)
+
+    # Metadata
+
+    def see(self, node_id: int) -> bool:
+        """One node reads one entry on."""
+        at = self.seen[node_id] + 1
+        if at == len(self.images):
+            return False
+        self.nodes[node_id].follow(self.images[at], self.changed[at])
+        self.seen[node_id] = at
+        return True
+
+    def catch_up(self, node_id: int) -> None:
+        while self.see(node_id):
+            pass
+
+    def propose(self, node_id: int, lost: bool = False) -> None:
+        """A node asks for what it wants of in-sync sets; the answer may get lost."""
+        node = self.nodes[node_id]
+        made = AlterPartitionRequest.Topic
+        epoch = node.side.broker_epoch_of(node_id)
+        for partition in node.replicas:
+            isr = partition.propose_isr(node_id, epoch)
+            if isr is None:
+                continue
+            row = made.Partition(
+                partition_index=partition.index, leader_epoch=partition.leader_epoch,
+                partition_epoch=partition.partition_epoch,
+                new_isr_with_epochs=[
+                    made.Partition.NewIsrWithEpoch(broker_id=each, broker_epoch=of)
+                    for each, of in isr
+                ],
+            )
+            registered = self.image.brokers.get(node_id)
+            if registered is None or registered.epoch != epoch:
+                continue
+            decision = alter_partitions(self.image, AlterPartitionRequest(
+                broker_id=node_id, broker_epoch=epoch,
+                topics=[made(topic_id=TOPIC_ID, partitions=[row])],
+            ))
+            self.decide(decision.records)
+            code = decision.result.topics[0].partitions[0].error_code
+            if code == 107 and not lost:
+                partition.proposal_failed()
+
+    # Records
+
+    def append(self, node_id: int, index: int = 0) -> bool:
+        """A produce with acks=all of one record; whether the node takes it."""
+        partition = self.nodes[node_id].partition(index)
+        if partition is None or not partition.led_here or partition.under_min_isr:
+            return False
+        self.written += 1
+        value = b"%d" % self.written
+        made = build_batch([Record(timestamp=1, key=None, value=value)])
+        offset = partition.append_bytes(made)
+
+        def committed(error: Exception | None) -> None:
+            if error is None:
+                self.acked.append((index, offset, value))
+
+        when_committed(partition, committed)
+        self.flush(node_id)
+        return True
+
+    def flush(self, node_id: int) -> None:
+        for partition in self.nodes[node_id].replicas:
+            if partition.wants_flush():
+                partition.log.flush()
+                partition.flushed(partition.log.recovery_point)
+
+    def link(self, follower: int, leader: int) -> Link | None:
+        """The connection by which one node fetches from another, made where it is missing."""
+        node, source = self.nodes[follower], self.nodes.get(leader)
+        if source is None or leader not in node.fetchers:
+            return None
+        if leader not in node.connections:
+            node.connections[leader] = Link(node, source, node.fetchers[leader])
+        node.fetchers[leader].broker_epoch = node.side.broker_epoch_of(follower)
+        return node.connections[leader]
+
+    def fetch(self, follower: int, leader: int, bytes_max: int = 1 << 20) -> bool:
+        """One exchange, of which that many bytes arrive for now; whether anything came."""
+        link = self.link(follower, leader)
+        if link is None:
+            return False
+        if not link.fetcher.outstanding:
+            link.ask()
+        got = link.receive(bytes_max)
+        return bool(got)
+
+    def cut_link(self, follower: int, leader: int) -> None:
+        link = self.nodes[follower].connections.pop(leader, None)
+        if link is not None:
+            link.close()
+
+    def settle(self) -> None:
+        """Let everything happen that is due, until nothing changes."""
+        for _ in range(40):
+            self.time.now += 0.3
+            for node_id in list(self.nodes):
+                self.catch_up(node_id)
+                if any(fetcher.cut for fetcher in self.nodes[node_id].fetchers.values()):
+                    self.nodes[node_id].checkpoint()
+                for leader in list(self.nodes):
+                    for _ in range(3):
+                        self.fetch(node_id, leader)
+                self.flush(node_id)
+            for node_id in list(self.nodes):
+                self.propose(node_id)
+
+    def close(self) -> None:
+        for node_id in list(self.nodes):
+            self.kill(node_id)
+
+
+def elected(state: PartitionState, leader: int) -> PartitionState:
+    """A state with another leader, as an election makes it."""
+    return replace(
+        state, leader=leader, leader_epoch=state.leader_epoch + 1,
+        partition_epoch=state.partition_epoch + 1,
+    )

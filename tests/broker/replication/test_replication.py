@@ -1,0 +1,243 @@
+"""Followers have what their leader has: over real frames, through deaths and elections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ottla.replication.metadata import PartitionsChanged
+from tests.broker.replication.nodes import TOPIC, Cluster, elected
+
+Make = Callable[..., Cluster]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    made: list[Cluster] = []
+
+    def cluster(**options: int) -> Cluster:
+        made.append(Cluster(tmp_path, **options))
+        return made[-1]
+
+    yield cluster
+    for each in made:
+        each.close()
+
+
+def records_of(cluster: Cluster, node_id: int, index: int = 0) -> bytes:
+    partition = cluster.nodes[node_id].partition(index)
+    assert partition is not None
+    data, at = b"", partition.log.log_start_offset
+    while at < partition.log.log_end_offset:
+        segment = [each for each in partition.log.segments if each.base_offset <= at][-1]
+        data += partition.log.read_bytes(at, 1 << 30)
+        at = segment.end_offset
+    return data
+
+
+def state(cluster: Cluster, node_id: int, index: int = 0) -> tuple[int, int]:
+    partition = cluster.nodes[node_id].partition(index)
+    assert partition is not None
+    return partition.high_watermark, partition.log.log_end_offset
+
+
+def test_records_reach_every_replica_and_are_committed_by_that(make: Make) -> None:
+    cluster = make()
+    for _ in range(40):
+        assert cluster.append(1)
+    assert cluster.acked == []
+    cluster.fetch(2, 1)
+    cluster.fetch(3, 1)
+    assert cluster.acked == []                  # they have it, and have not said so yet
+    cluster.settle()
+    assert len(cluster.acked) == 40
+    assert state(cluster, 1) == state(cluster, 2) == state(cluster, 3) == (40, 40)
+    assert records_of(cluster, 1) == records_of(cluster, 2) == records_of(cluster, 3)
+
+
+@pytest.mark.parametrize("size", [1, 7, 61, 100])
+def test_replies_arrive_in_pieces_of_any_size(make: Make, size: int) -> None:
+    cluster = make(partitions=2)
+    for at in range(6):
+        cluster.append(1, at % 2)
+    for _ in range(2500 // size + 20):
+        cluster.fetch(2, 1, size)
+    for index in range(2):
+        assert records_of(cluster, 2, index) == records_of(cluster, 1, index) != b""
+
+
+def test_a_reply_that_breaks_off_leaves_whole_batches_and_the_next_session_goes_on(
+    make: Make,
+) -> None:
+    cluster = make(partitions=2)
+    for at in range(8):
+        cluster.append(1, at % 2)
+    for cut in range(30, 400, 37):
+        cluster.fetch(2, 1, cut)
+        cluster.cut_link(2, 1)
+        for index in range(2):
+            assert records_of(cluster, 1, index).startswith(records_of(cluster, 2, index))
+    cluster.settle()
+    assert records_of(cluster, 2) == records_of(cluster, 1)
+
+
+def test_a_new_leader_has_all_that_was_acknowledged_and_the_old_one_gives_up_the_rest(
+    make: Make,
+) -> None:
+    cluster = make(min_isr=2)
+    cluster.append(1)
+    cluster.settle()
+    cluster.append(1)                           # nobody else gets it
+    cluster.kill(1)
+    cluster.gone(1)
+    cluster.settle()
+    assert cluster.image.topics[TOPIC].partitions[0].leader == 2
+    for _ in range(3):
+        assert cluster.append(2)
+    cluster.settle()
+    cluster.start(1)
+    cluster.settle()
+    assert records_of(cluster, 1) == records_of(cluster, 2) == records_of(cluster, 3)
+    assert [value for _, _, value in cluster.acked] == [b"1", b"3", b"4", b"5"]
+    assert set(cluster.image.topics[TOPIC].partitions[0].isr) == {1, 2, 3}
+
+
+def test_logs_that_parted_in_several_epochs_meet_in_as_many_rounds(make: Make) -> None:
+    """KIP-279: the end of one epoch is not enough where two leaders failed fast."""
+    cluster = make(nodes=2)
+    cluster.append(1)
+    cluster.settle()
+    partition = cluster.image.topics[TOPIC].partitions[0]
+    for leader in (2, 1, 2, 1):                 # each appends what the other never gets
+        partition = elected(partition, leader)
+        cluster.decide([PartitionsChanged(TOPIC, ((0, partition),))])
+        cluster.catch_up(leader)
+        cluster.append(leader)
+        cluster.append(leader)
+    ends = [state(cluster, node)[1] for node in (1, 2)]
+    cluster.settle()
+    assert ends == [5, 5]
+    assert records_of(cluster, 1) == records_of(cluster, 2)
+    assert state(cluster, 1) == state(cluster, 2)
+
+
+def test_a_follower_that_is_behind_the_leaders_log_start_begins_there(make: Make) -> None:
+    cluster = make(nodes=3)
+    cluster.kill(3)
+    cluster.gone(3)
+    for _ in range(10):
+        cluster.append(1)
+    cluster.settle()
+    leader = cluster.nodes[1].partition()
+    assert leader is not None
+    leader.log.delete_before(6)
+    cluster.start(3)
+    cluster.settle()
+    follower = cluster.nodes[3].partition()
+    assert follower is not None
+    assert (follower.log.log_start_offset, follower.log.log_end_offset) == (6, 10)
+    assert set(cluster.image.topics[TOPIC].partitions[0].isr) == {1, 2, 3}
+
+
+def test_a_follower_moves_its_log_start_with_its_leader(make: Make) -> None:
+    cluster = make()
+    for _ in range(10):
+        cluster.append(1)
+    cluster.settle()
+    leader, follower = cluster.nodes[1].partition(), cluster.nodes[2].partition()
+    assert leader is not None and follower is not None
+    leader.log.delete_before(6)
+    cluster.append(1)
+    cluster.settle()
+    assert follower.log.log_start_offset == 6
+
+
+def test_an_answer_of_an_epoch_that_is_over_is_not_taken(make: Make) -> None:
+    cluster = make()
+    cluster.append(1)
+    link = cluster.link(2, 1)
+    assert link is not None
+    link.ask()                                  # its answer is on the way
+    partition = elected(cluster.image.topics[TOPIC].partitions[0], 3)
+    cluster.decide([PartitionsChanged(TOPIC, ((0, partition),))])
+    cluster.catch_up(2)
+    link.receive()
+    assert state(cluster, 2) == (0, 0)
+
+
+def test_a_laggard_leaves_and_joins_again(make: Make) -> None:
+    cluster = make()
+    cluster.settle()
+    cluster.append(1)
+    cluster.fetch(2, 1)
+    cluster.time.now += 11
+    cluster.fetch(2, 1)
+    cluster.propose(1)
+    assert cluster.image.topics[TOPIC].partitions[0].isr == (1, 2)
+    cluster.catch_up(1)
+    assert len(cluster.acked) == 1
+    cluster.settle()
+    assert set(cluster.image.topics[TOPIC].partitions[0].isr) == {1, 2, 3}
+
+
+def test_a_cut_below_the_recovery_point_waits_for_its_checkpoint(make: Make) -> None:
+    cluster = make(nodes=2)
+    cluster.append(1)
+    cluster.settle()
+    old = cluster.nodes[1].partition()
+    assert old is not None
+    cluster.append(1)
+    old.log.flush()
+    partition = elected(cluster.image.topics[TOPIC].partitions[0], 2)
+    cluster.decide([PartitionsChanged(TOPIC, ((0, partition),))])
+    cluster.catch_up(2)
+    cluster.catch_up(1)
+    cluster.append(2)
+    for _ in range(6):
+        cluster.fetch(1, 2)
+    fetcher = cluster.nodes[1].fetchers[2]
+    assert list(fetcher.cut) == [old]
+    assert old.log.log_end_offset == 1          # nothing is appended yet
+    cluster.nodes[1].checkpoint()
+    for _ in range(4):
+        cluster.fetch(1, 2)
+    assert records_of(cluster, 1) == records_of(cluster, 2)
+
+
+def test_a_partition_that_moved_away_goes_and_its_source_is_asked_no_more(make: Make) -> None:
+    cluster = make()
+    cluster.append(1)
+    cluster.settle()
+    from dataclasses import replace
+
+    before = cluster.image.topics[TOPIC].partitions[0]
+    moved = replace(
+        before, replicas=(1, 2), isr=(1, 2), leader_epoch=before.leader_epoch + 1,
+        partition_epoch=before.partition_epoch + 1,
+    )
+    cluster.decide([PartitionsChanged(TOPIC, ((0, moved),))])
+    cluster.settle()
+    assert cluster.nodes[3].partition() is None
+    assert len(cluster.nodes[3].fetchers[1]) == 0
+    cluster.append(1)
+    cluster.settle()
+    assert len(cluster.acked) == 2
+
+
+def test_a_restart_goes_by_the_checkpointed_high_watermark(make: Make) -> None:
+    cluster = make(nodes=2)
+    for _ in range(3):
+        cluster.append(1)
+    cluster.settle()
+    cluster.nodes[1].checkpoint()
+    cluster.kill(2)
+    cluster.append(1)                           # 2 is in sync, and does not get it
+    cluster.kill(1)
+    cluster.gone(2)
+    cluster.gone(1)
+    cluster.start(1)
+    partition = cluster.nodes[1].partition()
+    assert partition is not None
+    assert state(cluster, 1) == (3, 4)

@@ -1,0 +1,96 @@
+"""AlterPartition: what a leader may make of its in-sync set, and by which epochs it is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.replication.controller.brokers import StaleBrokerEpoch
+from ottla.replication.controller.isr import alter_partitions
+from ottla.replication.metadata import (
+    BrokerImage,
+    BrokerLeaving,
+    BrokerRegistered,
+    MetadataImage,
+    PartitionState,
+    TopicCreated,
+)
+from ottla.wire.messages import AlterPartitionRequest
+
+TOPIC_ID = b"\x05" * 16
+IMAGE = MetadataImage.empty("c").apply([
+    *(BrokerRegistered(BrokerImage(node, 100 + node, (), None, f"i{node}")) for node in (1, 2, 3)),
+    TopicCreated("t", TOPIC_ID, (PartitionState(1, 4, (1, 2, 3), (1, 2), 7),)),
+])
+Members = tuple[tuple[int, int], ...]
+
+
+def asked(
+    members: Members = ((1, 101), (2, 102), (3, 103)), broker: tuple[int, int] = (1, 101),
+    leader_epoch: int = 4, partition_epoch: int = 7, index: int = 0, topic_id: bytes = TOPIC_ID,
+    image: MetadataImage = IMAGE,
+) -> tuple[int, MetadataImage]:
+    """The error code of a proposal, and the image after it."""
+    made = AlterPartitionRequest.Topic
+    row = made.Partition(
+        partition_index=index, leader_epoch=leader_epoch, partition_epoch=partition_epoch,
+        new_isr_with_epochs=[
+            made.Partition.NewIsrWithEpoch(broker_id=node, broker_epoch=epoch)
+            for node, epoch in members
+        ],
+    )
+    request = AlterPartitionRequest(
+        broker_id=broker[0], broker_epoch=broker[1],
+        topics=[made(topic_id=topic_id, partitions=[row])],
+    )
+    decision = alter_partitions(image, request)
+    answer = decision.result.topics[0].partitions[0]
+    after = image.apply(decision.records)
+    if answer.error_code == 0:
+        state = after.topics["t"].partitions[0]
+        assert (answer.isr, answer.partition_epoch) == (list(state.isr), state.partition_epoch)
+        assert (answer.leader_id, answer.leader_epoch) == (1, 4)
+    else:
+        assert after is image or after == image
+    return answer.error_code, after
+
+
+def test_replicas_join_and_leave_under_a_new_partition_epoch() -> None:
+    code, after = asked()
+    assert (code, after.topics["t"].partitions[0]) == (
+        0, PartitionState(1, 4, (1, 2, 3), (1, 2, 3), 8))
+    code, after = asked(((1, 101),), partition_epoch=8, image=after)
+    assert (code, after.topics["t"].partitions[0].isr) == (0, (1,))
+
+
+def test_what_is_so_already_changes_nothing() -> None:
+    code, after = asked(((1, 101), (2, 102)))
+    assert (code, after.topics["t"].partitions[0].partition_epoch) == (0, 7)
+
+
+@pytest.mark.parametrize(("options", "code"), [
+    ({"topic_id": b"\x06" * 16}, 100),
+    ({"index": 1}, 3),
+    ({"leader_epoch": 5}, 41),                      # it knows of a newer controller's decision
+    ({"partition_epoch": 8}, 41),
+    ({"leader_epoch": 3}, 74),
+    ({"broker": (2, 102)}, 42),                     # it does not lead
+    ({"partition_epoch": 6}, 95),
+    ({"members": ((2, 102), (3, 103))}, 42),        # without its leader
+    ({"members": ((1, 101), (4, 104))}, 42),        # no replica
+    ({"members": ((1, 101), (3, 103), (3, 103))}, 42),
+    ({"members": ((1, 101), (3, 99))}, 107),        # an incarnation that is over (KIP-903)
+    ({"members": ((1, 101), (3, 99)), "partition_epoch": 6}, 95),   # epochs are tested first
+])  # fmt: skip
+def test_refused(options: dict[str, object], code: int) -> None:
+    assert asked(**options)[0] == code              # type: ignore[arg-type]
+
+
+def test_who_is_about_to_stop_does_not_join() -> None:
+    assert asked(image=IMAGE.apply([BrokerLeaving(3)]))[0] == 107
+    assert asked(((1, 101), (2, 102)), image=IMAGE.apply([BrokerLeaving(2)]))[0] == 0
+
+
+def test_a_broker_of_another_epoch_is_not_listened_to() -> None:
+    for broker in ((1, 100), (9, 1)):
+        with pytest.raises(StaleBrokerEpoch):
+            asked(broker=broker)

@@ -16,7 +16,7 @@ from typing import Protocol
 from compat_tests.requirements import PEER_DIR
 
 READY = re.compile(
-    r"^ottla ready: node (\d+) on PLAINTEXT://([^,\s]+), data in (.+)$", re.MULTILINE
+    r"^ottla ready: node (\d+) on PLAINTEXT://([^,\s]+)(?:,\S+)?, data in (.+)$", re.MULTILINE
 )
 START_SECONDS = 30
 STOP_SECONDS = 30
@@ -66,6 +66,13 @@ class OttlaBroker:
         ]
         ottla = str(Path(sys.executable).with_name("ottla"))
         return [ottla, "server", "start"] + [x for s in settings for x in ("--override", s)]
+
+    def listen_also(self, ports: dict[str, int]) -> None:
+        """Have further listeners, each named after its security protocol."""
+        self.port = self.port or free_port()
+        more = [f"{name}://localhost:{port}" for name, port in ports.items()]
+        listeners = ",".join([f"PLAINTEXT://localhost:{self.port}", *more])
+        self.overrides.append(f"listeners={listeners}")
 
     def start(self) -> None:
         """Start and wait for the ready line."""
@@ -138,6 +145,17 @@ class KafkaBroker:
             "RUN": str(directory / "run"),
             "CONF": "\n".join(overrides),
         }
+
+    def listen_also(self, ports: dict[str, int]) -> None:
+        """Have further listeners, each named after its security protocol."""
+        here = "127.0.0.1"
+        listeners = [
+            f"PLAINTEXT://{here}:{self.port}",
+            f"CONTROLLER://{here}:{self._environment['CPORT']}",
+            *(f"{name}://localhost:{port}" for name, port in ports.items()),
+        ]
+        for name in ("listeners", "advertised.listeners"):
+            self._environment["CONF"] += f"\n{name}={','.join(listeners)}"
 
     def start(self) -> None:
         """Start and wait until it answers."""

@@ -2,19 +2,26 @@
 //
 //	franz produce BOOTSTRAP TOPIC CODEC COUNT   default settings; partition, offset, value of every acknowledgement
 //	franz read BOOTSTRAP TOPIC                  partition, offset, timestamp, key, value of every record, tab-separated
+//
+// The environment says how it is protected: FRANZ_SASL=MECHANISM:USER:PASSWORD, FRANZ_CA=FILE, FRANZ_KEY=FILE.
 package main
 
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"log"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
 var codecs = map[string]kgo.CompressionCodec{
@@ -43,8 +50,39 @@ func main() {
 	}
 }
 
+func security() (options []kgo.Opt) {
+	if parts := strings.SplitN(os.Getenv("FRANZ_SASL"), ":", 3); len(parts) == 3 {
+		auth := scram.Auth{User: parts[1], Pass: parts[2]}
+		switch parts[0] {
+		case "PLAIN":
+			options = append(options, kgo.SASL(plain.Auth{User: parts[1], Pass: parts[2]}.AsMechanism()))
+		case "SCRAM-SHA-256":
+			options = append(options, kgo.SASL(auth.AsSha256Mechanism()))
+		case "SCRAM-SHA-512":
+			options = append(options, kgo.SASL(auth.AsSha512Mechanism()))
+		}
+	}
+	if file := os.Getenv("FRANZ_CA"); file != "" {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			log.Fatal(err)
+		}
+		config := &tls.Config{RootCAs: x509.NewCertPool()}
+		config.RootCAs.AppendCertsFromPEM(text)
+		if key := os.Getenv("FRANZ_KEY"); key != "" {
+			pair, err := tls.LoadX509KeyPair(key, key)
+			if err != nil {
+				log.Fatal(err)
+			}
+			config.Certificates = []tls.Certificate{pair}
+		}
+		options = append(options, kgo.DialTLSConfig(config))
+	}
+	return options
+}
+
 func produce(ctx context.Context, out *bufio.Writer, bootstrap, topic string, codec kgo.CompressionCodec, count string) error {
-	client, err := kgo.NewClient(kgo.SeedBrokers(bootstrap), kgo.ProducerBatchCompression(codec))
+	client, err := kgo.NewClient(append(security(), kgo.SeedBrokers(bootstrap), kgo.ProducerBatchCompression(codec))...)
 	if err != nil {
 		return err
 	}
@@ -67,8 +105,8 @@ func produce(ctx context.Context, out *bufio.Writer, bootstrap, topic string, co
 }
 
 func read(ctx context.Context, out *bufio.Writer, bootstrap, topic string) error {
-	client, err := kgo.NewClient(kgo.SeedBrokers(bootstrap), kgo.ConsumeTopics(topic),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	client, err := kgo.NewClient(append(security(), kgo.SeedBrokers(bootstrap), kgo.ConsumeTopics(topic),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
 	if err != nil {
 		return err
 	}

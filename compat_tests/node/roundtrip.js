@@ -1,15 +1,18 @@
 // kafkajs as the tests run it: creates the topic, produces COUNT records, prints offsets and metadata as JSON.
 //
-//   node roundtrip.js BOOTSTRAP TOPIC none|gzip COUNT
+//   node roundtrip.js BOOTSTRAP TOPIC none|gzip COUNT [JSON]
 //
+// JSON has the client's `sasl` option, and as `ca` the file with the certificate that it trusts.
 // kafkajs reads in groups only, so what it wrote is read back by other clients.
 const { Kafka, CompressionTypes, logLevel } = require('kafkajs')
 
-const [bootstrap, topic, codec, count] = process.argv.slice(2)
+const [bootstrap, topic, codec, count, security] = process.argv.slice(2)
+const { sasl, ca } = JSON.parse(security || '{}')
+const ssl = ca ? { ca: [require('fs').readFileSync(ca, 'utf-8')] } : false
 const compression = { none: CompressionTypes.None, gzip: CompressionTypes.GZIP }[codec]
 
 async function main() {
-  const kafka = new Kafka({ brokers: [bootstrap], logLevel: logLevel.ERROR })
+  const kafka = new Kafka({ brokers: [bootstrap], sasl, ssl, logLevel: logLevel.ERROR, retry: { retries: 3 } })
   const admin = kafka.admin()
   const producer = kafka.producer({ idempotent: true, maxInFlightRequests: 1 })
   await admin.connect()

@@ -170,8 +170,8 @@ def test_a_handshake_after_the_login_is_refused_where_sessions_do_not_end(
 @pytest.mark.parametrize(
     ("token", "told"),
     [
-        (b"bob", f"{MASKED} PLAIN"),
-        (b"\0bob\0bob-secret\0", f"{MASKED} PLAIN"),
+        (b"bob", "Invalid SASL/PLAIN response: expected 3 tokens, got 1"),
+        (b"\0bob\0bob-secret\0", "Invalid SASL/PLAIN response: expected 3 tokens, got 4"),
         (b"\0\0x", "Authentication failed: username not specified"),
         (b"\0bob\0", "Authentication failed: password not specified"),
         (b"\xff\xfe\0bob\0bob-secret", "an authorization id that is different"),

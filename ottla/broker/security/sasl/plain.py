@@ -9,7 +9,6 @@ from ottla.broker.security.sasl.exchange import (
     AuthenticationFailed,
     Exchange,
     Identity,
-    InvalidExchange,
 )
 
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -36,8 +35,9 @@ class PlainExchange(Exchange):
         """Check the one token. Raises AuthenticationFailed with Kafka's messages."""
         parts = token.decode("utf-8", "replace").split("\0")
         if len(parts) != 3:
-            raise InvalidExchange(f"Invalid SASL/PLAIN response: expected 3 tokens, got"
-                                  f" {len(parts)}")
+            raise AuthenticationFailed(
+                f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}"
+            )
         authorization_id, user, password = parts
         if not user:
             raise AuthenticationFailed("Authentication failed: username not specified")

@@ -5,12 +5,14 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from ottla.broker.api.records.fetch cimport Fetching
 from ottla.broker.api.records.produce cimport Producing
 from ottla.broker.counts cimport Counts
+from ottla.broker.dispatch cimport RequestContext
 from ottla.broker.network.inbox cimport Inbox
 from ottla.broker.network.poller cimport Pollable, Poller
 from ottla.broker.network.reply cimport Reply
 from ottla.broker.network.transport cimport Transport
 from ottla.broker.network.promises cimport Held, LateReply
 from ottla.broker.network.reply_queue cimport ReplyQueue
+from ottla.broker.quotas.quotas cimport Quotas
 from ottla.broker.security.client cimport Client
 from ottla.wire.codec cimport Cursor
 from ottla.wire.headers cimport RequestHeader
@@ -21,6 +23,7 @@ cdef class Connection(Pollable):
     cdef object loop, broker
     cdef readonly object session        # security.session.Session; None where nobody authenticates
     cdef Counts counts
+    cdef Quotas quotas
     cdef readonly int64_t received, sent, requests     # bytes, and frames handled
     cdef readonly double opened_at
     cdef readonly int newest_key        # the API of the newest request
@@ -41,6 +44,7 @@ cdef class Connection(Pollable):
     cdef readonly bint warming          # what is to be sent next is being read from the disk
     cdef bint scheduled                 # go_on is due in the next turn of the loop
     cdef Held holding                   # the request in hand; the frames after it wait
+    cdef object muting                  # a timer: the client is throttled until it fires
 
     cdef int receive(self) except -1
     cdef bint may_handle(self) except -1
@@ -49,10 +53,13 @@ cdef class Connection(Pollable):
     cdef int take_token(self, bytes token) except -1
     cdef int hold(self, Held held) except -1
     cdef int handle_other(self, Cursor request, RequestHeader head) except -1
-    cdef int wait_for(self, LateReply late, RequestHeader head) except -1
-    cdef int answer(self, response, int key, int version, int32_t correlation_id) except -1
+    cdef int wait_for(
+        self, LateReply late, RequestContext context, int32_t correlation_id) except -1
+    cdef int answer(self, LateReply late) except -1
+    cdef int called(self, Client client) except -1
     cdef int write_response(
-        self, int16_t key, int version, int32_t correlation_id, response) except -1
+        self, RequestContext context, int32_t correlation_id, response) except -1
+    cdef int throttle(self, RequestContext context, Py_ssize_t body_at) except -1
     cdef int flush(self) except -1
     cdef int wait_for_room(self) except -1
     cdef int warm(self) except -1

@@ -10,7 +10,7 @@ While the socket does not take the replies, nothing more is read: this bounds wh
 make us hold.
 """
 
-from libc.stdint cimport int16_t, int32_t, uint8_t
+from libc.stdint cimport int32_t, uint8_t
 
 from ottla.broker.api.records.fetch_request cimport serve_fetch
 from ottla.broker.api.records.produce_request cimport serve_produce
@@ -64,7 +64,9 @@ cdef class Connection:
         self.counts = self.broker.counts
         self.counts.opened += 1
         self.newest_key = -1
-        self.queue = ReplyQueue(loop, self.poller.clock, self.counts, self)
+        self.quotas = self.broker.quotas
+        self.queue = ReplyQueue(
+            loop, self.poller.clock, self.counts, self.quotas, client, self)
         self.out = self.queue.out
         self.active_at = self.opened_at = self.poller.clock.monotonic()
         self.poller.watch(self.transport.fd, self, EPOLLIN)
@@ -156,7 +158,8 @@ cdef class Connection:
         if self.closed:
             return 0
         self.inbox.compact()
-        if (self.paused and not self.writing and not self.inbox.has_frame()
+        if (self.paused and not self.writing and self.muting is None
+                and not self.inbox.has_frame()
                 and not (self.holding is not None and self.holding.stops_reading)):
             self.paused = False
             self.poller.watch(self.transport.fd, self, EPOLLIN)
@@ -173,7 +176,7 @@ cdef class Connection:
     cdef bint may_handle(self) except -1:
         """Whether a whole frame is there and nothing holds it up."""
         cdef Py_ssize_t promised
-        if self.holding is not None or not self.inbox.has_frame():
+        if self.holding is not None or self.muting is not None or not self.inbox.has_frame():
             return False
         promised = self.queue.waiting()
         if promised:
@@ -206,7 +209,10 @@ cdef class Connection:
         if self.session is not None:
             self.session.admit(header.api_key, header.version)
         if header.client_id != self.client.client_id:
-            self.client = self.client.named(header.client_id)
+            self.called(self.client.named(header.client_id))
+        if self.quotas.active:
+            self.queue.frame_size = size
+            self.queue.in_hand = self.poller.clock.monotonic()
         if header.api_key == PRODUCE and 0 <= header.version <= 13:
             return self.hold(serve_produce(
                 self.producing, request, header.version, header.correlation_id, self.client,
@@ -220,7 +226,9 @@ cdef class Connection:
     cdef int take_token(self, bytes token) except -1:
         """Answer a frame that is a token of SASL and no request (SaslHandshake 0)."""
         cdef LateReply late = TaskReply(self.session.bare_token(token))
-        late.api_key, late.receiver = BARE, self
+        cdef RequestContext context = RequestContext.__new__(RequestContext)
+        context.broker, context.api_key = self.broker, BARE
+        late.context, late.receiver = context, self
         return self.hold(late)
 
     def expect_tokens(self, bint bare):
@@ -230,7 +238,7 @@ cdef class Connection:
 
     def authenticated(self, str principal, bint by_token):
         """The client has proved who it is: from now on it may send what its listener takes."""
-        self.client = self.client.authenticated(principal, by_token)
+        self.called(self.client.authenticated(principal, by_token))
         self.inbox.frame_size_max = self.listener.frame_size_max
         self.listener.authenticated(self)
 
@@ -239,6 +247,13 @@ cdef class Connection:
         self.holding = held
         if held is not None and held.stops_reading:
             self.pause()
+        if held is not None and self.quotas.timing:
+            self.queue.in_hand -= self.poller.clock.monotonic()     # spent, until it goes on
+        return 0
+
+    cdef int called(self, Client client) except -1:
+        """Requests are this client's from now on."""
+        self.client = self.queue.client = client
         return 0
 
     def resume(self, Held held not None):
@@ -246,9 +261,13 @@ cdef class Connection:
         cdef Held following
         if self.closed or self.holding is not held:
             return
+        if self.quotas.timing:
+            self.queue.in_hand += self.poller.clock.monotonic()
         try:
             following = held.go_on()
             if following is held:
+                if self.quotas.timing:
+                    self.queue.in_hand -= self.poller.clock.monotonic()
                 return
             self.active_at = self.poller.clock.monotonic()
             self.hold(following)
@@ -262,16 +281,17 @@ cdef class Connection:
         context.client, context.session = self.client, self.session
         response = serve(context, request)
         if isinstance(response, LateReply):
-            return self.wait_for(<LateReply>response, head)
-        return self.write_response(head.api_key, head.version, head.correlation_id, response)
+            return self.wait_for(<LateReply>response, context, head.correlation_id)
+        return self.write_response(context, head.correlation_id, response)
 
-    cdef int wait_for(self, LateReply late, RequestHeader head) except -1:
-        """Write a late reply if it is there already; else the frames behind it wait."""
-        late.api_key, late.version = head.api_key, head.version
-        late.correlation_id = head.correlation_id
+    cdef int wait_for(
+        self, LateReply late, RequestContext context, int32_t correlation_id
+    ) except -1:
+        """Write a late reply if it is there already; else the frames after it wait."""
+        late.context, late.correlation_id = context, correlation_id
         late.receiver = self
         if late.over:
-            self.answer(late.response, late.api_key, late.version, late.correlation_id)
+            self.answer(late)
         else:
             self.hold(late)
         return 0
@@ -279,10 +299,13 @@ cdef class Connection:
     def deliver_late(self, LateReply late not None):
         """A late reply is there: it is sent from here, a turn of the loop would cost more."""
         self.holding = None
-        if late.api_key == BARE and self.session.over:
+        cdef RequestContext context = <RequestContext>late.context
+        if context.api_key == BARE and self.session.over:
             self.close()                # there is no token that would say so
             return
-        self.answer(late.response, late.api_key, late.version, late.correlation_id)
+        if self.quotas.timing:
+            self.queue.in_hand += self.poller.clock.monotonic() - context.seconds
+        self.answer(late)
         if self.session is not None and self.session.over:
             self.end()
             return
@@ -294,39 +317,74 @@ cdef class Connection:
         except OSError:
             self.close()
 
-    cdef int answer(self, response, int key, int version, int32_t correlation_id) except -1:
+    cdef int answer(self, LateReply late) except -1:
         """Write what a handler had later: its response, or the exception in its place."""
         self.active_at = self.poller.clock.monotonic()
         if self.closed:
             return 0
         try:
-            if isinstance(response, BaseException):
-                raise response
-            self.write_response(key, version, correlation_id, response)
+            if isinstance(late.response, BaseException):
+                raise late.response
+            self.write_response(<RequestContext>late.context, late.correlation_id, late.response)
         except Exception as error:
             self.failed(error)
         return 0
 
     cdef int write_response(
-        self, int16_t key, int version, int32_t correlation_id, response
+        self, RequestContext context, int32_t correlation_id, response
     ) except -1:
         """Add a reply: a message, or a body that is bytes already."""
-        cdef Py_ssize_t start = self.out.size
+        cdef Py_ssize_t start = self.out.size, body_at
         self.out.write_int32(0)
-        if key != BARE:
-            write_response_header(self.out, key, version, correlation_id)
+        if context.api_key != BARE:
+            write_response_header(self.out, context.api_key, context.version, correlation_id)
+        body_at = self.out.size
         try:
             if type(response) is bytes:
                 self.out.write_raw(<const char *><bytes>response, len(response))
             else:
-                (<Message?>response).encode_into(self.out, version)
+                (<Message?>response).encode_into(self.out, context.version)
         except BaseException:
             self.out.size = start
             raise
+        if (self.quotas.active or context.throttle_ms > 0) and context.api_key != BARE:
+            self.throttle(context, body_at)
         store_int32(self.out.data + start, <int32_t>(self.out.size - start - 4))
-        if key == BARE:
+        if context.api_key == BARE:
             return 0
-        return self.queue.answered(key, self.queue.began)
+        return self.queue.answered(context.api_key, self.queue.began)
+
+    cdef int throttle(self, RequestContext context, Py_ssize_t body_at) except -1:
+        """Throttle the client of the reply that was written last, if it has used too much."""
+        cdef int32_t ms = 0
+        if self.quotas.active:
+            ms = self.queue.charge(context.api_key, 0)
+        ms = max(ms, context.throttle_ms)
+        if ms > 0:
+            self.queue.throttle(self.out, body_at, context.api_key, context.version, ms)
+        return 0
+
+    def mute(self, double seconds):
+        """Handle and read nothing for so long (KIP-219); what is answered is sent all the same.
+
+        The socket is not watched meanwhile, so that a throttled client costs a timer.
+        """
+        if self.closed:
+            return
+        if self.muting is not None:
+            if <double>self.muting.when() >= self.poller.clock.monotonic() + seconds:
+                return
+            self.muting.cancel()
+        self.muting = self.loop.call_later(seconds, self.unmute)
+        self.paused = True
+        if not self.writing:
+            self.poller.watch(self.transport.fd, self, 0)
+
+    def unmute(self):
+        """The throttle time is over: handle what was received before, and receive again."""
+        self.muting = None
+        self.active_at = self.poller.clock.monotonic()
+        self.go_on()
 
     def promise_kept(self):
         """The last promise of some queued reply was kept."""
@@ -423,6 +481,9 @@ cdef class Connection:
         self.poller.watch(self.transport.fd, self, 0)
         if self.holding is not None:
             self.holding.abandon()
+        if self.muting is not None:
+            self.muting.cancel()
+            self.muting = None
         self.queue.close()
         self.transport.close()
         self.listener.closed(self)
@@ -435,4 +496,5 @@ cdef class Connection:
 
     def held(self):
         """Whether frames wait here because of us, not of the client."""
-        return self.holding is not None or self.queue.waiting() > 0
+        return (
+            self.holding is not None or self.muting is not None or self.queue.waiting() > 0)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.broker.cluster.producer_id_blocks import ProducerIds
 from ottla.broker.counts import Counts
 from ottla.broker.dispatch import RequestContext as RequestContext
+from ottla.broker.quotas.quotas import Quotas
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -57,11 +58,17 @@ class BrokerContext:
     """These five are None where a broker is alone."""
     client_instances: ClientInstances | None = None     # once a client offers its metrics
     counts: Counts = field(default_factory=Counts)
+    quotas: Quotas = field(init=False)
     request_elements_max: int = REQUEST_ELEMENTS_MIN
     producer_ids: ProducerIds = field(init=False)
 
     def __post_init__(self) -> None:
         self.producer_ids = ProducerIds(self)
+        config = self.config
+        self.quotas = Quotas(
+            self.clock, config.quota_window_num, config.quota_window_size_seconds,
+            config.controller_quota_window_num, config.controller_quota_window_size_seconds,
+        )
 
     def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
         """Know how many elements the arrays of a request may have: each takes tens of times the

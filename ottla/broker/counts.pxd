@@ -12,6 +12,7 @@ cdef class Counts:
     cdef public bint traced             # whether each request is logged (ottla.requests at DEBUG)
     cdef public bint timing             # whether anybody asks for times; a clock costs 25 ns
     cdef public int64_t opened, closed_connections, received, sent
+    cdef public int64_t throttled       # replies after which a connection was muted
     cdef int64_t requests[128][24]
     cdef int64_t times[128][32]
     cdef double seconds[128]

@@ -1,5 +1,7 @@
 # Which handler serves a request, and what a handler is told about it.
 
+from libc.stdint cimport int32_t
+
 from ottla.broker.security.client cimport Client
 from ottla.wire.codec cimport Cursor
 
@@ -9,6 +11,8 @@ cdef class RequestContext:
     cdef readonly int api_key, version
     cdef readonly Client client
     cdef readonly object session        # of the connection; None where nobody authenticates
+    cdef public double seconds          # that a handler which is a coroutine has had the loop
+    cdef readonly int32_t throttle_ms   # that the handler asks for; quotas may make it longer
 
 
 cdef class Handler:

@@ -40,6 +40,10 @@ cdef class RequestContext:
         return Access(
             self.broker.authorizer, self.client, self.broker.image, self.api_key, self.version)
 
+    def throttle(self, int throttle_ms):
+        """Have the client wait for so long at least, from its reply on."""
+        self.throttle_ms = max(self.throttle_ms, throttle_ms)
+
 
 cdef class Handler:
     """An API that is served, in all versions of its schema; its function once that is imported."""
@@ -211,7 +215,11 @@ def in_turn(first, second, response):
 
 cdef object handle(Handler handler, request, RequestContext context):
     if handler.waits:
-        return TaskReply(finish(handler, request, context))
+        coroutine = finish(handler, request, context)
+        if context.broker.quotas.timing:
+            from ottla.broker.quotas.timed import TimedCoroutine
+            coroutine = TimedCoroutine(coroutine, context, context.broker.clock)
+        return TaskReply(coroutine)
     try:
         # A handler that waits without a coroutine, where that is worth it, returns a LateReply.
         return handler.function(request, context)

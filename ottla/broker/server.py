@@ -165,6 +165,8 @@ class Server:
         self.metadata_log.subscribe(config.follow)
         self.metadata_log.subscribe(self.broker.follow)
         self.metadata_log.subscribe(self._follow_with_listeners)
+        self.broker.quotas.follow(MetadataImage.empty(), image)
+        self.metadata_log.subscribe(self.broker.quotas.follow)
         self.metadata_log.subscribe(self._follow_with_replicas)
         try:
             await self._open_doors(loop)

@@ -1,7 +1,7 @@
 """Quotas of users, clients and addresses (KIP-546): DescribeClientQuotas (key 48),
 AlterClientQuotas (49).
 
-They are kept and described; nobody is throttled by them yet, and throttle_time_ms is always 0.
+`broker/quotas` throttles by them.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
@@ -19,6 +20,7 @@ from ottla.replication.controller.topics import (
     NO_ID,
     MorePartitions,
     NewTopic,
+    Permit,
     TopicAnswer,
     create_partitions,
     create_topics,
@@ -35,6 +37,32 @@ from ottla.wire.messages import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
+
+Decide = Callable[[MetadataImage, Permit], Decision[list[TopicAnswer]]]
+STRICT_CREATE, STRICT_DELETE, STRICT_WIDEN = 6, 5, 3
+"""The versions from which clients know that a quota refuses them (KIP-599)."""
+
+
+async def _decide(
+    context: RequestContext,
+    strict_since: int,
+    decide: Decide,
+    failed: Callable[[ProtocolError], list[TopicAnswer]],
+) -> list[TopicAnswer]:
+    """Decide within what the client may create and delete; `failed` are the answers without."""
+    broker = context.broker
+    quota = broker.quotas.mutations(context.client, context.version >= strict_since)
+
+    def within_quota(image: MetadataImage) -> Decision[list[TopicAnswer]]:
+        if quota is None:
+            return decide(image, lambda partitions: None)
+        quota.begin()
+        return decide(image, quota.take)
+
+    answers = await broker.metadata_log.decide_each(failed, within_quota)
+    if quota is not None:
+        context.throttle(quota.throttle_ms)
+    return answers
 
 
 @handles(ApiKey.CREATE_TOPICS, versions=range(0, 8), access=guard_create_topics)
@@ -54,12 +82,13 @@ async def create_topics_api(
         for topic in request.topics
     ]
 
-    def create(image: MetadataImage) -> Decision[list[TopicAnswer]]:
+    def create(image: MetadataImage, permit: Permit) -> Decision[list[TopicAnswer]]:
         defaults = topic_defaults(broker, image)
-        return create_topics(image, wanted, defaults, new_topic_id, request.validate_only)
+        return create_topics(image, wanted, defaults, new_topic_id, request.validate_only, permit)
 
-    answers = await broker.metadata_log.decide_each(
-        lambda error: [TopicAnswer(topic.name, error) for topic in wanted], create
+    answers = await _decide(
+        context, STRICT_CREATE, create,
+        lambda error: [TopicAnswer(topic.name, error) for topic in wanted],
     )
     response, slices = CreateTopicsResponse(topics=[]), Slices()
     for answer in answers:
@@ -137,9 +166,9 @@ async def delete_topics_api(
     if not context.broker.config.delete_topic_enable:
         answers = [TopicAnswer(name, _disabled(context.version), i) for name, i in wanted]
     else:
-        answers = await context.broker.metadata_log.decide_each(
+        answers = await _decide(
+            context, STRICT_DELETE, lambda image, permit: delete_topics(image, wanted, permit),
             lambda error: [TopicAnswer(name, error, topic_id) for name, topic_id in wanted],
-            delete_topics, wanted,
         )
     return DeleteTopicsResponse(
         responses=[
@@ -175,9 +204,10 @@ async def create_partitions_api(
         )
         for topic in request.topics
     ]
-    answers = await context.broker.metadata_log.decide_each(
+    answers = await _decide(
+        context, STRICT_WIDEN,
+        lambda image, permit: create_partitions(image, wanted, request.validate_only, permit),
         lambda error: [TopicAnswer(topic.name, error) for topic in wanted],
-        create_partitions, wanted, request.validate_only,
     )
     return CreatePartitionsResponse(
         results=[

@@ -9,7 +9,7 @@
 #   AckPromise     one partition of it, until the high watermark has passed its batch
 #   Wait           a watcher of partitions that calls back once, when one has moved or time is up
 
-from libc.stdint cimport int16_t, int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t
 
 from ottla.replication.partition cimport Partition, Promise, Watcher
 from ottla.wire.codec cimport Writer
@@ -58,8 +58,7 @@ cdef class Held:
 cdef class LateReply(Held):
     cdef readonly object response       # a message, or the exception in its place; None until then
     cdef public object amend            # called with a message before it goes, or None
-    cdef int16_t api_key
-    cdef int version
+    cdef object context                 # dispatch's RequestContext
     cdef int32_t correlation_id
 
 

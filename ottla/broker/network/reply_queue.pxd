@@ -1,8 +1,12 @@
 # The replies of one connection, in the order of their requests.
 
+from libc.stdint cimport int32_t
+
 from ottla.broker.counts cimport Counts
 from ottla.broker.network.promises cimport PendingReply
 from ottla.broker.network.reply cimport Reply
+from ottla.broker.quotas.quotas cimport Quotas
+from ottla.broker.security.client cimport Client
 from ottla.log.clock cimport Clock
 from ottla.wire.codec cimport Writer
 
@@ -15,10 +19,17 @@ cdef class ReplyQueue:
     cdef Counts counts
     cdef object connection              # for the log; None once it is closed
     cdef double began                   # when the request in hand had arrived
+    cdef Quotas quotas
+    cdef Client client                  # who asks, as of the request in hand
+    cdef Py_ssize_t frame_size          # of the request in hand
+    cdef double in_hand                 # when the loop took it up, less what it spent before
 
     cdef Py_ssize_t waiting(self) except -1
     cdef int add(self, Writer reply, Py_ssize_t start, PendingReply pending) except -1
     cdef int release(self) except -1
     cdef int watch(self) except -1
     cdef int answered(self, int key, double began) except -1
+    cdef int32_t charge(self, int key, Py_ssize_t size) except -1
+    cdef int throttle(
+        self, Writer reply, Py_ssize_t body_at, int key, int version, int32_t ms) except -1
     cdef int close(self) except -1

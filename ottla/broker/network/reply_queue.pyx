@@ -1,11 +1,16 @@
 # cython: boundscheck=False, wraparound=False
 """The replies of one connection: those that may be sent, and those whose promises are open."""
 
+from libc.stdint cimport int32_t
+
 from collections import deque
 
 from ottla.broker.counts cimport Counts
 from ottla.broker.network.promises cimport PendingReply
 from ottla.broker.network.reply cimport Reply
+from ottla.broker.quotas.quotas cimport Quotas
+from ottla.broker.quotas.throttle_field cimport set_throttle_time
+from ottla.broker.security.client cimport Client
 from ottla.log.clock cimport Clock
 from ottla.wire.codec cimport Writer
 
@@ -16,8 +21,12 @@ cdef enum:
 cdef class ReplyQueue:
     """Keeps replies in the order of their requests."""
 
-    def __init__(self, loop, Clock clock not None, Counts counts not None, connection):
+    def __init__(
+        self, loop, Clock clock not None, Counts counts not None, Quotas quotas not None,
+        Client client not None, connection
+    ):
         self.loop, self.clock, self.counts, self.connection = loop, clock, counts, connection
+        self.quotas, self.client = quotas, client
         self.out, self.promised = Reply(), deque()
 
     cdef Py_ssize_t waiting(self) except -1:
@@ -93,6 +102,25 @@ cdef class ReplyQueue:
             self.counts.took(key, seconds)
             if self.counts.traced:
                 self.counts.trace(self.connection, key, seconds)
+        return 0
+
+    cdef int32_t charge(self, int key, Py_ssize_t size) except -1:
+        """Count the request in hand, whose reply is known, among what its client uses.
+
+        Asked only while there are quotas (`quotas.active`). Returns its throttle time.
+        """
+        cdef double now = self.clock.monotonic()
+        return self.quotas.charge(self.client, key, size, now - self.in_hand, now)
+
+    cdef int throttle(
+        self, Writer reply, Py_ssize_t body_at, int key, int version, int32_t ms
+    ) except -1:
+        """Say in a reply that its client is throttled, and read nothing from it meanwhile."""
+        if reply is not None:
+            set_throttle_time(reply, body_at, key, version, ms)
+        self.counts.throttled += 1
+        if self.connection is not None:
+            self.connection.mute(ms * 0.001)
         return 0
 
     cdef int close(self) except -1:

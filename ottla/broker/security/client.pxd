@@ -10,5 +10,6 @@ cdef class Client:
     cdef readonly str client_id             # of the request's header; None without
     cdef readonly str software_name         # as ApiVersions said; None before (KIP-511)
     cdef readonly str software_version
+    cdef object quotas                      # kept here by broker/quotas: what counts for it
 
     cpdef Client named(self, str client_id)

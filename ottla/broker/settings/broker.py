@@ -81,6 +81,16 @@ class BrokerSettings(ListenerSettings):
         "max.connections.per.ip.overrides", "", help="Exceptions: host:count,host:count.")
     max_connection_creation_rate: int = setting(
         "max.connection.creation.rate", INT_MAX, at_least=0, help="New connections in a second.")
+    quota_window_num: int = setting(
+        "quota.window.num", 11, at_least=1,
+        help="Samples that the rates of clients' quotas are measured over.")
+    quota_window_size_seconds: int = setting(
+        "quota.window.size.seconds", 1, at_least=1, help="How long each of them is.")
+    controller_quota_window_num: int = setting(
+        "controller.quota.window.num", 11, at_least=1,
+        help="How many windows' worth of partitions a client may create or delete at once.")
+    controller_quota_window_size_seconds: int = setting(
+        "controller.quota.window.size.seconds", 1, at_least=1, help="How long each of them is.")
     connections_max_idle_ms: Long = setting(
         "connections.max.idle.ms", 600_000, help="A client that is silent for so long is closed.")
     fetch_max_bytes: int = setting(

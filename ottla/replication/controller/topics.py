@@ -43,6 +43,8 @@ PARTITIONS_PER_REQUEST_MAX = 10_000
 """Partitions that one request may make, as Kafka's controller allows."""
 TOO_MANY = f"One request may not make more than {PARTITIONS_PER_REQUEST_MAX} partitions."
 
+Permit = Callable[[int], None]
+"""Counts partitions that a client creates or deletes; raises ProtocolError where it may not."""
 CheckConfigs = Callable[[Mapping[str, str]], None]
 """Raises InvalidConfig where a topic may not have these settings."""
 
@@ -102,6 +104,7 @@ def create_topics(
     defaults: TopicDefaults,
     new_topic_id: Callable[[], bytes],
     validate_only: bool = False,
+    permit: Permit = lambda partitions: None,
 ) -> Decision[list[TopicAnswer]]:
     """Create topics; `validate_only` tells what would happen and changes nothing."""
     times = Counter(topic.name for topic in wanted)
@@ -117,6 +120,7 @@ def create_topics(
                 raise TooManyPartitions(TOO_MANY)
             turn = image.offset + len(records)
             partitions, configs = _plan_topic(image, topic, defaults, made, turn)
+            permit(len(partitions))
         except ProtocolError as error:
             answers.append(TopicAnswer(topic.name, error))
             continue
@@ -211,7 +215,9 @@ def _unused_id(image: MetadataImage, new_topic_id: Callable[[], bytes]) -> bytes
 
 
 def delete_topics(
-    image: MetadataImage, wanted: Sequence[tuple[str | None, bytes]]
+    image: MetadataImage,
+    wanted: Sequence[tuple[str | None, bytes]],
+    permit: Permit = lambda partitions: None,
 ) -> Decision[list[TopicAnswer]]:
     """Delete topics, each given by its name or by its id (the other one None or zero)."""
     names = Counter(name for name, _ in wanted if name is not None)
@@ -231,6 +237,7 @@ def delete_topics(
                 raise InvalidRequest(
                     "The provided topic name maps to an ID that was already supplied."
                 )
+            permit(len(image.topics[found].partitions))
         except ProtocolError as error:
             if (name, topic_id) not in answered:
                 answers.append(TopicAnswer(name, error, topic_id))
@@ -267,7 +274,10 @@ class MorePartitions:
 
 
 def create_partitions(
-    image: MetadataImage, wanted: Sequence[MorePartitions], validate_only: bool = False
+    image: MetadataImage,
+    wanted: Sequence[MorePartitions],
+    validate_only: bool = False,
+    permit: Permit = lambda partitions: None,
 ) -> Decision[list[TopicAnswer]]:
     """Add partitions to topics."""
     times = Counter(topic.name for topic in wanted)
@@ -283,6 +293,7 @@ def create_partitions(
             continue
         try:
             partitions = _plan_partitions(image, topic, left)
+            permit(len(partitions))
         except ProtocolError as error:
             answers.append(TopicAnswer(topic.name, error))
             continue

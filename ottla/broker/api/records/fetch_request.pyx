@@ -1,7 +1,7 @@
 # cython: boundscheck=False, wraparound=False
 """One Fetch request of a connection: answered at once, or when enough has moved, or in time."""
 
-from libc.stdint cimport int32_t
+from libc.stdint cimport int32_t, int64_t
 
 from ottla.broker.api.records.fetch cimport Fetch, Fetching
 from ottla.broker.network.promises cimport Held, Wait
@@ -24,6 +24,10 @@ cdef Held serve_fetch(
     cdef Fetch fetch = fetching.read(request, version)
     cdef FetchRequest waiting
     fetch.client = client
+    if queue.quotas.active and fetch.replica_id < 0:
+        fetch.size_max = <int32_t>min(
+            <int64_t>fetch.size_max, queue.quotas.fetch_size_max(client))
+        fetch.size_min = min(fetch.size_min, fetch.size_max)
     fetching.begin(fetch, queue.clock.monotonic())
     if try_fetch(fetching, fetch, correlation_id, queue, False):
         return None
@@ -42,15 +46,28 @@ cdef bint try_fetch(
     """Write the reply if it is due."""
     cdef Reply out = queue.out
     cdef Py_ssize_t start = out.size, ranges = len(out.ranges), file_bytes = out.file_bytes
+    cdef Py_ssize_t body_at, size
+    cdef int32_t throttle_ms = 0
     if not fetching.look(fetch, final):
         return False
+    if queue.quotas.active and fetch.replica_id < 0:
+        throttle_ms = queue.quotas.would_throttle(
+            queue.client, fetching.reply_size(fetch), queue.clock.monotonic())
+        if throttle_ms > 0:
+            fetching.put_off(fetch)
     try:
         out.write_int32(0)
         write_response_header(out, FETCH, fetch.version, correlation_id)
+        body_at = out.size
         fetching.write(fetch, out)
     except BaseException:
         out.cut(start, ranges)
         raise
+    if queue.quotas.active and fetch.replica_id < 0:
+        size = 0 if throttle_ms > 0 else out.size - start + out.file_bytes - file_bytes
+        throttle_ms = max(throttle_ms, queue.charge(FETCH, size))
+        if throttle_ms > 0:
+            queue.throttle(out, body_at, FETCH, fetch.version, throttle_ms)
     store_int32(out.data + start, <int32_t>(out.size - start - 4 + out.file_bytes - file_bytes))
     queue.answered(FETCH, queue.began)
     return True

@@ -110,9 +110,16 @@ cdef class ProduceRequest(Serving):
     cdef int finish(self, Py_ssize_t start) except -1:
         """The reply is whole but for its length: send it, or keep it while it is promised."""
         cdef Writer reply = self.reply
+        cdef int32_t throttle_ms = 0
+        if self.queue.quotas.active:
+            throttle_ms = self.queue.charge(PRODUCE, self.queue.frame_size)
         if self.acks == 0:
             if self.failed:
                 raise MalformedMessage("a produce with acks=0 failed; closing is its only answer")
+            reply = None
+        if throttle_ms > 0:
+            self.queue.throttle(reply, start, PRODUCE, self.version, throttle_ms)
+        if reply is None:
             return self.queue.answered(PRODUCE, self.queue.began)
         store_int32(reply.data + start, <int32_t>(reply.size - start - 4))
         return self.queue.add(reply, start, self.pending)

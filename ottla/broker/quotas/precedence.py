@@ -1,0 +1,38 @@
+"""Which of the quotas that are set counts for a client, and with whom the client shares it.
+
+The order is Kafka's (KIP-55): the quota of the most specific entity, a user before a client id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ottla.replication.controller.quotas import CLIENT_ID, USER
+from ottla.replication.principals import Entity
+
+DEFAULT: Final = None
+Scope = tuple[str, str]
+"""The user and the client id that share a quota; empty where it does not matter which."""
+
+
+def quota_of(
+    quotas: Mapping[Entity, Mapping[str, float]], key: str, user: str, client_id: str
+) -> tuple[float, Scope] | None:
+    """The limit that counts for a client, and its scope; None where nothing limits it."""
+    both, of_user, of_client = (user, client_id), (user, ""), ("", client_id)
+    candidates: tuple[tuple[Entity, Scope], ...] = (
+        (((CLIENT_ID, client_id), (USER, user)), both),
+        (((CLIENT_ID, DEFAULT), (USER, user)), both),
+        (((USER, user),), of_user),
+        (((CLIENT_ID, client_id), (USER, DEFAULT)), both),
+        (((CLIENT_ID, DEFAULT), (USER, DEFAULT)), both),
+        (((USER, DEFAULT),), of_user),
+        (((CLIENT_ID, client_id),), of_client),
+        (((CLIENT_ID, DEFAULT),), of_client),
+    )
+    for entity, scope in candidates:
+        limits = quotas.get(entity)
+        if limits is not None and key in limits:
+            return limits[key], scope
+    return None

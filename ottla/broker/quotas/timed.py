@@ -1,0 +1,37 @@
+"""How long a handler that is a coroutine has had the loop, for quotas of request time."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Generator
+from typing import Any
+
+from ottla.broker.dispatch import RequestContext
+from ottla.log.clock import Clock
+
+
+class TimedCoroutine(Coroutine[Any, Any, Any]):
+    """A coroutine that adds the seconds of each of its steps to `context.seconds`."""
+
+    def __init__(
+        self, coroutine: Coroutine[Any, Any, Any], context: RequestContext, clock: Clock
+    ) -> None:
+        self.coroutine, self.context, self.clock = coroutine, context, clock
+
+    def send(self, value: Any) -> Any:
+        """Go on to the next await."""
+        began = self.clock.monotonic()
+        try:
+            return self.coroutine.send(value)
+        finally:
+            self.context.seconds += self.clock.monotonic() - began
+
+    def throw(self, *error: Any) -> Any:
+        """Go on with what the await has raised."""
+        return self.coroutine.throw(*error)
+
+    def close(self) -> None:
+        """End it early."""
+        self.coroutine.close()
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self.coroutine.__await__()

@@ -1,0 +1,29 @@
+# How fast something happens, as Kafka measures it; see windows.pyx.
+
+
+cdef struct Sample:
+    double start, last                  # seconds: when it began, and its latest event
+    double value
+
+
+cdef class Rate:
+    cdef public double bound            # units in a second
+    cdef readonly double used_at        # when somebody asked last
+    cdef int samples_max, used, current
+    cdef double seconds                 # of one sample
+    cdef Sample *samples
+
+    cpdef double record(self, double value, double now) except? -1
+    cpdef double would_wait(self, double value, double now) except? -1
+    cdef Sample *at(self, double now) noexcept
+    cdef double wait(self, double extra, double now) noexcept
+
+
+cdef class TokenBucket:
+    cdef readonly double bound          # tokens that come in a second
+    cdef readonly double used_at
+    cdef double burst_seconds, tokens
+
+    cpdef double wait(self, double now) except? -1
+    cpdef int take(self, double tokens, double now) except -1
+    cpdef int allow(self, double bound, double now) except -1

@@ -1,0 +1,109 @@
+"""How fast something happens: the sliding windows and token buckets of Kafka's quotas.
+
+A rate is a sum over samples of one second each (`quota.window.num`, `quota.window.size.seconds`)
+divided by the time that they cover, which counts as nearly all of the windows from the start. So a
+client may send what its quota allows of ten seconds at once, and is held up afterwards (KIP-13,
+KIP-219). Controller mutations use a token bucket, which does not punish a burst twice (KIP-599).
+"""
+
+from libc.stdlib cimport calloc, free
+
+
+cdef class Rate:
+    """The rate of one scope of clients, with its bound in units a second."""
+
+    def __init__(self, int samples, double sample_seconds, double bound):
+        # One more than the window has: the oldest sample overlaps the window's beginning.
+        self.samples_max, self.seconds, self.bound = samples + 1, sample_seconds, bound
+        self.samples = <Sample *>calloc(self.samples_max, sizeof(Sample))
+        if self.samples is NULL:
+            raise MemoryError(f"no memory for {samples} samples of a quota")
+
+    def __dealloc__(self):
+        free(self.samples)
+
+    cpdef double record(self, double value, double now) except? -1:
+        """Count `value`; returns the seconds to wait until the rate is within its bound again."""
+        cdef Sample *sample = self.at(now)
+        sample.value += value
+        sample.last = self.used_at = now
+        return self.wait(0, now)
+
+    cpdef double would_wait(self, double value, double now) except? -1:
+        """What `record` would return, without counting; 0 where nothing else is counted.
+
+        Something larger than a whole window's worth has to pass at some time.
+        """
+        cdef double counted = 0
+        cdef int i
+        self.at(now)
+        for i in range(self.used):
+            counted += self.samples[i].value
+        return self.wait(value, now) if counted > 0 else 0
+
+    cdef Sample *at(self, double now) noexcept:
+        """The sample of this moment; those that are over are empty."""
+        cdef Sample *sample
+        cdef double expired = now - (self.samples_max - 1) * self.seconds
+        cdef int i
+        if self.used == 0:
+            self.used = 1
+            self.samples[0].start = self.samples[0].last = now
+        elif now - self.samples[self.current].start >= self.seconds:
+            self.current = (self.current + 1) % self.samples_max
+            self.used = max(self.used, self.current + 1)
+            sample = &self.samples[self.current]
+            sample.start = sample.last = now
+            sample.value = 0
+        for i in range(self.used):
+            sample = &self.samples[i]
+            if sample.last <= expired:
+                sample.start = sample.last = now
+                sample.value = 0
+        return &self.samples[self.current]
+
+    cdef double wait(self, double extra, double now) noexcept:
+        """Seconds until the rate, with `extra` units more, is within its bound if nothing comes."""
+        cdef double total = extra, oldest = now, covered, rate
+        cdef int i, whole, missing
+        for i in range(self.used):
+            total += self.samples[i].value
+            oldest = min(oldest, self.samples[i].start)
+        covered = now - oldest
+        whole = <int>(covered / self.seconds)
+        missing = self.samples_max - 2 - whole
+        if missing > 0:
+            covered += missing * self.seconds
+        covered = max(covered, self.seconds)
+        rate = total / covered
+        return 0 if rate <= self.bound else (rate - self.bound) / self.bound * covered
+
+
+cdef class TokenBucket:
+    """Tokens come at a steady rate, up to a burst; whoever takes more than there are owes them."""
+
+    def __init__(self, int samples, double sample_seconds, double bound, double now):
+        self.burst_seconds = samples * sample_seconds
+        self.bound, self.used_at = bound, now
+        self.tokens = bound * self.burst_seconds
+
+    cpdef double wait(self, double now) except? -1:
+        """Seconds until no token is owed any more; 0 where none is."""
+        self.tokens = min(
+            self.tokens + max(now - self.used_at, 0) * self.bound, self.bound * self.burst_seconds)
+        self.used_at = now
+        return max(-self.tokens / self.bound, 0)
+
+    cpdef int take(self, double tokens, double now) except -1:
+        """Take tokens, also those that are not there yet."""
+        self.wait(now)
+        self.tokens -= tokens
+        return 0
+
+    cpdef int allow(self, double bound, double now) except -1:
+        """Another rate from now on."""
+        if bound != self.bound:
+            self.wait(now)
+            self.bound = bound
+            self.tokens = min(self.tokens, bound * self.burst_seconds)
+        return 0

@@ -42,8 +42,6 @@ cdef class Fetching:
     cdef bint put(self, Fetch fetch, FetchSession session) except -1
     cdef bint look(self, Fetch fetch, bint final) except -1
     cdef int write(self, Fetch fetch, Reply reply) except -1
-    cdef Py_ssize_t reply_size(self, Fetch fetch) except -1
-    cdef int put_off(self, Fetch fetch) except -1
     cdef int watch(self, Fetch fetch, Wait wait) except -1
     cdef int unwatch(self, Fetch fetch, Wait wait) except -1
     cdef int read_topics(self, Fetch fetch, Cursor request) except -1

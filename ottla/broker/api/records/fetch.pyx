@@ -62,7 +62,6 @@ cdef enum:
     ABSENT_MAX = 1000                   # partitions of a session that are not here
     LISTED_SIZE = 17                    # bytes that an aborted transaction takes of a reply
     UNFIT_MAX = 32                      # partitions that are tried for the last bytes of a reply
-    FIELDS_SIZE = 48                    # of a partition in a reply, besides its records
 
 cdef double LOOK_SECONDS_MAX = 0.005    # records of so many partitions as can be found in that time
 
@@ -474,30 +473,6 @@ cdef class Fetching:
                 reply.write_int32(NO_SESSION if fetch.session is None else fetch.session.id)
         self.write_items(fetch, reply)
         reply.write_no_tags(flexible)
-        return 0
-
-    cdef Py_ssize_t reply_size(self, Fetch fetch) except -1:
-        """About how many bytes `write` would write: what quotas count."""
-        cdef Py_ssize_t size = FIELDS_SIZE * len(fetch.told)
-        cdef FetchItem item
-        for found in fetch.told:
-            item = <FetchItem>found
-            if item.converted is not None:
-                size += len(item.converted)
-            elif item.slice is not None:
-                size += item.slice.size
-        return size
-
-    cdef int put_off(self, Fetch fetch) except -1:
-        """Answer without any partition: the client is throttled and asks again after that.
-
-        A new session does not begin with it, since its client has not been told anything.
-        """
-        fetch.told = []
-        if fetch.session is not None and not fetch.incremental:
-            fetch.session.wait, fetch.watching = None, False
-            self.sessions.remove(fetch.session.id)
-            fetch.session = None
         return 0
 
     cdef int write_items(self, Fetch fetch, Reply reply) except -1:

@@ -4,6 +4,7 @@
 from libc.stdint cimport int32_t, int64_t
 
 from ottla.broker.api.records.fetch cimport Fetch, Fetching
+from ottla.broker.api.records.fetch_sessions cimport FetchItem
 from ottla.broker.network.promises cimport Held, Wait
 from ottla.broker.network.reply cimport Reply
 from ottla.broker.network.reply_queue cimport ReplyQueue
@@ -14,6 +15,7 @@ from ottla.wire.headers cimport write_response_header
 
 cdef enum:
     FETCH = 1
+    FIELDS_SIZE = 48            # of a partition in a reply, besides its records
 
 
 cdef Held serve_fetch(
@@ -52,9 +54,9 @@ cdef bint try_fetch(
         return False
     if queue.quotas.active and fetch.replica_id < 0:
         throttle_ms = queue.quotas.would_throttle(
-            queue.client, fetching.reply_size(fetch), queue.clock.monotonic())
+            queue.client, reply_size(fetch), queue.clock.monotonic())
         if throttle_ms > 0:
-            fetching.put_off(fetch)
+            put_off(fetching, fetch)
     try:
         out.write_int32(0)
         write_response_header(out, FETCH, fetch.version, correlation_id)
@@ -71,6 +73,32 @@ cdef bint try_fetch(
     store_int32(out.data + start, <int32_t>(out.size - start - 4 + out.file_bytes - file_bytes))
     queue.answered(FETCH, queue.began)
     return True
+
+
+cdef Py_ssize_t reply_size(Fetch fetch) except -1:
+    """About how many bytes the reply takes: what a quota is asked about."""
+    cdef Py_ssize_t size = FIELDS_SIZE * len(fetch.told)
+    cdef FetchItem item
+    for found in fetch.told:
+        item = <FetchItem>found
+        if item.converted is not None:
+            size += len(item.converted)
+        elif item.slice is not None:
+            size += item.slice.size
+    return size
+
+
+cdef int put_off(Fetching fetching, Fetch fetch) except -1:
+    """Answer without any partition: the client is throttled and asks again after that.
+
+    A new session does not begin with it, since its client has not been told anything.
+    """
+    fetch.told = []
+    if fetch.session is not None and not fetch.incremental:
+        fetch.session.wait, fetch.watching = None, False
+        fetching.sessions.remove(fetch.session.id)
+        fetch.session = None
+    return 0
 
 
 cdef class FetchRequest(Held):

@@ -8,17 +8,22 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat_tests.brokers import Broker
 from compat_tests.test_kafka_tools import kafka_tool
+from ottla.client.connection import Connection
+from ottla.wire.messages import CreateTopicsRequest
 
 pytestmark = pytest.mark.timeout(180)
 
 RATE = 2_000_000
 WINDOW_SECONDS = 10
 """A client that comes with an empty window sends what its quota allows of that time at once."""
+LOWEST = 0.5
+"""Of the rate, measured after the first burst: bursts of a window with a rest between them, and
+throttle times that turn out too long or too short. Apache Kafka came to 0.54 to 0.79."""
 SIZE = 10_000
 MESSAGES = 2 * WINDOW_SECONDS * RATE // SIZE
 NewBroker = Callable[..., Broker]
@@ -88,7 +93,7 @@ def test_a_producer_keeps_its_byte_rate_and_slows_nobody_else(broker: Broker) ->
     took = produce_all(broker, topic, "greedy", beside=ask)
     rate = (MESSAGES * SIZE - WINDOW_SECONDS * RATE) / took
     print(f"{rate:.0f} bytes a second, {took:.1f} s, modest {sorted(delays)[len(delays) // 2]:.4f}")
-    assert rate == pytest.approx(RATE, rel=0.15)
+    assert LOWEST < rate / RATE < 1.15
     assert sorted(delays)[len(delays) // 2] < 0.25
 
 
@@ -113,20 +118,25 @@ def test_a_consumer_keeps_its_byte_rate(broker: Broker) -> None:
     consumer.close()
     rate = (MESSAGES * SIZE - WINDOW_SECONDS * RATE) / took
     print(f"{rate:.0f} bytes a second, {took:.1f} s")
-    assert rate == pytest.approx(RATE, rel=0.15)
+    assert LOWEST < rate / RATE < 1.15
 
 
-def test_mutations_beyond_the_quota_are_refused_until_it_recovers(broker: Broker) -> None:
+def create_topics(client: Connection, name: str, partitions: int, dry: bool = False) -> Any:
+    topic = CreateTopicsRequest.Topic(name=name, num_partitions=partitions, replication_factor=1)
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=10_000, validate_only=dry)
+    return client.call(request, 7)
+
+
+def test_mutations_beyond_the_quota_are_refused_and_dry_runs_count(broker: Broker) -> None:
     set_quota(broker, "builder", controller_mutation_rate=1)
-    settings = {"bootstrap.servers": broker.bootstrap, "client.id": "builder"}
-    AdminClient(settings).create_topics([NewTopic("many", 15, 1)])["many"].result(30)
-    refused = AdminClient(settings).create_topics([NewTopic("more", 1, 1)], request_timeout=30)
-    with pytest.raises(KafkaException) as failure:
-        refused["more"].result(60)
-    assert failure.value.args[0].code() == KafkaError.THROTTLING_QUOTA_EXCEEDED
-    print(failure.value)
-    # A dry run is counted as well.
-    dry = AdminClient(settings).create_topics([NewTopic("dry", 1, 1)], validate_only=True)
-    with pytest.raises(KafkaException) as failure:
-        dry["dry"].result(60)
-    assert failure.value.args[0].code() == KafkaError.THROTTLING_QUOTA_EXCEEDED
+    host, _, port = broker.bootstrap.rpartition(":")
+    address = host, int(port)
+    for dry in (True, False):
+        with Connection(address, client_id="builder") as client:
+            made = create_topics(client, f"many-{dry}", 25 if dry else 1, dry)
+        answer = made.topics[0].error_code, made.topics[0].error_message
+        if dry:
+            assert (*answer, made.throttle_time_ms) == (0, None, 0)
+        else:
+            assert answer == (89, None)
+            assert 5_000 < made.throttle_time_ms <= 14_000

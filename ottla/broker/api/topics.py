@@ -176,7 +176,7 @@ async def delete_topics_api(
                 name=answer.name,
                 topic_id=answer.topic_id,
                 error_code=0 if answer.error is None else int(answer.error.code),
-                error_message=None if answer.error is None else answer.error.message,
+                error_message=None if answer.error is None else answer.error.message or None,
             )
             for answer in answers
         ]
@@ -214,7 +214,7 @@ async def create_partitions_api(
             CreatePartitionsResponse.Result(
                 name=answer.name or "",
                 error_code=0 if answer.error is None else int(answer.error.code),
-                error_message=None if answer.error is None else answer.error.message,
+                error_message=None if answer.error is None else answer.error.message or None,
             )
             for answer in answers
         ]

@@ -159,7 +159,7 @@ cdef class Mutations:
         cdef double wait = self.bucket.wait(now)
         if self.strict and wait > 0:
             self.throttle_ms = in_ms(wait)
-            raise ThrottlingQuotaExceeded("The throttling quota has been exceeded.")
+            raise ThrottlingQuotaExceeded("")       # Kafka has no text for it either
         self.bucket.take(partitions, now)
         self.taken += partitions
         if not self.strict:

@@ -219,7 +219,7 @@ def test_mutations_are_refused_once_their_client_owes_some(broker: RunningBroker
         assert (made.topics[0].error_code, made.throttle_time_ms) == (0, 0)
         refused = create_partitions(client, "b", 1, 6)
         assert refused.topics[0].error_code == REFUSED
-        assert refused.topics[0].error_message == "The throttling quota has been exceeded."
+        assert refused.topics[0].error_message is None
         assert 8_000 < refused.throttle_time_ms <= 9_000
     with WireClient(broker.address) as client:
         more = CreatePartitionsRequest.Topic(name="a", count=21, assignments=None)

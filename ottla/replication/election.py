@@ -18,6 +18,7 @@ from ottla.replication.coordination import (
     Create,
     Delete,
     NoNode,
+    Operation,
     Refused,
     Set,
     Watch,
@@ -68,21 +69,28 @@ class Election:
         except (ValueError, KeyError, TypeError) as error:
             raise UnreadableMetadata(f"{CONTROLLER} is not readable: {data[:100]!r}") from error
 
-    async def contest(self) -> Term | None:
-        """Become the controller if nobody is; None where somebody else was faster.
+    async def contest(self, deposing: Controller | None = None) -> Term | None:
+        """Become the controller if nobody is, or in place of `deposing`; None where somebody else
+        was faster.
 
-        Raises ConnectionLost where that is not known: `resign` then.
+        Whoever deposes another had better be right that its process has ended, but need not be: the
+        other one's writes are refused from now on. Raises ConnectionLost where the outcome is not
+        known: `resign` then.
         """
         data, stat = await self.coordination.get(CONTROLLER_EPOCH)
         try:
             epoch = int(data) + 1
         except ValueError as error:
             raise UnreadableMetadata(f"{CONTROLLER_EPOCH} is not a number: {data!r}") from error
+        operations: list[Operation] = [Set(CONTROLLER_EPOCH, str(epoch).encode(), stat.version)]
+        if deposing is not None:
+            if epoch != deposing.epoch + 1:
+                return None
+            operations.append(Delete(CONTROLLER))
         body = {"brokerid": self.node_id, "epoch": epoch, "incarnation": self.incarnation}
         try:
             await self.coordination.multi([
-                Set(CONTROLLER_EPOCH, str(epoch).encode(), stat.version),
-                Create(CONTROLLER, json.dumps(body).encode(), ephemeral=True),
+                *operations, Create(CONTROLLER, json.dumps(body).encode(), ephemeral=True)
             ])
         except Refused:
             return None

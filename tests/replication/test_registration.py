@@ -113,6 +113,22 @@ def test_there_is_one_controller_an_epoch() -> None:
     asyncio.run(run())
 
 
+def test_who_takes_the_place_of_an_ended_controller_takes_it_from_that_one_only() -> None:
+    async def run() -> None:
+        server = ZooKeeperServer()
+        ended, first, second = [await session(server) for _ in range(3)]
+        term = await Election(ended, 1, "a").contest()
+        holder = await Election(first, 2, "b").holder()
+        assert holder is not None and term is not None
+        assert await Election(first, 2, "b").contest() is None, "its session lives"
+        later = await Election(first, 2, "b").contest(holder)
+        assert later is not None and later.epoch == term.epoch + 1
+        assert await Election(second, 3, "c").contest(holder) is None
+        assert (await Election(second, 3, "c").holder()) is not None
+
+    asyncio.run(run())
+
+
 def test_whoever_does_not_know_whether_it_was_elected_gives_the_office_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

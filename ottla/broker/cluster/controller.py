@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from ottla.broker.cluster.cluster_log import ClusterLog
@@ -26,7 +26,7 @@ from ottla.replication.controller.brokers import (
 from ottla.replication.controller.features import finalise_features
 from ottla.replication.coordination import Coordination, CoordinationError, NoNode
 from ottla.replication.election import Election, Term
-from ottla.replication.metadata import BrokerImage
+from ottla.replication.metadata import BrokerImage, MetadataImage
 from ottla.replication.records import UnreadableMetadata
 from ottla.replication.registration import IDS, UnreadableRegistration, decode, path_of
 from ottla.wire.errors import ProtocolError
@@ -40,8 +40,8 @@ LOOK_AGAIN_SECONDS = 1.0
 
 class Controller:
     """A member's candidacy and its office. `rebalance_seconds` is how often leadership goes back to
-    preferred replicas, None for never; `brokers_changed` is called with the nodes that are there
-    while this broker is the controller, and with none when it is not any more."""
+    preferred replicas, None for never; `brokers_changed` is called with the nodes whose end has to
+    be noticed: everybody for the controller, the controller for all others."""
 
     def __init__(
         self,
@@ -62,7 +62,10 @@ class Controller:
         self.upkeep: list[asyncio.Task[None]] = []
         """What the controller does now and then, while it is in office."""
         self.closed = False
+        self.deposing: int | None = None
+        """A controller that refuses connections: this broker takes its place."""
         metadata.deposed = self.deposed
+        metadata.subscribe(self._follow)
 
     def look(self) -> None:
         """Something may have changed; also where it is a watch that says so."""
@@ -93,6 +96,12 @@ class Controller:
             term = await self.election.contest()
             if term is not None:
                 await self._take_office(term)
+        elif holder.node_id == self.deposing != self.election.node_id:
+            self.deposing = None
+            term = await self.election.contest(holder)
+            if term is not None:
+                await self._take_office(term)
+                await self._fence(holder.node_id, holder.incarnation)
         elif holder.session_id == self.coordination.session_id:
             if self.metadata.term is None:
                 await self.election.resign()        # of an earlier term, whose writes are unclear
@@ -165,23 +174,36 @@ class Controller:
 
     def refused(self, node_id: int) -> None:
         """A broker's connection broke, and it refuses new ones: its process has ended, though its
-        session has not. It is declared gone, once in a session timeout; a broker that is there
-        after all registers again when it reads that."""
+        session has not. It is declared gone, and deposed if it is the controller, once in a session
+        timeout; a broker that is there after all registers again when it reads that."""
         broker = self.metadata.decided.brokers.get(node_id)
-        if broker is None or not self.metadata.is_controller or node_id == self.election.node_id:
+        if broker is None or node_id == self.election.node_id or self.closed:
             return
         now, every = self.loop.time(), self.coordination.session_timeout_ms / 1000
         if now - self.refused_at.get(node_id, -every) < every:
             return
         self.refused_at[node_id] = now
-        self.fenced[node_id] = broker.epoch
-        self.loop.create_task(self._refused(node_id, broker.epoch))
+        if self.metadata.is_controller:
+            self.loop.create_task(self._fence(node_id, broker.incarnation))
+        elif self.metadata.decided.controller_id == node_id:
+            self.deposing = node_id
+            self.look()
 
-    async def _refused(self, node_id: int, epoch: int) -> None:
-        try:
-            await self._gone(node_id, epoch, "it refuses connections")
-        except NotController:
-            pass                                    # the next one finds out for itself
+    async def _fence(self, node_id: int, incarnation: str) -> None:
+        """Declare a broker gone though it has a session."""
+        broker = self.metadata.decided.brokers.get(node_id)
+        if broker is None or broker.incarnation != incarnation:
+            return
+        self.fenced[node_id] = broker.epoch
+        with suppress(NotController):               # the next one finds out for itself
+            await self._gone(node_id, broker.epoch, "it refuses connections")
+
+    def _follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
+        """Keep a connection to the controller, so that its end is noticed."""
+        if not self.metadata.is_controller and not self.closed and (
+            new.controller_id != old.controller_id or new.brokers is not old.brokers
+        ):
+            self.brokers_changed([new.controller_id] if new.controller_id in new.brokers else [])
 
     def _begin_upkeep(self) -> None:
         self._end_upkeep()

@@ -167,6 +167,31 @@ def test_a_broker_that_refuses_connections_is_gone_until_it_registers_again(
     assert node_id not in leaders(server, "t"), "its leadership went to somebody else"
 
 
+def test_a_controller_that_refuses_connections_is_deposed_before_its_session_ends(
+    cluster: RunningCluster,
+) -> None:
+    assert create(cluster, 1, "t", 3, 3) == 0
+    node_id = cluster.controller
+    server = cluster.servers[node_id]
+    epoch = server.metadata_log.image.controller_epoch
+    before = server.metadata_log.image.brokers[node_id].epoch
+    member = cluster.servers[node_id % 3 + 1].member
+    assert member is not None
+
+    async def refused() -> None:
+        member.controller.refused(node_id)
+
+    cluster.run(refused())
+    cluster.until(
+        lambda: (b := server.metadata_log.image.brokers.get(node_id)) and b.epoch > before,
+        "the deposed one has seen it, and is registered again",
+    )
+    assert cluster.controller == node_id % 3 + 1
+    image = server.metadata_log.image
+    assert image.controller_epoch == epoch + 1 and node_id not in leaders(server, "t")
+    assert create(cluster, node_id, "u", 1, 1) == 0
+
+
 def test_of_two_brokers_with_one_id_the_second_is_refused(
     cluster: RunningCluster, tmp_path: Path
 ) -> None:

@@ -1,0 +1,203 @@
+"""Three brokers and a real ZooKeeper as processes: stock clients and tools on any of them, and what
+they see of kill -9."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from confluent_kafka import Message, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from kafka import KafkaProducer
+
+from compat_tests import readers
+from compat_tests.requirements import JAVA_CLIENTS, missing, program
+from compat_tests.test_kafka_tools import kafka_tool
+from ottla.tools.cli.local_cluster import LocalBroker, LocalCluster
+from ottla.tools.zookeeper.local import ZooKeeperFailed, jars, java
+
+pytestmark = pytest.mark.timeout(240)
+FAIL_OVER_SECONDS_MAX = 20.0
+"""A bound for a busy machine, above the session timeout; docs/cluster.md has the figures."""
+
+
+@dataclass
+class At:
+    """One broker of the cluster, as the helpers of other tests want it."""
+
+    bootstrap: str
+    pid: int = 0
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def kill(self) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    try:
+        java()
+        jars()
+    except ZooKeeperFailed as error:
+        missing(str(error))
+    with LocalCluster(tmp_path_factory.mktemp("cluster"), 3) as running:
+        yield running
+
+
+def each_broker(cluster: LocalCluster) -> list[At]:
+    return [At(broker.address) for broker in cluster.brokers.values()]
+
+
+def create(cluster: LocalCluster, topic: str, partitions: int, factor: int) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.create_topics([NewTopic(topic, partitions, factor)])[topic].result(30)
+
+
+def controller(cluster: LocalCluster) -> LocalBroker:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    return cluster.brokers[admin.describe_cluster().result(30).controller.id]
+
+
+def wait_until(true: object, what: str, seconds: float = FAIL_OVER_SECONDS_MAX) -> float:
+    """Return once something is true; how long it took."""
+    assert callable(true)
+    begun = time.monotonic()
+    while not true():
+        assert time.monotonic() - begun < seconds, f"not within {seconds} s: {what}"
+        time.sleep(0.05)
+    return time.monotonic() - begun
+
+
+def test_kafkas_tools_say_the_same_on_every_broker(cluster: LocalCluster) -> None:
+    first, second, third = each_broker(cluster)
+    kafka_tool(first, "topics", "--bootstrap-server", first.bootstrap, "--create", "--topic",
+               "tools", "--partitions", "6", "--replication-factor", "3")
+    described = {
+        kafka_tool(at, "topics", "--bootstrap-server", at.bootstrap, "--describe",
+                   "--topic", "tools")
+        for at in (first, second, third)
+    }
+    (text,) = described
+    assert sorted(re.findall(r"Leader: (\d)", text)) == ["1", "1", "2", "2", "3", "3"]
+    quorum = kafka_tool(second, "metadata-quorum", "--bootstrap-server", second.bootstrap,
+                        "describe", "--status")
+    leader = next(n for n, b in cluster.brokers.items() if b is controller(cluster))
+    assert re.search(rf"LeaderId:\s+{leader}\b", quorum)
+    kafka_tool(third, "configs", "--bootstrap-server", third.bootstrap, "--alter", "--topic",
+               "tools", "--add-config", "retention.ms=12345")
+    told = kafka_tool(third, "configs", "--bootstrap-server", third.bootstrap, "--describe",
+                      "--topic", "tools")
+    assert "retention.ms=12345" in told, "the broker that was asked knows its own change"
+
+
+def test_kcat_reaches_all_leaders_through_any_broker(cluster: LocalCluster) -> None:
+    create(cluster, "kcat", 6, 1)
+    text = b"".join(b"%d\twords %d\n" % (n, n) for n in range(3000))
+    for at in each_broker(cluster):
+        command = [program("kcat"), "-P", "-b", at.bootstrap, "-t", "kcat", "-K", "\t"]
+        done = subprocess.run(command, input=text, capture_output=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+    found = json.loads(
+        readers.output_of([program("kcat"), "-L", "-J", "-b", each_broker(cluster)[1].bootstrap])
+    )
+    assert sorted(broker["id"] for broker in found["brokers"]) == [1, 2, 3]
+    for at in each_broker(cluster):
+        read = readers.read_with_kcat(at.bootstrap, "kcat")
+        assert sum(len(lines) for lines in read.values()) == 9000
+        assert len(read) == 6
+
+
+def test_every_client_reads_what_every_client_wrote(cluster: LocalCluster) -> None:
+    create(cluster, "clients", 6, 1)
+    at = each_broker(cluster)[2]
+    python = KafkaProducer(bootstrap_servers=at.bootstrap)
+    for n in range(600):
+        python.send("clients", b"value %d" % n, b"key %d" % n)
+    python.flush(30)
+    python.close()
+    producer = Producer({"bootstrap.servers": at.bootstrap, "enable.idempotence": True})
+    for n in range(600):
+        producer.produce("clients", str(n), str(n))
+    assert producer.flush(30) == 0
+    expected = readers.read_with_kcat(at.bootstrap, "clients")
+    assert sum(map(len, expected.values())) == 1200 and len(expected) == 6
+    for read in (readers.read_with_kafka_python, readers.read_with_aiokafka,
+                 readers.read_with_confluent_kafka):
+        assert read(each_broker(cluster)[0].bootstrap, "clients") == expected
+    for version in JAVA_CLIENTS:
+        assert readers.read_with_java(version, at.bootstrap, "clients") == expected
+
+
+def test_another_broker_decides_when_the_controller_is_killed(cluster: LocalCluster) -> None:
+    create(cluster, "before", 6, 3)
+    killed = controller(cluster)
+    rest = [at for at in each_broker(cluster) if at.bootstrap != killed.address]
+    admin = AdminClient({"bootstrap.servers": ",".join(at.bootstrap for at in rest)})
+    killed.kill()
+    try:
+        def led() -> bool:
+            found = admin.list_topics("before", 10).topics["before"].partitions.values()
+            return {part.leader for part in found} == set(cluster.brokers) - {killed.node_id}
+
+        took = wait_until(led, "what the dead broker led is led by others")
+        print(f"fail-over of a controller that led partitions: {took:.2f} s")
+        admin.create_topics([NewTopic("after", 3, 2)])["after"].result(30)
+    finally:
+        killed.start()
+        killed.wait_ready()
+    found = kafka_tool(At(killed.address), "topics", "--bootstrap-server", killed.address,
+                       "--list")
+    assert {"before", "after"} <= set(found.split())
+
+
+def test_nothing_acknowledged_is_lost_when_leaders_are_killed(cluster: LocalCluster) -> None:
+    """acks=all on three replicas; each broker is killed once while a producer goes on."""
+    create(cluster, "kept", 3, 3)
+    acknowledged: dict[bytes, tuple[int, int]] = {}
+
+    def delivered(error: object, message: Message) -> None:
+        if error is None:
+            acknowledged[message.value()] = message.partition(), message.offset()
+
+    producer = Producer({
+        "bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "acks": "all",
+        "linger.ms": 5, "delivery.timeout.ms": 60_000,
+    })
+    sent = 0
+
+    def send(seconds: float) -> None:
+        nonlocal sent
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            producer.produce("kept", b"%d" % sent, on_delivery=delivered)
+            sent += 1
+            producer.poll(0.001)
+
+    send(1)
+    for broker in cluster.brokers.values():
+        broker.kill()
+        send(3)
+        broker.start()
+        broker.wait_ready()
+        send(1)
+        wait_until(lambda: all_in_sync(cluster, "kept"), "all replicas are in sync again", 60)
+    assert producer.flush(60) == 0
+    assert len(acknowledged) == sent, "an idempotent producer gets everything through"
+    read: dict[tuple[int, int], bytes] = {}
+    for partition, lines in readers.read_with_kcat(cluster.bootstrap, "kept").items():
+        for line in lines:
+            offset, value = int(line.split(b"\t")[1]), line.rpartition(b"\t")[2]
+            read[partition, offset] = value
+    assert {place: value for value, place in acknowledged.items()} == read
+
+
+def all_in_sync(cluster: LocalCluster, topic: str) -> bool:
+    """Whether every partition has all its replicas in sync."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    partitions = admin.list_topics(topic, 10).topics[topic].partitions.values()
+    return all(len(part.isrs) == len(part.replicas) for part in partitions)

@@ -18,7 +18,7 @@ from ottla.wire.messages import ApiVersionsRequest
 
 SOFTWARE_NAME = "ottla"
 FRAME_SIZE_MAX = 256 << 20
-""""The longest response that is read, in bytes; a longer one indicates a damaged stream."""
+"""The longest response that is read, in bytes; a longer one indicates a damaged stream."""
 
 
 class BadResponse(ClientError):

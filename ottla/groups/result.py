@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 Answer = Callable[[Any], None]
-""""Called exactly once, with a reply or the ProtocolError in its place."""
+"""Called exactly once, with a reply or the ProtocolError in its place."""
 
 
 RETRY_MS = 1000

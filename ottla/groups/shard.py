@@ -41,7 +41,7 @@ from ottla.wire.errors import ErrorCode, ProtocolError
 NO_CLUSTER = NoCluster()
 
 EXPIRE = "expire"
-""""A timer of the shard, not of a group: expires offsets."""
+"""A timer of the shard, not of a group: expires offsets."""
 
 
 class Shard:

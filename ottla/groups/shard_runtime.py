@@ -39,7 +39,7 @@ class Clock(Protocol):
 
 
 Committed = Callable[[ProtocolError | None], None]
-""""Called once when an append is committed, or with the error. In the order of the appends."""
+"""Called once when an append is committed, or with the error. In the order of the appends."""
 
 Append = Callable[[int, list[Any], Producer, Committed], None]
 """Appends records to a partition of the internal topic, in the transaction of a producer unless
@@ -47,13 +47,13 @@ that is NO_PRODUCER, or raises ProtocolError and appends nothing."""
 
 
 Later = Callable[[Callable[[], None]], object]
-""""Schedules a function to run after what has arrived by now, such as `loop.call_soon`."""
+"""Schedules a function to run after what has arrived by now, such as `loop.call_soon`."""
 
 FIRE_SECONDS_MAX = 0.005
-""""Due timers run after that."""
+"""Due timers run after that."""
 
 GATHERED_RECORDS_MAX = 1000
-""""More commits than this do not wait for the end of the turn, which bounds a batch."""
+"""More commits than this do not wait for the end of the turn, which bounds a batch."""
 
 
 class AnyShard(Protocol):

@@ -17,9 +17,9 @@ from ottla.groups.records import CommittedOffset, OffsetKey, Record
 from ottla.groups.result import Result
 
 SWEEP = "sweep"
-""""The timer of a shard for the next slice."""
+"""The timer of a shard for the next slice."""
 LOOKS_MAX = 500
-""""Offsets and groups in a slice, which takes two milliseconds if all of them are removed."""
+"""Offsets and groups in a slice, which takes two milliseconds if all of them are removed."""
 
 Sweep = Generator[None, Result, None]
 Groups = Mapping[str, ClassicGroup | ConsumerGroup]

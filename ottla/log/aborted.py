@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 TRANSACTIONAL, CONTROL = 1 << 4, 1 << 5
 CHECKED_AT_ONCE_MAX = 256
-""""Entries of a longer index are checked when they are used: each check costs two small reads."""
+"""Entries of a longer index are checked when they are used: each check costs two small reads."""
 
 
 class AbortedTransactions:

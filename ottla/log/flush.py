@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ottla.log.disk import Disk, File, is_passing
 
 SYNCS_ONE_BY_ONE_MAX = 20
-""""From this number on, one call for the whole file system is cheaper."""
+"""From this number on, one call for the whole file system is cheaper."""
 LOGS_ONE_BY_ONE_MAX = 20
 """From this number of logs on, `begin_flush` opens no files: it would need thousands of
 descriptors."""

@@ -38,7 +38,7 @@ from ottla.groups.settings import GroupSettings
 from ottla.wire.errors import ErrorCode
 
 REJOIN = "consumer rejoin"
-""""Timer: a classic member has its rebalance timeout to join again once it was asked to."""
+"""Timer: a classic member has its rebalance timeout to join again once it was asked to."""
 
 
 def join(

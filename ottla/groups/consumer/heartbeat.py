@@ -32,9 +32,9 @@ from ottla.groups.settings import GroupSettings
 from ottla.wire.errors import InvalidRequest
 
 SESSION, REBALANCE = "consumer session", "consumer rebalance"
-""""Timers: session timeout, and the time a member has to give up partitions."""
+"""Timers: session timeout, and the time a member has to give up partitions."""
 JOIN, LEAVE = 0, -1
-""""Special member epochs; the third is LEFT_FOR_NOW."""
+"""Special member epochs; the third is LEFT_FOR_NOW."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,9 +40,9 @@ from ottla.groups.result import Result
 from ottla.groups.settings import GroupSettings
 
 DOWNGRADE, REJOIN_ALL = "downgrade", "rejoin all"
-""""Timers without a delay: convert to a classic group; then make its members join again."""
+"""Timers without a delay: convert to a classic group; then make its members join again."""
 DOWNGRADE_RETRY_MS = 100
-""""Retry delay: the log may have refused the records, as on a full disk."""
+"""Retry delay: the log may have refused the records, as on a full disk."""
 
 
 def upgrade(

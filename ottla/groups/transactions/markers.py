@@ -26,13 +26,13 @@ class TransactionMarker(NamedTuple):
 
 
 MarkerWritten = Callable[[ProtocolError | None], None]
-""""Called once when a marker is committed in its partition, or with the error."""
+"""Called once when a marker is committed in its partition, or with the error."""
 
 WriteMarker = Callable[[TopicIndex, TransactionMarker, MarkerWritten], None]
-""""Writes a marker into a partition; may raise ProtocolError instead of reporting it."""
+"""Writes a marker into a partition; may raise ProtocolError instead of reporting it."""
 
 _SETTLED = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH)
-""""A partition that was deleted needs no marker; one with a newer epoch has had it."""
+"""A partition that was deleted needs no marker; one with a newer epoch has had it."""
 
 
 class Ending:

@@ -31,11 +31,11 @@ from ottla.groups.transactions.records import (
 from ottla.wire.errors import ProtocolError
 
 TIMEOUT = "timeout"
-""""Timer: a transaction was open for too long."""
+"""Timer: a transaction was open for too long."""
 MARKERS = "markers"
-""""Timer: retry markers that could not be written."""
+"""Timer: retry markers that could not be written."""
 EXPIRE = "expire"
-""""Timer of the shard: removes ids that are no longer used."""
+"""Timer of the shard: removes ids that are no longer used."""
 MARKER_RETRY_MS = 100
 
 TurnOf = Callable[[str, Callable[["TransactionShard", Result], None]], None]

@@ -30,7 +30,7 @@ from ottla.groups.transactions.records import (
 from ottla.wire.errors import ProtocolError
 
 EPOCH_PER_TRANSACTION = 2
-""""The version of transactions whose producers get a new epoch with each (KIP-890)."""
+"""The version of transactions whose producers get a new epoch with each (KIP-890)."""
 
 
 def initialised(

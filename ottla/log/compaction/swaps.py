@@ -12,7 +12,7 @@ from ottla.log.recovery.scan import BatchScan
 
 SWAP = ".swap"
 SUFFIXES = (".txnindex", ".log", ".index", ".timeindex")
-""""The order in which cleaned files are renamed to `.swap`."""
+"""The order in which cleaned files are renamed to `.swap`."""
 
 
 def complete_swaps(disk: Disk, directory: str, names: list[str]) -> None:

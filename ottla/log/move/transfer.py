@@ -21,10 +21,10 @@ from ottla.log.storage import Storage
 from ottla.wire.errors import StorageFailed
 
 STEP_BYTES = 8 << 20
-""""Bytes that one copy step copies and syncs."""
+"""Bytes that one copy step copies and syncs."""
 CHUNK_BYTES = 1 << 20
 SWAP_BYTES = 4 << 20
-""""Bytes that may be left for `swap`, which blocks the loop."""
+"""Bytes that may be left for `swap`, which blocks the loop."""
 SEGMENT_FILES = (".log", ".index", ".timeindex", ".txnindex")
 MADE_ANEW = (".index", ".timeindex")
 PASSING_FILES = (*rebuild.UNFINISHED, SWAP, rebuild.EPOCHS, "partition.metadata")

@@ -22,7 +22,7 @@ from ottla.log.partition_log import PartitionLog
 Wanted = Iterable[tuple[Partition, bytes | None, LogConfig]]
 """Partitions with their topics' ids and settings."""
 OPEN_SEGMENTS = 20
-""""Files that may be open for each log being recovered: `OpenFiles` is for one thread only."""
+"""Files that may be open for each log being recovered: `OpenFiles` is for one thread only."""
 
 
 @dataclass(slots=True)

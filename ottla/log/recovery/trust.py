@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 HEADER_BYTES = 61
 FAR = (1 << 63) - 1
 LOOKS_MAX = 16
-""""Entries of a file that are compared with a batch: each comparison costs two small reads."""
+"""Entries of a file that are compared with a batch: each comparison costs two small reads."""
 
 
 class Header(NamedTuple):

@@ -29,7 +29,7 @@ SLICE_BYTES = 1 << 20
 SAVE_EVERY_MS = 60_000
 LOGS_PER_SLICE = 200
 PAUSE_SECONDS_MIN = 1.0
-""""The minimum pause between two rounds, whatever the interval is."""
+"""The minimum pause between two rounds, whatever the interval is."""
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class Read:
 
 
 Step = Read | Save | float
-""""A task to be run in a thread before the next step, or how many seconds to wait."""
+"""A task to be run in a thread before the next step, or how many seconds to wait."""
 
 Steps = Generator[Step, None, None]
 

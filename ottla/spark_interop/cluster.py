@@ -1,7 +1,7 @@
-"""A Kafka cluster as pipelines see it: where it is, how to log in, what its topics hold.
+"""A Kafka cluster as pipelines see it: its address, how to log in, what its topics hold.
 
 Spark's source takes the Java client's properties, the Python client librdkafka's. `Cluster` holds
-librdkafka's names and makes the Java ones of them.
+librdkafka's names and derives the Java ones from them.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Cluster:
                 options[f"kafka.{JAVA_NAMES[name]}"] = value
             elif name not in LOGIN:
                 raise PipelineError(
-                    f"the property {name} is none that pipelines know; "
+                    f"the property {name} is unknown to pipelines; "
                     f"known: {', '.join(sorted(JAVA_NAMES.keys() | LOGIN))}"
                 )
         if "ssl.ca.location" in self.security:
@@ -91,12 +91,12 @@ class Cluster:
         return AdminClient(self.client())
 
     def id(self) -> str:
-        """The cluster's id, which tells clusters apart whatever their addresses are."""
+        """The cluster's id, which identifies it whatever its addresses are."""
         admin = self.admin()
         return str(admin.describe_cluster(request_timeout=ANSWER_SECONDS).result().cluster_id)
 
     def partitions(self, topic: str) -> list[int]:
-        """The partitions of a topic; PipelineError where it does not exist or nobody answers."""
+        """The partitions of a topic; PipelineError if it does not exist or no broker answers."""
         from confluent_kafka import KafkaException
 
         try:
@@ -109,16 +109,16 @@ class Cluster:
         if topic not in topics:
             near = difflib.get_close_matches(topic, topics, n=3)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
-            raise PipelineError(f"there is no topic {topic} at {self.bootstrap}{hint}")
+            raise PipelineError(f"topic {topic} not found at {self.bootstrap}{hint}")
         return sorted(topics[topic].partitions)
 
     def create(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> bool:
-        """Create a topic with the cluster's default replication; False if it was there."""
+        """Creates a topic with the cluster's default replication; False if it exists already."""
         from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.admin import NewTopic
 
         new = NewTopic(topic, partitions, -1, config=dict(config or {}))
-        admin = self.admin()  # kept until the answer is there: its end would be the answer
+        admin = self.admin()  # kept alive until the answer has arrived
         try:
             admin.create_topics([new], operation_timeout=ANSWER_SECONDS)[topic].result()
         except KafkaException as error:
@@ -140,7 +140,7 @@ class Cluster:
         return {at.partition: answer.result().offset for at, answer in answers.items()}
 
     def starts(self, topic: str) -> dict[int, int]:
-        """The first offset of each partition that the log still has."""
+        """The first available offset of each partition."""
         from confluent_kafka.admin import OffsetSpec
 
         return self.offsets(topic, OffsetSpec.earliest())
@@ -152,7 +152,7 @@ class Cluster:
         return self.offsets(topic, OffsetSpec.latest(), committed)
 
     def at_time(self, topic: str, timestamp_ms: int) -> dict[int, int]:
-        """The first offset of each partition not older than this; its end where all are older."""
+        """The first offset of each partition not older than this; its end if all are older."""
         from confluent_kafka.admin import OffsetSpec
 
         found = self.offsets(topic, OffsetSpec.for_timestamp(timestamp_ms))

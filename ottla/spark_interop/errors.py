@@ -4,15 +4,15 @@ from __future__ import annotations
 
 
 class PipelineError(Exception):
-    """A pipeline cannot start or go on; the text is for the person who runs it."""
+    """A pipeline cannot start or continue; the text is for its user."""
 
 
 class SparkUnavailable(PipelineError):
-    """No SparkSession with the Kafka connector can be had as things are."""
+    """No SparkSession with the Kafka connector is available."""
 
 
 class DataLost(PipelineError):
-    """Records that a pipeline should have read are gone, or files are not what was written."""
+    """Records that a pipeline should have read are gone, or files have changed."""
 
 
 class BadRecord(PipelineError):

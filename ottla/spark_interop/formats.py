@@ -1,7 +1,7 @@
-"""What record values are made of: raw, text, json, avro, protobuf, as Spark columns and back.
+"""Formats of record values: raw, text, json, avro, protobuf, as Spark columns and back.
 
-A format turns a column of bytes into a struct of typed columns and a text that says what was wrong
-with a record, null where nothing was. It never drops a record: what to do is the caller's `mode`.
+A format turns a column of bytes into a struct of typed columns and a text with the error of a
+record, null if there was none. It never drops a record: the caller's `mode` decides what to do.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Format:
 
 
 def struct_of(given: Format) -> Any:
-    """The StructType of a json format; PipelineError where the schema is none."""
+    """The StructType of a json format; PipelineError if the schema is not one."""
     from pyspark.sql.types import StructType
 
     if isinstance(given.schema, StructType):
@@ -153,7 +153,7 @@ def _json_problem(schema: Any) -> str:
 
 
 def _decode_avro(frame: Any, value: Any, given: Format) -> Any:
-    """Permissive from_avro reports nothing: a null struct for bytes that are there is the error."""
+    """Permissive from_avro reports no errors: a null struct for non-null bytes is an error."""
     from pyspark.sql import functions as f
     from pyspark.sql.avro.functions import from_avro
 
@@ -187,7 +187,7 @@ def _decode_avro(frame: Any, value: Any, given: Format) -> Any:
 
 
 def _with_avro(frame: Any, struct: Any, problem: Any) -> Any:
-    """A permissive from_avro gives a struct of nulls in place of null: tell by a whole of nulls."""
+    """A permissive from_avro gives a struct of nulls in place of null: detect that."""
     from pyspark.sql import functions as f
 
     read = frame.withColumn(DECODED, struct)
@@ -211,7 +211,7 @@ def schema_id(column: str) -> Any:
 
 
 def wire_problem(column: str, known: schema_store.Schemas) -> Any:
-    """What is wrong with the prefix of a value in Confluent's wire format, null if nothing is."""
+    """What is wrong with a value's prefix in Confluent's wire format, null if nothing is."""
     from pyspark.sql import functions as f
 
     ids = ", ".join(map(str, known.texts))

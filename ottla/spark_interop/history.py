@@ -1,7 +1,7 @@
-"""Large histories: the rules of `history_rules`, each group of rows in a Spark task.
+"""Large histories: the rules of `history_rules`, applied to each group of rows in a Spark task.
 
-Events are paired by process; sends and reads go to their keys, the lists to their groups. Rules
-over several keys need little of each: what is left of transactions is judged in the driver.
+Events are paired by process; sends and reads are grouped by key, the lists by their groups. Rules
+over several keys need little data of each: the final check of transactions runs in the driver.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def check_history_file(
     small: bool = False,
     not_idempotent: bool = False,
 ) -> dict[str, Any]:
-    """Judge the history in a file: JSON lines, or Parquet whose `mops` column is JSON text.
+    """Check the history in a file: JSON lines, or Parquet whose `mops` column is JSON text.
 
-    `small` judges without Spark. Returns {"valid", "anomalies": {rule: count}, "examples": {rule:
+    `small` checks without Spark. Returns {"valid", "anomalies": {rule: count}, "examples": {rule:
     [{"where", "what"}], at most 32}, "operations": {type: count}, "doubts": [text]}. Raises
-    PipelineError for a file that is none, or events that do not fit together.
+    PipelineError for a file that is not a history, or inconsistent events.
     """
     if not Path(path).exists():
-        raise PipelineError(f"there is no history at {path}")
+        raise PipelineError(f"history {path} not found")
     try:
         if small or spark is None:
             with Path(path).open() as file:
@@ -54,7 +54,7 @@ def _parsed(lines: Any, path: str | Path) -> Iterator[dict[str, Any]]:
 
 
 def event_of(line: str, where: str = "an event") -> dict[str, Any]:
-    """One event from its text; HistoryError where it is none."""
+    """Parses one event; HistoryError if it is not valid."""
     try:
         event = json.loads(line)
     except ValueError as error:
@@ -71,7 +71,7 @@ def check_history(
 ) -> rules.Verdict:
     """As `history_rules.check`, for a file of any size; one key's rows have to fit into a task.
 
-    Raises HistoryError where events do not fit together.
+    Raises HistoryError if events are inconsistent.
     """
     if str(path).endswith(".parquet"):
         lines = spark.read.parquet(str(path)).toJSON()

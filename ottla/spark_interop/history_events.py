@@ -1,6 +1,6 @@
-"""The events of a history: a record of sends, polls and transactions, without Spark.
+"""The events of a history: a log of sends, polls and transactions, without Spark.
 
-A history is one JSON object an event. An operation is two: `invoke` and, unless its process died,
+A history is one JSON object per event. An operation has two: `invoke` and, unless its process died,
 `ok`, `fail` (certainly not done) or `info` (unknown: timeout, disconnect).
 
     {"process": 3, "idx": 17, "type": "ok", "f": "txn", "t_ns": 812…, "txn_id": "a", "epoch": 4,
@@ -16,7 +16,7 @@ mops      by f: ["send", key, value, offset or null], ["poll", key, [[offset, va
           member, key], ["commit", group, key, offset], ["committed", group, key, offset],
           ["end", key, epoch, offset], ["leader", key, epoch, broker]
 key       one topic-partition, any text or number; values are unique within a key
-final     a read of the whole key, from the beginning to its end, after everything was healed
+final     a read of the whole key, from the beginning to its end, after all faults have ended
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ READS_COMMITTED = "read_committed"
 
 
 class HistoryError(ValueError):
-    """The history itself cannot be judged: the text names the event and what is wrong with it."""
+    """The history cannot be checked: the text names the event and what is wrong with it."""
 
 
 @dataclass
@@ -46,13 +46,13 @@ class Operation:
 
     @property
     def id(self) -> tuple[Hashable, int]:
-        """What no other operation of a history has."""
+        """A unique identifier of the operation in its history."""
         return self.process, self.idx
 
 
 @dataclass
 class Anomaly:
-    """One break of a rule."""
+    """One violation of a rule."""
 
     rule: str
     where: str
@@ -61,7 +61,7 @@ class Anomaly:
 
 @dataclass
 class Send:
-    """A value on its way to a key."""
+    """A value sent to a key."""
 
     op: tuple[Hashable, int]
     place: int  # of the micro-operation
@@ -73,7 +73,7 @@ class Send:
 
 @dataclass
 class Read:
-    """A value that a poll gave."""
+    """A value returned by a poll."""
 
     op: tuple[Hashable, int]
     place: int
@@ -83,7 +83,7 @@ class Read:
     in_txn: bool
     committed_only: bool
     final: bool
-    session: int  # changes wherever a reader may jump
+    session: int  # changes whenever a reader may jump
     sound: bool
 
 
@@ -112,7 +112,7 @@ def operations(events: Iterable[dict[str, Any]]) -> list[Operation]:
                 raise HistoryError(f"operation {id_[1]} of process {id_[0]} ends, never invoked")
             done.append(Operation(*id_, kind, name, began["t_ns"], t, began | event))
         else:
-            raise HistoryError(f"the type {kind!r} is none of invoke, ok, fail, info")
+            raise HistoryError(f"the type {kind!r} is not one of invoke, ok, fail, info")
     for id_, event in open_.items():
         done.append(Operation(*id_, "info", event["f"], event["t_ns"], last, event))
     return sorted(done, key=lambda op: (str(op.process), op.idx))

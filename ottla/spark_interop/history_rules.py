@@ -1,10 +1,10 @@
-"""What a history of sends, polls and transactions may not show: the rules, without Spark.
+"""The rules for a history of sends, polls and transactions, without Spark.
 
-`history_events` says what a history is. The definitions follow Elle and Jepsen's workload for
-Kafka: write-write cycles are legal, since Kafka does not isolate writes. Small histories: `check`.
-Large ones: `history.check_history` applies the same functions to Spark's groups; `spread`,
-`judge_key`, `judge_lists` and `judge_transactions` each need only the rows of one process, one key,
-one list, one transaction.
+`history_events` defines a history. The definitions follow Elle and Jepsen's workload for Kafka:
+write-write cycles are legal, since Kafka does not isolate writes. Small histories: `check`. Large
+ones: `history.check_history` applies the same functions to Spark's groups; `spread`, `judge_key`,
+`judge_lists` and `judge_transactions` each need only the rows of one process, one key, one list,
+one transaction.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ RULES = {
 
 @dataclass
 class KeyFacts:
-    """What a key tells about transactions: judged once all keys are known."""
+    """What a key contributes to the rules over transactions, which are checked at the end."""
 
     anomalies: list[Anomaly]
     seen: dict[tuple[Hashable, int], tuple[int, int]]  # writing txn: values seen, values lost
@@ -103,7 +103,7 @@ def judge_key(
             here = send.value in seen and _shown(send, good)
             facts.seen[send.op] = (known[0] + here, known[1] + (send.value in lost))
     facts.reads_from = _edges(good, writer)
-    # An info transaction of which another key shows a value has to show this one too.
+    # An info transaction with a visible value in another key must have this one visible too.
     if any(read.final for read in good):
         for send in sends:
             if send.in_txn and send.kind == "info" and send.value not in must:
@@ -113,7 +113,8 @@ def judge_key(
 
 
 def _shown(send: Send, good: list[Read]) -> bool:
-    """Whether a reader proved that a write took place; of a transaction only committed reads do."""
+    """Whether a reader proved that a write took place; for a transaction only committed reads
+    do."""
     return any(r.value == send.value and (r.committed_only or not send.in_txn) for r in good)
 
 
@@ -201,9 +202,9 @@ def _polls(
     versions: dict[int, list[Any]],
     order: list[int],
 ) -> list[Anomaly]:
-    """Skips and steps back, within a poll and from one to the next of the same session."""
+    """Skipped offsets and steps back, within a poll and between polls of the same session."""
     index = {offset: n for n, offset in enumerate(order)}
-    # How many offsets up to here a reader has to see: all that hold a write that took place.
+    # How many offsets up to here a reader has to see: all with a write that took place.
     bound = [0]
     for offset in order:
         bound.append(bound[-1] + any(value in must for value in versions[offset]))
@@ -227,7 +228,7 @@ def _polls(
 def _edges(
     good: list[Read], writer: dict[Any, Send]
 ) -> list[tuple[tuple[Hashable, int], tuple[Hashable, int]]]:
-    """Who read from whom: each reading transaction's highest read; what is below adds nothing."""
+    """The highest read of each reading transaction by writer; lower ones add nothing."""
     highest: dict[tuple[Hashable, int], Read] = {}
     for read in good:
         if read.in_txn and (read.op not in highest or highest[read.op].offset < read.offset):
@@ -245,7 +246,7 @@ def judge_transactions(
     edges: Iterable[tuple[tuple[Hashable, int], tuple[Hashable, int]]],
     times: dict[tuple[Hashable, int], tuple[str, int, int]],
 ) -> list[Anomaly]:
-    """The rules over several keys: torn transactions, circles of information."""
+    """The rules over several keys: torn transactions, cycles of information."""
     found = []
     for op, (shown, lost) in seen.items():
         if shown and lost:
@@ -263,7 +264,7 @@ def judge_transactions(
 
 
 def real_time(edges: set[Any], times: dict[Any, tuple[str, int, int]]) -> set[Any]:
-    """Edges from what ended to what began after it, without those that others imply."""
+    """Edges from operations that ended to those that began later, without implied ones."""
     nodes = sorted({n for edge in edges for n in edge if n in times}, key=lambda n: times[n][1])
     ends = sorted(nodes, key=lambda n: times[n][2])
     result: set[Any] = set()
@@ -274,7 +275,7 @@ def real_time(edges: set[Any], times: dict[Any, tuple[str, int, int]]) -> set[An
         while next_end < len(ends) and times[ends[next_end]][2] < began:
             done = ends[next_end]
             next_end += 1
-            # What ended before this one began is before it already.
+            # What ended before this one began already precedes it.
             frontier = [n for n in frontier if times[n][2] >= times[done][1]] + [done]
         result |= {(before, node) for before in frontier if before != node}
     return result
@@ -396,7 +397,7 @@ class Verdict:
 
     @property
     def valid(self) -> bool:
-        """No rule was broken, and there was enough to judge."""
+        """No rule was violated, and there was enough to check."""
         return not self.counts and not self.doubts
 
     def add(self, anomaly: Anomaly) -> None:
@@ -407,7 +408,7 @@ class Verdict:
             some.append(anomaly)
 
     def doubt(self, ok_share_min: float) -> None:
-        """A run in which little succeeded proves little."""
+        """Adds doubts: a run in which little succeeded proves little."""
         whole, ok = sum(self.operations.values()), self.operations.get("ok", 0)
         if not whole:
             self.doubts.append("the history has no operations")
@@ -431,7 +432,7 @@ class Verdict:
 def check(
     events: Iterable[dict[str, Any]], *, idempotent: bool = True, ok_share_min: float = 0.5
 ) -> Verdict:
-    """Judge a history that fits into memory.
+    """Check a history that fits into memory.
 
     `idempotent` says that producers were: else duplicates are legal. A history of which less than
     `ok_share_min` succeeded is not valid, whatever it shows. Raises HistoryError where events do

@@ -1,7 +1,7 @@
-"""Offsets of queries and of consumer groups, from one to the other, and lag as metrics.
+"""Offsets of queries and of consumer groups, conversions between them, and lag as metrics.
 
-Spark keeps a query's offsets in its checkpoint, where no Kafka tool looks. `OffsetCommitter` puts
-them into a consumer group after each batch, for monitoring only: the query never reads them.
+Spark keeps a query's offsets in its checkpoint, where no Kafka tool finds them. `OffsetCommitter`
+commits them to a consumer group after each batch, for monitoring only: the query never reads them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 TopicOffsets = dict[str, dict[int, int]]
 ANSWER_SECONDS = 15
-PENDING_MAX = 64  # progress events that wait for a commit; the oldest give way
+PENDING_MAX = 64  # progress events that wait for a commit; the oldest are dropped
 logger = logging.getLogger(__name__)
 
 
@@ -39,8 +39,8 @@ def commit(where: str | Cluster, group: str, offsets: Mapping[str, Mapping[int, 
         failed = [at for at in done if at.error is not None]
     except KafkaException as error:
         raise PipelineError(
-            f"the offsets of group {group} were not set: {error.args[0].str()}. A group with "
-            "members takes no offsets from others: use a name that no consumer has"
+            f"the offsets of group {group} were not set: {error.args[0].str()}. Offsets of a group "
+            "with members cannot be set from outside: use a name that no consumer has"
         ) from error
     finally:
         consumer.close()
@@ -49,7 +49,7 @@ def commit(where: str | Cluster, group: str, offsets: Mapping[str, Mapping[int, 
 
 
 def group_offsets(where: str | Cluster, group: str, topic: str) -> dict[int, int]:
-    """The committed offset of each partition of a topic that the group has one for."""
+    """The committed offset of each partition of a topic that has one in the group."""
     from confluent_kafka import Consumer, TopicPartition
 
     cluster = Cluster.of(where)
@@ -65,7 +65,7 @@ def group_offsets(where: str | Cluster, group: str, topic: str) -> dict[int, int
 def starting_offsets_from_group(
     where: str | Cluster, group: str, topic: str, missing: str = "earliest"
 ) -> str:
-    """`startingOffsets` for Spark: where a consumer group is.
+    """`startingOffsets` for Spark from a consumer group's offsets.
 
     `missing` is earliest or latest, for partitions that the group has no offset for. PipelineError
     where it has none at all.
@@ -84,7 +84,7 @@ def offsets_from_checkpoint(checkpoint: str | Path) -> TopicOffsets:
     place = Path(checkpoint)
     numbers = [int(f.name) for f in (place / "commits").glob("[0-9]*") if f.name.isdigit()]
     if not numbers:
-        raise PipelineError(f"{place} is no checkpoint with a committed batch")
+        raise PipelineError(f"{place} is not a checkpoint with a committed batch")
     lines = (place / "offsets" / str(max(numbers))).read_text().splitlines()
     result: TopicOffsets = {}
     for line in lines[2:]:  # the version, the batch's settings, then a line a source
@@ -96,7 +96,7 @@ def offsets_from_checkpoint(checkpoint: str | Path) -> TopicOffsets:
 
 
 def starting_offsets_from_checkpoint(checkpoint: str | Path) -> str:
-    """`startingOffsets` for a new query that goes on where another one is."""
+    """`startingOffsets` for a new query that continues where another one stopped."""
     found = offsets_from_checkpoint(checkpoint)
     return json.dumps({t: {str(p): o for p, o in ps.items()} for t, ps in found.items()})
 
@@ -124,8 +124,8 @@ def OffsetCommitter(where: str | Cluster, group: str | Mapping[str, str]) -> Any
     """A StreamingQueryListener that commits each batch's end offsets to a group.
 
     `spark.streams.addListener(OffsetCommitter("localhost:9092", "my-query"))`. `group` is a name
-    for every query, or {query name: group} for some. Commits happen in a thread of their own: a
-    broker that is away holds up no query; what failed is logged and the next batch commits again.
+    for every query, or {query name: group} for some. Commits are made in a separate thread: an
+    unreachable broker does not delay queries; a failure is logged and the next batch commits again.
     `close()` waits for what is pending.
     """
     from pyspark.sql.streaming import StreamingQueryListener
@@ -141,7 +141,7 @@ def OffsetCommitter(where: str | Cluster, group: str | Mapping[str, str]) -> Any
             """Nothing to commit yet."""
 
         def onQueryProgress(self, event: Any) -> None:
-            """Hand the end offsets over."""
+            """Queues the end offsets."""
             to = group if isinstance(group, str) else group.get(event.progress.name or "")
             if to is None:
                 return
@@ -164,7 +164,7 @@ def OffsetCommitter(where: str | Cluster, group: str | Mapping[str, str]) -> Any
             """Nothing new."""
 
         def onQueryTerminated(self, event: Any) -> None:
-            """What is pending is still committed."""
+            """Pending offsets are still committed."""
 
         def _run(self) -> None:
             while (item := self._pending.get()) is not None:

@@ -1,8 +1,8 @@
 """Protobuf values in Spark, by the official Python library: no jar, no generated classes.
 
-A .proto text is compiled to a descriptor set once, in the driver; the workers make the message
-class of it. A record goes through JSON on its way to typed columns, which Spark reads by the
-schema that follows from the descriptor.
+A .proto text is compiled to a descriptor set once, in the driver; the workers create the message
+class from it. A record is converted to JSON and from that to typed columns, which Spark reads with
+the schema derived from the descriptor.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def is_map(item: Any) -> bool:
 
 
 def plain(message: Any) -> dict[str, Any]:
-    """A message as what json.dumps takes and Spark's from_json reads: numbers stay numbers."""
+    """A message as input for json.dumps and Spark's from_json: numbers stay numbers."""
     return {item.name: _field(message, item) for item in message.DESCRIPTOR.fields}
 
 

@@ -1,4 +1,4 @@
-"""Makes docs/spark_reference.md of the public functions' signatures and docstrings.
+"""Generates docs/spark_reference.md from the public functions' signatures and docstrings.
 
 Run as a module it writes the page; a test keeps it current. Sources are parsed, not imported, so
 that neither pyspark nor Java is needed.
@@ -25,7 +25,8 @@ MORE = {
 }
 HEAD = """# spark_interop: reference
 
-Made from docstrings by `python -m ottla.spark_interop.reference`; its use: [spark.md](spark.md).
+Made from docstrings by `python -m ottla.spark_interop.reference`; for its use see
+[spark.md](spark.md).
 """
 
 
@@ -40,7 +41,7 @@ def page() -> str:
 
 
 def entry(name: str, module: str) -> str:
-    """One function or class: its signature and what it says of itself."""
+    """One function or class: its signature and its docstring."""
     source = PACKAGE / (module.replace(".", "/") + ".py")
     tree = ast.parse(source.read_text())
     [node] = [

@@ -1,4 +1,4 @@
-"""A SparkSession that has Spark's Kafka connector, at once and offline after the first time.
+"""A SparkSession with Spark's Kafka connector, immediately and offline after the first time.
 
 "Failed to find data source: kafka" means that the connector's jar was not on the class path when
 the JVM started. `session` finds the jar that belongs to the installed pyspark, or says what to
@@ -29,7 +29,7 @@ CONNECTOR_VERSIONS = {"4.0.0": "4.0.0"}
 for pyspark 4.0.1 to 4.3.0 one of the two has not been published."""
 RECOMMENDED = "4.0.0"
 MODULES = {"kafka": "spark-sql-kafka-0-10", "avro": "spark-avro"}
-# pyspark brings these itself; a second copy would be 90 MB more to download.
+# Included in pyspark; a second copy would be another 90 MB to download.
 EXCLUDED = (
     "org.apache.hadoop:hadoop-client-api",
     "org.apache.hadoop:hadoop-client-runtime",
@@ -69,7 +69,7 @@ def session(
     if running is not None:
         return _checked(running, version)
     java_version()
-    # Spark would start the first python3 of the PATH as its workers, which may have no pyarrow.
+    # Spark would start the first python3 of the PATH as its workers, which may lack pyarrow.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     home = jar_directory(jars)
     builder: Any = SparkSession.builder.appName(app_name).master(master or "local[*]")
@@ -107,7 +107,7 @@ def java_version() -> int:
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None or not Path(java).exists():
         raise SparkUnavailable(
-            f"no Java was found ({'JAVA_HOME is ' + home if home else 'none in PATH'}): install "
+            f"Java not found ({'JAVA_HOME is ' + home if home else 'none in PATH'}): install "
             f"Java {JAVA_MIN} or newer, on Debian `apt-get install openjdk-17-jre-headless`"
         )
     told = subprocess.run([java, "-version"], capture_output=True, text=True).stderr
@@ -137,7 +137,7 @@ def _defaults(memory: str, partitions: int) -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.sql.execution.arrow.pyspark.enabled": "false",
-        # A task that writes to date=/hour= directories keeps these many files open and so need not
+        # A task that writes to date=/hour= directories keeps these many files open and need not
         # sort its records by directory first.
         "spark.sql.maxConcurrentOutputFileWriters": "32",
         "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
@@ -145,7 +145,7 @@ def _defaults(memory: str, partitions: int) -> dict[str, str]:
 
 
 def coordinates(version: str) -> list[str]:
-    """The Maven coordinates of the modules for a pyspark; SparkUnavailable where there are none."""
+    """The Maven coordinates of the modules for a pyspark; SparkUnavailable if there are none."""
     connector = CONNECTOR_VERSIONS.get(version)
     if connector is None:
         raise SparkUnavailable(
@@ -184,7 +184,7 @@ def _kept(home: Path, version: str) -> list[Path]:
 
 
 def _remember(home: Path, version: str) -> None:
-    """Write down what Ivy put together, so that the next start needs neither it nor a network."""
+    """Stores what Ivy resolved, so that the next start needs neither it nor a network."""
     if version not in CONNECTOR_VERSIONS or _record(home, version).exists():
         return
     own = {module.partition(":")[2] for module in EXCLUDED}
@@ -204,7 +204,7 @@ def _remember(home: Path, version: str) -> None:
 
 
 def given_jars(home: Path, version: str) -> list[Path]:
-    """The jars that somebody put into a directory; SparkUnavailable for another version's."""
+    """The jars in a user's directory; SparkUnavailable for another version's."""
     files = sorted(home.glob("*.jar")) if home.is_dir() else []
     connectors = [f.name for f in files if MODULES["kafka"] in f.name]
     if not connectors:
@@ -221,8 +221,8 @@ def given_jars(home: Path, version: str) -> list[Path]:
 
 @contextmanager
 def _home_of_its_own(home: Path) -> Iterator[None]:
-    """Ivy looks into the user's Maven repository too, and takes an entry without its jar, which
-    Maven leaves when it needs no more than the pom, for the whole: it must not see that one."""
+    """Ivy also uses the user's Maven repository, and accepts an entry without its jar, which Maven
+    leaves when it needs only the pom, as complete: hide that repository."""
     before = os.environ.get("SPARK_SUBMIT_OPTS")
     home.mkdir(parents=True, exist_ok=True)
     os.environ["SPARK_SUBMIT_OPTS"] = f"{before or ''} -Duser.home={home.resolve()}".strip()

@@ -48,7 +48,7 @@ def ottla_spark() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def ottla_checkpoint(request: pytest.FixtureRequest) -> Path:
-    """A directory that is named by the test, below pytest's cache, and empty when it begins."""
+    """A directory named after the test, below pytest's cache, and empty when it begins."""
     name = re.sub(r"[^\w.-]+", "-", request.node.nodeid)
     path = Path(str(request.config.cache.mkdir("ottla-checkpoints"))) / name
     shutil.rmtree(path, ignore_errors=True)
@@ -59,7 +59,7 @@ def ottla_checkpoint(request: pytest.FixtureRequest) -> Path:
 def run_available_now(
     writer: DataStreamWriter, checkpoint: str | Path, path: str | Path | None = None
 ) -> list[Any]:
-    """Run a streaming query over what there is now, to its end; its progress reports.
+    """Runs a streaming query over what there is now, to its end; returns its progress reports.
 
     Raises the query's own error, and TimeoutError after two minutes (the query is stopped then).
     """
@@ -74,7 +74,7 @@ def run_available_now(
 def assert_frames_equal(
     got: DataFrame, expected: DataFrame | Iterable[Sequence[Any]], *, ordered: bool = False
 ) -> None:
-    """AssertionError unless both have the same rows, as often; columns go by their order.
+    """AssertionError unless both have the same rows, equally often; columns are compared by order.
 
     `expected` is a frame or rows. With `ordered` the order counts. The message has the first ten
     rows that are missing and that are too much.
@@ -95,7 +95,7 @@ def assert_frames_equal(
     extra = list((Counter(ours) - Counter(theirs)).elements())
     assert not missing and not extra, (
         f"{len(missing)} rows of {columns} are missing: {missing[:SHOWN_MAX]}; "
-        f"{len(extra)} are too much: {extra[:SHOWN_MAX]}"
+        f"{len(extra)} are unexpected: {extra[:SHOWN_MAX]}"
     )
 
 

@@ -11,11 +11,11 @@ UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def milliseconds(when: str | datetime | int, time_zone: str = "UTC") -> int:
-    """Epoch milliseconds of a datetime, an ISO 8601 text, or milliseconds as they are.
+    """Epoch milliseconds of a datetime, an ISO 8601 text, or an integer of milliseconds.
 
     A time without a zone of its own is one in `time_zone` (an IANA name). A local time that the
-    clocks skipped or ran through twice is refused: give its offset, `2013-11-03T01:30-04:00`.
-    Raises PipelineError for what is no time.
+    clocks skip or repeat is refused: give its offset, `2013-11-03T01:30-04:00`.
+    Raises PipelineError if it is not a time.
     """
     if isinstance(when, int):
         return when
@@ -26,7 +26,7 @@ def milliseconds(when: str | datetime | int, time_zone: str = "UTC") -> int:
             when = datetime.fromisoformat(when)
         except ValueError as error:
             raise PipelineError(
-                f"{when!r} is no time: write 2013-06-01, 2013-06-01T12:30+02:00 or epoch ms"
+                f"{when!r} is not a time: write 2013-06-01, 2013-06-01T12:30+02:00 or epoch ms"
             ) from error
     if when.tzinfo is None:
         when = _local(when, time_zone)
@@ -38,7 +38,7 @@ def _local(when: datetime, time_zone: str) -> datetime:
         zone = ZoneInfo(time_zone)
     except (ZoneInfoNotFoundError, ValueError) as error:
         raise PipelineError(
-            f"{time_zone!r} is no time zone; write e.g. America/New_York"
+            f"{time_zone!r} is not a time zone; write e.g. America/New_York"
         ) from error
     early, late = when.replace(tzinfo=zone), when.replace(tzinfo=zone, fold=1)
     if early.utcoffset() != late.utcoffset():
@@ -55,5 +55,5 @@ def duration_ms(text: str) -> int:
     number = text.rstrip("mshd")
     unit = text[len(number) :]
     if unit not in UNITS or not number.isdigit():
-        raise PipelineError(f"{text!r} is no duration: write 500ms, 10s, 5m, 2h or 1d")
+        raise PipelineError(f"{text!r} is not a duration: write 500ms, 10s, 5m, 2h or 1d")
     return int(number) * UNITS[unit]

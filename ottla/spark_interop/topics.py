@@ -1,6 +1,6 @@
 """Topics as typed frames: `read_topic`, `stream_topic`, `write_topic`.
 
-A frame of a topic has the format's columns, and beside them:
+A frame of a topic has the format's columns, and in addition:
 
     _key        binary      null where the record has none
     _partition  int
@@ -47,14 +47,14 @@ def read_topic(
     isolation: str = "read_committed",
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """What a topic holds now, as a frame; the columns are at the head of this module.
+    """What a topic holds now, as a frame; the columns are at the top of this module.
 
-    `format`, `schema`, `schemas` and `message` are those of `formats.Format`. `mode` says what
-    becomes of a value that is not of the format: `permissive` keeps the record with nulls, its
-    `_value` and an `_error`; `failfast` ends the query with BadRecord's text. `since` (included)
-    and `until` (excluded) bound the records by timestamp: epoch milliseconds, a datetime, or ISO
-    8601 text, in `time_zone` unless it names one. `isolation` is Kafka's isolation.level.
-    `options` are any of Spark's source and win.
+    `format`, `schema`, `schemas` and `message` are those of `formats.Format`. `mode` decides about
+    a value that is not of the format: `permissive` keeps the record with nulls, its `_value` and an
+    `_error`; `failfast` ends the query with BadRecord's text. `since` (included) and `until`
+    (excluded) bound the records by timestamp: epoch milliseconds, a datetime, or ISO 8601 text, in
+    `time_zone` unless it names one. `isolation` is Kafka's isolation.level. `options` are any of
+    Spark's source and win.
 
     Raises PipelineError for a topic that does not exist, a schema that cannot be read, an unknown
     format or mode.
@@ -162,7 +162,7 @@ def records_of(
     missing = [column for column in named.values() if column not in frame.columns]
     if missing:
         raise PipelineError(
-            f"there is no column {', '.join(missing)}; there are {', '.join(frame.columns)}"
+            f"column {', '.join(missing)} not found; there are {', '.join(frame.columns)}"
         )
     apart = {column for column in (headers, partition) if column}
     values = [name for name in frame.columns if not name.startswith("_") and name not in apart]
@@ -192,7 +192,7 @@ def typed(records: DataFrame, given: Format, mode: str = "permissive") -> DataFr
     from pyspark.sql import functions as f
 
     if mode not in formats.MODES:
-        raise PipelineError(f"{mode!r} is no mode; there are {', '.join(formats.MODES)}")
+        raise PipelineError(f"{mode!r} is not a mode; there are {', '.join(formats.MODES)}")
     clash = [name for name in _names(given) if name in OWN]
     if clash:
         raise PipelineError(f"the schema has a column {clash[0]}, which is one of the topic's own")
@@ -233,7 +233,7 @@ def _source(bootstrap: str | Cluster, topic: str, isolation: str) -> dict[str, s
     if isolation not in ISOLATION_LEVELS:
         raise PipelineError(f"{isolation!r} is no isolation level: {' or '.join(ISOLATION_LEVELS)}")
     cluster = Cluster.of(bootstrap)
-    cluster.partitions(topic)  # the source waits long for a topic that is not there
+    cluster.partitions(topic)  # the source waits long for a topic that does not exist
     return cluster.spark_options() | {
         "subscribe": topic,
         "includeHeaders": "true",

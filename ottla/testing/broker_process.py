@@ -1,9 +1,9 @@
-"""The broker's process: `ottla server start` with a clock and a disk that the test moves and fills.
+"""The broker's process: `ottla server start` with a clock and a disk controlled by the test.
 
     python -m ottla.testing.broker_process PARENT_PID PASSED_MS LOG_LEVEL KEY=VALUE…
 
-It says `{"ready": PORT}` when it serves, then does what control lines ask for. Nothing else differs
-from the broker that users start. It ends at once when the test process is gone.
+It writes `{"ready": PORT}` when it serves, then executes control lines. Nothing else differs from
+the broker that users start. It ends at once when the test process is gone.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROUNDS_AT_END = 5
 
 
 class MovedClock(Clock):
-    """The machine's clock, and what a test has let pass beside it."""
+    """The machine's clock, plus the time by which a test has advanced it."""
 
     def __init__(self) -> None:
         self.passed_ms = 0.0
@@ -42,7 +42,7 @@ class MovedClock(Clock):
 
 
 class BrokerProcess:
-    """One broker, and what a test may do to it."""
+    """One broker, and the test's operations on it."""
 
     def __init__(self, config: BrokerConfig, clock: MovedClock, passed_ms: float) -> None:
         clock.passed_ms = passed_ms
@@ -59,7 +59,7 @@ class BrokerProcess:
         gc.freeze()
         gc.enable()
         commands = {"advance": self.advance, "disk_room": self.disk_room}
-        # Nobody is left to whom a clean stop would matter.
+        # Nobody needs a clean stop any more.
         control = Control(loop, commands, parent_pid, on_end=lambda: os._exit(0))
         control.say({"ready": self.server.listeners[0].port})
         assert self.server.failure is not None
@@ -69,7 +69,7 @@ class BrokerProcess:
         return 0 if stopped.is_set() else 1
 
     async def advance(self, ms: float) -> int:
-        """Let time pass in small steps, so that what one timer begins another one ends."""
+        """Advances time in small steps, so that one timer's effects may be ended by another."""
         loop = asyncio.get_running_loop()
         target_ms = self.clock.passed_ms + ms
         for step in range(STEPS, 0, -1):
@@ -84,13 +84,13 @@ class BrokerProcess:
         return self.clock.now_ms()
 
     async def disk_room(self, bytes_left: int) -> None:
-        """Take so many more bytes; -1 for as many as there is room for."""
+        """Accepts this many more bytes; -1 means no limit."""
         self.disk.room.bytes_left = bytes_left
 
 
 def main() -> int:
     """Run the broker whose settings the command line has; returns the exit status."""
-    gc.disable()                # nothing that a start makes is garbage
+    gc.disable()                # objects made by a start are not garbage
     parent_pid, passed_ms, level, *settings = sys.argv[1:]
     logging.basicConfig(
         level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"

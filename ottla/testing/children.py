@@ -1,4 +1,4 @@
-"""A child process that is told what to do by lines, from the test process's side."""
+"""A child process controlled by lines of JSON, from the test process's side."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Child:
         return port
 
     def ask(self, do: str, **fields: Any) -> Any:
-        """Have one command run and return its result. Raises BrokerFailed."""
+        """Executes one command and returns its result. Raises BrokerFailed."""
         with self.lock:
             assert self.process.stdin is not None
             try:
@@ -90,18 +90,18 @@ class Child:
         return "\n".join(lines[-TAIL_LINES:])
 
     def kill(self) -> None:
-        """kill -9: nothing of the process runs any more when this returns."""
+        """kill -9: the process has ended when this returns."""
         self.process.kill()
         self._reap(None)
 
     def end(self, seconds: float) -> None:
-        """Close its pipe and wait for its end; after so many seconds kill it."""
+        """Closes its pipe and waits for its end; kills it after a timeout."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self._reap(seconds)
 
     def terminate(self, seconds: float) -> int:
-        """SIGTERM, and wait; returns the exit status. Raises BrokerFailed where it goes on."""
+        """SIGTERM, and wait; returns the exit status. Raises BrokerFailed if it does not end."""
         self.process.terminate()
         try:
             status = self.process.wait(seconds)

@@ -1,8 +1,8 @@
-"""The child's end of the pipes to the test process: commands in, answers out, and its end noticed.
+"""The child's end of the pipes to the test process: commands, answers, and detecting its end.
 
 A line is one JSON object. A command's answer is one line, `{"ok": …}` or `{"error": "…"}`. The test
-process is gone when its end of the pipe is closed, or when the process itself has ended although a
-copy of that end lives on in something it forked.
+process is considered gone when its end of the pipe is closed, or when the process itself has ended
+although a process that it forked still has a copy of that end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Command = Callable[..., Awaitable[Any]]
 
 
 class Control:
-    """Runs the test process's commands on this process's loop, one after the other."""
+    """Runs the test process's commands on this process's loop, in order."""
 
     def __init__(
         self,

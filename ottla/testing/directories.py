@@ -1,7 +1,7 @@
-"""Where a test's broker keeps its data: in memory where there is enough of it, and never for ever.
+"""Where a test's broker keeps its data: in memory if there is enough, and never permanently.
 
-A directory is locked by its test run. One that nobody holds any more was left by a run of which no
-process could clean up, and the next run removes it.
+A directory is locked by its test run. A directory without a lock was left by a run whose processes
+could not clean up, and the next run removes it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LEFT_AFTER_SECONDS = 60.0
 
 
 def base_directory() -> Path:
-    """Memory (tmpfs) where there is at least 1 GiB of it free, else the temporary directory."""
+    """Memory (tmpfs) if at least 1 GiB of it is free, otherwise the temporary directory."""
     try:
         status = os.statvfs(MEMORY)
         if os.access(MEMORY, os.W_OK) and status.f_bavail * status.f_frsize >= MEMORY_FREE_MIN:
@@ -39,7 +39,7 @@ def make_directory(base: Path) -> tuple[Path, int]:
 
 
 def lock(path: Path) -> int:
-    """Hold a directory; its descriptor is handed to the process that removes it."""
+    """Locks a directory; the descriptor is passed to the process that removes it."""
     fd = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     return fd

@@ -1,4 +1,4 @@
-# A disk that takes only so many more bytes; see disk_room.pyx.
+# A disk that accepts only a given number of bytes; see disk_room.pyx.
 
 from libc.stdint cimport int64_t, uint8_t
 
@@ -6,7 +6,7 @@ from ottla.log.disk cimport File
 
 
 cdef class Room:
-    cdef public int64_t bytes_left      # -1: as many as the machine's own disk has
+    cdef public int64_t bytes_left      # -1: no limit
 
 
 cdef class RoomyFile(File):

@@ -1,8 +1,8 @@
-"""Answers that carry an error, made from the request, for an API in any version.
+"""Error answers made from a request, for an API in any version.
 
-Kafka's clients do the same for every request class (`getErrorResponse`). Here one walk does it for
-all: every `error_code` of the answer is set; an array of the answer gets an element for each one
-of the request's array that it answers, with the fields that say which one it is.
+Kafka's clients have the same for every request class (`getErrorResponse`). Here one walk handles
+all: every `error_code` of the answer is set; an array of the answer gets an element for each
+element of the corresponding array of the request, with the fields that identify it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ottla.wire.schema_parser import Field
 from ottla.wire.structs import Message, Struct
 
 READS_WITH_MORE = {ApiKey.METADATA, ApiKey.DESCRIBE_CLUSTER, ApiKey.API_VERSIONS}
-"""Reads whose answers say more than errors: the broker is asked, and its answer is changed."""
+"""Reads whose answers have more than errors: the broker is asked, and its answer is changed."""
 
 ERROR = "error_code"
 SAME_PLACE = {
@@ -29,20 +29,20 @@ SAME_PLACE = {
 
 
 class NoErrorToGive(Exception):
-    """This version of an answer has no place for an error."""
+    """This version of an answer has no field for an error."""
 
 
 def error_answer(key: int, version: int, request: Message, code: ErrorCode) -> Message:
-    """The answer to `request` that refuses all of it. Raises NoErrorToGive."""
+    """The answer that refuses all of `request`. Raises NoErrorToGive."""
     answer = APIS[key].response()
     fill(answer, request, version, code)
     if not mark(answer, version, code):
-        raise NoErrorToGive(f"{APIS[key].name} {version} has no place for an error here")
+        raise NoErrorToGive(f"{APIS[key].name} {version} has no field for an error")
     return answer
 
 
 def fill(answer: Struct, request: Struct, version: int, code: ErrorCode) -> None:
-    """Give each array of the answer its elements, and single fields what names them."""
+    """Fills the arrays of the answer, and copies identifying fields."""
     asked = [f for f in type(request).LAYOUT.fields if version in f.versions]
     for field in type(answer).LAYOUT.fields:
         if version not in field.versions:
@@ -60,7 +60,7 @@ def fill(answer: Struct, request: Struct, version: int, code: ErrorCode) -> None
 
 
 def has_error(struct_class: type[Struct], version: int) -> bool:
-    """Whether there is a place for an error inside."""
+    """Whether there is a field for an error inside."""
     layout = struct_class.LAYOUT
     return any(
         field.name.endswith(ERROR)
@@ -70,7 +70,7 @@ def has_error(struct_class: type[Struct], version: int) -> bool:
 
 
 def counterparts(field: Field, asked: list[Field]) -> list[Field]:
-    """The request's arrays that an array of the answer answers: of the same name, or all."""
+    """The request's arrays that correspond to an array of the answer: of the same name, or all."""
     arrays = [other for other in asked if other.array and not other.name.startswith("forgotten")]
     return [other for other in arrays if other.name == field.name] or arrays
 
@@ -78,7 +78,7 @@ def counterparts(field: Field, asked: list[Field]) -> list[Field]:
 def element(
     made_of: type[Struct], each: Any, source: Field, version: int, code: ErrorCode
 ) -> Struct:
-    """The answer's element for one of the request's, which may be a name or a number."""
+    """The answer's element for one of the request's elements, which may be a name or a number."""
     made = made_of()
     if isinstance(each, Struct):
         fill(made, each, version, code)
@@ -93,7 +93,7 @@ def element(
 
 
 def copy_name(answer: Struct, field: Field, request: Struct, asked: list[Field]) -> None:
-    """Copy what says which one an element is about; never a flag, a time or an error."""
+    """Copies the fields that identify an element; never a flag, a time or an error."""
     if field.is_struct or field.name in ("error_code", "error_message", "throttle_time_ms"):
         return
     for name in SAME_PLACE.get(field.name, (field.name,)):
@@ -104,7 +104,7 @@ def copy_name(answer: Struct, field: Field, request: Struct, asked: list[Field])
 
 
 def mark(answer: Struct, version: int, code: ErrorCode) -> bool:
-    """Set every error code inside; whether there was one."""
+    """Sets every error code inside; returns whether there was one."""
     found = False
     for field in type(answer).LAYOUT.fields:
         if version not in field.versions:

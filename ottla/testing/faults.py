@@ -1,4 +1,4 @@
-"""What a test wants to go wrong between clients and the broker, and how often it did."""
+"""Faults that a test requests between clients and the broker, and how often each occurred."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ANSWER, DELAY, DROP = "answer", "delay", "drop"
 
 @dataclass
 class Rule:
-    """One fault, as the proxy goes by it."""
+    """One fault, as the proxy applies it."""
 
     number: int
     kind: str
@@ -20,7 +20,7 @@ class Rule:
     api_key: int | None
     """None for every API."""
     count: int | None
-    """How many requests it is for; None for all until the fault ends."""
+    """The number of requests it applies to; None for all until the fault ends."""
     code: int = 0
     seconds: float = 0.0
     after: bool = False
@@ -30,7 +30,7 @@ class Rule:
     hits: int = 0
 
     def meets(self, api_key: int, client_id: str | None) -> bool:
-        """Whether it is for this request; counts it if so."""
+        """Whether it applies to this request; counts it if so."""
         if self.api_key not in (None, api_key) or self.client_id not in (None, client_id):
             return False
         if self.count is not None and self.hits >= self.count:
@@ -39,23 +39,23 @@ class Rule:
         return True
 
     def as_command(self) -> dict[str, Any]:
-        """As a line for the proxy has it."""
+        """As a line for the proxy."""
         return asdict(self)
 
 
 class Fault:
-    """A fault that was asked for. As a context manager it ends with its block."""
+    """A requested fault. As a context manager it ends with its block."""
 
     def __init__(self, rule: Rule, ask: Callable[..., Any]) -> None:
         self.rule, self._ask = rule, ask
 
     @property
     def hits(self) -> int:
-        """How many requests have met it so far."""
+        """How many requests it has applied to so far."""
         return int(self._ask("hits", number=self.rule.number))
 
     def end(self) -> None:
-        """Let requests pass again; an ended fault stays ended."""
+        """Ends the fault for good; requests pass again."""
         self._ask("end_fault", number=self.rule.number)
 
     def __enter__(self) -> Self:

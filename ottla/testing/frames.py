@@ -1,6 +1,7 @@
-"""Frames that the proxy saw, written to a file by it and read from there by the test process.
+"""Frames that passed the proxy, which writes them to a file; the test process reads them from
+there.
 
-A recorded frame on the file is its head (below) and its bytes as they were on the connection,
+A recorded frame in the file is its head (below) and its bytes as they were on the connection,
 without their length.
 """
 
@@ -40,7 +41,7 @@ class Frame:
     at_ms: float
     """When it passed, in milliseconds since the broker's proxy was started."""
     client_id: str | None
-    """Whose request it is, or whose request it answers."""
+    """The client that sent the request, or that gets the answer."""
     data: bytes
     """From its header on."""
 
@@ -58,7 +59,7 @@ class Frame:
         version = self.version
         unknown = int.from_bytes(self.data[4:6], "big") == 35
         if api.key == ApiKey.API_VERSIONS and unknown:
-            version = 0                 # KIP-511: whoever asks in an unknown version can read it
+            version = 0                 # KIP-511: the answer to an unknown version
         return api.response.decode(self.data[size:], version)
 
     def __str__(self) -> str:
@@ -81,7 +82,7 @@ class Frame:
 
 
 def readable(message: Any, version: int) -> dict[str, Any]:
-    """A message as JSON for eyes: records are described, errors named, long arrays cut."""
+    """A message as readable JSON: records are described, errors named, long arrays shortened."""
     from ottla.tools.json_form import kafka_name
     from ottla.wire.schema_parser import EMPTY
 
@@ -105,7 +106,7 @@ def readable(message: Any, version: int) -> dict[str, Any]:
 
 
 def readable_value(value: Any, field: Field, version: int) -> Any:
-    """One value that is no array."""
+    """One value that is not an array."""
     from ottla.tools.json_form import element_as_json
     from ottla.wire.errors import ErrorCode
 
@@ -121,7 +122,7 @@ def readable_value(value: Any, field: Field, version: int) -> Any:
 
 
 def describe_records(data: bytes) -> str:
-    """How many records there are, of which offsets and size."""
+    """The number of records, with their offsets and size."""
     from ottla.wire.batch import batches
     from ottla.wire.errors import ProtocolError
 
@@ -140,7 +141,7 @@ def describe_records(data: bytes) -> str:
 
 
 class FrameWriter:
-    """The proxy's end: appends frames to a file until its bound, then only counts them."""
+    """The proxy's side: appends frames to a file up to a limit, then only counts them."""
 
     def __init__(self, path: str) -> None:
         self.file = Path(path).open("wb", buffering=0)      # noqa: SIM115
@@ -166,7 +167,7 @@ class Recording:
     def __init__(self, path: Path, end: Any) -> None:
         self.path, self._end = path, end
         self.left_out: int = 0
-        """Frames that did not fit into 256 MiB; known when the recording has ended."""
+        """Frames that did not fit into 256 MiB; known after the recording has ended."""
         self._kept: list[Frame] | None = None
 
     @property
@@ -213,7 +214,7 @@ class Recording:
 
 
 def read_frames(path: Path) -> Iterator[Frame]:
-    """The whole frames of a file; one that is being written is left for the next time."""
+    """The whole frames of a file; an incomplete one is left for the next time."""
     data = path.read_bytes()
     clients: dict[tuple[int, int], str | None] = {}
     at = 0
@@ -236,6 +237,6 @@ def read_frames(path: Path) -> Iterator[Frame]:
 
 
 def client_id_of(frame: bytes) -> str | None:
-    """The client id in a request's header; all versions have it in one place."""
+    """The client id in a request's header; it is at the same place in all versions."""
     size = int.from_bytes(frame[8:10], "big", signed=True)
     return None if size < 0 else frame[10 : 10 + size].decode(errors="replace")

@@ -1,4 +1,4 @@
-"""One client's connection through the proxy: whole frames, in order, with what is to go wrong."""
+"""One client's connection through the proxy: whole frames, in order, with the requested faults."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Pending:
     header: RequestHeader
     rule: Rule | None = None
     answer: bytes | None = None
-    """The proxy's own; the broker was not asked then."""
+    """The proxy's own answer; the broker was not asked then."""
 
 
 class Proxied:
-    """Frames go to the broker and answers come back, in the order of the requests."""
+    """Forwards frames to the broker and answers back, in the order of the requests."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Proxied:
         self.to_broker: asyncio.StreamWriter | None = None
 
     async def run(self, host: str, port: int) -> None:
-        """Pass frames both ways until one side ends, or the proxy says so."""
+        """Forwards frames both ways until one side ends, or the proxy ends it."""
         try:
             from_broker, self.to_broker = await asyncio.open_connection(host, port)
         except OSError:
@@ -85,7 +85,8 @@ class Proxied:
             length = await self.from_client.readexactly(LENGTH_SIZE)
             size = int.from_bytes(length, "big", signed=True)
             if not 8 <= size <= FRAME_SIZE_MAX:
-                await self._pump(length, to_broker)         # no Kafka: the broker says so
+                # not Kafka's protocol: the broker reports it
+                await self._pump(length, to_broker)
                 return
             frame = await self.from_client.readexactly(size)
             try:
@@ -117,9 +118,9 @@ class Proxied:
             await to_broker.drain()
 
     def _own_answer(self, header: RequestHeader, body: bytes, rule: Rule) -> bytes | None:
-        """A refusal of the request; None where the connection had to end instead."""
+        """A refusal of the request; None if the connection was closed instead."""
         if _is_silent(header, body):
-            self.end()                  # acks=0: Kafka closes too where it cannot store it
+            self.end()                  # acks=0: Kafka also closes if it cannot store the batch
             return None
         try:
             request = APIS[header.api_key].request.decode(body, header.version)
@@ -134,7 +135,7 @@ class Proxied:
         while True:
             length = await from_broker.readexactly(LENGTH_SIZE)
             frame = await from_broker.readexactly(int.from_bytes(length, "big"))
-            if not self.pending:        # what followed a frame that was not read here
+            if not self.pending:        # follows a frame that was not parsed here
                 self.to_client.write(length + frame)
                 await self._pump_back(from_broker)
                 return
@@ -154,7 +155,7 @@ class Proxied:
             await self._send_own_answers()
 
     async def _send_own_answers(self) -> None:
-        """Send those answers of the proxy before which no answer of the broker is due."""
+        """Sends the proxy's answers that do not have to wait for an answer of the broker."""
         while self.pending and self.pending[0].answer is not None:
             pending = self.pending.popleft()
             self.room.release()
@@ -169,7 +170,7 @@ class Proxied:
             to_broker.write(data)
             await to_broker.drain()
         to_broker.write_eof()
-        await self.ended.wait()         # the broker's answer may still be on its way
+        await self.ended.wait()         # the broker's answer may still be in transit
 
     async def _pump_back(self, from_broker: asyncio.StreamReader) -> None:
         while data := await from_broker.read(CHUNK_SIZE):
@@ -185,7 +186,7 @@ class Proxied:
 
 
 def _is_own_answer(rule: Rule, header: RequestHeader) -> bool:
-    """Whether the broker is not asked; other answers with an error are its own, changed."""
+    """Whether the broker is bypassed; other error answers are the broker's own, modified."""
     return rule.kind == ANSWER and not rule.after and header.api_key not in READS_WITH_MORE
 
 
@@ -208,12 +209,12 @@ def _is_silent(header: RequestHeader, body: bytes) -> bool:
 
 
 def _changed(header: RequestHeader, frame: bytes, rule: Rule) -> bytes:
-    """The broker's answer with the rule's error code wherever it has one."""
+    """The broker's answer with the rule's error code in every place for one."""
     api, version = APIS[header.api_key], header.version
     at = response_header_size(header.api_key, version, frame)
     answer = api.response.decode(frame[at:], version)
     if not mark(answer, version, ErrorCode(rule.code)):
-        _log(f"{api.name} {version} has no place for an error")
+        _log(f"{api.name} {version} has no field for an error")
     return _framed(header, answer.encode(version))
 
 

@@ -2,8 +2,8 @@
 
     python -m ottla.testing.proxy_process PARENT_PID HOST PORT LOCK_FD DIRECTORY
 
-Clients find the broker at the proxy's port whatever happens to the broker. While the broker is down
-nothing listens there. When the test process is gone, the directory is removed.
+Clients find the broker at the proxy's port, whatever happens to the broker. While the broker is
+down, nothing listens there. When the test process is gone, the directory is removed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REMOVAL_SECONDS = 5.0
 
 
 class Proxy:
-    """Listens where clients connect, while there is a broker to pass them on to."""
+    """Listens for clients while there is a broker to forward to."""
 
     def __init__(self, host: str, port: int) -> None:
         self.host, self.port = host, port
@@ -39,7 +39,7 @@ class Proxy:
         self.server: asyncio.Server | None = None
 
     def commands(self) -> dict[str, Any]:
-        """What the test process may ask for."""
+        """The commands of the test process."""
         return {
             "open": self.open, "close": self.close, "disconnect": self.disconnect,
             "add_fault": self.add_fault, "end_fault": self.end_fault, "hits": self.hits,
@@ -47,7 +47,7 @@ class Proxy:
         }
 
     async def open(self, broker_port: int, broker_pid: int) -> None:
-        """Listen, and pass connections on to the broker at this port."""
+        """Listens, and forwards connections to the broker at this port."""
         self.broker_port = broker_port
         if hasattr(os, "pidfd_open"):
             self.broker_fd = os.pidfd_open(broker_pid)
@@ -56,7 +56,7 @@ class Proxy:
         )
 
     async def close(self) -> None:
-        """Refuse connections and end those that there are."""
+        """Refuses connections and closes the existing ones."""
         if self.server is not None:
             self.server.close()
             self.server = None
@@ -66,7 +66,7 @@ class Proxy:
         await self.disconnect()
 
     async def end(self) -> None:
-        """End the broker too: one that is stopped (SIGSTOP) cannot notice that its tests have."""
+        """Ends the broker too: a stopped one (SIGSTOP) cannot notice the end of its tests."""
         if self.broker_fd >= 0:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.broker_fd, signal.SIGKILL)
@@ -80,20 +80,20 @@ class Proxy:
         return len(ended)
 
     async def add_fault(self, **rule: Any) -> None:
-        """Go by one more rule; earlier ones are asked first."""
+        """Adds a rule; earlier ones take precedence."""
         self.rules[rule["number"]] = Rule(**rule)
 
     async def end_fault(self, number: int) -> None:
-        """No request meets this rule any more."""
+        """Removes a rule."""
         if number in self.rules:
             self.rules[number].count = 0
 
     async def hits(self, number: int) -> int:
-        """How many requests have met a rule; 0 for one that was cleared."""
+        """How many requests a rule has applied to; 0 for a removed one."""
         return self.rules[number].hits if number in self.rules else 0
 
     async def clear(self) -> None:
-        """Forget all rules."""
+        """Removes all rules."""
         self.rules.clear()
 
     async def record(self, path: str) -> None:
@@ -110,7 +110,7 @@ class Proxy:
         return recorder.left_out
 
     def rule_for(self, api_key: int, client_id: str | None) -> Rule | None:
-        """The first rule that this request meets."""
+        """The first rule that applies to this request."""
         for rule in self.rules.values():
             if rule.meets(api_key, client_id):
                 return rule
@@ -131,7 +131,7 @@ class Proxy:
 
 
 def remove(directory: str) -> None:
-    """Remove the test run's directory; the broker ends at the same moment and may still write."""
+    """Removes the test run's directory; the broker is ending meanwhile and may still write."""
     deadline = time.monotonic() + REMOVAL_SECONDS
     while os.path.exists(directory) and time.monotonic() < deadline:
         shutil.rmtree(directory, ignore_errors=True)

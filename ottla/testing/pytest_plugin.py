@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 BROKER: pytest.StashKey[Broker] = pytest.StashKey()
 LOG_START: pytest.StashKey[int] = pytest.StashKey()
 TOPIC_NAME_MAX = 200
-MARKER = "ottla_topic(partitions=1, configs={}): how the topic of the fixture ottla_topic is made"
+MARKER = "ottla_topic(partitions=1, configs={}): properties of the fixture ottla_topic's topic"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -28,7 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Registers the marker."""
     config.addinivalue_line("markers", MARKER)
 
 
@@ -36,8 +36,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def ottla_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """One broker for all tests of a run (with pytest-xdist: one for each worker).
 
-    After each test its faults end, its disk has room again, and it runs; its clock stays where the
-    test has moved it.
+    After each test its faults are ended, its disk is freed, and it is running; its clock stays
+    where the test has moved it.
     """
     from ottla.testing.broker import Broker
 
@@ -51,7 +51,7 @@ def ottla_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
 
 @pytest.fixture
 def ottla_topic(ottla_broker: Broker, request: pytest.FixtureRequest) -> Iterator[str]:
-    """The name of a topic that only this test has; it is deleted afterwards."""
+    """The name of a topic for this test only; it is deleted afterwards."""
     marker = request.node.get_closest_marker("ottla_topic")
     given: dict[str, Any] = dict(marker.kwargs) if marker else {}
     if marker and (marker.args or given.keys() - {"partitions", "configs"}):
@@ -68,8 +68,7 @@ def ottla_topic(ottla_broker: Broker, request: pytest.FixtureRequest) -> Iterato
 
 
 def unused_name(request: pytest.FixtureRequest) -> str:
-    """A topic name that shows the test's: of the letters that topics may have, and unlike others'.
-    """
+    """A unique topic name derived from the test's name, with valid characters only. """
     import secrets
 
     readable = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name)[:TOPIC_NAME_MAX].strip("-.")
@@ -78,7 +77,7 @@ def unused_name(request: pytest.FixtureRequest) -> str:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Remember where the broker's log was when a test began."""
+    """Remembers the position in the broker's log at which a test began."""
     broker = item.config.stash.get(BROKER, None)
     item.stash[LOG_START] = len(broker.log) if broker is not None else 0
     return (yield)
@@ -88,7 +87,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show what the broker logged during a test that failed."""
+    """Shows what the broker logged during a failed test."""
     report = yield
     broker = item.config.stash.get(BROKER, None)
     if broker is not None and report.failed:

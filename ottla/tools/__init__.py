@@ -1,1 +1,1 @@
-"""The `ottla` command and what it does beside serving: reading, checking and adopting logs."""
+"""The `ottla` command, except for serving: administration, and reading and checking logs."""

@@ -1,13 +1,13 @@
-"""Puts planned partitions into a data directory: files first, the metadata that shows them last.
+"""Puts planned partitions into a data directory: files first, then the metadata that adds them.
 
-    .ottla-import/<topic>-<n>/   copies or links in the making      a start knows nothing of it
-    <topic>-<n>/                 whole and on the medium            without metadata: nobody's yet
+    .ottla-import/<topic>-<n>/   unfinished copies or links         ignored by a start
+    <topic>-<n>/                 complete and durable               without metadata: not used yet
     checkpoints                  recovery points, log starts
-    __ottla_metadata-0           one batch: all topics are there, or none
+    __ottla_metadata-0           one batch: all topics exist, or none
 
-A crash leaves the source as it was and the target without the topics; running it again begins anew.
-Sealed segments may be links to the source's files, which nobody writes to again. The last segment
-and all small files are copies in any case.
+A crash leaves the source as it was and the target without the topics; running the import again
+starts over. Sealed segments may be links to the source's files, which are not written to any more.
+The last segment and all small files are always copied.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from ottla.tools.kraft_image import KraftTopic
 STAGING = ".ottla-import"
 FILES = re.compile(r"\d{20}\.(log|index|timeindex|txnindex|snapshot)(\.swap)?")
 ROOM_BYTES = 64 << 20
-"""Room that stays free on the target's disk."""
+"""Bytes that stay free on the target's disk."""
 
 Say = Callable[[str], None]
 
 
 def adopt(plan: Plan, target: str, node_id: int, link: bool, say: Say) -> list[KraftTopic]:
-    """Adopt everything; returns the topics that are new. Raises ImportRefused, OSError."""
+    """Adopts everything; returns the new topics. Raises ImportRefused, OSError."""
     disk = Disk()
     new = not os.path.exists(f"{target}/meta.properties")
     try:
@@ -63,7 +63,7 @@ def adopt(plan: Plan, target: str, node_id: int, link: bool, say: Say) -> list[K
         ]
         if not link:
             require_room(target, partitions)
-        # After an unclean stop, or without indexes and the like, the next start looks at the logs.
+        # After an unclean stop, or without indexes and the like, the next start recovers the logs.
         sound = not partitions or (plan.clean and all(each.caches_hold for each in partitions))
         was_clean, clean = clean, False
         for adopted in partitions:
@@ -95,7 +95,7 @@ def let_go(storage: Storage, clean: bool) -> None:
 
 
 def topics_to_adopt(plan: Plan, image: MetadataImage) -> list[KraftTopic]:
-    """Those that are not there yet. Raises ImportRefused where another has the name."""
+    """The topics that do not exist yet. Raises ImportRefused if another one has the name."""
     topics = []
     for topic in plan.topics:
         there = image.topics.get(topic.name)
@@ -115,7 +115,7 @@ def topics_to_adopt(plan: Plan, image: MetadataImage) -> list[KraftTopic]:
 
 
 def require_room(target: str, partitions: list[Adopted]) -> None:
-    """Refuse a copy that cannot be finished."""
+    """Raises ImportRefused if there is not enough disk space for the copies."""
     needed = sum(each.size for each in partitions) + ROOM_BYTES
     status = os.statvfs(target)
     free = status.f_bavail * status.f_frsize
@@ -127,7 +127,7 @@ def require_room(target: str, partitions: list[Adopted]) -> None:
 
 
 def staged_path(directory: LogDirectory, adopted: Adopted) -> str:
-    """Where a partition lies until it is whole."""
+    """Where a partition is stored until it is complete."""
     topic, index = adopted.key
     return directory.file(f"{STAGING}/{topic}-{index}")
 
@@ -138,7 +138,7 @@ def files_of(adopted: Adopted, clean: bool) -> Iterator[tuple[str, bool]]:
     logs = [name for name in names if name.endswith(".log")]
     for name in names:
         if name.endswith(CACHES):
-            # An index that Kafka had open is as long as it may become, with zeros at its end.
+            # An index that Kafka had open has its maximum size, with zeros at its end.
             open_index = not clean and logs and name.startswith(logs[-1][:20])
             if not adopted.caches_hold or (open_index and not name.endswith(".txnindex")):
                 continue
@@ -162,7 +162,7 @@ def stage(disk: Disk, directory: LogDirectory, adopted: Adopted, plan: Plan, lin
 
 
 def linked(source: str, target: str) -> bool:
-    """Whether a link could be made; file systems apart need a copy."""
+    """Tries to make a link; False if it is not possible, as across file systems."""
     try:
         os.link(source, target)
     except OSError:
@@ -181,7 +181,7 @@ def copy(source: str, target: str) -> None:
 def put_in_place(
     disk: Disk, storage: Storage, directory: LogDirectory, adopted: Adopted
 ) -> None:
-    """Give a staged partition its name. What an earlier run left under it was this one's copy."""
+    """Gives a staged partition its final name, replacing what an earlier run left there."""
     topic, index = adopted.key
     final = directory.file(f"{topic}-{index}")
     if os.path.exists(final):
@@ -203,7 +203,7 @@ def put_in_place(
 
 
 def keep_if_foreign(final: str, staged: str) -> None:
-    """Refuse to replace a directory that no earlier run of this import made."""
+    """Raises rather than replace a directory that no earlier run of this import made."""
     ids = []
     for path in (final, staged):
         try:
@@ -221,7 +221,7 @@ def keep_if_foreign(final: str, staged: str) -> None:
 def records_of(
     plan: Plan, topics: list[KraftTopic], image: MetadataImage, node_id: int
 ) -> list[MetadataRecord]:
-    """The metadata that makes the topics be there. Each partition is led here, in a new epoch."""
+    """Writes the metadata that adds the topics. Each partition is led here, in a new epoch."""
     records: list[MetadataRecord] = []
     for topic in topics:
         epochs = [topic.partitions[index].leader_epoch for index in sorted(topic.partitions)]
@@ -232,6 +232,6 @@ def records_of(
     names = {topic.name for topic in topics}
     records += [each for each in plan.configs if each.resource_name in names]
     if topics and plan.next_producer_id > image.next_producer_id:
-        # Two producers with one id would look like one that repeats itself.
+        # Two producers with one id would look like one that sends duplicates.
         records.append(ProducerIdsTaken(plan.next_producer_id))
     return records

@@ -1,8 +1,8 @@
 """Which partitions of Kafka's log directories are to be adopted, and as what.
 
-The controller's metadata says which topics there are, under which ids and with which settings. A
-directory of another id is of a topic that was deleted. Without a metadata log, as on a node that is
-a broker only, the directories themselves say what they can: names and topic ids.
+The controller's metadata contains the topics, their ids and their settings. A directory with
+another id belongs to a topic that was deleted. Without a metadata log, as on a broker-only node,
+names and topic ids come from the directories.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from ottla.wire.errors import ProtocolError
 
 METADATA_DIRECTORY = "__cluster_metadata-0"
 CACHES = (".index", ".timeindex", ".snapshot", ".txnindex", "leader-epoch-checkpoint")
-"""Files that follow from the segments: where one is wrong, all are left behind and made anew."""
+"""Files that can be rebuilt from the segments: if one is wrong, all are left out."""
 
 
 class ImportRefused(Exception):
-    """The import cannot be made as it was asked for; the text says what to do."""
+    """The import is not possible as requested; the text says what to do."""
 
 
 @dataclass(slots=True)
@@ -85,12 +85,12 @@ class Plan:
 
 
 class ErrorsOfLogs(Report):
-    """Counts what is wrong with logs themselves; what is wrong with caches is only remembered."""
+    """Counts what is wrong with logs themselves; problems of caches are only noted."""
 
     caches_hold = True
 
     def add(self, finding: Finding) -> None:
-        """A cache that is wrong is no reason to refuse its log."""
+        """A damaged cache is no reason to refuse its log."""
         if not finding.note and finding.path.endswith(CACHES):
             self.caches_hold = False
             return
@@ -109,7 +109,7 @@ def read_source(path: str, report: Report) -> Source:
 
 
 def make_plan(sources: list[Source], report: Report) -> Plan:
-    """Decide, and check every log that is to be adopted. Raises ImportRefused, OSError."""
+    """Makes the plan, and checks every log in it. Raises ImportRefused, OSError."""
     clusters = {source.check.properties["cluster.id"] for source in sources}
     if len(clusters) > 1:
         raise ImportRefused(f"the directories are of different clusters: {', '.join(clusters)}")
@@ -130,18 +130,18 @@ def make_plan(sources: list[Source], report: Report) -> Plan:
     for source in sources:
         for key, path in source.partitions.items():
             if key not in names and not path.endswith(METADATA_DIRECTORY):
-                plan.notes.append(f"{path} belongs to no topic that there is; it is left alone")
+                plan.notes.append(f"{path} belongs to no existing topic; it is left alone")
     return plan
 
 
 def find_image(sources: list[Source], plan: Plan) -> KraftImage:
-    """The controller's metadata, or what the directories' names and ids say."""
+    """The controller's metadata, or what can be derived from the directories' names and ids."""
     places = [source.partitions.get(("__cluster_metadata", 0)) for source in sources]
     place = next((path for path in places if path is not None), None)
     if place is not None:
         return read_kraft_image(place)
     plan.notes.append(
-        "there is no __cluster_metadata-0: topics are known by their directories alone, without"
+        "there is no __cluster_metadata-0: topics are known from their directories only, without"
         " settings and without partitions that are elsewhere"
     )
     image = KraftImage()
@@ -222,7 +222,7 @@ def check_one(
 
 
 def carry_configs(image: KraftImage, plan: Plan) -> None:
-    """Topics' settings that mean something here; the others are told."""
+    """Topics' settings that have an effect here; notes list the others."""
     names = {topic.name for topic in plan.topics}
     for (kind, resource), settings in image.configs.items():
         if kind == "topic" and resource not in names:

@@ -1,7 +1,7 @@
-"""Batches of a log file one after the other, whatever their format and whoever wrote them.
+"""The batches of a log file, whatever their format and whoever wrote them.
 
 Only reads: a file that a broker has open is not disturbed. Memory is bounded by the largest batch,
-and no length is believed that points behind the end of the file.
+and lengths that exceed the file are not trusted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BUFFER_BYTES = 1 << 20
 
 
 class DamagedFile(Exception):
-    """The bytes at `position` can be no batch."""
+    """The bytes at `position` cannot be a batch."""
 
     def __init__(self, message: str, position: int) -> None:
         super().__init__(message)
@@ -69,7 +69,7 @@ class LegacyBatch:
         return int.from_bytes(self.data[18:26], "big", signed=True) if self.magic else -1
 
     def crc_holds(self) -> bool:
-        """Whether the bytes have the checksum that they say."""
+        """Whether the bytes match their checksum."""
         return crc32_of(self.data[16:]) == self.crc
 
     def records(self) -> list[Record]:
@@ -86,7 +86,7 @@ def read_batches(
     """The batches of a file with their positions, up to one that is cut off.
 
     Only the first `size_max` bytes of the file count, and only `slice_max` from `position` on.
-    Raises DamagedFile where a length is too small, OSError.
+    Raises OSError, or DamagedFile if a length is too small.
     """
     with open(path, "rb", buffering=BUFFER_BYTES) as file:
         end = os.fstat(file.fileno()).st_size
@@ -102,8 +102,8 @@ def read_batches(
             _, length, _, magic, _ = START.unpack(start + bytes(4))
             if length < LEGACY_OVERHEAD:
                 raise DamagedFile(
-                    f"{path} at {position}: a batch says that it has {length} bytes, fewer than "
-                    f"the {LEGACY_OVERHEAD} that any has",
+                    f"{path} at {position}: a batch claims {length} bytes, fewer than "
+                    f"the minimum of {LEGACY_OVERHEAD}",
                     position,
                 )
             if position + LOG_OVERHEAD + length > end:
@@ -114,7 +114,7 @@ def read_batches(
 
 
 def as_batch(data: bytes, magic: int, path: str, position: int) -> Batch:
-    """The batch that these bytes are."""
+    """These bytes as a batch."""
     if magic < 2:
         if magic == 1 and len(data) < LOG_OVERHEAD + LEGACY_OVERHEAD + 8:
             raise DamagedFile(f"{path} at {position}: a message v1 has {len(data)} bytes", position)
@@ -130,4 +130,4 @@ def codec_name(codec: int) -> str:
     try:
         return Codec(codec).name.lower()
     except ValueError:
-        raise UnsupportedCompression(f"{codec} is the number of no codec") from None
+        raise UnsupportedCompression(f"codec number {codec} is unknown") from None

@@ -1,4 +1,4 @@
-"""A log directory: whose it is, its checkpoints, and every partition in it."""
+"""A log directory: its owner, its checkpoints, and every partition in it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ottla.tools.findings import Finding, Report
 COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 CHECKPOINTS = (RECOVERY_POINTS, LOG_STARTS, CLEANED, HIGH_WATERMARKS)
 
-LOOK_FOR_ITSELF = "delete it: the next start looks at each log instead, and takes it as it is"
+LOOK_FOR_ITSELF = "delete it: the next start reads each log instead, and accepts it as it is"
 
 
 class DirectoryLocked(Exception):
@@ -35,21 +35,22 @@ class DirectoryLocked(Exception):
 
 @dataclass(slots=True)
 class LogDirectoryCheck:
-    """What was read of a log directory."""
+    """The contents of a log directory that have been read."""
 
     path: str
     properties: dict[str, str] = field(default_factory=dict)
     offsets: dict[str, dict[Partition, int]] = field(default_factory=dict)
     closed: dict[Partition, ClosedLog] = field(default_factory=dict)
-    """Logs that the next start will not look at, since the last stop knew them."""
+    """Logs that the next start will not open, because the last stop saved their state."""
     partitions: dict[Partition, Checked] = field(default_factory=dict)
 
 
 @contextmanager
 def held(path: str) -> Iterator[None]:
-    """Keep brokers from starting on a directory meanwhile. Raises DirectoryLocked.
+    """Keeps brokers from starting on a directory meanwhile. Raises DirectoryLocked.
 
-    Ottla locks with flock, Java with POSIX locks. A directory without a lock file is nobody's.
+    Ottla locks with flock, Java with POSIX locks. A directory without a lock file is not in use.
+
     """
     lock = os.path.join(path, ".lock")
     try:
@@ -93,19 +94,19 @@ def read_directory(path: str, report: Report) -> LogDirectoryCheck:
         found.properties = decode_properties(read_small(f"{path}/meta.properties"))
         missing = {"cluster.id", "version"} - found.properties.keys()
         if missing or not ({"node.id", "broker.id"} & found.properties.keys()):
-            raise ValueError("version, cluster.id and node.id have to be in it")
+            raise ValueError("it must contain version, cluster.id and node.id")
     except FileNotFoundError:
         report.add(
             Finding(
-                f"{path}/meta.properties", "it is missing: nobody knows whose directory this is",
-                "the next start makes it its own; bring it back from a copy to be sure", note=True,
+                f"{path}/meta.properties", "it is missing: the directory's owner is unknown",
+                "the next start takes it over; restore the file from a copy to be sure", note=True,
             )
         )
     except (UnicodeDecodeError, ValueError) as error:
         report.add(
             Finding(
                 f"{path}/meta.properties", f"it is damaged: {error}",
-                "bring it back from a copy or another log directory, without its directory.id",
+                "restore it from a copy or another log directory, without its directory.id",
             )
         )
     for name in CHECKPOINTS:
@@ -127,7 +128,7 @@ def read_directory(path: str, report: Report) -> LogDirectoryCheck:
 
 
 def read_closed_logs(found: LogDirectoryCheck, report: Report) -> None:
-    """What a clean stop knew of the logs, as far as the next start will take it for true."""
+    """The logs' state from a clean stop, as far as the next start will rely on it."""
     path, points = f"{found.path}/{CLOSED_LOGS}", found.offsets[RECOVERY_POINTS]
     try:
         closed = read_closed(path)
@@ -143,7 +144,7 @@ def read_closed_logs(found: LogDirectoryCheck, report: Report) -> None:
 
 
 def known_of(directory: LogDirectoryCheck, key: Partition, online: bool) -> Known:
-    """What the checkpoints know of a partition."""
+    """The checkpoints' entries for a partition."""
     return Known(
         directory.offsets[RECOVERY_POINTS].get(key),
         directory.offsets[LOG_STARTS].get(key),
@@ -175,18 +176,18 @@ def check_directory(
         name = f"{key[0]}-{key[1]}"
         if log.segments and (name in wanted or not wanted) and not os.path.isdir(f"{path}/{name}"):
             what = f"{name} was closed with {log.segments} segments, and has no directory"
-            report.add(Finding(f"{path}/{CLOSED_LOGS}", what, "bring the directory back"))
+            report.add(Finding(f"{path}/{CLOSED_LOGS}", what, "restore the directory"))
     return directory
 
 
 def compare_closed(
     directory: LogDirectoryCheck, key: Partition, checked: Checked, report: Report
 ) -> None:
-    """A log is what the clean stop left: the next start tells its offsets without a look at it."""
+    """Checks that a log is as the clean stop left it, since the next start relies on that."""
     log = directory.closed.get(key)
     if log is None or not checked.sound:
         return
-    # Where records were deleted up to, a checkpoint says too; the segments may begin before.
+    # A checkpoint also has the log start after deletions; the segments may begin before it.
     begins = max(log.log_start_offset, checked.start_offset)
     told = f"offsets {log.log_start_offset} to {log.log_end_offset}, {log.size_bytes} bytes"
     found = f"offsets {begins} to {checked.end_offset}, {checked.size} bytes"
@@ -199,7 +200,7 @@ def compare_closed(
 def compare_checkpoints(
     directory: LogDirectoryCheck, key: Partition, checked: Checked, report: Report
 ) -> None:
-    """No checkpoint lies beyond a log that is sound otherwise."""
+    """Checks that no checkpoint is beyond the end of an otherwise sound log."""
     if not checked.sound:
         return
     for name in CHECKPOINTS:

@@ -1,4 +1,4 @@
-"""One partition's directory: its segments one after the other, and the small files beside them."""
+"""One partition's directory: its segments in order, and the small files beside them."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ CHANGES = (".cleaned", ".swap", ".tmp")
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the directory around a partition knows of it, None where nothing is."""
+    """What the log directory's files say about a partition; None where they say nothing."""
 
     recovery_point: int | None = None
     log_start: int | None = None
     cleaned: bool = False
     online: bool = False
-    """A broker may have it open: only what is sealed and on the medium is to be looked at."""
+    """A broker may have it open: only sealed and durable segments are to be checked."""
 
 
 @dataclass(slots=True)
 class Checked:
-    """What was found to be in a partition."""
+    """The contents found in a partition."""
 
     start_offset: int
     end_offset: int
@@ -87,7 +87,7 @@ class PartitionCheck:
         self.report.add(Finding(f"{self.path}/{name}", what, advice, note=note))
 
     def look_at_names(self) -> None:
-        """Files that say that something happened here."""
+        """Files that record an earlier problem."""
         for name in self.names:
             if name.endswith(".quarantine"):
                 size = os.stat(f"{self.path}/{name}").st_size
@@ -103,7 +103,7 @@ class PartitionCheck:
                 )  # fmt: skip
             elif name.endswith(CHANGES):
                 self.add(
-                    name, "left over from a change that was under way",
+                    name, "left over from an interrupted change",
                     "nothing to do: the next start finishes or removes it", note=True,
                 )  # fmt: skip
 
@@ -119,8 +119,8 @@ class PartitionCheck:
             return None
         except (ValueError, KeyError):
             self.add(
-                "partition.metadata", "it does not say `version: 0` and a topic's id",
-                "write both lines anew; `kafka-topics --describe` tells the id",
+                "partition.metadata", "it does not contain `version: 0` and a topic's id",
+                "rewrite both lines; `kafka-topics --describe` shows the id",
             )  # fmt: skip
             return None
         return topic_id
@@ -130,7 +130,7 @@ class PartitionCheck:
         return os.stat(f"{self.path}/{self.bases[-1]:020d}.log").st_size
 
     def read_epochs(self) -> None:
-        """`leader-epoch-checkpoint`, which ascends in both columns."""
+        """`leader-epoch-checkpoint`, which must ascend in both columns."""
         name = "leader-epoch-checkpoint"
         try:
             data = read_small(f"{self.path}/{name}")
@@ -139,7 +139,7 @@ class PartitionCheck:
             if rows != self.epochs.entries:
                 self.add(name, "its leader epochs do not ascend", REBUILD)
         except FileNotFoundError:
-            # Those of a few batches are learnt from the batches.
+            # The epochs of a few batches are read from the batches.
             small = len(self.bases) == 1 and self.last_segment_size() <= REREAD_MAX
             if self.bases and not small and not self.known.online:
                 self.add(name, "it is missing", REBUILD, note=True)
@@ -147,7 +147,7 @@ class PartitionCheck:
             self.add(name, f"it cannot be read: {error}", REBUILD)
 
     def snapshot(self, offset: int) -> Producers | None:
-        """The producers at an offset by their snapshot, None where there is none to be had."""
+        """The producers at an offset by their snapshot, None without a usable one."""
         name = f"{offset:020d}.snapshot"
         if name not in self.names:
             return None
@@ -160,7 +160,7 @@ class PartitionCheck:
             return None
 
     def segments(self) -> None:
-        """Every segment, or with a broker at work every one that is sealed and on the medium."""
+        """Every segment; while a broker is running, every sealed and durable one."""
         start = self.bases[0] if self.bases else 0
         producers = self.snapshot(start) or Producers()
         self.end_offset = start
@@ -204,28 +204,28 @@ class PartitionCheck:
             )
 
     def judge(self, check: SegmentCheck, last: bool) -> None:
-        """A fault: a torn end, which the next start cuts, or damage."""
+        """Reports a fault: a torn end, which the next start cuts off, or damage."""
         assert check.fault is not None
         position, what = check.fault
         behind = check.valid_behind()
         point = self.known.recovery_point
         if last and behind is None and (point is None or check.end_offset >= point):
             check.tell(
-                f"{check.size - position} bytes at the end are no whole batch: {what}", position,
-                "a write that was not finished, never acknowledged: the next start cuts it",
+                f"{check.size - position} bytes at the end are not a whole batch: {what}", position,
+                "an incomplete write, never acknowledged: the next start cuts it off",
                 note=True,
             )  # fmt: skip
             return
         advice = RESTORE
         if what.startswith(("magic is 0,", "magic is 1,")):
-            what += ": a message format of before Kafka 0.11"
-            advice = "read the topic with a consumer and produce it anew, into another one"
+            what += ": a message format from before Kafka 0.11"
+            advice = "read the topic with a consumer and produce it again, to another one"
         if behind is not None:
             advice += f". Whole batches go on at byte {behind}"
         check.tell(what, position, advice)
 
     def compare_snapshot(self, offset: int, producers: Producers) -> None:
-        """A snapshot at this offset says of each producer what the log says."""
+        """Checks that a snapshot at this offset agrees with the log about each producer."""
         found = self.snapshot(offset)
         if found is None or self.known.cleaned:
             return

@@ -1,6 +1,6 @@
-"""One segment, batch by batch: what a reader relies on, and what the small files beside it say.
+"""One segment, batch by batch: what a reader relies on, and whether its small files agree.
 
-Memory is bounded: a batch, the index files of one segment, and what is known of each producer.
+Memory is bounded: a batch, the index files of one segment, and the state of each producer.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from ottla.wire.errors import ProtocolError
 
 SEQUENCE_MAX = 2**31 - 1
 FORGOTTEN_MS = 86_400_000
-"""A producer that is silent for so long may have been forgotten, and begins anew (Kafka's default).
-"""
+"""A producer that sends nothing for this long may be forgotten and start again (Kafka's
+default)."""
 
 
 def open_to_read(path: str) -> File:
-    """A file that is not going to be written to. Raises OSError."""
+    """A file that will not be written to. Raises OSError."""
     return File(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
 
 
 class SegmentCheck:
-    """Checks one segment; `end_offset` is behind its last good batch afterwards."""
+    """Checks one segment; afterwards `end_offset` is the offset after its last good batch."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class SegmentCheck:
         self.report.add(Finding(self.path, what, advice, position, self.end_offset, note))
 
     def run(self) -> bool:
-        """Whether every batch is sound; `fault` says where the first is that is not."""
+        """Whether every batch is sound; `fault` is the first one that is not."""
         file = open_to_read(self.path)
         try:
             scan = BatchScan(file, 0, self.size)
@@ -74,7 +74,7 @@ class SegmentCheck:
             if self.fault is None and scan.problem is not None:
                 self.fault = scan.position, scan.problem
             if self.fault is None:
-                # A few batches have no index: both files are missing then.
+                # A segment with few batches has no index: both files are missing.
                 if last_position > REREAD_MAX or not (offsets.missing and times.missing):
                     offsets.end()
                     times.end()
@@ -84,7 +84,7 @@ class SegmentCheck:
             file.close()
 
     def valid_behind(self) -> int | None:
-        """Where the next whole batch begins behind the fault, None if there is none."""
+        """Where the next whole batch after the fault begins, None if there is none."""
         assert self.fault is not None
         file = open_to_read(self.path)
         try:
@@ -93,14 +93,14 @@ class SegmentCheck:
             file.close()
 
     def check_batch(self, data: bytes, position: int) -> None:
-        """Look at one batch; a reader could not go on behind one that is a fault."""
+        """Checks one batch; a reader could not continue after a fault."""
         batch = BatchView(data)
         if not batch.crc_holds():
             self.fault = position, "the checksum does not match the bytes"
         elif batch.base_offset < self.end_offset:
             self.fault = (
                 position,
-                f"base offset is {batch.base_offset}, {self.end_offset} or more is due",
+                f"base offset is {batch.base_offset}, expected {self.end_offset} or more",
             )
         elif batch.last_offset_delta < 0 or not 0 <= batch.record_count <= (
             batch.last_offset_delta + 1
@@ -111,12 +111,12 @@ class SegmentCheck:
                 f"{batch.last_offset_delta}",
             )
         elif batch.leader_epoch < self.epoch:
-            self.fault = position, f"leader epoch {batch.leader_epoch} comes behind {self.epoch}"
+            self.fault = position, f"leader epoch {batch.leader_epoch} comes after {self.epoch}"
         if self.fault is None:
             self.check_contents(batch, data, position)
 
     def check_contents(self, batch: BatchView, data: bytes, position: int) -> None:
-        """What a good batch says beside what came before it."""
+        """Checks a good batch against the batches before it."""
         if batch.base_offset > self.end_offset and not self.cleaned and self.batches:
             self.tell(
                 f"offsets {self.end_offset} to {batch.base_offset - 1} are missing before it",
@@ -144,7 +144,7 @@ class SegmentCheck:
         self.max_timestamp = batch.max_timestamp
 
     def check_sequence(self, batch: BatchView, position: int) -> None:
-        """An idempotent producer's batches follow each other."""
+        """Checks that an idempotent producer's sequence numbers are consecutive."""
         state = self.producers.get(batch.producer_id)
         if state is None or batch.control or batch.base_sequence < 0:
             return
@@ -157,11 +157,11 @@ class SegmentCheck:
             self.tell(
                 f"producer {batch.producer_id} goes on with epoch {batch.producer_epoch}, sequence "
                 f"{batch.base_sequence}; epoch {state.epoch}, sequence {due} was due",
-                position, "records may be missing or there twice; compare with what was sent",
+                position, "records may be missing or duplicated; compare with what was sent",
             )  # fmt: skip
 
     def check_records(self, batch: BatchView, position: int) -> None:
-        """What is inside a batch, unpacked."""
+        """Checks the records in a batch, decompressed."""
         try:
             records = batch.records()
         except ProtocolError as error:
@@ -171,11 +171,11 @@ class SegmentCheck:
         if records and batch.timestamp_type == 0 and newest != batch.max_timestamp:
             self.tell(
                 f"its newest record is of {newest}, its header says {batch.max_timestamp}",
-                position, "searches by time may miss it; nothing else suffers", note=True,
+                position, "searches by time may miss it; nothing else is affected", note=True,
             )  # fmt: skip
 
     def check_transactions(self) -> None:
-        """Aborted transactions of the log are in the index, or their records look committed."""
+        """Checks that the index lists all aborted transactions, or their records look committed."""
         path = self.path.removesuffix(".log") + ".txnindex"
         try:
             with open(path, "rb") as file:
@@ -185,7 +185,7 @@ class SegmentCheck:
         whole = len(data) // TRANSACTION.size * TRANSACTION.size
         listed = {entry[1:4] for entry in TRANSACTION.iter_unpack(data[:whole])}
         if whole < len(data):
-            self.report.add(Finding(path, "it ends with half an entry", REBUILD))
+            self.report.add(Finding(path, "it ends with an incomplete entry", REBUILD))
         for producer_id, first, last in self.aborted:
             if (producer_id, first, last) not in listed:
                 self.report.add(
@@ -194,14 +194,14 @@ class SegmentCheck:
                         f"the transaction of producer {producer_id}, offsets {first} to {last}, was"
                         " aborted and is not listed: its records look committed",
                         "remove the clean-shutdown marker and the recovery point of this partition:"
-                        " the next start makes the index anew",
+                        " the next start rebuilds the index",
                         offset=first,
                     )
                 )
 
 
 class IndexWalk:
-    """Entries of one index, compared with the batches as they pass."""
+    """The entries of one index, compared with the batches as they are read."""
 
     def __init__(self, segment: str, suffix: str, base_offset: int, report: Report) -> None:
         self.path = segment.removesuffix(".log") + suffix
@@ -217,18 +217,18 @@ class IndexWalk:
             entries, size = [], 0
             self.wrong, self.missing = "it is missing", True
         if size % form.size:
-            self.wrong = f"it has {size} bytes, no multiple of {form.size}"
+            self.wrong = f"it has {size} bytes, not a multiple of {form.size}"
         self.entries = self.ascending(entries)
         self.next = next(self.entries, None)
 
     def ascending(self, entries: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-        """The entries that are in use; a step back is noted."""
+        """The entries that are in use; notes entries that are not ascending."""
         before = (-1, -1)
         for number, entry in enumerate(used(entries, self.offset_at)):
             if number == 0 and entry == (0, 0):
-                return                          # room that Kafka took in advance
+                return                          # space that Kafka allocated in advance
             if entry[0] < before[0] or entry[1] < before[1]:
-                self.wrong = self.wrong or f"entry {number} is {entry}, behind {before}"
+                self.wrong = self.wrong or f"entry {number} is {entry}, after {before}"
                 return
             before = entry
             yield entry
@@ -255,9 +255,9 @@ class IndexWalk:
             self.next = next(self.entries, None)
 
     def end(self) -> None:
-        """The segment has no more batches."""
+        """Called after the last batch of the segment."""
         if self.next is not None:
-            self.wrong = self.wrong or f"its entry {self.next} lies behind the end of the segment"
+            self.wrong = self.wrong or f"its entry {self.next} is after the end of the segment"
         if self.wrong is not None:
             self.report.add(Finding(self.path, self.wrong, REBUILD))
 

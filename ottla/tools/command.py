@@ -1,6 +1,6 @@
-"""The command line `ottla COMMAND …`: each command is a module, imported when it is asked for.
+"""The command line `ottla COMMAND …`: each command is a module, imported when it is used.
 
-`ottla server start` must not pay for the others, so nothing is imported here but what it needs. A
+`ottla server start` must not pay for the other commands, so only what it needs is imported here. A
 module named in COMMANDS has `main(arguments)`, which gets the whole command line and returns the
 exit status; the nouns of the table (`commands/ottla.txt`) are run by `cli/grammar.py`.
 """
@@ -12,17 +12,17 @@ from importlib import import_module
 
 TABLE = "ottla.tools.cli.grammar"
 COMMANDS = {
-    "server": (TABLE, "run a broker, stop it, ask how it is; dev: one for a while"),
+    "server": (TABLE, "run a broker, stop it, show its state; dev: a temporary one"),
     "topic": (TABLE, "create, list, describe, grow, trim and delete topics"),
     "produce": (TABLE, "send records"),
     "consume": (TABLE, "print records"),
     "group": (TABLE, "list, describe, reset and delete consumer groups"),
     "config": (TABLE, "show and change settings"),
-    "cluster": (TABLE, "run one here; look at brokers, log directories, APIs and the quorum"),
+    "cluster": (TABLE, "run one here; show brokers, log directories, APIs and the quorum"),
     "reassign": (TABLE, "move partitions between brokers"),
     "elect": (TABLE, "elect leaders"),
     "feature": (TABLE, "show and change levels of features"),
-    "transaction": (TABLE, "look at transactions, end them"),
+    "transaction": (TABLE, "show transactions, end them"),
     "quota": (TABLE, "show and change quotas"),
     "acl": (TABLE, "show and change access rules"),
     "user": (TABLE, "show and change SCRAM credentials"),
@@ -55,12 +55,12 @@ def main(arguments: list[str] | None = None) -> int:
         print(__version__)
         return 0
     if command not in ("", "-h", "--help"):
-        print(f"ottla: {command!r} is no command; see ottla --help", file=sys.stderr)
+        print(f"ottla: {command!r} is not a command; see ottla --help", file=sys.stderr)
         return 2
     print(USAGE)
     for name, (_, what) in COMMANDS.items():
         print(f"  {name:<21} {what}")
-    print("`ottla COMMAND --help` says more. Kafka's own tool names work too: ottla kafka-topics …")
+    print("`ottla COMMAND --help` has more. Kafka's own tool names work too: ottla kafka-topics …")
     return 0 if command else 2
 
 

@@ -1,5 +1,5 @@
-"""How `ottla log dump` shows keys and values: as text or numbers, or as what a topic of Kafka's own
-holds.
+"""How `ottla log dump` shows keys and values: as text or numbers, or as records of Kafka's internal
+topics.
 
 A decoder gets a record and returns the texts of its key and its value, None for what is not shown.
 """
@@ -23,11 +23,11 @@ Decoder = Callable[[Record], Shown]
 
 
 class NotDecodable(Exception):
-    """A key or value that is not of the form that was asked for."""
+    """A key or value that does not have the requested form."""
 
 
 def as_text(data: bytes) -> str:
-    """UTF-8, with a replacement for what is none."""
+    """UTF-8, with a replacement for invalid bytes."""
     return data.decode("utf-8", "replace")
 
 
@@ -37,7 +37,7 @@ def as_number(form: str, kind: str) -> Callable[[bytes], str]:
 
     def decode(data: bytes) -> str:
         if len(data) < size:
-            raise NotDecodable(f"{len(data)} bytes are no {kind}, which has {size}")
+            raise NotDecodable(f"{len(data)} bytes are not a {kind}, which has {size}")
         value = struct.unpack_from(form, data)[0]
         return java_double(value) if isinstance(value, float) else str(value)
 
@@ -85,7 +85,7 @@ CONSUMER_PROTOCOL: dict[str, type[Message]] = {
     "subscription": messages.ConsumerProtocolSubscription,
     "assignment": messages.ConsumerProtocolAssignment,
 }
-"""What consumers put into the bytes of a group's member."""
+"""The consumer protocol's data in a group member's bytes."""
 
 
 # Records of coordinators: a key that begins with its type, a value that begins with its version
@@ -145,7 +145,7 @@ def coordinator_value(value_class: type[Message], data: bytes) -> dict[str, Any]
 
 
 def unfold(shown: dict[str, Any], name: str, data: bytes, message_class: type[Message]) -> None:
-    """Show what a consumer's bytes say; bytes that say nothing stay as they are."""
+    """Shows a consumer's bytes decoded; bytes that cannot be decoded stay as they are."""
     version = int.from_bytes(data[:2], "big")
     if len(data) < 2 or version not in message_class.VERSIONS:
         return

@@ -1,4 +1,4 @@
-"""`ottla log dump`: what is in the files of a partition, with kafka-dump-log's flags and lines.
+"""`ottla log dump`: prints the files of a partition, with kafka-dump-log's flags and output.
 
 Segments, both indexes, the transaction index, producer snapshots and KRaft's snapshots are printed
 as Apache Kafka 4.3 prints them, line for line; checkpoints and `partition.metadata`, which Kafka's
@@ -68,14 +68,15 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def positive(text: str) -> int:
-    """A number of bytes."""
+    """Parses a number of bytes."""
     if not text.isdecimal() or not 0 < int(text) <= INT_MAX:
-        raise ArgumentTypeError(f"{text!r} is no number of bytes from 1 to {INT_MAX}")
+        raise ArgumentTypeError(f"{text!r} is not a number of bytes from 1 to {INT_MAX}")
     return int(text)
 
 
 def decoder_of(options: Namespace) -> Decoder | None:
-    """What turns records into text; None where they are not to be printed. Raises ValueError."""
+    """The function that turns records into text; None if they are not printed. Raises
+    ValueError."""
     for option, topic in TOPIC_DECODERS.items():
         if getattr(options, option):
             return coordinator_decoder(topic)
@@ -99,7 +100,7 @@ def run(options: Namespace) -> int:
         print(f"ottla log dump: {error}", file=sys.stderr)
         return 2
     status = 0
-    findings: list[str] = []            # told at the end, as Kafka does; `verify` judges them
+    findings: list[str] = []            # reported at the end, as Kafka does; `verify` checks them
     printers: dict[str, Callable[[str], Iterator[str]]] = {
         ".log": lambda path: dump_log(path, options, decoder, findings),
         ".checkpoint": lambda path: dump_log(path, options, decoder, findings),

@@ -1,7 +1,7 @@
-"""The lines that `ottla log dump` prints of the two indexes of a segment, and how they are checked.
+"""The lines of `ottla log dump` for the two indexes of a segment, and their checks.
 
-An index file that Kafka has open is as long as it may become, with zeros behind its entries: an
-entry with the base offset behind the first one ends it.
+An index file that Kafka has open has its maximum size, with zeros after its entries: after the
+first entry, one with the base offset marks the end.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def read_entries(path: str, form: struct.Struct) -> list[tuple[int, int]]:
 
 
 def used(entries: list[tuple[int, int]], offset_at: int) -> Iterator[tuple[int, int]]:
-    """The entries up to the zeros behind them."""
+    """The entries up to the zeros after them."""
     for number, entry in enumerate(entries):
         if entry[offset_at] == 0 and number > 0:
             return
@@ -141,7 +141,7 @@ class TimeIndexFaults:
         self.not_found: list[tuple[int, int]] = []
 
     def compare(self, timestamp: int, offset: int, batch: Batch | None, previous: int) -> None:
-        """Look at one entry and the first batch that ends at its offset or later."""
+        """Checks one entry and the first batch that ends at its offset or later."""
         if batch is None or batch.last_offset != offset:
             self.not_found.append((offset, -1 if batch is None else batch.last_offset))
             return
@@ -154,7 +154,7 @@ class TimeIndexFaults:
             self.out_of_order.append((timestamp, previous))
 
     def texts(self) -> list[str]:
-        """What to tell, in Kafka's words."""
+        """The report, in Kafka's words."""
         lines: list[str] = []
         if self.mismatches:
             lines.append(f"Found timestamp mismatch in :{self.path}")

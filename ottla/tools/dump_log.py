@@ -1,4 +1,4 @@
-"""The lines that `ottla log dump` prints of a segment, or of a snapshot of KRaft's metadata."""
+"""The lines of `ottla log dump` for a segment, or for a snapshot of KRaft's metadata."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def dump_log(
 
 
 def first_line(path: str) -> str:
-    """Where the file begins by its name."""
+    """The file's first offset, from its name."""
     name = os.path.basename(path)
     if name.endswith(".checkpoint"):
         if name == "bootstrap.checkpoint":
@@ -107,7 +107,7 @@ def batch_line(batch: Batch, position: int) -> str:
 def record_line(
     batch: Batch, record: Record, without_metadata: bool, decoder: Decoder | None
 ) -> str:
-    """A record: where it is and how large, then what it says."""
+    """A record: its position and size, then its content."""
     line = "" if without_metadata else "| " + record_metadata(batch, record)
     if decoder is None or (isinstance(batch, BatchView) and batch.control):
         return line
@@ -123,7 +123,7 @@ def record_line(
 
 
 def record_metadata(batch: Batch, record: Record) -> str:
-    """What is known of a record without its key and value."""
+    """A record's metadata, without its key and value."""
     timestamp = record.timestamp
     if batch.timestamp_type == 1:
         timestamp = batch.max_timestamp
@@ -159,7 +159,7 @@ def inner_crc(batch: LegacyBatch, record: Record) -> int:
 
 
 def control_text(record: Record) -> str:
-    """What a control record says."""
+    """The content of a control record."""
     try:
         kind = control_type(record)
         if kind is not None:

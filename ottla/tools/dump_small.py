@@ -1,5 +1,5 @@
-"""The lines that `ottla log dump` prints of the small files: transaction indexes, snapshots, and
-the checkpoints that Kafka's tool leaves out.
+"""The lines of `ottla log dump` for the small files: transaction indexes, snapshots, and the
+checkpoints, which Kafka's tool does not print.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def read_small(path: str) -> bytes:
     """A whole file that cannot be large. Raises OSError, ValueError."""
     size = os.stat(path).st_size
     if size > SMALL_FILE_BYTES_MAX:
-        raise ValueError(f"{path} has {size} bytes: it is no index, snapshot or checkpoint")
+        raise ValueError(f"{path} has {size} bytes: it is not an index, snapshot or checkpoint")
     with open(path, "rb") as file:
         return file.read()
 
@@ -41,13 +41,13 @@ def dump_transactions(path: str) -> Iterator[str]:
     whole = len(data) // TRANSACTION.size * TRANSACTION.size
     for version, producer_id, first, last, stable in TRANSACTION.iter_unpack(data[:whole]):
         if version != TRANSACTION_VERSION:
-            raise ValueError(f"{path}: version {version} of an entry is unknown, 0 is")
+            raise ValueError(f"{path}: version {version} of an entry is unknown, expected 0")
         yield (
             f"version: {version} producerId: {producer_id} firstOffset: {first} "
             f"lastOffset: {last} lastStableOffset: {stable}"
         )
     if whole < len(data):
-        raise ValueError(f"{path}: {len(data) - whole} bytes at the end are no whole entry")
+        raise ValueError(f"{path}: {len(data) - whole} bytes at the end are not a whole entry")
 
 
 def dump_snapshot(path: str) -> Iterator[str]:
@@ -57,14 +57,14 @@ def dump_snapshot(path: str) -> Iterator[str]:
         raise ValueError(f"{path} has {len(data)} bytes, too few for a producer snapshot")
     version, crc, count = HEADER.unpack_from(data)
     if version != SNAPSHOT_VERSION:
-        raise ValueError(f"{path}: version {version} of a producer snapshot is unknown, 1 is")
+        raise ValueError(f"{path}: version {version} of a producer snapshot is unknown, expected 1")
     if crc != crc32c_of(data[6:]):
         raise ValueError(
             f"{path} is corrupt (CRC is no longer valid). Stored crc: {crc}. "
             f"Computed crc: {crc32c_of(data[6:])}"
         )
     if count < 0 or len(data) != HEADER.size + count * ENTRY.size:
-        raise ValueError(f"{path} says {count} producers and has {len(data)} bytes")
+        raise ValueError(f"{path} announces {count} producers but has {len(data)} bytes")
     for fields in ENTRY.iter_unpack(data[HEADER.size :]):
         producer, epoch, sequence, offset, delta, timestamp, coordinator, start = fields
         line = (
@@ -118,9 +118,9 @@ def dump_epochs(path: str) -> Iterator[str]:
     """The offset that each leader epoch began with."""
     lines = read_small(path).decode().split("\n")
     if lines[0].strip() != "0" or len(lines) < 2 or not lines[1].strip().isdecimal():
-        raise ValueError(f"{path} is no leader epoch checkpoint of version 0")
+        raise ValueError(f"{path} is not a leader epoch checkpoint of version 0")
     entries = [line.split() for line in lines[2:] if line]
     if len(entries) != int(lines[1]) or any(len(entry) != 2 for entry in entries):
-        raise ValueError(f"{path} announces {lines[1]} leader epochs, and has others")
+        raise ValueError(f"{path} announces {lines[1]} leader epochs, but has others")
     for epoch, offset in entries:
         yield f"leaderEpoch: {epoch} startOffset: {offset}"

@@ -1,4 +1,4 @@
-"""What a check of a log directory found, and how it is told."""
+"""The findings of a log directory's check, and how they are reported."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ RESTORE = (
     "bring the file back from a copy or another replica; without one, only what lies before is to"
     " be had"
 )
-REBUILD = "stop the broker and delete the file: the next start makes it anew from the segments"
+REBUILD = "stop the broker and delete the file: the next start rebuilds it from the segments"
 PROGRESS_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as it should be; a note is nothing to repair."""
+    """One problem; a note needs no repair."""
 
     path: str
     what: str
@@ -38,7 +38,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    """Prints what is found as it is found, and counts it."""
+    """Prints findings as they are made, and counts them."""
 
     quiet: bool = False
     bytes_due: int = 0
@@ -52,7 +52,7 @@ class Report:
         self.told_at = self.now()
 
     def add(self, finding: Finding) -> None:
-        """Tell one."""
+        """Reports one."""
         if finding.note:
             self.notes += 1
             if self.quiet:
@@ -62,12 +62,12 @@ class Report:
         print(finding, flush=True)
 
     def say(self, line: str) -> None:
-        """A line about what is right."""
+        """A line about something that is sound."""
         if not self.quiet:
             print(line, flush=True)
 
     def moved(self, size: int) -> None:
-        """So many more bytes were looked at; now and then say how far it is."""
+        """Counts checked bytes; shows the progress now and then."""
         self.bytes_done += size
         if self.now() - self.told_at < PROGRESS_SECONDS:
             return
@@ -77,7 +77,7 @@ class Report:
 
 
 def size_text(size: int) -> str:
-    """A number of bytes for the eye."""
+    """A number of bytes in readable form."""
     for power, unit in ((3, "GB"), (2, "MB"), (1, "kB")):
         if size >= 1000**power:
             return f"{size / 1000**power:.1f} {unit}"

@@ -1,6 +1,6 @@
-"""`ottla log import`: log directories that Apache Kafka wrote become a data directory of Ottla's.
+"""`ottla log import`: turns log directories that Apache Kafka wrote into an Ottla data directory.
 
-Everything is checked first, the source is only read, the topics are there all at once in the end.
+Everything is checked first, the source is only read, and the topics appear all at once at the end.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def run(options: Namespace) -> int:
         with ExitStack() as locks:
             for path in options.sources:
                 if not os.path.isdir(path):
-                    raise ImportRefused(f"{path} is no directory")
+                    raise ImportRefused(f"{path} is not a directory")
                 if os.path.realpath(path) == os.path.realpath(options.data_dir):
                     raise ImportRefused("--data-dir is the source itself: name another directory")
                 locks.enter_context(held(path))
@@ -83,7 +83,7 @@ def carry_out(plan: Plan, sources: list[Source], options: Namespace) -> int:
         return 0
     topics = adopt(plan, options.data_dir, node_id, options.link or options.move, print)
     if options.move:
-        # What an earlier run adopted may have been written to since, on either side: it stays.
+        # What an earlier run adopted may have been written to since, on either side: it is kept.
         for topic in topics:
             for index in topic.partitions:
                 shutil.rmtree(plan.partitions[topic.name, index].path)

@@ -1,7 +1,7 @@
 """Messages as Apache Kafka's own tools print them: compact JSON with Kafka's field names.
 
-Fields stand in the order of the schema, those that a version lacks are left out, and so is a tagged
-field that has its default. Bytes are base64, a uuid is Kafka's text of it, null is null.
+Fields are in the order of the schema, those that a version lacks are left out, and so is a tagged
+field that has its default. Bytes are base64, a uuid is in Kafka's text form, null is null.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def uuid_text(value: bytes) -> str:
 
 
 def as_json(struct: Struct, version: int) -> dict[str, Any]:
-    """What one version of a message holds, ready for `text_of`."""
+    """The fields of one version of a message, ready for `text_of`."""
     layout = type(struct).LAYOUT
     found: dict[str, Any] = {}
     for field in layout.fields:
@@ -56,7 +56,7 @@ def field_as_json(value: Any, field: Field, version: int) -> Any:
 
 
 def element_as_json(value: Any, kind: str, version: int) -> Any:
-    """A value that is no array."""
+    """A value that is not an array."""
     if isinstance(value, Struct):
         return as_json(value, version)
     if kind == "uuid":

@@ -1,7 +1,7 @@
-"""What a KRaft controller's metadata log says: topics, partitions, settings, the next producer id.
+"""The state in a KRaft controller's metadata log: topics, partitions, settings, next producer id.
 
-The newest snapshot (`<end offset>-<epoch>.checkpoint`), then the log from its end offset on.
-Records of a metadata transaction that was aborted count for nothing (KIP-868).
+It is read from the newest snapshot (`<end offset>-<epoch>.checkpoint`), then the log from its end
+offset on. Records of an aborted metadata transaction are ignored (KIP-868).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 SEGMENT = re.compile(r"(\d{20})\.log")
 RESOURCE_TYPES = {2: "topic", 4: "broker", 16: "client-metrics", 32: "group"}
 UNCHANGED = -2
-"""The leader that a PartitionChangeRecord does not change."""
+"""The leader value of a PartitionChangeRecord that does not change it."""
 
 
 class UnreadableKraft(Exception):
@@ -48,16 +48,16 @@ class KraftTopic:
 
 @dataclass(slots=True)
 class KraftImage:
-    """The fold of a metadata log, as far as somebody else can use it."""
+    """The result of replaying a metadata log, as far as it is useful here."""
 
     topics: dict[bytes, KraftTopic] = field(default_factory=dict)
     configs: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
     next_producer_id: int = 0
     others: Counter[str] = field(default_factory=Counter)
-    """How many records of each kind there were that mean nothing here."""
+    """The number of ignored records of each kind."""
 
     def apply(self, record: Any) -> None:
-        """Fold in one record."""
+        """Applies one record."""
         kind = type(record).__name__
         apply = getattr(self, f"apply_{kind}", None)
         if apply is None:
@@ -117,10 +117,10 @@ def read_kraft_image(path: str) -> KraftImage:
 def fold(
     image: KraftImage, path: str, start: int, held: list[Any] | None = None
 ) -> list[Any] | None:
-    """Fold the records of one file from offset `start` on.
+    """Applies the records of one file from offset `start` on.
 
-    `held` are the records of a transaction that an earlier file began; the result is what the next
-    file has to go on with.
+    `held` are the records of a transaction that an earlier file began; the result has to be passed
+    on with the next file.
     """
     try:
         for position, batch in read_batches(path):

@@ -4,7 +4,7 @@
               '-------- unsigned varints -----'
 
 Control records of the quorum (a new leader, the voters) have the form of transaction markers: the
-key says which, the value begins with its version.
+key contains the type, the value begins with its version.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ QUORUM_RECORDS = {
     5: ("KRaftVersion", "KRaftVersionRecord"),
     6: ("KRaftVoters", "VotersRecord"),
 }
-"""Control records that are not of transactions: what Kafka prints before them, and their class."""
+"""Control records unrelated to transactions: what Kafka prints before them, and their class."""
 
 
 class UnknownKraftRecord(ValueError):
-    """A record of a type or version that this release does not know."""
+    """A record of a type or version that is unknown to this release."""
 
 
 @cache
@@ -70,7 +70,7 @@ def decode_kraft_record(data: bytes) -> tuple[Message, int]:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """An unsigned varint and the position behind it."""
+    """An unsigned varint and the position after it."""
     value = 0
     for count in range(VARINT_BYTES_MAX):
         if at >= len(data):
@@ -83,7 +83,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def quorum_record(kind: int, record: Record) -> tuple[str, Any, int] | None:
-    """What a control record of the quorum is called, holds, and its version; None for others."""
+    """Name, content and version of a control record of the quorum; None for others."""
     if kind not in QUORUM_RECORDS or record.value is None or len(record.value) < 2:
         return None
     label, class_name = QUORUM_RECORDS[kind]

@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int:
         status: int = import_module(ACTIONS[options.action][0]).run(options)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read the output has seen enough.
+        # The reader of the output has closed the pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return status

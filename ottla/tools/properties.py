@@ -9,7 +9,7 @@ from ottla.client.errors import ClientError
 
 
 def read_properties(path: str) -> dict[str, str]:
-    """The properties of a file; ClientError with its name where it cannot be read."""
+    """The properties of a file; ClientError with its name if it cannot be read."""
     try:
         return parse_properties(Path(path).read_bytes())
     except OSError as failed:

@@ -41,7 +41,7 @@ def test_what_steps_have_in_common_reaches_those_that_know_it(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('run = "archive"', 'run = "archiv"', "step 1: run = 'archiv' is none of archive"),
+        ('run = "archive"', 'run = "archiv"', "step 1: run = 'archiv' is not one of archive"),
         ('topic = "flights"\n', "", "step 1: archive needs topic"),
         ("rate = 100", 'rate = "fast"', "step 2: rate is a number, not 'fast'"),
         ("rate = 100", "ratte = 100", "step 2: replay has no option 'ratte'; it has path"),
@@ -87,7 +87,7 @@ def test_times_go_by_their_zone(text: str, zone: str, expected: str) -> None:
     [
         ("2013-11-03T01:30", "is twice in America/New_York"),
         ("2013-03-10T02:30", "does not exist in America/New_York"),
-        ("June", "is no time"),
+        ("June", "is not a time"),
     ],
 )
 def test_times_that_are_none_or_two_are_refused(text: str, message: str) -> None:
@@ -98,7 +98,7 @@ def test_times_that_are_none_or_two_are_refused(text: str, message: str) -> None
 def test_durations_have_units() -> None:
     assert [duration_ms(t) for t in ("500ms", "10s", "5m", "2h", "1d")] == [
         500, 10_000, 300_000, 7_200_000, 86_400_000]  # fmt: skip
-    with pytest.raises(PipelineError, match="is no duration"):
+    with pytest.raises(PipelineError, match="is not a duration"):
         duration_ms("10")
 
 

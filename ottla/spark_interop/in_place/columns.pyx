@@ -1,9 +1,9 @@
 # cython: boundscheck=False, wraparound=False
-"""Record batches as columns: what Arrow needs, filled in one walk without an object a record.
+"""Record batches as columns: Arrow's buffers, filled in one walk without an object per record.
 
-A batch is checked (checksum, every length) before its records are read. Only the columns that are
-asked for are copied. Buffers grow with what is added; `take` hands them out and starts anew, so the
-caller's bound on rows and bytes bounds the memory.
+A batch is verified (checksum, every length) before its records are read. Only the requested columns
+are copied. Buffers grow with what is added; `take` returns them and starts again, so the caller's
+limit on rows and bytes bounds the memory.
 """
 
 from cpython.buffer cimport PyBUF_READ
@@ -131,7 +131,7 @@ cdef class Columns:
     def add(self, const uint8_t[::1] data not None, int64_t start, int64_t end):
         """Add the records with start <= offset < end of one whole batch; returns how many.
 
-        Raises CorruptMessage where the batch is not what it says.
+        Raises CorruptMessage if the batch is damaged.
         """
         cdef const uint8_t *batch = &data[0]
         cdef const uint8_t *at
@@ -167,7 +167,7 @@ cdef class Columns:
 
     cdef int fill(self, const uint8_t *batch, const uint8_t *at, const uint8_t *stop,
                   int64_t start, int64_t end) except -1:
-        # The walk has shown that every length is true: nothing here looks at `stop` for safety.
+        # The walk has shown that every length is valid: `stop` need not be checked here.
         cdef int64_t base = header.base_offset(batch), delta = 0, offset
         cdef int64_t base_time = header.base_timestamp(batch)
         cdef int32_t left = header.record_count(batch), length = 0, offset_delta = 0
@@ -225,7 +225,7 @@ cdef class Columns:
         return 0
 
     def take(self):
-        """The buffers of the columns by name, and the number of rows; what is added next is new."""
+        """The buffers of the columns by name, and the number of rows; then starts again, empty."""
         columns = {}
         if self.offset:
             columns["offset"] = self.offsets.take()

@@ -1,7 +1,7 @@
 """Closed segments on disk: which ones hold a range of offsets, and their committed batches.
 
-A segment is closed once there is a next one: it does not grow any more. Retention or compaction
-may delete or replace it meanwhile; an open file stays whole, and a missing one is `SegmentGone`.
+A segment is closed once there is a next one: it does not grow any more. Retention or compaction may
+delete or replace it meanwhile; an open file stays complete, and a missing one is `SegmentGone`.
 Kafka's file formats: `.log` batches; `.index` pairs of int32, relative offset and position;
 `.txnindex` 34 bytes an aborted transaction (version, producer id, first, last and last stable
 offset).
@@ -28,12 +28,12 @@ TRANSACTIONAL, CONTROL = 0x10, 0x20
 
 
 class SegmentGone(Exception):
-    """A segment was deleted after it had been listed, or holds batches of an older format."""
+    """A segment was deleted after it had been listed, or has batches of an older format."""
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A closed segment: its file, and its offsets from `start` up to and without `end`."""
+    """A closed segment: its file, and its offsets from `start` up to but excluding `end`."""
 
     path: str
     start: int
@@ -42,7 +42,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Aborted:
-    """An aborted transaction: the batches of that producer from `first` to `last` do not count."""
+    """An aborted transaction: that producer's batches from `first` to `last` are skipped."""
 
     producer_id: int
     first: int
@@ -77,7 +77,7 @@ def closed_segments(directory: Path) -> list[Segment]:
 
 
 def size_of(segment: Segment) -> int:
-    """Bytes of a segment; 0 where it has gone."""
+    """Bytes of a segment; 0 if it is gone."""
     try:
         return Path(segment.path).stat().st_size
     except FileNotFoundError:
@@ -180,7 +180,7 @@ def batches_in(chunk: memoryview, where: str) -> Iterator[tuple[memoryview, int]
 
 
 def _size(chunk: memoryview, at: int, where: str) -> int:
-    """Bytes of the batch that begins there, its length field checked."""
+    """The size of the batch that begins there, after checking its length field."""
     fields = HEADER.unpack_from(chunk, at)
     if fields[3] < 2:
         raise SegmentGone(f"{where}: batches of format v{fields[3]}")

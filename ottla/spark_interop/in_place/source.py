@@ -1,6 +1,6 @@
 """`spark.read.format("ottla")`: a topic from its segment files, with the columns of Spark's source.
 
-Closed segments are read by the executors, a task some TASK_BYTES of a partition; what is not closed
+Closed segments are read by the executors, in tasks of about TASK_BYTES of a partition; the rest
 comes over the wire. Only committed records are read. Options:
 
     kafka.bootstrap.servers   the cluster
@@ -10,7 +10,7 @@ comes over the wire. Only committed records are read. Options:
     startingOffsets, endingOffsets       earliest, latest, or {"0": 17, …} by partition
     startingTimestamp, endingTimestamp   epoch ms; the first offset not older, by the time indexes
     includeHeaders            true adds the column headers
-    failOnDataLoss            false goes on where retention was faster
+    failOnDataLoss            false continues if retention was faster
 
 Spark 4.0 does not hand the columns of a query to a Python source: name them with
 `.schema("partition INT, offset LONG")`, or use `read_in_place(columns=…)`, and no others are made.
@@ -73,7 +73,7 @@ def read_in_place(
     unknown = [name for name in columns or () if name not in FIELDS]
     if unknown:
         raise PipelineError(
-            f"there is no column {', '.join(unknown)}; there are {', '.join(FIELDS)}"
+            f"column {', '.join(unknown)} not found; there are {', '.join(FIELDS)}"
         )
     cluster = Cluster.of(bootstrap)
     given = {
@@ -97,7 +97,7 @@ class OttlaDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` takes."""
+        """The name for `format`."""
         return "ottla"
 
     def schema(self) -> str:
@@ -123,9 +123,10 @@ class Piece:
 
 @dataclass
 class Part(InputPartition):
-    """What one task reads: pieces of a partition, one after the other.
+    """What one task reads: consecutive pieces of a partition.
 
-    A Python task of Spark costs a tenth of a second before its first row: small segments share one.
+    A Python task of Spark takes a tenth of a second before its first row: small segments share one.
+
     """
 
     partition: int
@@ -146,11 +147,11 @@ class InPlaceReader(DataSourceReader):
         self.columns = list(schema.names)
         unknown = [name for name in self.columns if name not in FIELDS]
         if unknown:
-            raise PipelineError(f"there is no column {', '.join(unknown)}")
+            raise PipelineError(f"column {', '.join(unknown)} not found")
         self.options = low
 
     def partitions(self) -> list[InputPartition]:
-        """Every partition's closed segments and what comes after them, a few of them a task."""
+        """Every partition's closed segments and the rest after them, several per task."""
         starts, ends = self._bounds()
         parts: list[InputPartition] = []
         for partition in sorted(ends):
@@ -183,7 +184,7 @@ class InPlaceReader(DataSourceReader):
             yield Piece(start, end, None, [])
 
     def _check_id(self, directory: Path) -> None:
-        """A directory of a topic that was made anew, or of another cluster, must not be read."""
+        """Raises for a directory of a recreated topic or of another cluster."""
         from confluent_kafka import TopicCollection
 
         if not hasattr(self, "_topic_id"):
@@ -200,7 +201,7 @@ class InPlaceReader(DataSourceReader):
             )
 
     def _bounds(self) -> tuple[dict[int, int], dict[int, int]]:
-        """Where to begin and end, by partition; never beyond what is committed."""
+        """Start and end offsets by partition; never beyond what is committed."""
         first, last = self.cluster.starts(self.topic), self.cluster.ends(self.topic)
         starts = self._resolve("starting", first, last)
         ends = self._resolve("ending", first, last)
@@ -229,17 +230,17 @@ class InPlaceReader(DataSourceReader):
                 for p in default
             }
         except (ValueError, AttributeError) as error:
-            raise PipelineError(f"{which}Offsets {text!r} is no JSON of offsets") from error
+            raise PipelineError(f"{which}Offsets {text!r} is not JSON with offsets") from error
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Arrow batches of a part."""
         if not isinstance(partition, Part):
-            return  # Spark's stand-in where there is nothing to read
+            return  # Spark's placeholder when there is nothing to read
         for piece in partition.pieces:
             yield from self._read_piece(partition.partition, piece)
 
     def _read_piece(self, partition: int, piece: Piece) -> Iterator[Any]:
-        """The first way that serves it; the next one goes on where a way ends with SegmentGone."""
+        """Tries the ways to read in turn; the next one continues after SegmentGone."""
         done = piece.start
         for batches in self._ways(partition, piece):
             try:
@@ -254,7 +255,7 @@ class InPlaceReader(DataSourceReader):
     def _ways(
         self, partition: int, piece: Piece
     ) -> Iterator[Callable[[int], Iterator[memoryview]]]:
-        """What gives batches from an offset on."""
+        """The source of batches from an offset on."""
         if piece.segment is not None:
             segment = piece.segment
             yield lambda start: segments.committed_batches(
@@ -312,7 +313,7 @@ class InPlaceReader(DataSourceReader):
         return pa.RecordBatch.from_arrays(arrays, names=self.columns)
 
     def _consume(self, partition: int, start: int, end: int) -> Iterator[Any]:
-        """Rows by a client library's consumer: for what our own client does not speak."""
+        """Rows by a client library's consumer: for formats that our own client lacks."""
         from confluent_kafka import Consumer, KafkaError, TopicPartition
 
         consumer = Consumer(
@@ -326,7 +327,7 @@ class InPlaceReader(DataSourceReader):
         deadline = time.monotonic() + WIRE_SECONDS
         try:
             while True:
-                # It waits until there are so many: a long time at the end of a partition.
+                # It waits until there are this many: a long time at the end of a partition.
                 messages = consumer.consume(4096, WIRE_STEP_SECONDS)
                 if not messages:
                     if time.monotonic() > deadline:

@@ -1,7 +1,7 @@
-"""Committed batches of a partition over the wire: what is not in a closed segment.
+"""Committed batches of a partition over the wire: those that are not in a closed segment.
 
-The batches stay as they were stored, so that the same code makes columns of them as of a file's.
-Aborted transactions are left out as consumers do it: a producer's batches do not count from the
+The batches stay as they were stored, so that the same code converts them to columns as for files.
+Aborted transactions are left out as consumers do it: a producer's batches are skipped from the
 first offset that the fetch's answer names until the producer's next marker.
 """
 
@@ -30,7 +30,7 @@ NAMED_BY_TOPIC = 12
 """The newest version of Fetch that names topics and not their ids."""
 READ_COMMITTED = 1
 QUIET_SECONDS = 60
-"""How long a partition may answer nothing although its records are not at their end."""
+"""How long a partition may return nothing although there are records left."""
 
 Answer = FetchResponse.Response.Partition
 
@@ -67,7 +67,7 @@ def committed_batches(
             if start > before:
                 deadline = time.monotonic() + QUIET_SECONDS
             elif answer.last_stable_offset >= end:
-                return                      # compaction took what was there
+                return                      # compaction removed the rest
             elif time.monotonic() > deadline:
                 raise PipelineError(f"{where}: no record from {start} within {QUIET_SECONDS} s")
 
@@ -92,6 +92,6 @@ def _fetch(cluster: Cluster, topic: str, partition: int, offset: int) -> Answer:
     check(response.error_code, what=topic)
     answer: Answer = response.responses[0].partitions[0]
     if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-        raise DataLost(f"{topic}-{partition}: offset {offset} is not there any more")
+        raise DataLost(f"{topic}-{partition}: offset {offset} no longer exists")
     check(answer.error_code, what=f"{topic}-{partition}")
     return answer

@@ -1,1 +1,1 @@
-"""Pipelines: functions and the command `ottla pipeline`; each goes on where it was stopped."""
+"""Pipelines: functions and the command `ottla pipeline`; each continues where it was stopped."""

@@ -48,20 +48,20 @@ def archive(
     options: Mapping[str, str] | None = None,
     progress: bool | None = None,
 ) -> dict[str, Any]:
-    """Append what is new in a topic to the archive at `path`; run again, it goes on.
+    """Append what is new in a topic to the archive at `path`; a later run continues.
 
-    `by` is hour, date or none: the directories that records are spread over. `every` None reads
-    what there is and ends; an interval like `1 minute` goes on until it is stopped. `starting` is
-    earliest, latest or Spark's offsets JSON, for the first run. `records_per_batch` bounds memory
-    and what a crash repeats. `allow_gaps` goes on where retention was faster, and `verify` shows
-    the gap. `options` are any of Spark's source.
+    `by` is hour, date or none: the directories that records are written to. With `every` None the
+    run ends at the end of the topic; with an interval like `1 minute` it runs until it is stopped.
+    `starting` is earliest, latest or Spark's offsets JSON, for the first run. `records_per_batch`
+    bounds memory and what a crash repeats. `allow_gaps` goes on where retention was faster, and
+    `verify` shows the gap. `options` are any of Spark's source.
 
     Returns {"records", "batches", "files", "bytes", "seconds", "partitions": {p: [first, last,
     records]}} of this run (partitions: of the whole archive). Raises PipelineError for a missing
     topic, a path of another topic, or a full disk; DataLost for records that retention took.
     """
     if by not in GRAINS:
-        raise PipelineError(f"{by!r} is no grain: hour, date or none")
+        raise PipelineError(f"{by!r} is not valid for by: use hour, date or none")
     cluster = Cluster.of(bootstrap)
     cluster.partitions(topic)
     files = Files(spark, path)
@@ -79,7 +79,7 @@ def archive(
     stream = spark.readStream.format("kafka").options(**(source | dict(options or {}))).load()
 
     def write(batch: DataFrame, number: int) -> None:
-        if number not in target.batches:  # else a crash came between our commit and Spark's
+        if number not in target.batches:  # otherwise a crash came between our commit and Spark's
             _write_batch(target, batch, number, by)
 
     writer = stream.writeStream.foreachBatch(write).trigger(**running.trigger_of(every))
@@ -105,7 +105,7 @@ def _write_batch(target: Table, batch: DataFrame, number: int, by: str) -> None:
     grains = {"date": f.to_date("timestamp"), "hour": f.hour("timestamp")}
     rows = batch.select(*COLUMNS, *[grains[name].alias(name) for name in GRAINS[by]])
     stage = f"batch-{number}"
-    # The batch number is in every name, so that names of two batches cannot meet.
+    # The batch number is in every name, so that names of two batches cannot collide.
     writer = rows.write.option("compression", COMPRESSION).partitionBy(*GRAINS[by])
     writer.parquet(target.stage(stage))
     moved = target.adopt(stage, f"b{number:08}")
@@ -139,7 +139,7 @@ def ranges(files: Files, name: str) -> table.Ranges:
 
 
 def batch_offsets(files: Files, number: int) -> tuple[dict[str, int], dict[str, int]]:
-    """Where a batch begins (included) and ends (excluded), by partition, as its checkpoint says."""
+    """Where a batch begins (included) and ends (excluded), by partition, from its checkpoint."""
     ended = _logged(files.read(f"{CHECKPOINT}/offsets/{number}"))
     if number:
         return _logged(files.read(f"{CHECKPOINT}/offsets/{number - 1}")), ended
@@ -161,10 +161,10 @@ def _logged(text: str) -> dict[str, int]:
 
 
 def read_archive(spark: SparkSession, path: str | Path) -> DataFrame:
-    """The records of an archive, with the columns at the head of this module.
+    """The records of an archive, with the columns at the top of this module.
 
-    `topics.typed` makes typed columns of them. Raises PipelineError where there is no archive,
-    DataLost where a file is gone or has another size.
+    `topics.typed` makes typed columns of them. Raises PipelineError if there is no archive,
+    DataLost if a file is missing or has another size.
     """
     return Table.open(Files(spark, path), "archive").read(spark)
 
@@ -176,7 +176,7 @@ def compact(
     small_bytes: int = 64 * 1024 * 1024,
     files_min: int = 2,
 ) -> dict[str, Any]:
-    """Make one file of the small ones of each directory, sorted by partition and offset.
+    """Merge the small files of each directory into one, sorted by partition and offset.
 
     Files below `small_bytes` count as small; directories with fewer than `files_min` of them stay.
     Returns {"directories", "removed", "added"}. Not while `archive` runs on the same path.
@@ -194,7 +194,7 @@ def compact(
     stage = f"compact-{target.next_commit}"
     reader = spark.read.option("basePath", files.at("data"))
     frame = reader.parquet(*[files.at(name) for name in small])
-    # Few tasks: each directory is one task's, so that it becomes one file.
+    # Each directory is handled by one task, so that it becomes one file.
     frame = frame.repartition(*grains) if grains else frame.coalesce(1)
     frame = frame.sortWithinPartitions(*grains, "partition", "offset")
     frame.write.option("compression", COMPRESSION).partitionBy(*grains).parquet(target.stage(stage))
@@ -214,7 +214,7 @@ def compact(
 def verify(
     spark: SparkSession, path: str | Path, bootstrap: str | Cluster | None = None
 ) -> dict[str, Any]:
-    """Prove what an archive holds; with `bootstrap`, against what the topic still has.
+    """Check an archive; with `bootstrap`, compare it with what the topic still has.
 
     Reads every file. Returns {"ok", "problems": [text], "partitions": {p: {"from", "to" (offsets
     read), "records", "distinct", "in_topic" (null without a cluster), "missing": [offsets],
@@ -266,7 +266,7 @@ def verify(
 
 
 def _extent(target: Table) -> tuple[dict[str, int], dict[str, int]]:
-    """Where the archive begins and ends, by partition, as its batches say."""
+    """Where the archive begins and ends, by partition, according to its batches."""
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     for number in sorted(target.batches):
@@ -278,7 +278,7 @@ def _extent(target: Table) -> tuple[dict[str, int], dict[str, int]]:
 
 
 def _broken_ranges(target: Table) -> list[str]:
-    """Batches that do not begin where the one before ended."""
+    """Batches that do not begin where the previous one ended."""
     problems = []
     numbers = sorted(target.batches)
     for before, after in pairwise(numbers):

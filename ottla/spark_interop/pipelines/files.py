@@ -1,4 +1,4 @@
-"""Files below one root, through Hadoop's file systems: whatever Spark can write, a driver can move.
+"""Files below one root, through Hadoop's file systems: the driver can move what Spark can write.
 
 Paths are as Spark takes them (`/data/archive`, `hdfs://…`, `s3a://…`); names are relative to the
 root. A rename is the commit of everything here; it is atomic on local disks and HDFS.
@@ -52,7 +52,7 @@ class Files:
             stream.close()
 
     def write(self, name: str, text: str) -> None:
-        """Write a text file so that it is there whole or not at all."""
+        """Writes a text file atomically."""
         folder, _, base = name.rpartition("/")
         draft = f"{folder}/.{base}.tmp" if folder else f".{base}.tmp"
         stream = self._fs.create(self._path(draft), True)
@@ -64,13 +64,13 @@ class Files:
         self.rename(draft, name)
 
     def rename(self, old: str, new: str) -> None:
-        """Move a file; OSError where it does not go."""
+        """Moves a file; OSError if that fails."""
         self._fs.mkdirs(self._path(new).getParent())
         if not self._fs.rename(self._path(old), self._path(new)):
             raise OSError(f"{self.at(old)} could not be renamed to {self.at(new)}")
 
     def delete(self, name: str) -> None:
-        """Delete a file or directory with all that is in it; nothing if it is not there."""
+        """Deletes a file or directory with its contents; nothing if it does not exist."""
         self._fs.delete(self._path(name), True)
 
     def footer(self, name: str) -> Any:

@@ -34,7 +34,7 @@ def latest(
     allow_gaps: bool = False,
     progress: bool | None = None,
 ) -> dict[str, Any]:
-    """Bring the table at `path` up to what `topic` holds now; run again, it goes on.
+    """Bring the table at `path` up to what `topic` holds now; a later run continues.
 
     `every`, `records_per_batch` and `allow_gaps` as in `archive`. Records without a key cannot be
     in the table: they are counted.
@@ -82,7 +82,7 @@ def _write_batch(
 ) -> dict[str, int]:
     from pyspark.sql import functions as f
 
-    # Rows become one a key before they meet the table: keys are shuffled, not records.
+    # Rows are reduced to one per key before the join: keys are shuffled, not records.
     newest = batch.groupBy("key")
     row = f.struct(*[name for name in COLUMNS if name != "key"])
     news = newest.agg(
@@ -111,7 +111,7 @@ def _write_batch(
 
 
 def _merged(spark: SparkSession, target: Table, news: DataFrame) -> DataFrame:
-    """The table with what is new: other keys stay, tombstones take theirs away."""
+    """The table with the new rows merged in: other keys stay, tombstones delete theirs."""
     if target.live:
         old = target.read(spark).select(*COLUMNS)
         news = old.join(news.select("key"), "key", "left_anti").unionByName(news)

@@ -1,7 +1,7 @@
 """Mirror: a topic into a topic of another cluster, each record exactly once.
 
 Partition, key, value, timestamp and headers are kept. Offsets cannot be: the destination has its
-own, transaction markers among them. An offset map says which is which: in the topic
+own, transaction markers among them. An offset map relates the two: in the topic
 `DESTINATION.offsets` each transaction leaves a record, key `CLUSTER/TOPIC/PARTITION`, value
 `{"source_offset": …, "offset": …}`, both of its last record.
 
@@ -57,7 +57,7 @@ def mirror(
     target, writer = to or topic, name or f"mirror-{topic}"
     ours, theirs = names or (here.id(), there.id())
     if ours == theirs and target == topic:
-        raise PipelineError(f"{topic} would be mirrored into itself: name another with to=")
+        raise PipelineError(f"{topic} would be mirrored into itself: name another one with to=")
     partitions = here.partitions(topic)
     there.create(target, len(partitions))
     there.create(f"{target}.offsets", 1)

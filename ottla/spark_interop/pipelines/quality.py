@@ -1,6 +1,6 @@
-"""Quality: what a topic or an archive holds, in figures, as JSON and as a page with plots.
+"""Quality: figures about a topic or an archive, as JSON and as a page with plots.
 
-The page is one file: plots are SVG inside it, and it opens without a network.
+The page is one file with the plots as SVG inside; it opens without a network.
 """
 
 from __future__ import annotations

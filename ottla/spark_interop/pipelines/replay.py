@@ -1,8 +1,8 @@
-"""Replay: an archive back into a topic, each record exactly once, as it was.
+"""Replay: an archive back into a topic, each record exactly once and unchanged.
 
 Key, value, headers and timestamp are the archive's; the partition is the one it had. Progress is
-kept by `transactional` under the replay's name: run again under the same name it goes on where it
-was stopped, and when it is done nothing happens.
+kept by `transactional` under the replay's name: another run with the same name continues where it
+was stopped, and does nothing once it is done.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def replay(
     create: bool = False,
     dry_run: bool = False,
 ) -> dict[str, Any]:
-    """Write the records of an archive to `topic`; run again, it goes on.
+    """Write the records of an archive to `topic`; a later run continues.
 
     `name` tells replays apart, by default `replay-TOPIC`: a second replay of the same records into
     the same topic needs a name of its own. `since` (included) and `until` (excluded) bound the

@@ -11,7 +11,7 @@ from typing import Any
 from ottla.spark_interop.errors import DataLost, PipelineError
 
 POLL_SECONDS = 0.1
-# What a query dies of, by a text in the chain of its causes, and what a user can do about it.
+# Errors that end a query, by a text in the chain of causes, and what a user can do.
 CAUSES = {
     "Some data may have been lost": (
         DataLost,
@@ -37,7 +37,7 @@ OURS = re.compile(r"\b(PipelineError|DataLost|BadRecord|SparkUnavailable): (.+)"
 
 
 class Progress:
-    """One line on a terminal that is written anew; silent where standard error is none."""
+    """One line on a terminal that is overwritten; silent if standard error is not a terminal."""
 
     def __init__(self, what: str, show: bool | None = None) -> None:
         self.what = what
@@ -45,7 +45,7 @@ class Progress:
         self._begin = time.monotonic()
 
     def update(self, records: int, note: str = "") -> None:
-        """So many records are done."""
+        """Shows this many records as done."""
         if self.show:
             seconds = max(time.monotonic() - self._begin, 0.001)
             rate = records / seconds
@@ -53,21 +53,21 @@ class Progress:
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
     def done(self) -> None:
-        """Leave the line as it is."""
+        """Ends the line."""
         if self.show:
             print(file=sys.stderr)
 
 
 def trigger_of(every: str | None) -> dict[str, Any]:
-    """The trigger of a stream: None reads what there is and ends, `10 seconds` goes on for ever."""
+    """The trigger of a stream: None ends when all is read, `10 seconds` runs for ever."""
     return {"availableNow": True} if every is None else {"processingTime": every}
 
 
 def run(query: Any, progress: Progress, on_progress: Callable[[Any], None] | None = None) -> int:
-    """Wait until a query ends; the number of rows it read.
+    """Waits until a query ends; returns the number of rows it read.
 
-    Raises what `explained` makes of its error. On KeyboardInterrupt the query stops after what it
-    is doing, and the call returns as if it had ended.
+    Raises the result of `explained` for its error. On KeyboardInterrupt the query stops after the
+    current batch, and the call returns as if it had ended.
     """
     rows, seen = 0, -1
     try:
@@ -96,7 +96,7 @@ def run(query: Any, progress: Progress, on_progress: Callable[[Any], None] | Non
 
 
 def explained(error: BaseException) -> PipelineError:
-    """An error of Spark as one of ours: the first that fits of CAUSES, else its own first lines."""
+    """An error of Spark as one of ours: the first match in CAUSES, else its own first lines."""
     if isinstance(error, PipelineError):
         return error
     text = str(error)

@@ -1,4 +1,4 @@
-"""Slice: the records of a stretch of time, to look at or to keep."""
+"""Slice: the records of a time range, to look at or to keep."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def slice_topic(
             with Path(output).open("x") as file:
                 return _lines(rows, file)
         except FileExistsError:
-            raise PipelineError(f"{output} is there already") from None
+            raise PipelineError(f"{output} already exists") from None
     except Exception as error:
         raise running.explained(error) from error
 
@@ -79,7 +79,7 @@ def _lines(rows: Any, file: Any) -> dict[str, int]:
 
 
 def plain(value: Any) -> Any:
-    """Bytes and times as JSON has them."""
+    """Bytes and times in JSON form."""
     if isinstance(value, bytes | bytearray):
         try:
             return value.decode()

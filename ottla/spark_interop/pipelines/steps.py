@@ -31,7 +31,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Step:
-    """A pipeline: the function that runs it, and what it takes beside the session."""
+    """A pipeline: the function that runs it, and its options in addition to the session."""
 
     name: str
     module: str
@@ -212,7 +212,7 @@ def load_file(path: str | Path) -> list[tuple[Step, dict[str, Any]]]:
         where = f"{path}, step {number}"
         name = step.pop("run", None)
         if name not in BY_NAME:
-            raise PipelineError(f"{where}: run = {name!r} is none of {', '.join(BY_NAME)}")
+            raise PipelineError(f"{where}: run = {name!r} is not one of {', '.join(BY_NAME)}")
         known = {option.name for option in BY_NAME[name].options}
         shared = {key: value for key, value in content.items() if key in known}
         used |= shared.keys()
@@ -224,7 +224,7 @@ def load_file(path: str | Path) -> list[tuple[Step, dict[str, Any]]]:
 
 
 def check_topics(steps: list[tuple[Step, dict[str, Any]]], where: str) -> None:
-    """Every topic that is read is there, or made by an earlier step; PipelineError otherwise."""
+    """Checks that every topic to read exists or is made by an earlier step; PipelineError."""
     made: set[tuple[str, str]] = set()
     for number, (step, given) in enumerate(steps, 1):
         address = given.get("bootstrap") or given.get("source")

@@ -1,4 +1,4 @@
-"""A table of Parquet files whose content is what its commits say: the ground of archive and latest.
+"""A table of Parquet files whose contents are defined by its commits; used by archive and latest.
 
     ROOT/data/…                       Parquet files, in directories or not
     ROOT/_ottla/table.json            what the table is of: topic, cluster, version of this layout
@@ -6,9 +6,9 @@
     ROOT/_ottla/staging/              what is being written
     ROOT/_ottla/checkpoint/           Spark's
 
-A batch is written to staging, its files are moved to data/ under names that hold the batch, then
-its commit is renamed into place: that is the moment it counts. Whatever a killed driver left behind
-is in no commit, and `open` deletes it. One writer at a time.
+A batch is written to staging, its files are moved to data/ under names that contain the batch, then
+its commit is renamed into place, which makes it valid. Files of a killed driver are in no commit,
+and `open` deletes them. One writer at a time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ottla.spark_interop.pipelines.files import Files
 LAYOUT = 1
 META, COMMITS, STAGING = "_ottla/table.json", "_ottla/commits", "_ottla/staging"
 CHECKPOINT = "_ottla/checkpoint"
-FOLD_AFTER = 200  # commits; more are folded into one, so that opening stays quick
+FOLD_AFTER = 200  # commits; more are merged into one, so that opening stays fast
 Ranges = dict[str, list[int]]
 """Partition (as text, for JSON) to [first offset, last offset, records]."""
 
@@ -43,7 +43,7 @@ class Entry:
 
 @dataclass
 class Table:
-    """The table at `files.root`, as its commits say it is."""
+    """The table at `files.root`, as its commits define it."""
 
     files: Files
     about: dict[str, Any]
@@ -54,9 +54,9 @@ class Table:
 
     @classmethod
     def open(cls, files: Files, kind: str) -> Table:
-        """The table at a path, read-only; PipelineError where there is none of that kind."""
+        """The table at a path, read-only; PipelineError if there is none of that kind."""
         if not files.exists(META):
-            raise PipelineError(f"{files.root} is no {kind}: it has no {META}")
+            raise PipelineError(f"{files.root} is not a {kind}: it has no {META}")
         about = json.loads(files.read(META))
         if about["kind"] != kind:
             raise PipelineError(f"{files.root} is a table of `{about['kind']}`, not of `{kind}`")
@@ -75,8 +75,8 @@ class Table:
     def create_or_open(cls, files: Files, kind: str, about: dict[str, Any]) -> Table:
         """The table, made if need be, without what a killed writer left; `about` must agree.
 
-        PipelineError where it was made for another topic or cluster, or the directory has other
-        data in it.
+        PipelineError if it was made for another topic or cluster, or the directory has other data
+        in it.
         """
         if not files.exists(META):
             if files.list():
@@ -87,7 +87,7 @@ class Table:
             if table.about.get(key) != wanted:
                 raise PipelineError(
                     f"{files.root} is of {key} {table.about.get(key)}, and this run has {wanted}: "
-                    "its checkpoint does not fit; name another path"
+                    "its checkpoint does not match; name another path"
                 )
         table._clean()
         return table
@@ -103,7 +103,7 @@ class Table:
         self.next_commit = int(name.rpartition("/")[2].removesuffix(".json")) + 1
 
     def _clean(self) -> None:
-        """Delete what no commit has: a killed writer's files, and files that a commit replaced."""
+        """Deletes files without a commit: a killed writer's, and those that a commit replaced."""
         self.files.delete(STAGING)
         for name in self.files.list("data"):
             if name not in self.live and name.endswith(".parquet"):
@@ -115,7 +115,7 @@ class Table:
         return self.files.at(f"{STAGING}/{name}")
 
     def adopt(self, name: str, prefix: str) -> list[str]:
-        """Move what was staged to data/, in the same directories, under names with the prefix."""
+        """Moves the staged files to data/, in the same directories, under names with the prefix."""
         moved = []
         place = f"{STAGING}/{name}/"
         staged = sorted(n for n in self.files.list(place) if n.endswith(".parquet"))
@@ -133,7 +133,7 @@ class Table:
         remove: list[str],
         batches: dict[int, dict[str, Any]] | None = None,
     ) -> None:
-        """Make files part of the table and others not, in one step; then delete those."""
+        """Adds files to the table and removes others, in one step; then deletes those."""
         name = f"{COMMITS}/{self.next_commit:08}.json"
         if self.files.exists(name):
             raise PipelineError(f"another process writes to {self.files.root}: stop one of the two")
@@ -150,7 +150,7 @@ class Table:
             self._fold()
 
     def _fold(self) -> None:
-        """One commit in place of many, with everything that is live."""
+        """Replaces many commits by one with everything that is live."""
         older, self.commits = self.commits, []
         whole, batches = dict(self.live), dict(self.batches)
         self.commit(whole, [], batches)
@@ -158,7 +158,7 @@ class Table:
             self.files.delete(name)
 
     def check_files(self) -> list[str]:
-        """What is wrong with the files themselves: gone, or of another size."""
+        """Problems of the files themselves: missing, or of another size."""
         there = self.files.list("data")
         return [
             f"{self.files.at(name)} "

@@ -3,7 +3,7 @@
 Spark's sink is at least once. Here every lane (a partition of the destination) has a transactional
 producer; the position up to which rows are written is committed as the offset of a consumer group,
 in the same transaction as the rows (KIP-98). A task that runs again, in this driver or the next,
-fences its predecessor, asks for that position and leaves out what is written. Readers with
+fences its predecessor, fetches that position and skips what is written. Readers with
 isolation.level=read_committed see every row once; others see aborted rows too.
 """
 
@@ -32,11 +32,11 @@ TIMESTAMP_NONE = -1
 
 @dataclass(frozen=True)
 class Destination:
-    """Where rows go, and under which name their progress is kept.
+    """Where rows are written, and the name under which the progress is kept.
 
     `writer` names the pipeline: it is the group whose offsets are the positions, and the beginning
     of the transactional ids. `rate` is records a second of one task, None without a limit.
-    `map_topic` gets a record a transaction: which position is at which offset.
+    `map_topic` gets one record per transaction: which position is at which offset.
     """
 
     cluster: Cluster
@@ -103,13 +103,13 @@ def empty(spark: SparkSession) -> DataFrame:
 def _group(writer: str) -> dict[str, Any]:
     return {
         "group.id": writer,
-        "isolation.level": "read_committed",  # an offset of an open transaction is waited for
+        "isolation.level": "read_committed",  # wait for offsets of open transactions
         "enable.auto.commit": False,
     }
 
 
 def _task(to: Destination, lanes: int) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """What a Spark task runs on its Arrow batches."""
+    """Runs a Spark task on its Arrow batches."""
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow
@@ -168,7 +168,7 @@ class Lane:
             )
         )
         _patiently(lambda: self._producer.init_transactions(PATIENCE_SECONDS))
-        # Only now: whoever had this id before can commit nothing any more.
+        # Only now: the previous owner of this id can no longer commit.
         self._consumer = Consumer(to.cluster.client(**_group(to.writer)))
         [committed] = _patiently(lambda: self._consumer.committed([self._at], PATIENCE_SECONDS))
         self._done = committed.offset if committed.offset >= 0 else -1
@@ -181,7 +181,7 @@ class Lane:
         self.written = self.skipped = self.transactions = 0
 
     def add(self, row: dict[str, Any]) -> None:
-        """Write a row unless it is written; commits when a transaction is large or old enough."""
+        """Writes a row unless it is written; commits when a transaction is large or old enough."""
         position = row["position"]
         if position <= self._done:
             self.skipped += 1
@@ -263,14 +263,14 @@ class Lane:
             self._failed.append(error.str())
 
     def finish(self) -> tuple[int, int, int, int, int]:
-        """Commit what is open; a row of the report."""
+        """Commits what is open; returns a row of the report."""
         if self._open_since is not None:
             self._commit()
         self._consumer.close()
         return self.number, self.written, self.skipped, self.transactions, self._done
 
     def abandon(self) -> None:
-        """Give back what is open, so that readers do not wait for its timeout."""
+        """Aborts what is open, so that readers do not wait for its timeout."""
         if self._open_since is not None:
             try:
                 self._producer.abort_transaction(5)

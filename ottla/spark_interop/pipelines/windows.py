@@ -49,7 +49,7 @@ def windows(
     allow_gaps: bool = False,
     progress: bool | None = None,
 ) -> dict[str, Any]:
-    """Aggregate what is new in `topic` by windows; run again, it goes on.
+    """Aggregate what is new in `topic` by windows; a later run continues.
 
     `path` holds the state, and the result too unless `to` names a topic for it. `window` is a
     length like `1 hour`; `slide` makes windows overlap; with `session_gap` a window ends where a
@@ -98,7 +98,7 @@ def windows(
 
 
 def _counting(report: dict[str, Any]) -> Any:
-    """What adds the figures of each batch's progress to the report."""
+    """Adds the figures of each batch's progress to the report."""
 
     def count(told: Any) -> None:
         seen = told.observedMetrics.get("input")
@@ -151,7 +151,7 @@ def _aggregated(
 
 
 def _same_life(target: Table, into: transactional.Destination) -> None:
-    """Batch numbers are the positions: they mean nothing to a checkpoint that begins anew."""
+    """Batch numbers are the positions: they are meaningless for a new checkpoint."""
     begun = target.files.exists(f"{CHECKPOINT}/offsets")
     if not begun and transactional.positions(into.cluster, into.topic, into.writer):
         raise PipelineError(

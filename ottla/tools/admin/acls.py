@@ -1,4 +1,4 @@
-"""Access rules: what they are about, who, from where, which operation; list, create, delete."""
+"""Access rules: resource, principal, host and operation; list, create, delete."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ CLUSTER_NAME = "kafka-cluster"
 
 
 def name_of(table: dict[str, int], number: int) -> str:
-    """The name of a number of the protocol."""
+    """The name of a protocol number."""
     return next((name for name, known in table.items() if known == number), "UNKNOWN")
 
 
 class Pattern(NamedTuple):
-    """What rules are about; None stands for any name in a filter."""
+    """The resources that rules refer to; None matches any name in a filter."""
 
     resource: str
     name: str | None
@@ -54,7 +54,7 @@ class Pattern(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """Who may do, or may not do, what, from where; None stands for anything in a filter."""
+    """Who may or may not do what, from where; None matches anything in a filter."""
 
     principal: str | None
     host: str | None
@@ -69,7 +69,7 @@ ANY_PATTERN = Pattern("ANY", None, "ANY")
 def describe(
     cluster: Cluster, pattern: Pattern = ANY_PATTERN, rule: Rule = ANY_RULE
 ) -> dict[Pattern, list[Rule]]:
-    """The rules that fit, under what they are about."""
+    """The matching rules, by resource."""
     request = DescribeAclsRequest(
         resource_type_filter=RESOURCES[pattern.resource],
         resource_name_filter=pattern.name,
@@ -100,7 +100,7 @@ def describe(
 
 
 def create(cluster: Cluster, rules: Iterable[tuple[Pattern, Rule]]) -> None:
-    """Create rules; Refused for the first that was not taken."""
+    """Creates rules; raises Refused for the first one that was rejected."""
     creations = [
         CreateAclsRequest.Creation(
             resource_type=RESOURCES[pattern.resource],
@@ -118,7 +118,7 @@ def create(cluster: Cluster, rules: Iterable[tuple[Pattern, Rule]]) -> None:
 
 
 def delete(cluster: Cluster, filters: Sequence[tuple[Pattern, Rule]]) -> list[tuple[Pattern, Rule]]:
-    """Delete the rules that fit any of the filters, and return them."""
+    """Deletes the rules that match any of the filters, and returns them."""
     asked = [
         DeleteAclsRequest.Filter(
             resource_type_filter=RESOURCES[pattern.resource],

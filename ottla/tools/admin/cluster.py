@@ -22,7 +22,7 @@ METADATA_TOPIC = "__cluster_metadata"
 
 
 class Feature(NamedTuple):
-    """Levels of a feature: what brokers support, what the cluster has decided (None: nothing)."""
+    """Levels of a feature: what brokers support, what is finalized in the cluster (or None)."""
 
     name: str
     lowest: int
@@ -38,7 +38,7 @@ def brokers(cluster: Cluster, *, fenced: bool = False) -> Any:
 
 
 def unregister(cluster: Cluster, broker_id: int) -> None:
-    """Forget a broker that is gone."""
+    """Unregisters a broker that no longer exists."""
     response = cluster.controller().call(UnregisterBrokerRequest(broker_id=broker_id))
     check(response.error_code, response.error_message)
 
@@ -59,7 +59,7 @@ def features(cluster: Cluster) -> tuple[int, list[Feature]]:
 def update_feature(
     cluster: Cluster, levels: dict[str, int], kind: int, *, dry_run: bool = False
 ) -> dict[str, tuple[int, str | None]]:
-    """Change levels; code and message of each. All change, or none."""
+    """Changes levels; returns code and message of each. Either all change or none."""
     update = UpdateFeaturesRequest.FeatureUpdate
     request = UpdateFeaturesRequest(
         timeout_ms=TIMEOUT_MS,

@@ -49,7 +49,7 @@ SCRAM_ITERATIONS = 4096
 
 
 def asked_of(cluster: Cluster, kind: int, name: str) -> Connection:
-    """Whom to ask about a resource: brokers about themselves, anybody about the rest."""
+    """The broker to ask about a resource: brokers about themselves, any broker about the rest."""
     if kind in (BROKER, BROKER_LOGGER) and name:
         return cluster.node(int(name))
     return cluster.any()
@@ -71,7 +71,7 @@ def describe(
 
 
 def describe_many(cluster: Cluster, kind: int, wanted: Sequence[str]) -> dict[str, list[Any]]:
-    """The settings of several resources by their names, in the order that the broker gives."""
+    """The settings of several resources by their names, in the order of the broker's reply."""
     resources = [
         DescribeConfigsRequest.Resource(
             resource_type=kind, resource_name=name, configuration_keys=None
@@ -97,7 +97,7 @@ def alter(
     *,
     dry_run: bool = False,
 ) -> None:
-    """Set some settings of a resource and give others back their defaults."""
+    """Sets some settings of a resource and resets others to their defaults."""
     config = IncrementalAlterConfigsRequest.Resource.Config
     changes = [config(name=key, config_operation=SET, value=value) for key, value in set_to.items()]
     changes += [config(name=key, config_operation=DELETE, value=None) for key in reset]
@@ -185,7 +185,7 @@ def set_scram(
 
 
 def delete_scram(cluster: Cluster, user: str, mechanism: str) -> None:
-    """Take a SCRAM credential from a user."""
+    """Deletes a user's SCRAM credential."""
     deletion = AlterUserScramCredentialsRequest.Deletion(
         name=user, mechanism=MECHANISMS[mechanism][0]
     )

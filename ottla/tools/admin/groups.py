@@ -88,7 +88,7 @@ def _listed(cluster: Cluster, node_id: int, request: Any) -> Any:
 
 
 def describe(cluster: Cluster, group_id: str) -> Group:
-    """One group; Refused with GROUP_ID_NOT_FOUND where there is none."""
+    """One group; raises Refused with GROUP_ID_NOT_FOUND if it does not exist."""
     first: Refused | None = None
     if cluster.supports(ApiKey.CONSUMER_GROUP_DESCRIBE):
         try:
@@ -164,7 +164,7 @@ def _classic(cluster: Cluster, group_id: str) -> Group:
 
 
 def _decoded(data: bytes) -> dict[str, list[int]]:
-    """What a classic member was assigned; nothing where it is not of the consumer protocol."""
+    """A classic member's assignment; empty if it is not of the consumer protocol type."""
     if len(data) < 2:
         return {}
     highest = ConsumerProtocolAssignment.VERSIONS[-1]
@@ -221,7 +221,7 @@ def commit(
     offsets: Mapping[Place, int],
     metadata: Mapping[Place, str] | None = None,
 ) -> None:
-    """Commit offsets for a group without members; Refused for the first that is not taken."""
+    """Commits offsets for a group without members; raises Refused for the first rejected one."""
     notes = metadata or {}
     by_topic: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for (topic, index), offset in offsets.items():
@@ -255,7 +255,7 @@ def commit(
 def delete_offsets(
     cluster: Cluster, group_id: str, places: Iterable[Place]
 ) -> tuple[int, dict[Place, int]]:
-    """Forget committed offsets; the code of the group and of each partition."""
+    """Deletes committed offsets; returns the code of the group and of each partition."""
     by_topic: dict[str, list[int]] = defaultdict(list)
     for topic, index in places:
         by_topic[topic].append(index)
@@ -274,7 +274,7 @@ def delete_offsets(
 
 
 def delete(cluster: Cluster, group_id: str) -> None:
-    """Delete a group without members; Refused where it has some, or is not there."""
+    """Deletes a group without members; raises Refused if it has some, or does not exist."""
 
     def ask() -> None:
         request = DeleteGroupsRequest(groups_names=[group_id])

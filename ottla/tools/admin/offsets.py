@@ -20,13 +20,13 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING
     -5,
     -6,
 )
-"""Timestamps that stand for something else in ListOffsets."""
+"""Special timestamps in ListOffsets."""
 Place = tuple[str, int]
 """A topic's name and the index of a partition."""
 
 
 class Found(NamedTuple):
-    """What ListOffsets says of a partition: -1 where there is nothing; `error` is a code."""
+    """The ListOffsets result of a partition: -1 if there is none; `error` is a code."""
 
     offset: int
     timestamp: int
@@ -91,7 +91,7 @@ def ends(cluster: Cluster, places: Iterable[Place]) -> dict[Place, Found]:
 
 
 def delete_records(cluster: Cluster, below: Mapping[Place, int]) -> dict[Place, tuple[int, int]]:
-    """Delete the records below these offsets (-1 all); code and new first offset of each."""
+    """Deletes the records below these offsets (-1: all); returns code and new start of each."""
     led = leaders(cluster, sorted({topic for topic, _ in below}))
     by_leader: dict[int, dict[str, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
     results: dict[Place, tuple[int, int]] = {}
@@ -120,7 +120,7 @@ def delete_records(cluster: Cluster, below: Mapping[Place, int]) -> dict[Place, 
 
 
 def delete_or_raise(cluster: Cluster, below: Mapping[Place, int]) -> dict[Place, int]:
-    """As `delete_records`, but the first refusal is raised."""
+    """As `delete_records`, but raises the first error."""
     done = delete_records(cluster, below)
     for (topic, index), (code, _) in done.items():
         check(code, what=f"{topic}-{index}")

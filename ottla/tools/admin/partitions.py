@@ -24,7 +24,7 @@ PREFERRED, UNCLEAN = 0, 1
 
 @dataclass
 class Moving:
-    """What a partition is being moved to and from."""
+    """The brokers from and to which a partition is being moved."""
 
     replicas: list[int]
     adding: list[int]
@@ -58,7 +58,7 @@ def reassign(
     *,
     allow_factor_change: bool = True,
 ) -> dict[Place, tuple[int, str | None]]:
-    """Move partitions to these brokers, or stop moving them (None); code and message of each."""
+    """Moves partitions to these brokers, or cancels moves (None); code and message of each."""
     kind = AlterPartitionReassignmentsRequest.Topic
     topics = []
     for topic, indexes in by_topic(wanted).items():
@@ -100,7 +100,7 @@ def reassignments(cluster: Cluster) -> dict[Place, Moving]:
 def elect(
     cluster: Cluster, election: int, places: Iterable[Place] | None
 ) -> dict[Place, tuple[int, str | None]]:
-    """Elect leaders, of all partitions for None; code and message of each that was looked at."""
+    """Elects leaders, of all partitions for None; code and message of each affected one."""
     asked = None
     if places is not None:
         kind = ElectLeadersRequest.TopicPartition
@@ -133,7 +133,7 @@ def log_dirs(cluster: Cluster, broker: int, places: Iterable[Place] | None = Non
 
 
 def replicas(cluster: Cluster, places: Iterable[Place] | None = None) -> list[Replica]:
-    """Where every replica is, and how large."""
+    """The log directory and size of every replica."""
     wanted = None if places is None else list(places)
     cluster.refresh()
     return [
@@ -156,7 +156,7 @@ def replicas(cluster: Cluster, places: Iterable[Place] | None = None) -> list[Re
 def move_directories(
     cluster: Cluster, broker: int, wanted: Mapping[Place, str]
 ) -> dict[Place, int]:
-    """Move partitions of a broker into other log directories; the code of each."""
+    """Moves partitions of a broker to other log directories; the code of each."""
     kind = AlterReplicaLogDirsRequest.Dir
     by_path: dict[str, list[Place]] = defaultdict(list)
     for place, path in wanted.items():

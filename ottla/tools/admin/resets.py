@@ -1,4 +1,4 @@
-"""New offsets for a group: what a reset would set, by any of Kafka's ways to say it."""
+"""New offsets for a group: the result of a reset, in each of Kafka's forms."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 
 
 class CannotReset(ClientError):
-    """A reset that makes no sense for a partition."""
+    """A reset that is not possible for a partition."""
 
 
 def clamp(
     cluster: Cluster, wanted: Mapping[Place, int], warn: list[str] | None = None
 ) -> dict[Place, int]:
-    """These offsets, brought into the range that each partition has."""
+    """These offsets, limited to the range that each partition has."""
     first = offsets.at(cluster, dict.fromkeys(wanted, EARLIEST))
     last = offsets.at(cluster, dict.fromkeys(wanted, LATEST))
     found = {}
@@ -40,7 +40,7 @@ def clamp(
 def to_timestamp(
     cluster: Cluster, places: Sequence[Place], timestamp: int
 ) -> tuple[dict[Place, int], list[Place]]:
-    """The first offsets from a time on; and the partitions that have none, which get their end."""
+    """The first offsets from a time on; and the partitions without one, which get their end."""
     found = offsets.at(cluster, dict.fromkeys(places, timestamp))
     late = [place for place in places if found[place].offset < 0]
     last = offsets.ends(cluster, late)
@@ -58,7 +58,7 @@ def to_end(cluster: Cluster, places: Sequence[Place], which: int) -> dict[Place,
 def to_committed(
     cluster: Cluster, places: Sequence[Place], committed: Mapping[Place, tuple[int, int]]
 ) -> dict[Place, int]:
-    """What is committed, the end where nothing is."""
+    """The committed offsets; the end where there are none."""
     missing = [place for place in places if place not in committed]
     last = offsets.ends(cluster, missing)
     return {

@@ -23,7 +23,7 @@ PARTITIONS_PER_RESPONSE = 2000
 
 @dataclass
 class Partition:
-    """One partition: brokers by their ids, leader -1 where it has none."""
+    """One partition: brokers by their ids, leader -1 if there is none."""
 
     index: int
     leader: int
@@ -110,14 +110,14 @@ def _of_metadata(topic: Any) -> Topic:
 
 
 def topic_id(cluster: Cluster, name: str) -> bytes:
-    """The id of a topic; Refused where there is none."""
+    """The id of a topic; raises Refused if it does not exist."""
     [topic] = cluster.metadata([name]).topics
     check(topic.error_code, what=f"topic {name!r}")
     return bytes(topic.topic_id)
 
 
 def leaders(cluster: Cluster, wanted: Iterable[str]) -> dict[tuple[str, int], int]:
-    """The leader of every partition of these topics; Refused for an unknown one."""
+    """The leader of every partition of these topics; raises Refused for an unknown one."""
     found = {}
     for topic in cluster.metadata(wanted).topics:
         check(topic.error_code, what=f"topic {topic.name!r}")
@@ -136,7 +136,7 @@ def create(
     configs: Mapping[str, str] | None = None,
     dry_run: bool = False,
 ) -> Any:
-    """Create a topic, or only ask whether it could be; returns the broker's description of it.
+    """Create a topic, or only validate the request; returns the broker's description of it.
 
     -1 stands for the broker's defaults; `assignments` are the replicas of each partition.
     """
@@ -200,7 +200,7 @@ def delete(cluster: Cluster, wanted: Sequence[str]) -> dict[str, tuple[int, str 
 
 
 def exists(error: int) -> bool:
-    """Whether a topic with this error code is there."""
+    """Whether a topic with this error code exists."""
     return error not in (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,

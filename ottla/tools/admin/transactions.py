@@ -30,7 +30,7 @@ class Listed(NamedTuple):
 
 
 class Hanging(NamedTuple):
-    """An open transaction that no coordinator knows of."""
+    """An open transaction that no coordinator knows."""
 
     place: Place
     producer: Any
@@ -65,7 +65,7 @@ def list_transactions(
 
 
 def describe(cluster: Cluster, transactional_id: str) -> tuple[int, Any]:
-    """The coordinator of a transactional id and what it knows; Refused where it knows nothing."""
+    """The coordinator of a transactional id and its state; raises Refused if it is unknown."""
     connection = cluster.coordinator(transactional_id, TRANSACTION)
     [state] = connection.call(
         DescribeTransactionsRequest(transactional_ids=[transactional_id])
@@ -76,7 +76,7 @@ def describe(cluster: Cluster, transactional_id: str) -> tuple[int, Any]:
 
 
 def producers(cluster: Cluster, places: Iterable[Place]) -> dict[Place, list[Any]]:
-    """The producers that each partition's leader remembers."""
+    """The producers known to each partition's leader."""
     wanted = list(places)
     led = leaders(cluster, sorted({topic for topic, _ in wanted}))
     found: dict[Place, list[Any]] = {}
@@ -97,7 +97,7 @@ def producers(cluster: Cluster, places: Iterable[Place]) -> dict[Place, list[Any
 
 
 def hanging(cluster: Cluster, places: Iterable[Place], minutes_max: int) -> list[Hanging]:
-    """Transactions that are open for longer and that no coordinator has as ongoing there."""
+    """Transactions open for longer than this that no coordinator considers ongoing there."""
     now = int(time.time() * 1000)
     old = [
         (place, producer)
@@ -149,7 +149,7 @@ def abort(
 
 
 def terminate(cluster: Cluster, transactional_id: str) -> None:
-    """Fence whoever uses a transactional id, which aborts its transaction."""
+    """Fences the producer of a transactional id, which aborts its transaction."""
 
     def ask() -> None:
         request = InitProducerIdRequest(

@@ -12,10 +12,10 @@ def show_uuid(data: bytes) -> str:
 
 
 def uuid_of(text: str) -> bytes:
-    """The id that these characters show; ValueError where they show none."""
+    """The id that these characters represent; ValueError if they represent none."""
     data = base64.urlsafe_b64decode(text + "==")
     if len(data) != 16:
-        raise ValueError(f"{text!r} is no id of 22 characters")
+        raise ValueError(f"{text!r} is not an id of 22 characters")
     return data
 
 

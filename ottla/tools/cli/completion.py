@@ -1,7 +1,7 @@
-"""`ottla completion SHELL`: scripts in which the words of the table are written down.
+"""`ottla completion SHELL`: scripts that contain the words of the command table.
 
-Only topics and groups are asked of a broker, with a deadline of 0.3 s and a cache of ten seconds,
-so that a broker out of reach does not hang a shell.
+Only topics and groups are requested from a broker, with a deadline of 0.3 s and a cache of ten
+seconds, so that an unreachable broker does not hang a shell.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def words_of(command: Command) -> list[str]:
 
 
 def asks_for(command: Command) -> str:
-    """topic or group where the command takes names of them."""
+    """topic or group if the command takes names of them."""
     for flag in command.flags:
         if (
             flag.positional
@@ -116,7 +116,7 @@ def fish() -> str:
 
 
 def plain(text: str) -> str:
-    """Text that may stand between single quotes."""
+    """Text that is safe between single quotes."""
     return text.replace("'", "")
 
 

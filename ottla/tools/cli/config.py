@@ -28,7 +28,7 @@ def entity_of(text: str) -> tuple[int, str]:
     if KINDS[kind] == configs.BROKER and name == "default":
         return configs.BROKER, ""
     if kind in ("broker", "loggers") and not name.isdecimal():
-        raise ClientError(f"{text!r}: a broker is named by its number")
+        raise ClientError(f"{text!r}: a broker is identified by its number")
     return KINDS[kind], name
 
 

@@ -1,4 +1,4 @@
-"""The cluster that a command speaks to: flags, then the environment, then localhost."""
+"""The cluster that a command connects to: flags, then the environment, then localhost."""
 
 from __future__ import annotations
 

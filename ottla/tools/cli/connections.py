@@ -1,4 +1,4 @@
-"""`ottla server connections`: who is connected to a broker, as its HTTP port says."""
+"""`ottla server connections`: the connections of a broker, from its HTTP port."""
 
 from __future__ import annotations
 

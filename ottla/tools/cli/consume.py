@@ -111,7 +111,7 @@ def number_of(text: str | int) -> int:
 
 
 def existing(cluster: Cluster, names: list[str]) -> None:
-    """Refuse topics that do not exist: nobody waits for them."""
+    """Raises for topics that do not exist, instead of waiting for them."""
     from ottla.client.errors import check
 
     for topic in cluster.metadata(names).topics:
@@ -130,7 +130,7 @@ def by_time(cluster: Cluster, wanted: Reading, timestamp: int) -> dict[Place, in
 
 
 def by_number(cluster: Cluster, wanted: Reading, number: int, *, last: bool) -> dict[Place, int]:
-    """An offset, or so many before the end, within what each partition has."""
+    """An offset, or a number of records before the end, within each partition's range."""
     places = places_of(cluster, wanted)
     first = offsets.at(cluster, dict.fromkeys(places, EARLIEST))
     ends = offsets.ends(cluster, places)
@@ -144,7 +144,7 @@ def by_number(cluster: Cluster, wanted: Reading, number: int, *, last: bool) -> 
 
 
 def printer(options: Namespace) -> Show:
-    """What makes the text of a record."""
+    """The conversion of a record to text."""
     if options.format is not None:
         return formatted(options.format)
     kind = options.output or "lines"
@@ -192,7 +192,7 @@ TOKENS: dict[str, Show] = {
 
 
 def formatted(text: str) -> Show:
-    """What a format makes of a record; ClientError for a token that there is none of."""
+    """A record as text in a given format; ClientError for an unknown token."""
     parts: list[bytes | Show] = []
     left = text
     while left:
@@ -203,7 +203,7 @@ def formatted(text: str) -> Show:
             token, left = left[:1], left[1:]
             if token not in TOKENS:
                 known = " ".join(f"%{one}" for one in TOKENS)
-                raise ClientError(f"--format: %{token} is none of {known}")
+                raise ClientError(f"--format: %{token} is not one of {known}")
             parts.append(TOKENS[token])
 
     def show(record: Any) -> bytes:

@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
 
 
 def show_verbs(noun: str, commands: dict[str, Command], given: list[str]) -> int:
-    """What one can do with a noun."""
+    """The commands of a noun."""
     verbs = {one.words: one.about for one in commands.values() if one.words.startswith(f"{noun} ")}
     if noun == "server":
         verbs = {"server start": "Run a broker until SIGTERM or SIGINT."} | verbs
@@ -41,7 +41,7 @@ def show_verbs(noun: str, commands: dict[str, Command], given: list[str]) -> int
     out = sys.stdout if asked or not given else sys.stderr
     if given and not asked:
         print(
-            f"ottla {noun}: {given[0]!r} is no command; there are: "
+            f"ottla {noun}: {given[0]!r} is not a command; known are: "
             + ", ".join(words.partition(" ")[2] for words in verbs),
             file=sys.stderr,
         )
@@ -75,7 +75,7 @@ def parser_of(command: Command) -> argparse.ArgumentParser:
 
 
 def common_flags(command: Command) -> list[Flag]:
-    """The flags that a command's marks give it."""
+    """The flags that a command gets from its marks."""
     found = []
     if "cluster" in command.marks:
         found += [
@@ -135,7 +135,7 @@ def run(command: Command, arguments: list[str]) -> int:
         sys.stdout.flush()
         return int(status or 0)
     except BrokenPipeError:
-        # Whoever read the output has seen enough.
+        # The reader of the output has closed the pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (ClientError, OSError) as failed:
@@ -157,7 +157,7 @@ def run(command: Command, arguments: list[str]) -> int:
 
 
 def unexpected(bug: Exception) -> str:
-    """One line about an error that nobody thought of."""
+    """One line about an unexpected error."""
     what = " ".join(str(bug).split())
     return f"unexpected {type(bug).__name__}: {what} ({DEBUG}=1 shows where)"
 

@@ -108,7 +108,7 @@ def describe(options: Namespace) -> None:
 def chosen(
     cluster: Cluster, options: Namespace, committed: dict[Place, tuple[int, int]]
 ) -> list[Place]:
-    """The partitions that --topic means, or all with an offset."""
+    """The partitions selected by --topic, or all with an offset."""
     if not options.topic:
         if not committed:
             raise ClientError(f"group {options.group} has no offsets: name topics with --topic")
@@ -119,7 +119,7 @@ def chosen(
         [topic] = topics.describe(cluster, [name])
         known = [part.index for part in topic.partitions]
         if topic.error or not known:
-            raise ClientError(f"topic {name!r} does not exist")
+            raise ClientError(f"topic {name!r} not found")
         wanted = [int(part) for part in listed.split(",")] if colon else known
         if missing := [index for index in wanted if index not in known]:
             raise ClientError(f"topic {name} has no partition {missing[0]}")

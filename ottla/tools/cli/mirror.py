@@ -55,12 +55,12 @@ def servers(cluster: Cluster) -> list[str]:
 
 
 class Known(NamedTuple):
-    """The offset of a record that is in the target already, in the place of a future."""
+    """The offset of a record that is in the target already, in place of a future."""
 
     offset: int
 
     def get(self, _: float) -> Known:
-        """Itself."""
+        """Returns itself."""
         return self
 
 
@@ -80,7 +80,7 @@ class Mirror:
         self.carried: dict[tuple[str, Place], int] = {}
 
     def prepare(self) -> None:
-        """Which topics are copied; make them in the target as they are in the source."""
+        """Determines the topics to copy, and creates them in the target as in the source."""
         self.source.refresh()
         self.target.refresh()
         if self.source.cluster_id == self.target.cluster_id and not self.prefix:
@@ -95,7 +95,7 @@ class Mirror:
             and not (self.prefix and topic.name.startswith(self.prefix))
         }
         if not wanted:
-            raise ClientError("no topic of the source fits --topics")
+            raise ClientError("no topic of the source matches --topics")
         self.names = {name: self.prefix + name for name in wanted}
         if not self.dry_run:
             for name, count in wanted.items():
@@ -167,7 +167,7 @@ class Mirror:
                     f"group {self.group} in the target to copy everything again"
                 )
             self.progress[place] = found
-        self.remember(self.progress)  # from here on it is known what the target has
+        self.remember(self.progress)  # from here on the target's contents are known
 
     def loop(self, consumer: KafkaConsumer, producer: KafkaProducer) -> None:
         from kafka import TopicPartition
@@ -214,7 +214,7 @@ class Mirror:
             found.copied += 1
 
     def send_one(self, producer: KafkaProducer, record: Any) -> Any:
-        """Queue one record; what is returned has its offset in the target after a while."""
+        """Queues one record; the result gets the offset in the target later."""
         stamp = record.timestamp if record.timestamp is not None and record.timestamp >= 0 else None
         topic = self.names[record.topic]
         if not sendable(record.key, record.value, record.headers):
@@ -233,7 +233,7 @@ class Mirror:
         )
 
     def remember(self, places: Iterable[Place]) -> None:
-        """Commit how far these partitions are."""
+        """Commits the progress of these partitions."""
         changed = [self.progress[place] for place in places]
         copies = [(self.names[found.place[0]], found.place[1]) for found in changed]
         groups.commit(
@@ -263,11 +263,11 @@ class Mirror:
     def carry(self, group: str, changed: dict[Place, int]) -> None:
         try:
             groups.commit(self.target, group, changed)
-        except Refused as refused:  # somebody consumes with it in the target: theirs count
+        except Refused as refused:  # the group is active in the target: its offsets are kept
             print(f"ottla mirror: group {group} was not carried over: {refused}", file=sys.stderr)
 
     def report(self) -> None:
-        """A line for each topic: what was copied, how far the target is behind."""
+        """One line per topic: records copied, and how far the target lags."""
         ends = offsets.ends(self.source, self.progress)
         for topic in sorted(self.names):
             mine = [found for place, found in self.progress.items() if place[0] == topic]

@@ -15,7 +15,7 @@ def milliseconds(text: str) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise ClientError(
-            f"{text!r} is no time: expected 2026-01-31T12:00:00 (UTC unless it has a zone) or "
+            f"{text!r} is not a time: expected 2026-01-31T12:00:00 (UTC unless it has a zone) or "
             "milliseconds since 1970"
         ) from None
     if moment.tzinfo is None:

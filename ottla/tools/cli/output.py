@@ -15,13 +15,13 @@ Row = Mapping[str, Any]
 
 
 class NotConfirmed(ClientError):
-    """Something that cannot be undone, and nobody said yes."""
+    """An action that cannot be undone was not confirmed."""
 
 
 def show(
     options: Namespace, columns: Sequence[str], rows: Iterable[Row], wide: Sequence[str] = ()
 ) -> None:
-    """Print rows in the format that was asked for; the first column is the name."""
+    """Prints rows in the requested format; the first column is the name."""
     found = list(rows)
     chosen = options.output or "table"
     if chosen == "json":
@@ -78,17 +78,17 @@ def bold(text: str) -> str:
 
 
 def done(options: Namespace, text: str) -> None:
-    """Say on stderr what was done, or would be."""
+    """Reports on stderr what was done, or would be."""
     prefix = "would have " if getattr(options, "dry_run", False) else ""
     print(prefix + text, file=sys.stderr)
 
 
 def confirm(options: Namespace, what: str, name: str) -> None:
-    """Let somebody type the name of what is going to be lost; raises NotConfirmed."""
+    """Asks for the name of what will be lost; raises NotConfirmed."""
     if options.yes or getattr(options, "dry_run", False):
         return
     if not sys.stdin.isatty():
-        raise NotConfirmed(f"{what} cannot be undone: say --yes")
-    print(f"{what} cannot be undone. Type {name} to go on: ", end="", file=sys.stderr, flush=True)
+        raise NotConfirmed(f"{what} cannot be undone: confirm with --yes")
+    print(f"{what} cannot be undone. Type {name} to proceed: ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip() != name:
         raise NotConfirmed("nothing was changed")

@@ -18,7 +18,7 @@ RECORDS = 100_000
 
 
 class Progress:
-    """How far it is, on a terminal."""
+    """A progress display, on a terminal."""
 
     def __init__(self, total: int) -> None:
         self.total, self.done, self.shown = total, 0, 0.0
@@ -37,7 +37,7 @@ class Progress:
             )
 
     def end(self) -> None:
-        """Take the line away."""
+        """Clears the line."""
         if self.wanted:
             print("\r     \r", end="", file=sys.stderr)
 

@@ -20,7 +20,7 @@ from ottla.wire.apis import ApiKey
 
 CHUNK = 1 << 16
 RECORD_MAX = 64 << 20
-"""Bytes of one record read from the input; a longer one is an error, not a full memory."""
+"""Maximum bytes of one record in the input; a longer one is an error."""
 
 
 def produce(options: Namespace) -> None:
@@ -35,7 +35,7 @@ def produce(options: Namespace) -> None:
         rehearse(options, headers)
         return
     with connect(options) as cluster:
-        cluster.any().version_of(ApiKey.PRODUCE)  # an unreachable broker is said at once
+        cluster.any().version_of(ApiKey.PRODUCE)  # reports an unreachable broker at once
     servers = [show_address(one) for one in parse_addresses(address_of(options, properties))]
     writer = open_writer(servers, properties, options.client or "kafka-python")
     try:
@@ -120,7 +120,7 @@ def escaped(text: str) -> bytes:
 
 
 def pieces(file: BinaryIO, delimiter: bytes) -> Iterator[bytes]:
-    """What is between delimiters; the last one may lack its delimiter."""
+    """The parts between delimiters; the last one may lack its delimiter."""
     if delimiter == b"\n":
         for line in iter(lambda: file.readline(RECORD_MAX), b""):
             if len(line) == RECORD_MAX:

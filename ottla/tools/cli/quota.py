@@ -19,7 +19,7 @@ SHOWN = {kind: name for name, kind in KINDS.items()}
 
 
 def entity_of(words: list[str]) -> tuple[dict[str, str | None], list[str]]:
-    """The entities in front, `user/alice client/app`, and the words after them."""
+    """The leading entities, `user/alice client/app`, and the remaining words."""
     entity: dict[str, str | None] = {}
     rest = list(words)
     while rest and "/" in rest[0] and "=" not in rest[0].partition("/")[0]:
@@ -95,7 +95,7 @@ def users(options: Namespace) -> None:
 
 
 def password_of(options: Namespace) -> str:
-    """The password, never from the command line, where others would see it."""
+    """The password, never from the command line, where others could see it."""
     if options.password_file:
         text = Path(options.password_file).read_text(encoding="utf-8").rstrip("\n")
     elif sys.stdin.isatty():

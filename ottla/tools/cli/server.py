@@ -89,8 +89,8 @@ def config(options: Namespace) -> None:
 
 
 def dev(options: Namespace) -> int:
-    """Run a broker on data that go away, until standard input, Ctrl-C or SIGTERM ends it."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what is below cleans up
+    """Runs a broker on temporary data, until standard input, Ctrl-C or SIGTERM ends it."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the code below cleans up
     with tempfile.TemporaryDirectory(prefix="ottla-dev-", dir=memory()) as name:
         process = start_broker(options, Path(name))
         try:
@@ -149,14 +149,14 @@ def wait_ready(process: subprocess.Popen[str]) -> str:
 
 
 def wait_end(process: subprocess.Popen[str], stdin: int | None) -> None:
-    """Wait for the end of the broker, or of standard input."""
+    """Waits for the end of the broker, or of standard input."""
     with selectors.DefaultSelector() as selector:
         watched = os.pidfd_open(process.pid)
         selector.register(watched, selectors.EVENT_READ, "broker")
         if stdin is not None:
             try:
                 selector.register(stdin, selectors.EVENT_READ, "stdin")
-            except PermissionError:  # a file, which is always ready: it does not end anything
+            except PermissionError:  # a file is always ready: it does not end anything
                 pass
         try:
             while True:

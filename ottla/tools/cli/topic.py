@@ -111,7 +111,7 @@ def describe(options: Namespace) -> None:
 
 def grow(options: Namespace) -> None:
     if options.partitions is None:
-        raise ClientError("--partitions is needed: how many there are to be in the end")
+        raise ClientError("--partitions is needed: the total number of partitions afterwards")
     with connect(options) as cluster:
         topics.grow(cluster, options.topic, options.partitions, dry_run=options.dry_run)
     done(options, f"given topic {options.topic} {options.partitions} partitions")

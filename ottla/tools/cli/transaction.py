@@ -82,7 +82,7 @@ def hanging(options: Namespace) -> None:
 
 def terminate(options: Namespace) -> None:
     with connect(options) as cluster:
-        transactions.describe(cluster, options.id)  # an id that nobody uses is refused
+        transactions.describe(cluster, options.id)  # an unknown id is refused
         confirm(options, f"aborting the transaction of {options.id}", options.id)
         if not options.dry_run:
             transactions.terminate(cluster, options.id)

@@ -1,4 +1,4 @@
-"""The table of all commands: text files beside this one, read when a command is asked for.
+"""The table of all commands: text files beside this one, read when a command is used.
 
     == kafka-topics   ottla.tools.kafka_names.topics
     Create, list, describe, alter and delete topics.
@@ -9,10 +9,10 @@
     $ kafka-topics --bootstrap-server localhost:9092 --create --topic orders
 
 `==` begins a command: its words, and the module (after a colon the function) that runs it. Then
-come a sentence about it, its flags with their help after two spaces, positional arguments in
+follow a sentence about it, its flags with their help after two spaces, positional arguments in
 capitals (`TOPIC +` one or more, `TOPIC ?` at most one, `TOPIC *` any number), marks and an example
-after `$`. Marks: `cluster` the command speaks to brokers, `prints` it has `--output`, `changes` it
-has `--dry-run`, `destroys` it also asks for confirmation, `actions` exactly one of these flags.
+after `$`. Marks: `cluster` the command connects to brokers, `prints` it has `--output`, `changes`
+it has `--dry-run`, `destroys` it also asks for confirmation, `actions` exactly one of these flags.
 Both grammars, the shell completion and `docs/commands.md` come from here.
 """
 
@@ -31,12 +31,12 @@ class Flag:
 
     names: list[str]
     metavar: str = ""
-    """What its value is called; empty for a switch."""
+    """The name of its value; empty for a switch."""
     help: str = ""
     many: str = ""
     """`*` may be repeated (positional: any number), `+` at least one, `?` at most one."""
     optional: bool = False
-    """The value may be left out."""
+    """Whether the value is optional."""
     choices: list[str] = field(default_factory=list)
 
     @property
@@ -51,7 +51,7 @@ class Flag:
 
 @dataclass
 class Command:
-    """One command as the table says it."""
+    """One command as described in the table."""
 
     words: str
     target: str
@@ -92,7 +92,7 @@ def read(name: str) -> dict[str, Command]:
 
 
 def add_line(command: Command, line: str) -> None:
-    """Take over one line of a command's section."""
+    """Reads one line of a command's section."""
     first = line.split()[0]
     if line.startswith("  "):
         command.flags[-1].help += " " + line.strip()

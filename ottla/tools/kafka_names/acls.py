@@ -74,7 +74,7 @@ def run(options: Options) -> int:
 
 
 def check(options: Options) -> None:
-    """Which flag goes with which."""
+    """Checks which flags may be combined."""
     easy = options.has("producer") or options.has("consumer")
     if options.has("idempotent") and not options.has("producer"):
         raise UsageError("The --idempotent option is only available if --producer is set")
@@ -115,7 +115,7 @@ def pattern_kind(options: Options) -> str:
 
 
 def patterns(options: Options, *, needed: bool = False) -> list[Pattern]:
-    """What the flags name."""
+    """The resources that the flags name."""
     kind = pattern_kind(options)
     found = [
         Pattern(resource, name.strip(), kind)
@@ -142,7 +142,7 @@ def principals(options: Options, flag: str) -> list[str]:
 
 
 def rules(options: Options, operations: list[str], *, needed: bool) -> list[Rule]:
-    """The rules that the flags spell out."""
+    """The rules that the flags describe."""
     found = []
     for permission in ("ALLOW", "DENY"):
         who = principals(options, f"{permission.lower()}-principal")
@@ -163,13 +163,13 @@ def rules(options: Options, operations: list[str], *, needed: bool) -> list[Rule
 
 
 def operation_of(text: str) -> str:
-    """AlterConfigs as ALTER_CONFIGS; UNKNOWN for what is none."""
+    """AlterConfigs as ALTER_CONFIGS; UNKNOWN for other words."""
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", text.strip()).upper()
     return name if name in acls.OPERATIONS else "UNKNOWN"
 
 
 def wanted(options: Options, *, needed: bool) -> Wanted:
-    """The rules for each resource, the conveniences spelled out."""
+    """The rules for each resource, with the shortcuts expanded."""
     found = patterns(options, needed=needed)
     if not (options.has("producer") or options.has("consumer")):
         operations = [operation_of(one) for one in options.all("operation")] or ["ALL"]
@@ -248,7 +248,7 @@ def remove(options: Options, cluster: Cluster) -> None:
 
 
 def confirmed(options: Options, question: str) -> bool:
-    """Whether somebody says yes."""
+    """Whether the user agrees."""
     if options.has("force"):
         return True
     print(question)

@@ -1,4 +1,4 @@
-"""What the tools share: a cluster from the usual flags, property files, reading JSON files."""
+"""Code shared by the tools: a cluster from the usual flags, property files, JSON files."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def cluster_of(address: str, properties: Mapping[str, str]) -> Cluster:
 
 
 def needs_server(options: Options, message: str = "--bootstrap-server must be specified") -> None:
-    """UsageError where no broker was named."""
+    """Raises UsageError if no broker was named."""
     if not options.has("bootstrap-server") and not options.has("bootstrap-controller"):
         raise UsageError(message)
 
 
 def read_json(path: str) -> Any:
-    """The JSON of a file; Failed with its name where it cannot be read."""
+    """The JSON of a file; Failed with its name if it cannot be read."""
     try:
         with open(path, encoding="utf-8") as file:
             return json.load(file)
@@ -76,7 +76,7 @@ def compact_json(value: Any) -> str:
 
 
 def java_regex(pattern: str) -> re.Pattern[str]:
-    """A pattern for topics' names, with commas for alternatives and quotes taken off."""
+    """A pattern for topics' names, with commas for alternatives and quotes removed."""
     text = pattern.strip().replace(",", "|").replace(" ", "").strip("\"'")
     try:
         return re.compile(text)
@@ -85,7 +85,7 @@ def java_regex(pattern: str) -> re.Pattern[str]:
 
 
 def matching(pattern: str | None, names: list[str]) -> list[str]:
-    """The names that a pattern fits as a whole; all of them for None."""
+    """The names that match a pattern as a whole; all of them for None."""
     if pattern is None:
         return names
     fits = java_regex(pattern).fullmatch

@@ -91,7 +91,7 @@ def entities_of(options: Options) -> list[Entity]:
 
 
 def named(arguments: list[str]) -> list[str]:
-    """The values of --entity-name and --entity-default as they follow each other."""
+    """The values of --entity-name and --entity-default in their order."""
     found = []
     for place, word in enumerate(arguments):
         if word == "--entity-default":
@@ -104,7 +104,7 @@ def named(arguments: list[str]) -> list[str]:
 
 
 def check(options: Options, entities: list[Entity]) -> None:
-    """What ConfigCommand refuses before it connects."""
+    """Raises what ConfigCommand raises before it connects."""
     kinds = [kind for kind, _ in entities]
     if len(kinds) > 1 and set(kinds) != {"users", "clients"}:
         raise UsageError("Only 'users' and 'clients' entity types may be specified together")
@@ -222,7 +222,7 @@ def alter_scram(cluster: Cluster, user: str, set_to: dict[str, str], reset: list
 
 
 def components(entities: list[Entity]) -> list[tuple[str, int, str | None]]:
-    """How the entities are asked for."""
+    """The filter for the entities."""
     return [
         (QUOTA_KINDS[kind], configs.ANY, None)
         if name is None
@@ -295,7 +295,7 @@ def everything(cluster: Cluster, kind: str) -> list[str]:
 
 
 def exists(cluster: Cluster, kind: str, name: str) -> bool:
-    """Whether an entity of this name is there, or has settings."""
+    """Whether an entity of this name exists, or has settings."""
     return name in everything(cluster, kind)
 
 

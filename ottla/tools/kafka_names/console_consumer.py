@@ -25,7 +25,7 @@ TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
 
 
 def run(options: Options) -> int:
-    """Print records until enough have come, nothing has come for too long, or somebody stops it."""
+    """Prints records until the maximum is reached, the timeout expires, or it is stopped."""
     check(options)
     for old, new in DEPRECATED.items():
         if options.has(old):
@@ -58,7 +58,7 @@ def run(options: Options) -> int:
 
 
 def check(options: Options) -> None:
-    """What ConsoleConsumerOptions refuses."""
+    """Raises what ConsoleConsumerOptions raises."""
     if options.has("topic") + (options.has("include") or options.has("whitelist")) != 1:
         raise UsageError("Exactly one of the following arguments is required: [topic], [include]")
     options.needs("bootstrap-server")
@@ -103,7 +103,7 @@ def consumer_properties(options: Options) -> dict[str, str]:
 
 
 def reading(options: Options, properties: Mapping[str, str]) -> Reading:
-    """What to read."""
+    """The partitions to read."""
     offset = options.one("offset", "latest").lower()
     start = EARLIEST if offset == "earliest" or options.has("from-beginning") else LATEST
     if properties.get("auto.offset.reset") == "earliest":
@@ -122,7 +122,7 @@ def reading(options: Options, properties: Mapping[str, str]) -> Reading:
 
 
 def formatter(options: Options) -> Callable[[Any], None]:
-    """What prints a record."""
+    """The printer of records."""
     if options.one("formatter").endswith("NoOpMessageFormatter"):
         return lambda record: None
     properties: dict[str, str] = {}
@@ -177,7 +177,7 @@ class Formatter:
             out.write(line)
 
     def parts(self, record: Any) -> list[bytes]:
-        """What is printed of a record."""
+        """The printed form of a record."""
         found: list[bytes] = []
         if self.timestamp:
             kind = TIMESTAMP_TYPES.get(record.timestamp_type)

@@ -52,7 +52,7 @@ def run(options: Options) -> int:
     reader = Reader(reader_properties(options))
     settings = producer_settings(options)
     with cluster_of(address, properties_of(options)) as cluster:
-        cluster.any().version_of(ApiKey.PRODUCE)  # an unreachable broker is said at once
+        cluster.any().version_of(ApiKey.PRODUCE)  # reports an unreachable broker at once
     writer = open_writer([show_address(one) for one in parse_addresses(address)], settings)
     topic = options.one("topic")
     number = 0
@@ -70,7 +70,7 @@ def run(options: Options) -> int:
         try:
             writer.close()
         except ClientError as failed:
-            # Kafka's tool reports a failed record in its log only, and ends with 0.
+            # Kafka's tool reports a failed record only in its log, and exits with 0.
             complain("kafka-console-producer", str(failed))
     return 0
 
@@ -158,5 +158,5 @@ class Reader:
         return found
 
     def nulled(self, text: bytes) -> bytes | None:
-        """None where the text is the marker of null."""
+        """None if the text is the marker of null."""
         return None if self.null is not None and text == self.null else text

@@ -77,7 +77,7 @@ def run(options: Options) -> int:
 
 
 def show_error(text: str) -> None:
-    """As Kafka's tool prints an error: on stdout, and its exit status stays 0."""
+    """Prints an error as Kafka's tool does: on stdout, with exit status 0."""
     print(f"\nError: {text}")
 
 
@@ -154,7 +154,7 @@ def list_groups(options: Options, cluster: Cluster) -> None:
 
 
 def chosen(options: Options, cluster: Cluster) -> list[str]:
-    """The groups that are meant."""
+    """The selected groups."""
     if options.has("all-groups"):
         return [
             group.id
@@ -172,7 +172,7 @@ def describe(options: Options, cluster: Cluster) -> None:
 
 
 def warn(group: Group) -> bool:
-    """Say on stderr that a group has no members, or is being rebalanced."""
+    """Reports on stderr that a group has no members, or is being rebalanced."""
     if group.state == "Dead":
         print(f"\nError: Consumer group '{group.id}' does not exist.")
         return False
@@ -216,7 +216,7 @@ def delete(options: Options, cluster: Cluster) -> None:
 
 
 def validate_regex(pattern: str) -> int:
-    """Whether re2, with which brokers match subscriptions, takes a regular expression."""
+    """Checks whether re2, which brokers use for subscriptions, accepts a regular expression."""
     import re2
 
     settings = re2.Options()

@@ -55,13 +55,13 @@ def run(options: Options) -> int:
 
 
 def moment() -> str:
-    """The time in the format that Kafka's tool has by default."""
+    """The time in the default format of Kafka's tool."""
     now = time.time()
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now)) + f":{int(now * 1000) % 1000:03}"
 
 
 class Report:
-    """Either a line for each interval, or one in the end."""
+    """Prints either a line for each interval, or one at the end."""
 
     def __init__(self, options: Options) -> None:
         self.detailed = options.has("show-detailed-stats")
@@ -92,7 +92,7 @@ class Report:
             print(f"{self.began}, {moment()}, {self.figures(took, self.records, self.bytes)}")
 
     def figures(self, seconds: float, records: int, size: int) -> str:
-        """The columns but for the first two."""
+        """The columns except for the first two."""
         seconds = max(seconds, 1e-6)
         rates = f"{self.bytes / (1 << 20):.4f}, {size / (1 << 20) / seconds:.4f}"
         counts = f"{self.records}, {records / seconds:.4f}"

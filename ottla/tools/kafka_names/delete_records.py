@@ -25,7 +25,8 @@ def run(options: Options) -> int:
 
 
 def plan(path: str) -> dict[Place, int]:
-    """The offsets of the file; Failed where it is not as the help says, or names one twice."""
+    """The offsets of the file; Failed if it does not have the form in the help, or has
+    duplicates."""
     value = read_json(path)
     below: dict[Place, int] = {}
     twice: list[str] = []

@@ -1,4 +1,4 @@
-"""kafka-dump-log: `ottla log dump`, whose flags and lines are Kafka's already."""
+"""kafka-dump-log: `ottla log dump`, which already has Kafka's flags and output."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from ottla.tools.kafka_names.grammar import Options
 
 
 def run(options: Options) -> int:
-    """Hand the whole command line over."""
+    """Passes the whole command line on."""
     options.needs("files")
     return log_command.main(["log", "dump", *options.arguments])

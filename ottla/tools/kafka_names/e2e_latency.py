@@ -23,7 +23,7 @@ WAIT_MS = 60_000
 
 
 def run(options: Options) -> int:
-    """Measure, and print every thousandth time and the percentiles."""
+    """Measures, and prints every thousandth time and the percentiles."""
     properties = properties_of(options)
     if options.positional:
         if len(options.positional) not in (5, 6):
@@ -60,7 +60,7 @@ def run(options: Options) -> int:
 
 
 def prepare(cluster: Cluster, topic: str) -> None:
-    """Create the topic where it is missing."""
+    """Creates the topic if it is missing."""
     if topic in topics.names(cluster):
         return
     print(

@@ -1,4 +1,4 @@
-"""Which levels of features belong to which release: what the tools know without asking a broker.
+"""The feature levels of each release: known to the tools without a broker.
 
 Facts of Apache Kafka 4.3: `metadata.version` by release, the default level of each feature for it.
 """
@@ -56,7 +56,7 @@ HIGHEST = {
 
 
 def metadata_level(text: str) -> int:
-    """The level that `4.1`, `4.1-IV0` or a number means; Failed for anything else."""
+    """The level for `4.1`, `4.1-IV0` or a number; Failed for anything else."""
     if text.isdecimal() and int(text) in METADATA_VERSIONS:
         return int(text)
     fits = [
@@ -73,7 +73,7 @@ def metadata_level(text: str) -> int:
 
 
 def show_mapping(text: str) -> None:
-    """Print the levels that belong to a release; the latest for an empty text."""
+    """Prints the levels of a release; of the latest for an empty text."""
     level = metadata_level(text) if text else LATEST
     print(f"metadata.version={level} ({text or METADATA_VERSIONS[level]})")
     for name, steps in DEFAULTS.items():
@@ -81,7 +81,7 @@ def show_mapping(text: str) -> None:
 
 
 def show_dependencies(given: list[str]) -> None:
-    """Print what levels need of other features: nothing, up to 4.3."""
+    """Prints the dependencies of levels on other features: none, up to 4.3."""
     for text in given:
         name, equals, level = text.partition("=")
         if not equals:

@@ -27,7 +27,7 @@ Test = Callable[[str, int], bool]
 
 
 def run(options: Options) -> int:
-    """Print the offset of each partition that fits."""
+    """Prints the offset of each matching partition."""
     options.needs("bootstrap-server")
     if options.has("topic-partitions") and (options.has("topic") or options.has("partitions")):
         raise Failed(
@@ -58,7 +58,7 @@ def run(options: Options) -> int:
 
 
 def time_of(text: str) -> int:
-    """The timestamp that `--time` means."""
+    """The timestamp for `--time`."""
     if text.lower() in TIMES:
         return TIMES[text.lower()]
     try:
@@ -72,7 +72,7 @@ def time_of(text: str) -> int:
 
 
 def partitions(cluster: Cluster, fits: Test, *, internal: bool) -> list[Place]:
-    """The partitions that fit, sorted."""
+    """The matching partitions, sorted."""
     return sorted(
         (topic.name, part.partition_index)
         for topic in cluster.metadata().topics

@@ -1,7 +1,8 @@
-"""The grammar of Kafka's tools: long flags, values after a space or an equals sign, no shortening.
+"""The grammar of Kafka's tools: long flags, values after a space or an equals sign, no
+abbreviations.
 
 Most tools read their flags with joptsimple, some with argparse4j and its sub-commands; what scripts
-can notice of the two is the same: which flags there are, and exit status 1 for wrong ones.
+depend on is the same for both: which flags exist, and exit status 1 for wrong ones.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ class UsageError(Exception):
 
 
 class Options:
-    """What was given on a command line."""
+    """The contents of a command line."""
 
     def __init__(self, command: Command) -> None:
         self.command = command
@@ -40,7 +41,7 @@ class Options:
         return self.values.get(name, [])
 
     def number(self, name: str, default: int) -> int:
-        """The value of a flag as an integer; UsageError where it is none."""
+        """The value of a flag as an integer; UsageError if it is not one."""
         if not self.has(name):
             return default
         try:
@@ -116,7 +117,7 @@ def exactly_one_action(options: Options) -> str:
 
 
 def sub_command(options: Options, known: Sequence[str]) -> str:
-    """The sub-command that was given; UsageError where there is none, or an unknown one."""
+    """The sub-command that was given; UsageError if there is none, or an unknown one."""
     if not options.positional:
         raise UsageError("too few arguments: one of " + ", ".join(known) + " is needed")
     name = options.positional.pop(0)

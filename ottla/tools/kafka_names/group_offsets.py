@@ -44,7 +44,7 @@ def reset(options: Options, cluster: Cluster) -> None:
 
 
 def state_of(cluster: Cluster, group_id: str) -> str:
-    """The state of a group; Dead where there is none."""
+    """The state of a group; Dead if it does not exist."""
     try:
         return groups.describe(cluster, group_id).state
     except Refused as refused:
@@ -123,7 +123,7 @@ def places_of(cluster: Cluster, text: str) -> list[Place]:
 
 
 def from_file(options: Options) -> dict[str, Plan]:
-    """What --export wrote: topic, partition, offset, with several groups the group in front."""
+    """The contents of an --export file: topic, partition, offset; the group first if several."""
     found: dict[str, Plan] = {}
     path = options.one("from-file")
     try:

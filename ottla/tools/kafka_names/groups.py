@@ -10,7 +10,7 @@ TYPES = ("classic", "consumer", "share", "streams")
 
 
 def run(options: Options) -> int:
-    """List the groups that the flags let through."""
+    """Lists the groups that match the flags."""
     options.needs("bootstrap-server")
     if not options.has("list"):
         raise UsageError("Command must include exactly one action: --list.")
@@ -30,7 +30,7 @@ def run(options: Options) -> int:
 
 
 def fits(options: Options, group: Listed) -> bool:
-    """Whether the filters let a group through."""
+    """Whether a group matches the filters."""
     if options.has("consumer"):
         return group.type == "consumer" or (
             group.type == "classic" and group.protocol_type in ("consumer", "")

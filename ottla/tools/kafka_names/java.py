@@ -1,4 +1,4 @@
-"""How Java prints things that scripts may look for: exceptions, tables of fixed columns."""
+"""Java's output formats that scripts may depend on: exceptions, tables of fixed columns."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ ERRORS = "org.apache.kafka.common.errors."
 
 @cache
 def names() -> dict[int, tuple[str, str]]:
-    """Class and usual message of the exception that Kafka's clients make of a code."""
+    """Class and usual message of the exception for a code in Kafka's clients."""
     rows = (Path(__file__).parent / "errors.tsv").read_text(encoding="ascii").splitlines()
     return {int(code): (name, text) for code, name, text in (row.split("\t") for row in rows)}
 
 
 def message_of(code: int, message: str | None = None) -> str:
-    """The broker's message, or the usual one of this code."""
+    """The broker's message, or the usual one for this code."""
     known = names().get(code, names()[ErrorCode.UNKNOWN_SERVER_ERROR])
     return message or known[1]
 

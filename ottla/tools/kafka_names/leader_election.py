@@ -14,7 +14,7 @@ TYPES = {"preferred": partitions.PREFERRED, "unclean": partitions.UNCLEAN}
 
 
 def run(options: Options) -> int:
-    """Elect, and say of each partition what came of it."""
+    """Elects, and reports the result for each partition."""
     wanted = options.one("election-type").lower()
     if options.has("election-type") and wanted not in TYPES:
         raise UsageError(
@@ -41,7 +41,7 @@ def run(options: Options) -> int:
 
 
 def chosen(options: Options) -> list[Place] | None:
-    """The partitions that are meant, None for all."""
+    """The selected partitions, None for all."""
     if options.has("topic"):
         return [(options.one("topic"), options.number("partition", 0))]
     if not options.has("path-to-json-file"):

@@ -10,7 +10,7 @@ from ottla.tools.kafka_names.main import Failed
 
 
 def run(options: Options) -> int:
-    """Print what is in the directories of the brokers."""
+    """Prints the contents of the brokers' log directories."""
     options.needs("describe", "bootstrap-server")
     topics = {name for name in options.one("topic-list").split(",") if name}
     with connect(options) as cluster:

@@ -10,7 +10,7 @@ from ottla.tools.commands import table
 from ottla.tools.kafka_names.grammar import Options, UsageError, parse
 
 KAFKA_VERSION = "4.3.1"
-"""The version of Apache Kafka whose tools these are like."""
+"""The version of Apache Kafka whose tools these imitate."""
 
 NOT_YET = {
     "kafka-share-groups": "share groups are not served by Ottla yet",
@@ -25,7 +25,7 @@ NOT_YET = {
 
 
 class Failed(Exception):
-    """A tool that could not do what it was asked to.
+    """A tool could not do what was requested.
 
     `shown` is what Apache Kafka's tool prints to stdout in this case, if anything; the exception's
     own text is one line for stderr.
@@ -59,7 +59,7 @@ def main(name: str, arguments: list[str] | None = None) -> int:
 
 
 def guarded(name: str, options: Options) -> int:
-    """Run a tool; whatever goes wrong is one line on stderr and an exit status."""
+    """Runs a tool; any error becomes one line on stderr and an exit status."""
     from ottla.client.errors import ClientError
 
     try:
@@ -75,7 +75,7 @@ def guarded(name: str, options: Options) -> int:
         return failed.status
     except (ClientError, OSError) as failed:
         if isinstance(failed, BrokenPipeError):
-            # Whoever read the output has seen enough.
+            # The reader of the output has closed the pipe.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
         sys.stdout.flush()
@@ -96,7 +96,7 @@ def guarded(name: str, options: Options) -> int:
 
 
 def same_file() -> bool:
-    """Whether stdout and stderr end in one place, a terminal as a rule: nothing is said twice."""
+    """Whether stdout and stderr are the same, usually a terminal: nothing is printed twice."""
     try:
         out, err = os.fstat(sys.stdout.fileno()), os.fstat(sys.stderr.fileno())
     except (OSError, ValueError):

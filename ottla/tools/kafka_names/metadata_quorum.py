@@ -96,7 +96,7 @@ def row(one: Any, leader: Any, status_name: str, human: bool) -> tuple[object, .
 
 
 def moment(timestamp: int, human: bool) -> str:
-    """A timestamp, or how long ago that was."""
+    """A timestamp, or its age."""
     if not human:
         return str(timestamp)
     return f"{int(time.time() * 1000) - timestamp} ms ago" if timestamp >= 0 else "unknown"

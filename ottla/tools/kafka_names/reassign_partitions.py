@@ -84,7 +84,7 @@ def with_directories(cluster: Cluster, replicas: dict[Place, list[int]]) -> obje
 
 
 def current_replicas(cluster: Cluster, plan: Plan) -> dict[Place, list[int]]:
-    """The replicas that the plan's partitions have; nothing for unknown ones."""
+    """The current replicas of the plan's partitions; none for unknown ones."""
     described = topics.describe(cluster, {topic for topic, _ in plan})
     return {
         (topic.name, part.index): part.replicas
@@ -136,7 +136,7 @@ def execute(options: Options, cluster: Cluster) -> None:
 
 
 def move_directories(cluster: Cluster, plan: Plan) -> None:
-    """Begin the moves between log directories that the plan asks for."""
+    """Starts the moves between log directories in the plan."""
     by_broker: dict[int, dict[Place, str]] = {}
     for place, item in plan.items():
         for broker, path in zip(item.replicas, item.directories, strict=False):
@@ -226,7 +226,7 @@ def verify(options: Options, cluster: Cluster) -> None:
 
 
 def verify_directories(cluster: Cluster, plan: Plan) -> bool:
-    """Say how far moves between directories are; whether all have ended."""
+    """Prints the progress of moves between directories; whether all have ended."""
     wanted = {
         (place, broker): path
         for place, item in plan.items()
@@ -261,7 +261,7 @@ def joined(brokers: list[int]) -> str:
 
 
 def clear(cluster: Cluster, names: list[str]) -> None:
-    """Take the throttles away."""
+    """Removes the throttles."""
     brokers = sorted(cluster.brokers)
     print(f"Clearing broker-level throttles on broker{'s' * (len(brokers) > 1)} {joined(brokers)}")
     for broker in brokers:

@@ -12,7 +12,7 @@ from ottla.tools.admin.offsets import Place
 
 @dataclass
 class Item:
-    """Where a partition is to be: brokers, and a directory (or `any`) of each."""
+    """The target of a partition: brokers, and a directory (or `any`) of each."""
 
     replicas: list[int]
     directories: list[str] = field(default_factory=list)
@@ -83,7 +83,7 @@ def topics_of(path: str) -> list[str]:
 
 
 def brokers_of(text: str) -> list[int]:
-    """Ids with commas between them; ClientError for one that is given twice."""
+    """Ids separated by commas; ClientError for duplicates."""
     try:
         brokers = [int(part) for part in text.split(",")]
     except ValueError:
@@ -94,7 +94,7 @@ def brokers_of(text: str) -> list[int]:
 
 
 def spread(current: dict[Place, list[int]], brokers: list[int]) -> dict[Place, list[int]]:
-    """The same number of replicas, taken from these brokers in turn."""
+    """The same number of replicas, assigned to these brokers in turn."""
     proposed = {}
     for number, (place, replicas) in enumerate(sorted(current.items())):
         if len(replicas) > len(brokers):

@@ -11,7 +11,7 @@ from ottla.tools.kafka_names.grammar import Options, UsageError
 
 
 def pid_folder() -> Path:
-    """Where the ids of brokers are that were started here."""
+    """The file with the process ids of the brokers started here."""
     base = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
     return Path(base) / f"ottla-kafka-server-{os.getuid()}"
 
@@ -40,7 +40,7 @@ def run(options: Options) -> int:
 
 
 def detach() -> bool:
-    """Go on in a process of its own; True in the one that ends now."""
+    """Continues in a new process; True in the one that ends now."""
     if os.fork():
         return True
     os.setsid()

@@ -1,4 +1,4 @@
-"""kafka-server-stop: SIGTERM for the brokers that kafka-server-start has started for this user."""
+"""kafka-server-stop: SIGTERM to the brokers that kafka-server-start has started for this user."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ottla.tools.kafka_names.server import pid_folder
 
 
 def run(options: Options) -> int:
-    """Stop them; 1 where there is none."""
+    """Stops them; returns 1 if there is none."""
     stopped = 0
     folder = pid_folder()
     for note in sorted(folder.iterdir()) if folder.is_dir() else ():

@@ -1,4 +1,4 @@
-"""kafka-storage: scripts that format log directories before they start a broker still work.
+"""kafka-storage, so that scripts still work that format log directories before starting a broker.
 
 A directory of Ottla needs no formatting. `format` writes `meta.properties` with the cluster's id,
 which the first start takes over.
@@ -51,7 +51,7 @@ def directories(options: Options) -> list[Path]:
 
 
 def info(paths: list[Path]) -> None:
-    """Say which directories there are, and what their metadata is; Failed where one is missing."""
+    """Lists the directories and their metadata; Failed if one is missing."""
     found = [path for path in paths if path.is_dir()]
     problems = [f"{path} does not exist" for path in paths if not path.is_dir()]
     problems += [f"{path} is not formatted." for path in found if not (path / META).exists()]

@@ -54,7 +54,7 @@ def names(options: Options, flag: str) -> list[str]:
 
 
 def empty(cluster: Cluster, application: str, *, force: bool) -> None:
-    """Failed where the application still runs, unless its members may be removed."""
+    """Failed if the application still runs, unless its members may be removed."""
     try:
         group = groups.describe(cluster, application)
     except Refused as refused:
@@ -135,7 +135,7 @@ def places(described: dict[str, topics.Topic], wanted: list[str]) -> list[Place]
 def new_offsets(
     options: Options, cluster: Cluster, application: str, wanted: list[Place]
 ) -> dict[Place, int]:
-    """Where the input topics are reset to."""
+    """The new offsets of the input topics."""
     if options.has("to-offset"):
         return resets.clamp(cluster, dict.fromkeys(wanted, options.number("to-offset", 0)))
     if options.has("to-latest"):
@@ -174,5 +174,5 @@ def delete_internal(options: Options, cluster: Cluster, application: str) -> Non
 
 
 def internal(name: str, application: str) -> bool:
-    """Whether Kafka Streams made this topic for the application."""
+    """Whether Kafka Streams created this topic for the application."""
     return name.startswith(f"{application}-") and name.endswith(INTERNAL)

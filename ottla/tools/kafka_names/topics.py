@@ -24,7 +24,7 @@ FILTERS = (
     "under-min-isr-partitions",
     "at-min-isr-partitions",
 )
-DEFAULT_CONFIG = 5  # a source: nobody has set it, for the topic or for the broker
+DEFAULT_CONFIG = 5  # a source: set neither for the topic nor for the broker
 
 
 def run(options: Options) -> int:
@@ -60,7 +60,7 @@ def failure(message: str) -> Failed:
 
 
 def check_flags(options: Options) -> None:
-    """Which flag goes with which action."""
+    """Checks which flags may be combined."""
     if (options.has("create") or options.has("delete")) and not options.has("topic"):
         raise UsageError('Missing required argument "[topic]"')
     if options.has("describe") and not options.has("topic") and options.has("if-exists"):
@@ -81,7 +81,7 @@ def check_flags(options: Options) -> None:
 
 
 def wanted(options: Options, cluster: Cluster, *, required: bool) -> list[str]:
-    """The topics that `--topic` means; Failed where it must mean one and does not."""
+    """The topics selected by `--topic`; Failed if it must select one and does not."""
     pattern = options.one("topic") if options.has("topic") else None
     names = topics.names(cluster, internal=not options.has("exclude-internal"))
     found = matching(pattern, names)
@@ -207,7 +207,7 @@ def describe(options: Options, cluster: Cluster) -> None:
 
 
 def name_of_id(options: Options, cluster: Cluster) -> str:
-    """The name of the topic that `--topic-id` means."""
+    """The name of the topic with the id in `--topic-id`."""
     text = options.one("topic-id")
     identity = uuid_of(text)
     for topic in cluster.metadata().topics:
@@ -219,7 +219,7 @@ def name_of_id(options: Options, cluster: Cluster) -> str:
 
 
 def shown(options: Options, part: Partition, minimum: int, alive: set[int]) -> bool:
-    """Whether the filters let a partition through."""
+    """Whether a partition matches the filters."""
     tests = {
         "under-replicated-partitions": len(part.isr) < len(part.replicas),
         "unavailable-partitions": part.leader < 0 or part.leader not in alive,

@@ -1,4 +1,4 @@
-"""kafka-verifiable-producer: numbers as records, and a line of JSON for everything that happens."""
+"""kafka-verifiable-producer: numbers as records, and a line of JSON for each event."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def say(name: str, **fields: object) -> None:
 
 
 def run(options: Options) -> int:
-    """Send until enough has been sent, or somebody stops it."""
+    """Sends until enough has been sent, or it is stopped."""
     from kafka import KafkaProducer
     from kafka.errors import KafkaError
 

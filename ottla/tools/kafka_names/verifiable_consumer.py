@@ -13,12 +13,12 @@ from ottla.tools.stream.client_settings import keyword_arguments
 
 
 def run(options: Options) -> int:
-    """Consume until enough has come, or somebody stops it."""
+    """Consumes until enough has been received, or it is stopped."""
     from kafka import ConsumerRebalanceListener, KafkaConsumer
 
     options.needs("topic", "group-id", "bootstrap-server")
     if options.one("group-protocol", "classic").lower() != "classic":
-        raise Failed("kafka-python speaks the classic protocol of groups only")
+        raise Failed("kafka-python supports only the classic group protocol")
 
     class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         def on_partitions_revoked(self, revoked: Any) -> None:

@@ -1,4 +1,4 @@
-"""Batches sent and fetched with the package's own codec: what perf measures, and odd records."""
+"""Batches sent and fetched with the package's own codec: for perf, and unusual records."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def produce_request(
 
 
 def check_produced(response: Any) -> int:
-    """The base offset of the one batch; Refused where it was not taken."""
+    """The base offset of the one batch; raises Refused if it was rejected."""
     [topic] = response.responses
     [part] = topic.partition_responses
     check(part.error_code, part.error_message, f"{topic.name}-{part.index}")
@@ -70,7 +70,7 @@ def fetch_request(
 
 
 def sendable(key: bytes | None, value: bytes | None, headers: Headers) -> bool:
-    """Whether kafka-python sends such a record: it wants a key or a value, and no null headers."""
+    """Whether kafka-python can send such a record: it needs a key or a value, no null headers."""
     return not (key is None and value is None) and all(one is not None for _, one in headers)
 
 

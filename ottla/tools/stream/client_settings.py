@@ -55,7 +55,7 @@ RENAMED = {"connections.max.idle.ms": "connections_max_idle_ms", "check.crcs": "
 def keyword_arguments(properties: Mapping[str, str]) -> dict[str, Any]:
     """Properties that kafka-python has a name for; serializers and the like are left out.
 
-    Raises ClientError for a value that is no number where one is needed.
+    Raises ClientError for a value that should be a number and is not.
     """
     quiet()
     found: dict[str, Any] = {}
@@ -87,5 +87,5 @@ def acks_of(text: str) -> int | str:
 
 
 def quiet() -> None:
-    """What a command has to say it says itself."""
+    """Removes settings that the command sets itself."""
     logging.getLogger("kafka").setLevel(logging.CRITICAL)

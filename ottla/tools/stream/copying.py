@@ -1,8 +1,8 @@
-"""Where a mirror is: what has been copied of each partition, and how offsets translate.
+"""The progress of a mirror: what has been copied of each partition, and how offsets translate.
 
 The source's next offset is committed in the target cluster for the group `ottla-mirror-…`, with the
-target's next offset as metadata. A mirror that was killed finds more records in the target than the
-commit says; so many records after the commit have been copied already and are passed over. Records
+target's next offset as metadata. If a killed mirror left more records in the target than the commit
+accounts for, that many records after the commit have been copied already and are skipped. Records
 keep their order, so source and target offsets differ by a constant between gaps: the runs.
 """
 
@@ -39,7 +39,7 @@ class Progress:
         self.source, self.target = source_offset + 1, target_offset + 1
 
     def translate(self, offset: int) -> int | None:
-        """The target's offset for a source's; None for what is not copied, or before all runs."""
+        """The target's offset for a source's; None if it was not copied, or is before all runs."""
         if offset >= self.source:
             return self.target if offset == self.source else None
         at = bisect_right(self.runs, (offset, 1 << 62)) - 1
@@ -50,12 +50,12 @@ class Progress:
         return min(target + offset - source, end)
 
     def metadata(self) -> str:
-        """What is kept beside the source's offset."""
+        """The metadata stored with the source's offset."""
         return json.dumps({"target": self.target, "runs": self.runs}, separators=(",", ":"))
 
     @classmethod
     def restored(cls, place: Place, source: int, metadata: str) -> Progress | None:
-        """What a commit says; None where it is not one of a mirror's."""
+        """Parses the metadata of a commit; None if it is not a mirror's."""
         try:
             found = json.loads(metadata)
             runs = [(int(one), int(other)) for one, other in found["runs"]]

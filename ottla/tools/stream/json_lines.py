@@ -1,8 +1,8 @@
-"""Records as lines of JSON that come back as they were.
+"""Records as lines of JSON that can be read back without loss.
 
 `ottla consume --output jsonl | ottla produce -i jsonl` copies keys, values, headers and timestamps.
 
-Text is a string, null is null, bytes that are no UTF-8 are `{"base64": "…"}`:
+Text is a string, null is null, bytes that are not UTF-8 are `{"base64": "…"}`:
 
     {"topic": "t", "partition": 0, "offset": 7, "timestamp": 1700000000000, "key": "k",
      "value": {"base64": "/w=="}, "headers": [["name", "value"]]}
@@ -19,7 +19,7 @@ from ottla.client.errors import ClientError
 
 
 class Line(NamedTuple):
-    """One record as a line says it; None where it says nothing."""
+    """One record as contained in a line; None for an empty line."""
 
     topic: str | None
     partition: int | None
@@ -58,7 +58,7 @@ def line_of(record: Any) -> str:
 
 
 def parsed(text: bytes, number: int) -> Line:
-    """The record of a line; ClientError with the line's number for one that says none."""
+    """The record in a line; ClientError with the line's number if it is not valid."""
 
     def wrong(why: str) -> ClientError:
         return ClientError(f"line {number}: {why}")

@@ -40,7 +40,7 @@ log = logging.getLogger("ottla.connection")
 cdef enum:
     PRODUCE = 0
     FETCH = 1
-    INBOX_SIZE_HELD = 1 << 16   # received behind a frame that waits; more stays in the socket
+    INBOX_SIZE_HELD = 1 << 16   # received after a frame that waits; more stays in the socket
     OUT_SIZE_MAX = 1 << 20      # unsent replies above this stop the handling of frames
     PROMISED_MAX = 1000         # produces in flight on one connection; clients keep a handful
     SEND_SIZE_PER_TURN = 4 << 20    # then the other connections have their turn
@@ -446,7 +446,7 @@ cdef class Connection:
             self.poller.watch(self.transport.fd, self, EPOLLOUT)
 
     cdef int unreadable(self, error) except -1:
-        log.error("%r is closed, what it was promised cannot be read: %s", self, error)
+        log.error("%r is closed: a part of its reply cannot be read: %s", self, error)
         self.close()
 
     # -- ending ----------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ottla.replication.replicas import Replicas
 
 REQUEST_ELEMENTS_MIN = 50_000
-"""What any request may have in its arrays, however few partitions there are."""
+"""The array elements that any request may have, however few partitions exist."""
 
 
 @dataclass(slots=True)

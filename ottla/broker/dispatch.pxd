@@ -1,4 +1,4 @@
-# Which handler serves a request, and what a handler is told about it.
+# Which handler serves a request, and the information passed to it.
 
 from libc.stdint cimport int32_t
 

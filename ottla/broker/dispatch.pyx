@@ -2,7 +2,7 @@
 """From a decoded header to a handler, and from what it returns or raises to a response.
 
 `api` says which file has which API; the file is imported at the first request for one of its APIs,
-so that a start does not wait for what nobody asks. Handlers register themselves with `@handles`.
+so that a start does not wait for unused handlers. Handlers register themselves with `@handles`.
 The ranges that ApiVersions tells are those of the schemas, which every handler serves whole.
 Produce and Fetch are served by the connection itself and only register their ranges here.
 """
@@ -267,7 +267,7 @@ async def finish(Handler handler, request, RequestContext context):
 
 
 cdef object error_response(RequestContext context, error):
-    """A response that tells a whole request's failure in its top-level error code."""
+    """A response with a whole request's failure in its top-level error code."""
     response = APIS[context.api_key].response()
     if not hasattr(response, "error_code"):
         raise MalformedMessage(f"{APIS[context.api_key].name}: {error.message}") from error
@@ -279,7 +279,7 @@ cdef object error_response(RequestContext context, error):
 
 
 cdef object unexpected(RequestContext context):
-    """Our own bug: logged whole, told to the client as code -1."""
+    """A bug of the broker: logged in full, reported to the client as code -1."""
     log.exception("%s version %d failed", APIS[context.api_key].name, context.version)
     return error_response(
         context,

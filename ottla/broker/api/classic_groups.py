@@ -146,7 +146,7 @@ def _heartbeat_to_consumers(request: HeartbeatRequest, runtime: Runtime) -> Erro
 
 @cache
 def _heartbeat_answer(code: ErrorCode) -> HeartbeatResponse:
-    """There are many heartbeats and few answers: nobody changes one."""
+    """There are many heartbeats and few different answers: shared, never modified."""
     return HeartbeatResponse(error_code=int(code))
 
 
@@ -164,7 +164,7 @@ async def leave_group(request: LeaveGroupRequest, context: RequestContext) -> Le
             request.group_id,
             lambda shard, result: shard.leave(request.group_id, leaving, result),
         )
-    except UnknownMember as error:  # there is no group, hence none of these members
+    except UnknownMember as error:  # without a group there are no members
         codes = [error.code] * len(leaving)
     if context.version < 3:
         return LeaveGroupResponse(error_code=int(codes[0]))

@@ -73,7 +73,7 @@ def consumer_group_heartbeat(
 
 @lru_cache(maxsize=1 << 14)
 def _nothing_new(member_id: str, epoch: int, next_ms: int) -> ConsumerGroupHeartbeatResponse:
-    """The answer to a member at rest, again and again the same: nobody changes one."""
+    """The answer to a heartbeat without changes, always the same: shared, never modified."""
     return _heartbeat_response(Beaten(member_id, epoch, next_ms))
 
 

@@ -68,10 +68,10 @@ def _move_start(topic: str, index: int, offset: int, context: RequestContext) ->
     """The log start offset as it is then: a request for less than that changes nothing."""
     broker = context.broker
     if is_internal(topic):
-        raise InvalidTopic(f"records of {topic} are the broker's own")
+        raise InvalidTopic(f"{topic} is an internal topic; its records cannot be deleted")
     partition = broker.replicas.partition(topic, index)
     if partition is None:
-        raise UnknownTopicOrPartition(f"no partition {topic}-{index} here")
+        raise UnknownTopicOrPartition(f"partition {topic}-{index} not found on this broker")
     partition.require_leader()
     if not partition.log.config.deletes:
         raise ProtocolError(

@@ -16,7 +16,7 @@ from ottla.wire.messages import UpdateFeaturesRequest, UpdateFeaturesResponse
 async def update_features_api(
     request: UpdateFeaturesRequest, context: RequestContext
 ) -> UpdateFeaturesResponse:
-    """Upgrade and downgrade features, all or none; ApiVersions tells the levels that count then."""
+    """Upgrade and downgrade features, all or none; ApiVersions then reports the new levels."""
     version = context.version
     updates = [
         FeatureUpdate(each.feature, each.max_version_level, _upgrade_type(each, version))

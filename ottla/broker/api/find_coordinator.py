@@ -1,4 +1,4 @@
-"""FindCoordinator (key 10): which broker looks after a group or a transactional id."""
+"""FindCoordinator (key 10): which broker coordinates a group or a transactional id."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def _answer(
 def _find(key_type: int, key: str, context: RequestContext) -> tuple[int, Endpoint]:
     """The coordinator's node and the address under which this listener's clients reach it."""
     if key_type not in (GROUP, TRANSACTION, SHARE):
-        raise InvalidRequest(f"there are no coordinators of type {key_type}")
+        raise InvalidRequest(f"coordinator type {key_type} is unknown")
     if key_type == SHARE and not SHARE_KEY.fullmatch(key):
-        raise InvalidRequest(f"{key!r} is no key of a share group: group:topic id:partition")
+        raise InvalidRequest(f"{key!r} is not a key of a share group (group:topic id:partition)")
     broker: BrokerContext = context.broker
     topic = broker.image.topics.get(TOPIC_OF_TYPE.get(key_type, ""))
     if topic is None:
-        raise CoordinatorNotAvailable(f"nobody coordinates {key!r} yet; ask again")
+        raise CoordinatorNotAvailable(f"{key!r} has no coordinator yet; retry")
     index = partition_for(key, len(topic.partitions))
     if (topic.name, index) in broker.replicas.offline:
         raise CoordinatorNotAvailable(f"{topic.name}-{index} is in a log directory that has failed")
@@ -72,5 +72,5 @@ def _find(key_type: int, key: str, context: RequestContext) -> tuple[int, Endpoi
     node = broker.image.brokers.get(leader)
     endpoint = None if node is None else node.endpoint(context.client.listener)
     if endpoint is None:
-        raise CoordinatorNotAvailable(f"the coordinator of {key!r} is away; ask again")
+        raise CoordinatorNotAvailable(f"the coordinator of {key!r} is not available; retry")
     return leader, endpoint

@@ -39,7 +39,7 @@ def authorized_operations(asked: bool) -> int:
 def describe_groups(
     request: DescribeGroupsRequest, context: RequestContext
 ) -> DescribeGroupsResponse:
-    """State and members of classic groups; what is none is told as dead."""
+    """State and members of classic groups; unknown groups are reported as Dead."""
     return DescribeGroupsResponse(
         groups=[
             _describe(group_id, request.include_authorized_operations, context)
@@ -59,7 +59,7 @@ def _describe(
             raise GroupIdNotFound(f"Group {group_id} not found.")
     except ProtocolError as error:
         answer.group_state = "Dead" if isinstance(error, GroupIdNotFound) else ""
-        # Before version 6 a group that is not there is a dead one without an error (KIP-1043).
+        # Before version 6 an unknown group is reported as Dead without an error (KIP-1043).
         if context.version >= 6 or not isinstance(error, GroupIdNotFound):
             answer.error_code = int(error.code)
         else:

@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete: where groups go on reading."""
+"""OffsetCommit, OffsetFetch, OffsetDelete: the positions of groups."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NO_ID = bytes(16)
 def offset_commit(
     request: OffsetCommitRequest, context: RequestContext
 ) -> OffsetCommitResponse | LateReply:
-    """Commit offsets of partitions that exist; the others are told one by one."""
+    """Commit offsets of partitions that exist; each of the others gets an error."""
     image, version = context.broker.image, context.version
     response = OffsetCommitResponse(topics=[])
     offsets: list[OffsetToCommit] = []
@@ -117,7 +117,7 @@ def _commit(
 
 
 def commit_code(code: ErrorCode) -> ErrorCode:
-    """The log's troubles in words that a committing client understands."""
+    """The log's errors as codes that a committing client understands."""
     if code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
         return ErrorCode.NOT_COORDINATOR
     return code
@@ -197,7 +197,7 @@ async def _fetch_group(
     ):
         known = image.topics.get(name)
         if by_id and known is None:
-            continue  # a topic that is gone has no id to be told under
+            continue  # a deleted topic has no id to be reported with
         topic_answer = made.Topic(
             partitions=[_partition(made.Topic.Partition, each) for each in partitions]
         )

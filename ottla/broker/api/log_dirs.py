@@ -92,7 +92,7 @@ def _future(move: Move) -> DescribeLogDirsResponse.Result.Topic:
 def _unreadable(partition: Partition) -> int:
     """Offsets that clients do not get because the log is damaged before them; mostly 0.
 
-    Kafka's field says how far a replica is behind what it should serve. Where a restart found the
+    Kafka's field is the lag of a replica. Where a restart found the
     damage, the log ends there.
     """
     damage = partition.log.damage
@@ -112,7 +112,7 @@ def _space(path: str) -> tuple[int, int]:
 def alter_replica_log_dirs(
     request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> AlterReplicaLogDirsResponse:
-    """Have partitions moved; the answer comes at once, DescribeLogDirs tells how far they are."""
+    """Start to move partitions; the answer is sent at once, DescribeLogDirs shows the progress."""
     codes: dict[str, dict[int, ErrorCode]] = {}
     for wanted in request.dirs:
         for topic in wanted.topics:
@@ -148,7 +148,7 @@ def _placed(context: RequestContext, path: str, topic: str, index: int) -> Error
     if home is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if context.broker.replicas.partition(topic, index) is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION     # the metadata's own is no client's
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION     # the metadata log is not a client's
     if (topic, index) not in storage.logs:
         return ErrorCode.REPLICA_NOT_AVAILABLE
     return context.broker.moving.put((topic, index), directory)

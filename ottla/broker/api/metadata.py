@@ -67,7 +67,7 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
         return _metadata_response(request, view, answers + refusals)
     names = dict.fromkeys(topic.name or "" for topic in asked)
     broker = context.broker
-    # As in Kafka, the request that creates a topic is told that there is none yet: the next one
+    # As in Kafka, the request that creates a topic gets an error: the next one
     # finds it. kafka-go's ReadPartitions of a deleted topic lives by that, for one.
     view = _View(request, context)
     if request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
@@ -98,7 +98,7 @@ def _refusal(topic: MetadataRequest.Topic, version: int) -> MetadataResponse.Top
 
 
 async def _all_topics(view: _View) -> list[MetadataResponse.Topic]:
-    """What is told of every topic; with many thousands others are served meanwhile."""
+    """The entries of all topics; with many thousands, other clients are served meanwhile."""
     answers, slices = [], Slices()
     for topic in view.image.topics.values():
         if view.access.topic(Operation.DESCRIBE, topic.name):
@@ -111,13 +111,13 @@ async def _all_topics(view: _View) -> list[MetadataResponse.Topic]:
 def _require_sense(request: MetadataRequest, version: int) -> None:
     for topic in request.topics or ():
         if topic.topic_id != NO_ID and version < 12:
-            raise InvalidRequest(f"version {version} of Metadata does not look topics up by id")
+            raise InvalidRequest(f"version {version} of Metadata does not support topic ids")
         if topic.name is None and (topic.topic_id == NO_ID or version < 12):
-            raise InvalidRequest("a topic is asked for without a name")
+            raise InvalidRequest("a topic is requested without a name")
 
 
 def _refused(request: MetadataRequest, error: ProtocolError) -> MetadataResponse:
-    """Below version 13 an error of the whole request is told in each topic."""
+    """Below version 13 an error of the whole request is reported in each topic."""
     return MetadataResponse(
         topics=[
             MetadataResponse.Topic(
@@ -166,7 +166,7 @@ def _reachable(
 
 
 def _controller_id(image: MetadataImage) -> int:
-    """Any broker takes what is meant for the controller; a client wants one that is there."""
+    """Any broker accepts requests for the controller; a client needs one that is available."""
     if image.controller_id in image.brokers:
         return image.controller_id
     return min(image.brokers, default=-1)
@@ -175,7 +175,7 @@ def _controller_id(image: MetadataImage) -> int:
 class _View:
     """The image as one client sees it: over its listener, in its version.
 
-    What is told of a topic stays the same until the topic or the brokers change, so it is built
+    The entry of a topic stays the same until the topic or the brokers change, so it is built
     once: with ten thousand partitions that is most of the work.
     """
 
@@ -195,7 +195,7 @@ class _View:
             _told.clear()
 
     def topic(self, topic: TopicImage) -> MetadataResponse.Topic:
-        """What is told of a topic that there is."""
+        """The entry of an existing topic."""
         known = _told.get(topic.name)
         circumstances = (*self.circumstances, self.operations(topic.name))
         if known is not None and known[0] is topic and known[1] == circumstances:
@@ -237,7 +237,7 @@ class _View:
         )
 
     def topic_by_id(self, topic_id: bytes) -> MetadataResponse.Topic:
-        """What is told of the topic of this id, or that there is none."""
+        """The entry of the topic with this id, or an error if there is none."""
         topic = self.image.topic_by_id(topic_id)
         if topic is not None:
             return self.topic(topic)
@@ -246,7 +246,7 @@ class _View:
         )
 
     def topic_by_name(self, name: str) -> MetadataResponse.Topic:
-        """What is told of the topic of this name, or why there is none."""
+        """The entry of the topic with this name, or an error if there is none."""
         topic = self.image.topics.get(name)
         if topic is not None:
             return self.topic(topic)

@@ -40,7 +40,7 @@ READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 NOTHING = (-1, -1, -1)
 
 Found = tuple[int, int, int]
-"""Offset, timestamp in ms, leader epoch; -1 each where there is none."""
+"""Offset, timestamp in ms, leader epoch; each -1 if there is none."""
 
 
 @handles(ApiKey.LIST_OFFSETS, versions=range(0, 12), access=guard_partitions)
@@ -64,7 +64,7 @@ async def list_offsets(
 
 
 def _refused(request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """There is no such isolation level; Kafka has no better code for that."""
+    """The isolation level is unknown; Kafka has no better code for that."""
     made = ListOffsetsResponse.Topic
     code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
     return ListOffsetsResponse(
@@ -91,14 +91,15 @@ async def _list_partition(
     answer = ListOffsetsResponse.Topic.Partition(partition_index=item.partition_index)
     try:
         if duplicate:
-            raise InvalidRequest(f"{topic}-{item.partition_index} is asked for more than once")
+            raise InvalidRequest(f"{topic}-{item.partition_index} is requested more than once")
         if item.timestamp < EARLIEST_PENDING_UPLOAD or (
             context.version < FIRST_VERSION.get(item.timestamp, 0)
         ):
-            raise UnsupportedVersion(f"timestamp {item.timestamp} is of a later version")
+            raise UnsupportedVersion(f"timestamp {item.timestamp} needs a later version")
         partition = context.broker.replicas.partition(topic, item.partition_index)
         if partition is None:
-            raise UnknownTopicOrPartition(f"no partition {topic}-{item.partition_index} here")
+            name = f"{topic}-{item.partition_index}"
+            raise UnknownTopicOrPartition(f"partition {name} not found on this broker")
         partition.require_leader(item.current_leader_epoch)
         _require_known_end(partition, item.timestamp, request, context.version)
         end = _end(partition, request)
@@ -221,7 +222,8 @@ def _epoch_end(
     try:
         partition = context.broker.replicas.partition(topic, item.partition)
         if partition is None:
-            raise UnknownTopicOrPartition(f"no partition {topic}-{item.partition} here")
+            name = f"{topic}-{item.partition}"
+            raise UnknownTopicOrPartition(f"partition {name} not found on this broker")
         partition.require_leader(item.current_leader_epoch)
         epoch, end = partition.log.end_offset_for_epoch(item.leader_epoch)
         answer.leader_epoch, answer.end_offset = epoch, end

@@ -46,7 +46,7 @@ NO_DIRECTORY = bytes(16)
 def describe_quorum(
     request: DescribeQuorumRequest, context: RequestContext
 ) -> DescribeQuorumResponse:
-    """Tell leader, voters and offsets of the metadata log; there is no other log to ask about."""
+    """Report leader, voters and offsets of the metadata log, the only log of this API."""
     broker, version = context.broker, context.version
     asked = [
         (topic.topic_name, each.partition_index)
@@ -139,7 +139,7 @@ def add_raft_voter(request: AddRaftVoterRequest, context: RequestContext) -> Add
         raise InvalidRequest("Add voter request didn't include a valid voter")
     if request.voter_id == context.broker.node_id:
         raise ProtocolError(
-            f"{request.voter_id} is the voter that there is", ErrorCode.DUPLICATE_VOTER
+            f"{request.voter_id} is already a voter", ErrorCode.DUPLICATE_VOTER
         )
     raise _voters_are_settled("adding")
 
@@ -155,7 +155,7 @@ def remove_raft_voter(
     voter = context.broker.node_id, _directory_id(context.broker)
     if (request.voter_id, request.voter_directory_id) != voter:
         raise ProtocolError(
-            f"{request.voter_id} with this directory is no voter", ErrorCode.VOTER_NOT_FOUND
+            f"{request.voter_id} with this directory is not a voter", ErrorCode.VOTER_NOT_FOUND
         )
     raise _voters_are_settled("removing")
 

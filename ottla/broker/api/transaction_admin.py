@@ -189,7 +189,7 @@ def _producers(
     try:
         require_legal_name(topic)
         if partition is None:
-            raise UnknownTopicOrPartition(f"there is no {topic}-{index} here")
+            raise UnknownTopicOrPartition(f"partition {topic}-{index} not found on this broker")
         partition.require_leader()
     except ProtocolError as error:
         return made(

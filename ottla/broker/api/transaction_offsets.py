@@ -28,7 +28,7 @@ _PRODUCE_VERSION = (0, 0, 0, 0, GENERIC_ERRORS_FROM, IMPLICIT_FROM)
 async def txn_offset_commit(
     request: TxnOffsetCommitRequest, context: RequestContext
 ) -> TxnOffsetCommitResponse:
-    """Record offsets in a transaction; partitions that do not exist are told one by one."""
+    """Record offsets in a transaction; each partition that does not exist gets an error."""
     response = TxnOffsetCommitResponse(topics=[])
     made = TxnOffsetCommitResponse.Topic
     offsets, answers = [], []

@@ -72,7 +72,7 @@ def _turn(
 
 
 def as_client_error(error: ProtocolError, knows_fenced: bool) -> ErrorCode:
-    """The log's troubles, and younger codes, in words that a transactional client understands."""
+    """The log's errors, and newer codes, as codes that a transactional client understands."""
     if error.code is ErrorCode.PRODUCER_FENCED and not knows_fenced:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):

@@ -1,4 +1,4 @@
-"""ApiVersions (key 18): what this broker serves, told from the handlers' own registrations."""
+"""ApiVersions (key 18): what this broker serves, derived from the handlers' registrations."""
 
 from __future__ import annotations
 

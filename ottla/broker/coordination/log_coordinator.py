@@ -169,7 +169,7 @@ class LogCoordinator(Generic[S]):
                 self.runtime.adopt(shard)
                 return
             except MalformedMessage as error:
-                log.error("%s-%d cannot be read, its keys stay away: %s", self.topic, index, error)
+                log.error("%s-%d cannot be read, keys are missing: %s", self.topic, index, error)
                 return
             except (ProtocolError, OSError) as error:
                 if str(error) != told:

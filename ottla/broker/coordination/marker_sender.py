@@ -39,7 +39,7 @@ class MarkerSender:
     ) -> None:
         """Have this broker write a marker. Raises NotLeaderOrFollower where nobody leads."""
         if leader < 0:
-            raise NotLeaderOrFollower(f"nobody leads {where[0]}-{where[1]}")
+            raise NotLeaderOrFollower(f"{where[0]}-{where[1]} has no leader")
         self.waiting.setdefault(leader, []).append((where, marker, written))
         if leader not in self.sending:
             self.sending[leader] = self.peers.loop.create_task(self._send_all(leader))

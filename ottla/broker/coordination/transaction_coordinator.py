@@ -102,7 +102,7 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
         if partition is None:
             known = self.broker.image.topics.get(topic)
             if known is None or not 0 <= index < len(known.partitions):
-                raise UnknownTopicOrPartition(f"there is no {topic}-{index}")
+                raise UnknownTopicOrPartition(f"partition {topic}-{index} not found")
             raise NotLeaderOrFollower(f"{topic}-{index} is not here")
         batch = wire_records.build_marker(
             ControlType.COMMIT if marker.commits else ControlType.ABORT,
@@ -167,7 +167,7 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
 
 
 def as_produce_error(error: ProtocolError, version: int) -> ProtocolError:
-    """A coordinator's refusal in words that a producer of this Produce version understands."""
+    """A coordinator's error as a code that a producer of this Produce version understands."""
     code = error.code
     if code is ErrorCode.PRODUCER_FENCED:
         code = ErrorCode.INVALID_PRODUCER_EPOCH

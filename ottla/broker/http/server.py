@@ -85,7 +85,7 @@ class HttpServer:
     async def _route(self, head: bytes, writer: asyncio.StreamWriter) -> None:
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
-            await self._answer(writer, 400, "this is no HTTP/1.1 request\n")
+            await self._answer(writer, 400, "this is not an HTTP/1.1 request\n")
             return
         method, path = words[0], words[1].partition("?")[0]
         if method not in ("GET", "HEAD"):

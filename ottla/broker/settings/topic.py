@@ -24,7 +24,7 @@ REMOVED = (
     "message.downconversion.enable",
     "message.timestamp.difference.max.ms",
 )
-"""Settings that Kafka 4.0 removed and old scripts still send: taken without effect."""
+"""Settings that Kafka 4.0 removed and old scripts still send: accepted without effect."""
 
 ONE_REPLICA = "There is one replica of each partition."
 NOT_TIERED = "There is no tiered storage, and as in Kafka nothing goes by it then."
@@ -61,41 +61,41 @@ class TopicConfig(Settings):
         help="delete: old segments go; compact: the newest record of each key stays; or both.")
     compression_gzip_level: int = setting(
         "compression.gzip.level", -1, at_least=1, at_most=9, also=(-1,),
-        synonyms=("compression.gzip.level",), help="Level where compression.type is gzip.")
+        synonyms=("compression.gzip.level",), help="Level if compression.type is gzip.")
     compression_lz4_level: int = setting(
         "compression.lz4.level", 9, at_least=1, at_most=17, synonyms=("compression.lz4.level",),
-        help="Level where compression.type is lz4.")
+        help="Level if compression.type is lz4.")
     compression_type: str = setting(
         "compression.type", "producer", one_of=COMPRESSION_TYPES, synonyms=("compression.type",),
-        help="Codec of the stored batches; what comes in another is compressed anew.")
+        help="Codec of the stored batches; batches in another codec are recompressed.")
     compression_zstd_level: int = setting(
         "compression.zstd.level", 3, at_least=-131072, at_most=22,
-        synonyms=("compression.zstd.level",), help="Level where compression.type is zstd.")
+        synonyms=("compression.zstd.level",), help="Level if compression.type is zstd.")
     delete_retention_ms: Long = setting(
         "delete.retention.ms", days(1), at_least=0, synonyms=("log.cleaner.delete.retention.ms",),
-        help="How long a compacted topic keeps the mark of a deleted key.")
+        help="How long a compacted topic keeps tombstones of deleted keys.")
     errors_deadletterqueue_group_enable: bool = setting(
         "errors.deadletterqueue.group.enable", False,
-        help="Share groups put here what they could not deliver; true is refused.")
+        help="Dead letter queues of share groups; Ottla has none, true is refused.")
     file_delete_delay_ms: Long = setting(
         "file.delete.delay.ms", 60_000, at_least=0, synonyms=("log.segment.delete.delay.ms",),
-        help="How long the file of a deleted segment stays, for readers that are in it.")
+        help="How long the file of a deleted segment is kept for current readers.")
     flush_messages: Long = setting(
         "flush.messages", LONG_MAX, at_least=1, synonyms=("log.flush.interval.messages",),
-        help="So many offsets may be without a flush; who reaches it is answered after one.")
+        help="Maximum offsets without a flush; a produce that reaches it is answered after one.")
     flush_ms: Long = setting(
         "flush.ms", LONG_MAX, at_least=0,
         synonyms=("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
-        help="Flush to the disk after so long, beside the flush of acks=all.")
+        help="Flush to the disk after this time, in addition to the flushes of acks=all.")
     follower_replication_throttled_replicas: Names = setting(
         "follower.replication.throttled.replicas", (),
-        help="Replicas, as partition:broker or *, that follow within the throttle.")
+        help="Follower replicas, as partition:broker or *, to which the throttle applies.")
     index_interval_bytes: int = setting(
         "index.interval.bytes", 4096, at_least=0, synonyms=("log.index.interval.bytes",),
         help="Bytes of records between two entries of the offset index.")
     leader_replication_throttled_replicas: Names = setting(
         "leader.replication.throttled.replicas", (),
-        help="Replicas, as partition:broker or *, that lead within the throttle.")
+        help="Leader replicas, as partition:broker or *, to which the throttle applies.")
     local_retention_bytes: Long = setting(
         "local.retention.bytes", -2, at_least=-2, synonyms=("log.local.retention.bytes",),
         help="Tiered storage: what stays here; -2 is retention.bytes.")
@@ -105,11 +105,11 @@ class TopicConfig(Settings):
     max_compaction_lag_ms: Long = setting(
         "max.compaction.lag.ms", LONG_MAX, at_least=1,
         synonyms=("log.cleaner.max.compaction.lag.ms",),
-        help="A record is compacted after so long at the latest.")
+        help="Maximum time until a record is compacted.")
     max_decompressed_message_bytes: int = setting(
         "max.decompressed.message.bytes", INT_MAX, at_least=1,
         synonyms=("max.decompressed.message.bytes",),
-        help="The largest record in a compressed batch; all of a batch are 128 MiB at most.")
+        help="Maximum size of a record in a compressed batch; a whole batch may have 128 MiB.")
     max_message_bytes: int = setting(
         "max.message.bytes", 1_048_588, at_least=0, synonyms=("message.max.bytes",),
         help="The largest record batch that is accepted, as it is sent and as it is stored.")
@@ -123,20 +123,21 @@ class TopicConfig(Settings):
         help="How far a record's timestamp may be behind the broker's clock.")
     message_timestamp_type: str = setting(
         "message.timestamp.type", "CreateTime", one_of=("CreateTime", "LogAppendTime"),
-        synonyms=("log.message.timestamp.type",), help="Whose clock a record's timestamp is of.")
+        synonyms=("log.message.timestamp.type",),
+        help="Whether a record has the client's create time or the broker's append time.")
     min_cleanable_dirty_ratio: float = setting(
         "min.cleanable.dirty.ratio", 0.5, at_least=0, at_most=1,
         synonyms=("log.cleaner.min.cleanable.ratio",),
-        help="Compact once this share of the log was not compacted yet.")
+        help="Compact once this share of the log is not compacted.")
     min_compaction_lag_ms: Long = setting(
         "min.compaction.lag.ms", 0, at_least=0, synonyms=("log.cleaner.min.compaction.lag.ms",),
-        help="A record is left alone for so long.")
+        help="Minimum time before a record is compacted.")
     min_insync_replicas: int = setting(
         "min.insync.replicas", 1, at_least=1, synonyms=("min.insync.replicas",),
-        help="In sync for acks=all, though never more than the partition has replicas.")
+        help="In-sync replicas required for acks=all; at most the number of replicas.")
     preallocate: bool = setting(
         "preallocate", False, synonyms=("log.preallocate",),
-        help="Take the space of a segment when it is made.")
+        help="Reserve the space of a segment when it is created.")
     remote_copy_lag_bytes: Long = setting(
         "remote.copy.lag.bytes", 0, at_least=-1,
         help="Tiered storage: newer bytes before a segment is copied.")
@@ -156,7 +157,7 @@ class TopicConfig(Settings):
     retention_ms: Long = setting(
         "retention.ms", days(7), at_least=-1,
         synonyms=("log.retention.ms", "log.retention.minutes*60000", "log.retention.hours*3600000"),
-        help="How long records are kept; -1 keeps for ever.")
+        help="How long records are kept; -1 keeps them for ever.")
     segment_bytes: int = setting(
         "segment.bytes", 1 << 30, at_least=1 << 20, synonyms=("log.segment.bytes",),
         help="A segment's size; whole segments are deleted or compacted.")
@@ -166,13 +167,13 @@ class TopicConfig(Settings):
     segment_jitter_ms: Long = setting(
         "segment.jitter.ms", 0, at_least=0,
         synonyms=("log.roll.jitter.ms", "log.roll.jitter.hours*3600000"),
-        help="Up to so much is taken off segment.ms, so that segments do not all end at once.")
+        help="Random reduction of segment.ms, so that segments do not all end at once.")
     segment_ms: Long = setting(
         "segment.ms", days(7), at_least=1, synonyms=("log.roll.ms", "log.roll.hours*3600000"),
-        help="A segment ends after so long, full or not.")
+        help="A segment ends after this time, full or not.")
     unclean_leader_election_enable: bool = setting(
         "unclean.leader.election.enable", False, synonyms=("unclean.leader.election.enable",),
-        help="Whether a replica that is behind may lead where no other is left; loses records.")
+        help="Whether an out-of-sync replica may lead if no other is left; may lose records.")
 
 
 def synonyms_of(topic_setting: str) -> list[tuple[str, int]]:
@@ -249,4 +250,4 @@ def _check_replicas(name: str, replicas: Iterable[str]) -> None:
     for replica in replicas:
         partition, _, broker = replica.partition(":")
         if replica != "*" and not (partition.isdecimal() and broker.isdecimal()):
-            raise SettingsError(name, f"{replica!r} is no partition:broker, nor *")
+            raise SettingsError(name, f"{replica!r} is neither partition:broker nor *")

@@ -355,8 +355,8 @@ cdef class Fetching:
                 self.find_again(fetch, item)
             if item.partition is None:
                 if fetch.version >= 13 and item.topic not in self.by_id:
-                    raise UnknownTopicId("no topic has this id")
-                raise UnknownTopicOrPartition("no such partition here")
+                    raise UnknownTopicId("topic id not found")
+                raise UnknownTopicOrPartition("partition not found on this broker")
             partition = item.partition
             partition.check_leader(max(item.current_leader_epoch, -1))
             if fetch.by_replica:

@@ -343,7 +343,7 @@ cdef class Producing:
             raise found
         partitions = <list>found
         if index < 0 or index >= len(partitions) or partitions[index] is None:
-            raise UnknownTopicOrPartition(f"no partition {index} here")
+            raise UnknownTopicOrPartition(f"partition {index} not found on this broker")
         return <Partition>partitions[index]
 
     cdef bint prepare(self, Serving serving, Partition partition) except -1:
@@ -356,7 +356,7 @@ cdef class Producing:
                 raise ProtocolError("acks is -1, 0 or 1", ErrorCode.INVALID_REQUIRED_ACKS)
             partition.check_leader(-1)
             if serving.size <= 0:
-                raise InvalidRecord("a partition without records")
+                raise InvalidRecord("a partition has no records")
             if serving.version >= 3:
                 serving.size = one_batch(serving.records, serving.size, serving.version >= 7)
                 serving.in_log = True

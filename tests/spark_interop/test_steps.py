@@ -113,7 +113,7 @@ def test_a_checkpoints_offsets_are_those_of_its_last_committed_batch(tmp_path: P
     assert offsets.offsets_from_checkpoint(tmp_path) == {"t": {0: 10, 1: 5}}
     starting = json.loads(offsets.starting_offsets_from_checkpoint(tmp_path))
     assert starting == {"t": {"0": 10, "1": 5}}
-    with pytest.raises(PipelineError, match="is no checkpoint"):
+    with pytest.raises(PipelineError, match="is not a checkpoint"):
         offsets.offsets_from_checkpoint(tmp_path / "none")
 
 
@@ -138,5 +138,5 @@ def test_security_properties_become_those_of_the_java_client(tmp_path: Path) -> 
     assert options["kafka.ssl.truststore.type"] == "PEM"
     login = options["kafka.sasl.jaas.config"]
     assert "ScramLoginModule required" in login and 'password="a\\"b"' in login
-    with pytest.raises(PipelineError, match=r"ssl\.colour is none that pipelines know"):
+    with pytest.raises(PipelineError, match=r"ssl\.colour is unknown to pipelines"):
         Cluster("h:1", {"ssl.colour": "red"}).spark_options()

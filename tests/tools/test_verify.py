@@ -74,7 +74,7 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], None], str]] = {
     ),
     "a cut segment in the middle": (f"t-0/{FIRST}.log", cut, "the batch takes"),
     "an index that points elsewhere": (f"t-0/{FIRST}.index", flip(3), f"{FIRST}.index: it says"),
-    "an index with half an entry": (f"t-0/{FIRST}.index", cut, "no multiple of 8"),
+    "an index with half an entry": (f"t-0/{FIRST}.index", cut, "not a multiple of 8"),
     "an index that is gone": (f"t-0/{SECOND}.index", Path.unlink, "it is missing"),
     "a time index of other times": (f"t-0/{SECOND}.timeindex", flip(7), "timeindex: it says"),
     "an aborted transaction that is not listed": (

@@ -254,8 +254,8 @@ class BrokerSettings(ListenerSettings):
     ottla_open_segments_max: int = setting(
         "ottla.open.segments.max", 300, at_least=10,
         help="Ottla's own. Maximum segments with open files, one descriptor each or three if"
-        " indexes are in use; limited to a quarter of ulimit -n. A broker that writes to more partitions"
-        " than this at a time is faster with a higher value.")
+        " indexes are in use; limited to a quarter of ulimit -n. A broker that writes to more"
+        " partitions than this at a time is faster with a higher value.")
     ottla_log_scrub_bytes_per_second: Long = setting(
         "ottla.log.scrub.bytes.per.second", 10_000_000, at_least=0,
         help="Ottla's own. Rate at which sealed segments are checked for damage in the background;"

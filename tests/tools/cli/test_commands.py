@@ -176,7 +176,7 @@ def test_a_dry_run_changes_nothing_and_what_cannot_be_undone_needs_a_yes(ottla: 
         ("topic describe nothing", 1, "topic 'nothing'"),
         ("topic create 'a b'", 1, "a b"),
         ("topic list '('", 1, "no regular expression"),
-        ("topic nonsense", 2, "there are: create"),
+        ("topic nonsense", 2, "known are: create"),
         ("nonsense", 2, "ottla --help"),
         ("consume nothing -e", 1, "topic 'nothing'"),
         ("consume numbers -o sideways", 1, "--offset sideways"),

@@ -84,7 +84,7 @@ class BrokerSettings(ListenerSettings):
         "max.connection.creation.rate", INT_MAX, at_least=0, help="Maximum connections per second.")
     quota_window_num: int = setting(
         "quota.window.num", 11, at_least=1,
-        help="Samples that the rates of clients' quotas are measured over.")
+        help="Number of samples over which the rates of client quotas are measured.")
     quota_window_size_seconds: int = setting(
         "quota.window.size.seconds", 1, at_least=1, help="How long each of them is.")
     controller_quota_window_num: int = setting(
@@ -243,14 +243,14 @@ class BrokerSettings(ListenerSettings):
         help="A follower reconnects to a leader that sends nothing for this time.")
     replica_alter_log_dirs_io_max_bytes_per_second: Long = setting(
         "replica.alter.log.dirs.io.max.bytes.per.second", 2**63 - 1, at_least=0,
-        help="The most that a partition's move to another log directory copies in a second; with 0"
-        " it waits. Apache Kafka takes it at run time alone.")
+        help="Maximum bytes per second for moving partitions to another log directory; with 0"
+        " moves wait. Apache Kafka accepts it only at run time.")
     replica_lag_time_max_ms: Long = setting(
         "replica.lag.time.max.ms", 30_000,
-        help="A follower that has not caught up for so long leaves the in-sync set.")
+        help="A follower that has not caught up for this time leaves the in-sync set.")
     replica_high_watermark_checkpoint_interval_ms: Long = setting(
         "replica.high.watermark.checkpoint.interval.ms", 5000,
-        help="How often a member of a cluster writes down what is committed.")
+        help="How often a broker of a cluster saves its high watermarks.")
     ottla_open_segments_max: int = setting(
         "ottla.open.segments.max", 300, at_least=10,
         help="Ottla's own. Maximum segments with open files, one descriptor each or three if"

@@ -76,6 +76,14 @@ class Newest:
     before: int
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """An entry that was read, and the ZooKeeper transaction that made it."""
+
+    entry: int
+    czxid: int
+
+
 class Behind(Exception):
     """The next entry has been deleted: a snapshot contains it."""
 
@@ -179,10 +187,19 @@ class ClusterStore:
         except (ValueError, TypeError) as error:
             raise UnreadableMetadata(f"{NEWEST} in ZooKeeper is not readable: {error!r}") from error
 
-    async def newest_entry(self) -> int:
-        """The entry that the newest snapshot goes up to, 0 without one."""
+    async def mark(self, entry: int) -> Mark | None:
+        """What `has_gone_back` may be asked about later; None for an entry that is not there."""
+        stat = await self.coordination.exists(entry_path(entry))
+        return None if stat is None else Mark(entry, stat.czxid)
+
+    async def has_gone_back(self, mark: Mark) -> bool:
+        """Whether this is not the log any more that the mark was made of: ZooKeeper was restored
+        from a backup, or has lost its data."""
+        stat = await self.coordination.exists(entry_path(mark.entry))
+        if stat is not None:
+            return stat.czxid != mark.czxid
         newest = await self._newest()
-        return 0 if newest is None else newest.entry
+        return newest is None or newest.entry < mark.entry
 
     async def newest(self, image: MetadataImage) -> MetadataImage:
         """The image of the newest snapshot, or `image` where that is newer."""

@@ -9,8 +9,10 @@ under its epochs, reads the log on as soon as it can and registers again.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 
 from ottla.broker.cluster.cluster_log import ClusterLog
 from ottla.broker.cluster.controller import Controller
@@ -20,7 +22,7 @@ from ottla.broker.settings.config import BrokerConfig
 from ottla.log import checkpoints
 from ottla.log.disk import Disk
 from ottla.log.log_directory import META, StorageRefused, check_mode
-from ottla.replication.cluster_store import CLUSTER_ID, ClusterStore, entry_path
+from ottla.replication.cluster_store import CLUSTER_ID, ClusterStore, Mark
 from ottla.replication.controller.brokers import controlled_shutdown
 from ottla.replication.coordination import (
     Coordination,
@@ -43,6 +45,8 @@ from ottla.wire.messages import BrokerHeartbeatRequest
 
 log = logging.getLogger("ottla.member")
 
+MARK = "ottla-metadata-checkpoint"
+"""In each log directory: the last entry that this broker has read, as ZooKeeper had it."""
 REGISTER_AGAIN_SECONDS = 1.0
 CATCH_UP_SECONDS = 1.0
 HAND_OVER_SECONDS = 30.0
@@ -59,12 +63,15 @@ class Member:
         self,
         config: BrokerConfig,
         coordination: Coordination,
-        new_id: Callable[[], str],
+        disk: Disk,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
+        self.disk, self.directories = disk, [str(path) for path in config.log_directories()]
+        self.mark: Mark | None = None
+        """How far this broker had read when it was last sure of it."""
         self.config, self.coordination, self.loop = config, coordination, loop
-        self.node_id, self.new_id = config.node_id, new_id
-        self.incarnation = new_id()
+        self.node_id, self.new_id = config.node_id, disk.new_id
+        self.incarnation = disk.new_id()
         self.store = ClusterStore(coordination)
         self.election = Election(coordination, self.node_id, self.incarnation)
         self.failed: Callable[[str], None] = lambda reason: log.error("%s", reason)
@@ -86,17 +93,17 @@ class Member:
     ) -> Member:
         """Connect, and read the metadata. Raises CoordinationError, ClusterRefused, StorageRefused
         or UnreadableMetadata."""
-        member = cls(config, coordination, disk.new_id, loop)
+        member = cls(config, coordination, disk, loop)
         await coordination.start()
         try:
-            await member._join(disk)
+            await member._join()
         except BaseException:
             await coordination.stop()
             raise
         return member
 
-    async def _join(self, disk: Disk) -> None:
-        known = known_cluster(disk, [str(path) for path in self.config.log_directories()])
+    async def _join(self) -> None:
+        known = known_cluster(self.disk, self.directories)
         if known is not None and await self.coordination.exists(CLUSTER_ID) is None:
             path, cluster_id = known
             raise StorageRefused(
@@ -112,6 +119,8 @@ class Member:
                 f" {self.config.zookeeper_connect} to {self.cluster_id}. Correct zookeeper.connect,"
                 " or set log.dirs to this broker's own directory."
             )
+        await self.coordination.sync()
+        await self._check_time_travel()
         image = await self.store.load(self.cluster_id)
         self.metadata = ClusterLog(self.store, image, self.node_id, self.new_id, self.loop)
         self.metadata.failed = self._fail
@@ -156,6 +165,8 @@ class Member:
         await self.metadata.until(
             lambda image: image.is_registered(self.node_id, self.incarnation)
         )
+        with suppress(CoordinationError):
+            await self._remember()
 
     def _follow(
         self, old: MetadataImage, new: MetadataImage, topics: Collection[str]
@@ -193,6 +204,7 @@ class Member:
         try:
             await self._check_time_travel()
             await self.metadata.catch_up()
+            await self._remember()
             if replace:
                 await self._forget_registration()
             await register(self.coordination, self.registration)
@@ -200,7 +212,7 @@ class Member:
         except CoordinationError as error:
             log.warning("registering again failed: %s", error)
             self.loop.call_later(REGISTER_AGAIN_SECONDS, self._register_again, replace)
-        except DuplicateBroker as error:
+        except (DuplicateBroker, StorageRefused) as error:
             self._fail(str(error))
         finally:
             self.registering = None
@@ -215,16 +227,30 @@ class Member:
             pass
 
     async def _check_time_travel(self) -> None:
-        """End where ZooKeeper has gone back in time: it was restored from a backup."""
-        number = self.metadata.decided.entry
-        if number and await self.coordination.exists(entry_path(number)) is None:
-            newest = await self.store.newest_entry()
-            if newest < number:
-                self._fail(
-                    f"ZooKeeper at {self.config.zookeeper_connect} does not have entry {number} of"
-                    " the metadata log, which this broker has read: it was restored from a backup,"
-                    " or emptied"
-                )
+        """Raise StorageRefused where ZooKeeper has gone back in time, as far as shows in what this
+        broker has read and written down."""
+        if self.mark is None:
+            self.mark = read_mark(self.disk, self.directories)
+        if self.mark is not None and await self.store.has_gone_back(self.mark):
+            raise StorageRefused(
+                f"ZooKeeper at {self.config.zookeeper_connect} does not have entry"
+                f" {self.mark.entry} of the metadata log as this broker has read it: it was"
+                f" restored from a backup, or emptied. To go on with it all the same, remove {MARK}"
+                " from the log directories of all brokers: what was decided since is lost"
+            )
+
+    async def _remember(self) -> None:
+        """Write down how far this broker has read."""
+        mark = await self.store.mark(self.metadata.decided.entry)
+        if mark is None or mark == self.mark:
+            return
+        self.mark = mark
+        data = json.dumps({"version": 1, "entry": mark.entry, "czxid": mark.czxid}).encode()
+        for path in self.directories:
+            try:
+                self.disk.write_atomically(f"{path}/{MARK}", data)
+            except OSError as error:
+                log.warning("%s/%s could not be written: %s", path, MARK, error)
 
     async def caught_up(self) -> None:
         """Return once what was decided before is seen here, or after a second."""
@@ -279,8 +305,22 @@ class Member:
             self.registering.cancel()
         await self.controller.close()
         await self.metadata.settle()
+        with suppress(CoordinationError):
+            await self._remember()
         self.metadata.close()
         await self.coordination.stop()
+
+
+def read_mark(disk: Disk, directories: Iterable[str]) -> Mark | None:
+    """The furthest mark in the log directories; one that is torn does not count."""
+    found = []
+    for path in directories:
+        try:
+            body = json.loads(disk.read_bytes(f"{path}/{MARK}"))
+            found.append(Mark(int(body["entry"]), int(body["czxid"])))
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return max(found, key=lambda mark: mark.entry, default=None)
 
 
 def known_cluster(disk: Disk, directories: Iterable[str]) -> tuple[str, str] | None:

@@ -1,7 +1,7 @@
 """The controller's decisions about partitions that exist: who leads them, who has them.
 
-Elections (KIP-460) and reassignments (KIP-455) of a cluster whose brokers do not copy from one
-another: a replica can be dropped or moved in the order of preference, and none can be added.
+Elections (KIP-460) and reassignments (KIP-455) where replicas are
+dropped or moved in the order of preference: none is added yet.
 """
 
 from __future__ import annotations
@@ -177,8 +177,8 @@ def _reassigned(
     new = [node for node in replicas if node not in state.replicas]
     if new:
         raise InvalidReplicaAssignment(
-            f"Broker {new[0]} has no replica, and brokers of this cluster do not copy from one"
-            f" another: choose among {list(state.replicas)}."
+            f"Broker {new[0]} has no replica, and none can be added yet: choose among"
+            f" {list(state.replicas)}."
         )
     isr = tuple(node for node in state.isr if node in replicas)
     if not isr:

@@ -233,6 +233,23 @@ def test_a_zookeeper_that_lost_its_data_or_is_kafkas_is_refused_and_left_alone(
         assert not cluster.zookeeper.sessions, "no session is left behind"
 
 
+def test_a_zookeeper_that_was_restored_from_a_backup_is_refused(tmp_path: Path) -> None:
+    with RunningCluster(tmp_path, 2) as cluster:
+        backup, zxid = dict(cluster.zookeeper.nodes), cluster.zookeeper.zxid
+        assert create(cluster, 1, "t", 1, 2) == 0
+        cluster.stop(2)
+        cluster.stop(1)
+        newest = dict(cluster.zookeeper.nodes), cluster.zookeeper.zxid
+        ephemeral = {path for path, node in backup.items() if node.stat.owner}
+        cluster.zookeeper.nodes = {p: n for p, n in backup.items() if p not in ephemeral}
+        cluster.zookeeper.zxid = zxid
+        with pytest.raises(StorageRefused, match="restored from a backup"):
+            cluster.start(1)
+        cluster.zookeeper.nodes, cluster.zookeeper.zxid = newest
+        cluster.start(1)
+        assert "t" in cluster.servers[1].metadata_log.image.topics
+
+
 def test_garbage_in_the_log_ends_whoever_reads_it(cluster: RunningCluster) -> None:
     entry = max(path for path in cluster.zookeeper.nodes if path.startswith("/metadata/log/"))
     number = int(entry.rpartition("/")[2]) + 1

@@ -29,7 +29,7 @@ from kafka.errors import KafkaError as KafkaPythonError
 from compat_tests.brokers import Broker
 from compat_tests.kafka_tools import KafkaTools
 from compat_tests.requirements import built, program
-from compat_tests.secured import CASES, Secured, start_secured
+from compat_tests.secured import CASES, SCRAM_MODULE, Secured, start_secured
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import ApiVersionsRequest, MetadataRequest, SaslHandshakeRequest
 from tests.broker.running import WireClient
@@ -47,7 +47,8 @@ MECHANISMS = {
 def secured(
     new_broker: Callable[..., Broker], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Secured]:
-    found = start_secured(new_broker, tmp_path_factory.mktemp("authority"))
+    key = "delegation.token.secret.key=the-secret-of-all-tokens"
+    found = start_secured(new_broker, tmp_path_factory.mktemp("authority"), key)
     for mechanism in MECHANISMS:
         make_user(found, "sam", "s-secret", mechanism)
     yield found
@@ -332,3 +333,45 @@ def test_javas_tools_tell_their_users_of_a_wrong_password(
         str(config),
     ])  # fmt: skip
     assert f"{MASKED} SCRAM-SHA-512" in done.stdout + done.stderr
+
+
+# -- delegation tokens and kafka-configs -----------------------------------------------------------
+
+
+def test_kafkas_own_tools_make_users_and_tokens_that_java_logs_in_with(
+    secured: Secured, tools: KafkaTools, tmp_path: Path
+) -> None:
+    made = tools.run("kafka-configs", [
+        "--bootstrap-server", secured.bootstrap("PLAINTEXT"), "--alter", "--entity-type", "users",
+        "--entity-name", "tom", "--add-config", "SCRAM-SHA-256=[iterations=8192,password=t-secret]",
+    ])  # fmt: skip
+    assert made.status == 0, made.stdout + made.stderr
+
+    def run(name: str, user: str, password: str, *arguments: str, token: bool = False) -> str:
+        config = tmp_path / "client.properties"
+        settings = secured.java("SASL_SSL", "SCRAM-SHA-256")
+        settings["sasl.jaas.config"] = (
+            f'{SCRAM_MODULE} required username="{user}" password="{password}"'
+            f"{' tokenauth=true' if token else ''};"
+        )
+        config.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
+        where = ["--bootstrap-server", secured.bootstrap("SASL_SSL"), "--command-config"]
+        done = tools.run(name, [*where, str(config), *arguments])
+        return done.stdout + done.stderr
+
+    printed = run("kafka-delegation-tokens", "tom", "t-secret", "--create",
+                  "--max-life-time-period", "-1", "--renewer-principal", "User:sam")
+    row = printed.splitlines()[-1].split()
+    token, hmac = row[0], row[1]
+    assert "User:tom" in row
+    assert token in run("kafka-delegation-tokens", "tom", "t-secret", "--describe")
+    assert "Completed renew" in run("kafka-delegation-tokens", "tom", "t-secret", "--renew",
+                                    "--renew-time-period", "-1", "--hmac", hmac)
+    topic = f"by-token-{os.getpid()}"
+    assert f"Created topic {topic}." in run(
+        "kafka-topics", token, hmac, "--create", "--topic", topic, token=True)
+    assert "not allowed" in run("kafka-delegation-tokens", token, hmac, "--create",
+                                "--max-life-time-period", "-1", token=True)
+    assert "Completed expire" in run("kafka-delegation-tokens", "tom", "t-secret", "--expire",
+                                     "--expiry-time-period", "-1", "--hmac", hmac)
+    assert MASKED in run("kafka-topics", token, hmac, "--list", token=True)

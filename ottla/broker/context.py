@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ottla.broker.peers.peers import Peers
     from ottla.broker.peers.replica_fetchers import ReplicaFetchers
     from ottla.broker.security.authorizer import Authorizer
+    from ottla.broker.security.token_secrets import TokenSecrets
     from ottla.broker.settings.config import BrokerConfig
     from ottla.broker.telemetry.client_instances import ClientInstances
     from ottla.broker.threads.flusher import Flusher
@@ -50,6 +51,7 @@ class BrokerContext:
     checkpoints: Checkpoints
     coordinators: Any = None
     authorizer: Authorizer | None = None
+    token_secrets: TokenSecrets | None = None
     member: Member | None = None
     peers: Peers | None = None
     forwarding: Forwarding | None = None

@@ -10,6 +10,7 @@ import resource
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
+from ottla.broker.cluster.bootstrap import take_bootstrap
 from ottla.broker.cluster.feature_levels import default_levels
 from ottla.broker.cluster.metadata_log import Metadata, MetadataLog
 from ottla.broker.connection_limits import ConnectionLimits
@@ -90,6 +91,7 @@ class Server:
             self.storage = self._open_storage()
             self.metadata_log = MetadataLog(StandaloneStore.open(self.storage, self.clock), loop)
             self._check_unknown_partitions()
+            await take_bootstrap(self.config.log_directories()[0], self.metadata_log)
             await self._begin_epochs()
             await self._serve(loop)
             return
@@ -153,6 +155,10 @@ class Server:
             assert self.isr_changes is not None
             connect_peers(self.broker, member, self.isr_changes, self.network, loop)
         self._authorize()
+        if config.delegation_token_secret_key is not None:
+            from ottla.broker.security.token_secrets import TokenSecrets
+
+            self.broker.token_secrets = TokenSecrets(config.delegation_token_secret_key)
         self.coordinators = self.broker.coordinators = Coordinators(self.broker, loop)
         image = self.metadata_log.image
         self.broker.follow(MetadataImage.empty(), image, image.topics)

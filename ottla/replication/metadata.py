@@ -13,12 +13,14 @@ from typing import Generic, TypeVar
 
 from ottla.replication.principals import (
     AccessRule,
+    DelegationToken,
     Entity,
     Identity,
     QuotaSet,
     RuleSet,
     ScramCredential,
     ScramSet,
+    TokenSet,
 )
 
 NO_LEADER = -1
@@ -219,6 +221,7 @@ MetadataRecord = (
     | ScramSet
     | QuotaSet
     | RuleSet
+    | TokenSet
 )
 
 Resource = tuple[str, str]
@@ -260,6 +263,7 @@ class MetadataImage:
     credentials: Mapping[Identity, ScramCredential] = field(default_factory=dict)
     quotas: Mapping[Entity, Mapping[str, float]] = field(default_factory=dict)
     rules: Mapping[AccessRule, None] = field(default_factory=dict)
+    tokens: Mapping[str, DelegationToken] = field(default_factory=dict)
 
     @classmethod
     def empty(cls, cluster_id: str = "") -> MetadataImage:
@@ -319,6 +323,7 @@ class _Draft:
         self.credentials: dict[Identity, ScramCredential] | None = None
         self.quotas: dict[Entity, Mapping[str, float]] | None = None
         self.rules: dict[AccessRule, None] | None = None
+        self.tokens: dict[str, DelegationToken] | None = None
 
     def add(self, record: MetadataRecord) -> None:
         self.count += 1
@@ -360,6 +365,8 @@ class _Draft:
                 self.raised += record.by
             case ScramSet():
                 self._set_credential(record)
+            case TokenSet():
+                self._set_token(record)
             case QuotaSet():
                 self._set_quota(record)
             case RuleSet():
@@ -415,6 +422,13 @@ class _Draft:
         if record.credential is not None:
             self.credentials[record.user, record.mechanism] = record.credential
 
+    def _set_token(self, record: TokenSet) -> None:
+        if self.tokens is None:
+            self.tokens = dict(self.base.tokens)
+        self.tokens.pop(record.token_id, None)
+        if record.token is not None:
+            self.tokens[record.token_id] = record.token
+
     def _set_quota(self, record: QuotaSet) -> None:
         if self.quotas is None:
             self.quotas = dict(self.base.quotas)
@@ -443,4 +457,5 @@ class _Draft:
             credentials=base.credentials if self.credentials is None else self.credentials,
             quotas=base.quotas if self.quotas is None else self.quotas,
             rules=base.rules if self.rules is None else self.rules,
+            tokens=base.tokens if self.tokens is None else self.tokens,
         )

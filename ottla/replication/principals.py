@@ -1,5 +1,5 @@
 """What the metadata keeps about those who connect: SCRAM credentials (KIP-554), quotas (KIP-546),
-access rules (KIP-290).
+access rules (KIP-290), delegation tokens (KIP-48).
 
 A password is not kept, and nothing that a client could log in with: only what a server checks a
 client's proof against (RFC 5802, section 3).
@@ -67,3 +67,24 @@ class RuleSet:
 
     rule: AccessRule
     present: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DelegationToken:
+    """A token with which clients may log in as `owner`; times in wall-clock milliseconds."""
+
+    token_id: str
+    owner: str
+    requester: str
+    renewers: tuple[str, ...]
+    issued_ms: int
+    expires_ms: int
+    max_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSet:
+    """A token comes or changes; None takes it away."""
+
+    token_id: str
+    token: DelegationToken | None

@@ -40,10 +40,12 @@ from ottla.replication.metadata import (
 )
 from ottla.replication.principals import (
     AccessRule,
+    DelegationToken,
     QuotaSet,
     RuleSet,
     ScramCredential,
     ScramSet,
+    TokenSet,
 )
 
 KINDS: dict[str, type[Any]] = {
@@ -65,6 +67,7 @@ KINDS: dict[str, type[Any]] = {
         ScramSet,
         QuotaSet,
         RuleSet,
+        TokenSet,
     )
 }
 
@@ -106,7 +109,7 @@ def _to_json(value: Any) -> Any:
     if isinstance(value, ScramCredential):
         keys = (value.salt, value.stored_key, value.server_key)
         return [value.iterations, *(key.hex() for key in keys)]
-    if isinstance(value, AccessRule):
+    if isinstance(value, AccessRule | DelegationToken):
         return [getattr(value, each.name) for each in fields(value)]
     if isinstance(value, tuple):
         if value and isinstance(value[0], tuple) and isinstance(value[0][-1], PartitionState):
@@ -145,6 +148,9 @@ def _from_json(name: str, value: Any) -> Any:
         case "credential" if value is not None:
             iterations, *keys = value
             return ScramCredential(iterations, *(bytes.fromhex(key) for key in keys))
+        case "token" if value is not None:
+            token_id, owner, requester, renewers, *times = value
+            return DelegationToken(token_id, owner, requester, tuple(renewers), *times)
         case "rule":
             return AccessRule(*value)
         case "entity":

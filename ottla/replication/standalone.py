@@ -34,7 +34,7 @@ from ottla.replication.metadata import (
     TopicCreated,
     TopicDeleted,
 )
-from ottla.replication.principals import QuotaSet, RuleSet, ScramSet
+from ottla.replication.principals import QuotaSet, RuleSet, ScramSet, TokenSet
 from ottla.replication.records import decode_record, encode_record
 from ottla.wire.batch import batches
 from ottla.wire.errors import StorageFailed
@@ -152,7 +152,7 @@ class StandaloneStore:
         """Append one batch, still to be synced; now and then a snapshot takes its place."""
         self.behind_snapshot += len(records)
         needed = 2 * len(image.topics) + len(image.configs)
-        needed += len(image.credentials) + len(image.quotas) + len(image.rules)
+        needed += len(image.credentials) + len(image.quotas) + len(image.rules) + len(image.tokens)
         if self.behind_snapshot > SNAPSHOT_AFTER_RECORDS + 4 * needed:
             self.behind_snapshot = 0
             try:
@@ -244,4 +244,6 @@ def snapshot_records(image: MetadataImage) -> Iterator[MetadataRecord]:
             yield QuotaSet(entity, key, limit)
     for rule in image.rules:
         yield RuleSet(rule, True)
+    for token_id, token in image.tokens.items():
+        yield TokenSet(token_id, token)
     yield ProducerIdsTaken(image.next_producer_id)

@@ -99,7 +99,7 @@ class ListenerSecurity:
         from ottla.broker.security.sasl.lookup import lookup_in
         from ottla.broker.security.sasl.scram import ScramExchange
 
-        return lambda broker: ScramExchange(name, lookup_in(broker))
+        return lambda broker: ScramExchange(name, lookup_in(broker, name))
 
 
 def _module(name: str, settings: ListenerSettings) -> LoginModule | None:

@@ -6,7 +6,7 @@ broker/settings/topic.py.
 
 from __future__ import annotations
 
-from ottla.broker.settings.declaration import Long, Names, Short, days, setting
+from ottla.broker.settings.declaration import Long, Names, Password, Short, days, setting
 from ottla.broker.settings.listener_settings import ListenerSettings
 
 INT_MAX = 2**31 - 1
@@ -55,6 +55,16 @@ class BrokerSettings(ListenerSettings):
     connection_failed_authentication_delay_ms: int = setting(
         "connection.failed.authentication.delay.ms", 100, at_least=0,
         help="Delay of the reply to a failed authentication, after which the connection is closed.")
+    delegation_token_secret_key: Password | None = setting(
+        "delegation.token.secret.key", None,
+        help="What the secrets of delegation tokens follow from; without it there are none. It has"
+        " to be the same on all brokers.")
+    delegation_token_max_lifetime_ms: Long = setting(
+        "delegation.token.max.lifetime.ms", days(7), at_least=1,
+        help="The longest time that a delegation token can be prolonged to.")
+    delegation_token_expiry_time_ms: Long = setting(
+        "delegation.token.expiry.time.ms", days(1), at_least=1,
+        help="How long a delegation token is good for unless it is renewed.")
     controller_listener_names: Names = setting(
         "controller.listener.names", (),
         help="Listeners for Kafka's controllers: Ottla opens none of them.")

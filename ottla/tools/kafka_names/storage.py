@@ -7,6 +7,7 @@ which the first start takes over.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ottla.tools.admin.uuids import random_uuid, uuid_of
 from ottla.tools.kafka_names.feature_levels import (
@@ -18,6 +19,9 @@ from ottla.tools.kafka_names.feature_levels import (
 from ottla.tools.kafka_names.grammar import Options, UsageError, sub_command
 from ottla.tools.kafka_names.main import Failed
 from ottla.tools.properties import read_properties
+
+if TYPE_CHECKING:
+    from ottla.replication.metadata import MetadataRecord
 
 META = "meta.properties"
 
@@ -90,6 +94,11 @@ def format_directories(options: Options) -> None:
         raise UsageError(
             f"Cluster ID string {cluster_id} does not appear to be a valid UUID: {wrong}"
         ) from wrong
+    records: list[MetadataRecord] = []
+    if options.has("add-scram"):
+        from ottla.tools.kafka_names.scram_rules import records_of
+
+        records = records_of(options.all("add-scram"))
     properties = read_properties(options.one("config"))
     node_id = properties.get("node.id") or properties.get("broker.id") or "1"
     fresh = [path for path in paths if path not in done]
@@ -105,3 +114,7 @@ def format_directories(options: Options) -> None:
             f"Formatting metadata directory {path} with metadata.version "
             f"{METADATA_VERSIONS[LATEST]}."
         )
+    if records and paths[0] in fresh:
+        from ottla.broker.cluster.bootstrap import write_bootstrap
+
+        write_bootstrap(paths[0], records)

@@ -296,7 +296,10 @@ def test_a_failure_is_answered_after_a_delay_and_nothing_is_served_meanwhile(dat
 
 
 def test_a_proof_made_for_an_empty_key_does_not_make_an_unknown_user() -> None:
-    exchange = ScramExchange("SCRAM-SHA-256", lambda *_: None)
+    async def nobody(name: str, by_token: bool) -> None:
+        return None
+
+    exchange = ScramExchange("SCRAM-SHA-256", nobody)
     first = run(exchange, b"n,,n=u,r=abc")
     last = b"c=biws,r=" + first.split(b",")[0][2:]
     signed = b"n=u,r=abc," + first + b"," + last

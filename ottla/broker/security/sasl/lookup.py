@@ -1,23 +1,32 @@
-"""Finds what SCRAM needs to know about a user: the credentials of the newest metadata."""
+"""Finds what SCRAM needs to know: the credentials and tokens of the newest metadata."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from ottla.broker.security.sasl.exchange import Identity
-from ottla.broker.security.sasl.scram import Known, Lookup
+from ottla.broker.security.sasl.scram import NUMBERS, Known, Lookup
 
 if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
 
 
-def lookup_in(broker: BrokerContext) -> Lookup:
-    """A look-up that a user made or deleted a moment ago counts for."""
+def lookup_in(broker: BrokerContext, mechanism: str) -> Lookup:
+    """A look-up for which a user or token made or deleted a moment ago counts."""
 
-    def look(name: str, mechanism: int, by_token: bool) -> Known | None:
-        if by_token:
+    async def look(name: str, by_token: bool) -> Known | None:
+        image = broker.image
+        if not by_token:
+            credential = image.credentials.get((name, NUMBERS[mechanism]))
+            return None if credential is None else Known(credential, Identity(f"User:{name}"))
+        token = image.tokens.get(name)
+        if token is None or broker.token_secrets is None:
             return None
-        credential = broker.image.credentials.get((name, mechanism))
-        return None if credential is None else Known(credential, Identity(f"User:{name}"))
+        if token.expires_ms < broker.clock.now_ms():
+            return None
+        return Known(
+            await broker.token_secrets.credential(name, mechanism),
+            Identity(token.owner, token.expires_ms, by_token=True),
+        )
 
     return look

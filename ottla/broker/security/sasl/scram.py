@@ -18,7 +18,7 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from ottla.broker.security.sasl.exchange import (
@@ -52,8 +52,8 @@ class Known:
     identity: Identity
 
 
-Lookup = Callable[[str, int, bool], Known | None]
-"""From a name, a mechanism's number and whether the name is a delegation token's id."""
+Lookup = Callable[[str, bool], Awaitable[Known | None]]
+"""From a name and whether that is a delegation token's id."""
 
 
 class ScramExchange(Exchange):
@@ -72,9 +72,9 @@ class ScramExchange(Exchange):
             text = token.decode()
         except UnicodeDecodeError as error:
             raise InvalidExchange("a SCRAM message that is not UTF-8") from error
-        return self._begin(text) if not self.first else self._end(text)
+        return await self._begin(text) if not self.first else self._end(text)
 
-    def _begin(self, text: str) -> bytes:
+    async def _begin(self, text: str) -> bytes:
         match = FIRST.fullmatch(text)
         if match is None:
             raise InvalidExchange("Invalid SCRAM client first message format")
@@ -87,7 +87,7 @@ class ScramExchange(Exchange):
                 " from username"
             )
         by_token = f"{TOKEN_AUTHENTICATION}=true" in extensions.lower().split(",")
-        self.known = self.lookup(user, NUMBERS[self.mechanism], by_token)
+        self.known = await self.lookup(user, by_token)
         if self.known is not None and self.known.credential.iterations < ITERATIONS_MIN:
             raise InvalidExchange(f"the credential has fewer than {ITERATIONS_MIN} iterations")
         salt, iterations = nobodys_salt(user), ITERATIONS_MIN

@@ -1,0 +1,205 @@
+"""Delegation tokens (KIP-48): CreateDelegationToken (key 38), RenewDelegationToken (39),
+ExpireDelegationToken (40), DescribeDelegationToken (41).
+
+A token is for those who have authenticated otherwise: who has logged in with one, or not at all,
+gets none and is told of none.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+from ottla.broker.context import RequestContext
+from ottla.broker.dispatch import handles
+from ottla.broker.security.client import ANONYMOUS
+from ottla.broker.security.decisions import everybody
+from ottla.broker.security.token_secrets import TokenSecrets
+from ottla.replication.controller.access import Operation, Resource
+from ottla.replication.controller.tokens import (
+    TokenTimes,
+    create_token,
+    expire_token,
+    renew_token,
+)
+from ottla.replication.principals import DelegationToken
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ErrorCode, ProtocolError
+from ottla.wire.messages import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+    RenewDelegationTokenRequest,
+    RenewDelegationTokenResponse,
+)
+
+NEVER = -1
+ID_SIZE = 16
+Described = DescribeDelegationTokenResponse.Token
+
+
+def secrets_of(context: RequestContext) -> TokenSecrets:
+    """The secrets of tokens. Raises ProtocolError where the client may not deal with them."""
+    client = context.client
+    if client.protocol == "PLAINTEXT" or client.by_token or client.principal == ANONYMOUS:
+        raise ProtocolError(
+            "Delegation Token requests are not allowed on PLAINTEXT/1-way SSL channels and on"
+            " delegation token authenticated channels.",
+            ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
+        )
+    if context.broker.token_secrets is None:
+        raise ProtocolError(
+            "Delegation Token feature is not enabled.", ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
+        )
+    return context.broker.token_secrets
+
+
+def times_of(context: RequestContext) -> TokenTimes:
+    """What tokens may last."""
+    config = context.broker.config
+    return TokenTimes(
+        config.delegation_token_max_lifetime_ms, config.delegation_token_expiry_time_ms
+    )
+
+
+@handles(ApiKey.CREATE_DELEGATION_TOKEN, versions=range(0, 4), access=everybody)
+async def create_delegation_token(
+    request: CreateDelegationTokenRequest, context: RequestContext
+) -> CreateDelegationTokenResponse:
+    """Issue a token to who asks, or to whom it names if that is allowed (KIP-373)."""
+    requester = owner = context.client.principal
+    if request.owner_principal_name:
+        owner = f"{request.owner_principal_type}:{request.owner_principal_name}"
+    try:
+        token, hmac = await _create(request, context, owner)
+    except ProtocolError as error:
+        if error.code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED:
+            owner = requester
+        return _created(context, int(error.code), owner, requester)
+    answer = _created(context, 0, owner, requester)
+    answer.issue_timestamp_ms, answer.expiry_timestamp_ms = token.issued_ms, token.expires_ms
+    answer.max_timestamp_ms, answer.token_id, answer.hmac = token.max_ms, token.token_id, hmac
+    return answer
+
+
+async def _create(
+    request: CreateDelegationTokenRequest, context: RequestContext, owner: str
+) -> tuple[DelegationToken, bytes]:
+    secret = secrets_of(context)
+    requester = context.client.principal
+    if owner != requester and not context.access.may(
+        Operation.CREATE_TOKENS, Resource.USER, owner
+    ):
+        raise ProtocolError(
+            "Delegation Token authorization failed.",
+            ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+        )
+    if any(each.principal_type != "User" for each in request.renewers):
+        raise ProtocolError("Supplied principalType is not supported.",
+                            ErrorCode.INVALID_PRINCIPAL_TYPE)  # fmt: skip
+    token = await context.broker.metadata_log.decide(
+        create_token, secrets.token_urlsafe(ID_SIZE), owner, requester,
+        [f"User:{each.principal_name}" for each in request.renewers], request.max_lifetime_ms,
+        times_of(context), context.broker.clock.now_ms(),
+    )  # fmt: skip
+    return token, secret.hmac(token.token_id)
+
+
+def _created(
+    context: RequestContext, code: int, owner: str, requester: str
+) -> CreateDelegationTokenResponse:
+    kind, _, name = owner.partition(":")
+    answer = CreateDelegationTokenResponse(
+        error_code=code, principal_type=kind, principal_name=name, issue_timestamp_ms=NEVER,
+        expiry_timestamp_ms=NEVER, max_timestamp_ms=NEVER, token_id="", hmac=b"",
+    )  # fmt: skip
+    if context.version >= 3:
+        kind, _, name = requester.partition(":")
+        answer.token_requester_principal_type = kind
+        answer.token_requester_principal_name = name
+    return answer
+
+
+@handles(ApiKey.RENEW_DELEGATION_TOKEN, versions=range(0, 3), access=everybody)
+async def renew_delegation_token(
+    request: RenewDelegationTokenRequest, context: RequestContext
+) -> RenewDelegationTokenResponse:
+    """Prolong a token that is given by its secret."""
+    broker = context.broker
+    try:
+        token_id = secrets_of(context).find(broker.image.tokens, bytes(request.hmac))
+        ends_ms = await broker.metadata_log.decide(
+            renew_token, token_id, context.client.principal, request.renew_period_ms,
+            times_of(context), broker.clock.now_ms(),
+        )
+    except ProtocolError as error:
+        return RenewDelegationTokenResponse(error_code=int(error.code), expiry_timestamp_ms=NEVER)
+    return RenewDelegationTokenResponse(error_code=0, expiry_timestamp_ms=ends_ms)
+
+
+@handles(ApiKey.EXPIRE_DELEGATION_TOKEN, versions=range(0, 3), access=everybody)
+async def expire_delegation_token(
+    request: ExpireDelegationTokenRequest, context: RequestContext
+) -> ExpireDelegationTokenResponse:
+    """Have a token end earlier, or at once."""
+    broker = context.broker
+    try:
+        token_id = secrets_of(context).find(broker.image.tokens, bytes(request.hmac))
+        ends_ms = await broker.metadata_log.decide(
+            expire_token, token_id, context.client.principal, request.expiry_time_period_ms,
+            broker.clock.now_ms(),
+        )
+    except ProtocolError as error:
+        return ExpireDelegationTokenResponse(error_code=int(error.code), expiry_timestamp_ms=NEVER)
+    return ExpireDelegationTokenResponse(error_code=0, expiry_timestamp_ms=ends_ms)
+
+
+@handles(ApiKey.DESCRIBE_DELEGATION_TOKEN, versions=range(0, 4), access=everybody)
+def describe_delegation_token(
+    request: DescribeDelegationTokenRequest, context: RequestContext
+) -> DescribeDelegationTokenResponse:
+    """Tell the tokens that the client may see: its own, those that it may renew, or is allowed."""
+    try:
+        secret = secrets_of(context)
+    except ProtocolError as error:
+        return DescribeDelegationTokenResponse(error_code=int(error.code), tokens=[])
+    wanted = None
+    if request.owners:          # Kafka's own tool sends an empty list for "mine"
+        wanted = {f"{each.principal_type}:{each.principal_name}" for each in request.owners}
+    tokens = [
+        _described(token, secret.hmac(token.token_id), context.version)
+        for token in context.broker.image.tokens.values()
+        if (wanted is None or token.owner in wanted) and _visible(token, context)
+    ]
+    return DescribeDelegationTokenResponse(error_code=0, tokens=tokens)
+
+
+def _visible(token: DelegationToken, context: RequestContext) -> bool:
+    who = context.client.principal
+    if who in (token.owner, token.requester) or who in token.renewers:
+        return True
+    # Without an authorizer `access` allows everything, which must not show everybody's secrets.
+    return context.broker.authorizer is not None and (
+        context.access.may(Operation.DESCRIBE, Resource.DELEGATION_TOKEN, token.token_id)
+        or context.access.may(Operation.DESCRIBE_TOKENS, Resource.USER, token.owner)
+    )
+
+
+def _described(token: DelegationToken, hmac: bytes, version: int) -> Described:
+    kind, _, name = token.owner.partition(":")
+    found = Described(
+        principal_type=kind, principal_name=name, issue_timestamp=token.issued_ms,
+        expiry_timestamp=token.expires_ms, max_timestamp=token.max_ms, token_id=token.token_id,
+        hmac=hmac,
+        renewers=[
+            Described.Renewer(principal_type=kind, principal_name=name)
+            for kind, _, name in (each.partition(":") for each in token.renewers)
+        ],
+    )  # fmt: skip
+    if version >= 3:
+        kind, _, name = token.requester.partition(":")
+        found.token_requester_principal_type = kind
+        found.token_requester_principal_name = name
+    return found

@@ -1,0 +1,50 @@
+"""Metadata records that were prepared before the first start: `kafka-storage format --add-scram`
+writes them beside `meta.properties`, the first start takes them over and removes the file.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ottla.replication.metadata import Decision, MetadataImage, MetadataRecord
+from ottla.replication.records import UnreadableMetadata, decode_record, encode_record
+from ottla.wire.errors import StorageFailed
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster.metadata_log import Metadata
+
+log = logging.getLogger("ottla.metadata")
+
+NAME = "ottla-bootstrap.jsonl"
+
+
+def write_bootstrap(directory: Path, records: Sequence[MetadataRecord]) -> None:
+    """Keep records for the first start, a line each; only the file's owner may read them."""
+    descriptor = os.open(directory / NAME, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.writelines(encode_record(record) + b"\n" for record in records)
+
+
+async def take_bootstrap(directory: Path, metadata: Metadata) -> None:
+    """Take the prepared records over where nothing was decided yet. Raises StorageFailed."""
+    path = directory / NAME
+    if not path.exists():
+        return
+    if metadata.image.offset > 0:
+        log.warning("%s came too late, the cluster has begun without it: remove it", path)
+        return
+    try:
+        records = [decode_record(line) for line in path.read_bytes().splitlines()]
+    except UnreadableMetadata as error:
+        raise StorageFailed(f"{path}: {error}") from error
+
+    def all_of_them(image: MetadataImage) -> Decision[None]:
+        return Decision(records, None)
+
+    await metadata.decide(all_of_them)
+    path.unlink()
+    log.info("%s: %d records were taken over", path, len(records))

@@ -1,0 +1,111 @@
+"""The controller's decisions about delegation tokens (KIP-48, KIP-373).
+
+A token's secret is not kept: it follows from the token's id and `delegation.token.secret.key`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ottla.replication.metadata import Decision, MetadataImage, MetadataRecord
+from ottla.replication.principals import DelegationToken, TokenSet
+from ottla.wire.errors import ErrorCode, ProtocolError
+
+
+class UnknownToken(ProtocolError):
+    """There is no such token, or not any more."""
+
+    code = ErrorCode.DELEGATION_TOKEN_NOT_FOUND
+
+
+class ForeignToken(ProtocolError):
+    """Neither the token's owner nor one of its renewers asks."""
+
+    code = ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
+
+
+class ExpiredToken(ProtocolError):
+    """The token's time is over: it cannot be prolonged."""
+
+    code = ErrorCode.DELEGATION_TOKEN_EXPIRED
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTimes:
+    """What tokens may last, in milliseconds."""
+
+    lifetime_ms_max: int
+    renewal_ms: int
+
+
+def create_token(
+    image: MetadataImage,
+    token_id: str,
+    owner: str,
+    requester: str,
+    renewers: Sequence[str],
+    lifetime_ms: int,
+    times: TokenTimes,
+    now_ms: int,
+) -> Decision[DelegationToken]:
+    """Issue a token, and forget those that have expired."""
+    lifetime = min(lifetime_ms, times.lifetime_ms_max) if lifetime_ms > 0 else times.lifetime_ms_max
+    max_ms = now_ms + lifetime
+    expires_ms = min(max_ms, now_ms + times.renewal_ms)
+    token = DelegationToken(
+        token_id, owner, requester, tuple(renewers), now_ms, expires_ms, max_ms
+    )
+    gone: list[MetadataRecord] = [
+        TokenSet(each.token_id, None)
+        for each in image.tokens.values()
+        if each.expires_ms < now_ms
+    ]
+    return Decision([*gone, TokenSet(token_id, token)], token)
+
+
+def renew_token(
+    image: MetadataImage,
+    token_id: str | None,
+    who: str,
+    period_ms: int,
+    times: TokenTimes,
+    now_ms: int,
+) -> Decision[int]:
+    """Prolong a token, to its longest lifetime at most; the result is when it ends now."""
+    token = _usable(image, token_id, who, now_ms)
+    wanted = period_ms if period_ms >= 0 else times.renewal_ms
+    return _ends(token, min(token.max_ms, now_ms + wanted))
+
+
+def expire_token(
+    image: MetadataImage, token_id: str | None, who: str, period_ms: int, now_ms: int
+) -> Decision[int]:
+    """Have a token end in so long, or at once where that is negative."""
+    if period_ms < 0:
+        token = _known(image, token_id, who)
+        return Decision([TokenSet(token.token_id, None)], now_ms)
+    token = _usable(image, token_id, who, now_ms)
+    return _ends(token, min(token.max_ms, now_ms + period_ms))
+
+
+def _ends(token: DelegationToken, expires_ms: int) -> Decision[int]:
+    return Decision(
+        [TokenSet(token.token_id, replace(token, expires_ms=expires_ms))], expires_ms
+    )
+
+
+def _known(image: MetadataImage, token_id: str | None, who: str) -> DelegationToken:
+    token = None if token_id is None else image.tokens.get(token_id)
+    if token is None:
+        raise UnknownToken("Delegation Token is not found on server.")
+    if who != token.owner and who not in token.renewers:
+        raise ForeignToken("Specified Principal is not valid Owner/Renewer.")
+    return token
+
+
+def _usable(image: MetadataImage, token_id: str | None, who: str, now_ms: int) -> DelegationToken:
+    token = _known(image, token_id, who)
+    if min(token.max_ms, token.expires_ms) < now_ms:
+        raise ExpiredToken("Delegation Token is expired.")
+    return token

@@ -1,0 +1,181 @@
+"""Delegation tokens: who gets one, who may prolong or end it, and logging in with it."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.log.clock import Clock
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import (
+    CreateDelegationTokenRequest,
+    DescribeDelegationTokenRequest,
+    ExpireDelegationTokenRequest,
+    MetadataRequest,
+    RenewDelegationTokenRequest,
+)
+from tests.broker.running import WireClient
+from tests.broker.security.logging_in import SaslBroker, log_in
+
+KEY = {"delegation.token.secret.key": "the cluster's secret"}
+DAY_MS = 86_400_000
+
+
+class LaterClock(Clock):
+    """The machine's clock, two days on."""
+
+    def now_ms(self) -> int:
+        return super().now_ms() + 2 * DAY_MS
+
+
+@pytest.fixture
+def broker(data: Path) -> Iterator[SaslBroker]:
+    with SaslBroker(data, KEY) as running:
+        yield running
+
+
+def client_of(broker: SaslBroker, user: str) -> WireClient:
+    client = WireClient(broker.inside)
+    assert log_in(client, "PLAIN", user, f"{user}-secret").error_code == 0
+    return client
+
+
+def create(client: WireClient, *renewers: str, lifetime_ms: int = -1, **owner: str) -> Any:
+    kind = CreateDelegationTokenRequest.Renewer
+    return client.call(CreateDelegationTokenRequest(
+        renewers=[kind(principal_type="User", principal_name=name) for name in renewers],
+        max_lifetime_ms=lifetime_ms, **owner,
+    ), 3)  # fmt: skip
+
+
+def describe(client: WireClient) -> list[str]:
+    answer = client.call(DescribeDelegationTokenRequest(owners=None), 3)
+    assert answer.error_code == 0
+    return [token.token_id for token in answer.tokens]
+
+
+def log_in_with(client: WireClient, token: Any, mechanism: str = "SCRAM-SHA-256") -> Any:
+    password = base64.b64encode(bytes(token.hmac)).decode()
+    return log_in(client, mechanism, token.token_id, password, tokenauth="true")
+
+
+def renew(client: WireClient, token: Any, period_ms: int = -1) -> Any:
+    return client.call(RenewDelegationTokenRequest(hmac=token.hmac, renew_period_ms=period_ms), 2)
+
+
+def expire(client: WireClient, token: Any, period_ms: int = -1) -> Any:
+    wanted = ExpireDelegationTokenRequest(hmac=token.hmac, expiry_time_period_ms=period_ms)
+    return client.call(wanted, 2)
+
+
+def test_a_token_lasts_as_long_as_the_settings_say(broker: SaslBroker) -> None:
+    with client_of(broker, "alice") as alice:
+        token = create(alice)
+        assert (token.error_code, token.principal_name) == (0, "alice")
+        assert token.expiry_timestamp_ms == token.issue_timestamp_ms + DAY_MS
+        assert token.max_timestamp_ms == token.issue_timestamp_ms + 7 * DAY_MS
+        short = create(alice, lifetime_ms=1000)
+        assert short.expiry_timestamp_ms == short.issue_timestamp_ms + 1000
+        assert sorted(describe(alice)) == sorted([token.token_id, short.token_id])
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_who_has_a_token_logs_in_as_its_owner_and_gets_no_other(
+    broker: SaslBroker, mechanism: str
+) -> None:
+    with client_of(broker, "alice") as alice, WireClient(broker.inside) as worker:
+        token = create(alice)
+        answer = log_in_with(worker, token, mechanism)
+        assert answer.error_code == 0
+        assert DAY_MS - 60_000 < answer.session_lifetime_ms <= DAY_MS
+        assert worker.call(MetadataRequest(topics=[]), 9).brokers
+        listener = broker.server.listeners[1]
+        who = broker.call(lambda: [each.client.principal for each in listener.connections])
+        assert who == ["User:alice", "User:alice"]
+        not_allowed = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+        assert create(worker).error_code == renew(worker, token).error_code == not_allowed
+
+
+def test_a_tokens_id_is_no_users_name_and_a_user_no_token(broker: SaslBroker) -> None:
+    with client_of(broker, "alice") as alice:
+        token = create(alice)
+    password = base64.b64encode(bytes(token.hmac)).decode()
+    with WireClient(broker.inside) as client:
+        assert log_in(client, "SCRAM-SHA-256", token.token_id, password).error_code != 0
+    with WireClient(broker.inside) as client:
+        assert log_in(client, "SCRAM-SHA-256", token.token_id, "x", tokenauth="true").error_code
+
+
+def test_a_token_ends_when_its_owner_or_a_renewer_says_so(broker: SaslBroker) -> None:
+    with client_of(broker, "alice") as alice, client_of(broker, "bob") as bob:
+        mine, shared = create(alice), create(alice, "bob")
+        assert describe(bob) == [shared.token_id]
+        mismatch = ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
+        assert renew(bob, mine).error_code == expire(bob, mine).error_code == mismatch
+        assert renew(bob, shared, 8 * DAY_MS).expiry_timestamp_ms == shared.max_timestamp_ms
+        assert expire(bob, shared).error_code == 0
+        assert renew(bob, shared).error_code == ErrorCode.DELEGATION_TOKEN_NOT_FOUND
+        assert expire(alice, mine, 0).error_code == 0
+    with WireClient(broker.inside) as worker:
+        assert log_in_with(worker, shared).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+def test_an_expired_token_lets_nobody_in_and_is_not_prolonged(broker: SaslBroker) -> None:
+    with client_of(broker, "alice") as alice:
+        token = create(alice)
+        broker.server.clock = broker.server.broker.clock = later = LaterClock()
+        assert later.now_ms() > token.expiry_timestamp_ms
+        with WireClient(broker.inside) as worker:
+            assert log_in_with(worker, token).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert renew(alice, token).error_code == ErrorCode.DELEGATION_TOKEN_EXPIRED
+        create(alice)
+        assert token.token_id not in describe(alice)
+
+
+def test_tokens_survive_a_restart(data: Path) -> None:
+    with SaslBroker(data, KEY) as broker, client_of(broker, "alice") as alice:
+        token = create(alice)
+    with SaslBroker(data, KEY) as broker, WireClient(broker.inside) as worker:
+        assert log_in_with(worker, token).error_code == 0
+    with SaslBroker(data, {"delegation.token.secret.key": "another"}) as broker:
+        with WireClient(broker.inside) as worker:
+            assert log_in_with(worker, token).error_code != 0
+
+
+def test_there_are_no_tokens_without_a_secret_key_or_a_login(
+    broker: SaslBroker, tmp_path: Path
+) -> None:
+    with WireClient(broker.address) as anybody:
+        assert create(anybody).error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+    with SaslBroker(tmp_path / "other") as without, client_of(without, "alice") as alice:
+        assert create(alice).error_code == ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
+
+
+def test_renewers_are_users(broker: SaslBroker) -> None:
+    with client_of(broker, "alice") as alice:
+        kind = CreateDelegationTokenRequest.Renewer
+        wanted = [kind(principal_type="Group", principal_name="all")]
+        answer = alice.call(CreateDelegationTokenRequest(renewers=wanted, max_lifetime_ms=-1), 3)
+        assert answer.error_code == ErrorCode.INVALID_PRINCIPAL_TYPE
+
+
+def test_a_token_for_somebody_else_needs_the_right_to_create_it(data: Path) -> None:
+    rules = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:alice",
+    }
+    with SaslBroker(data, {**KEY, **rules}) as broker:
+        owner = {"owner_principal_type": "User", "owner_principal_name": "carol"}
+        with client_of(broker, "bob") as bob:
+            refused = ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
+            assert create(bob, **owner).error_code == refused
+        with client_of(broker, "alice") as alice:
+            token = create(alice, **owner)
+            assert (token.principal_name, token.token_requester_principal_name) == (
+                "carol", "alice")
+        with WireClient(broker.inside) as worker:
+            assert log_in_with(worker, token).error_code == 0

@@ -1,0 +1,71 @@
+"""kafka-storage format --add-scram: the first users where everybody is asked for a password."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.broker.running import WireClient
+from tests.broker.security.logging_in import SaslBroker, log_in
+
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+def format_with(data: Path, *rules: str) -> subprocess.CompletedProcess[str]:
+    config = data.parent / "server.properties"
+    config.write_text(f"log.dirs={data}\nnode.id=0\n")
+    flags = [part for rule in rules for part in ("--add-scram", rule)]
+    ottla = str(Path(sys.executable).with_name("ottla"))
+    return subprocess.run(
+        [ottla, "kafka-storage", "format", "-t", CLUSTER_ID, "-c", str(config), *flags],
+        capture_output=True, text=True,
+    )  # fmt: skip
+
+
+def test_users_of_format_may_log_in_from_the_first_start_on(data: Path) -> None:
+    done = format_with(
+        data, "SCRAM-SHA-256=[name=alice,password=alice-secret]",
+        'SCRAM-SHA-512=[name="bob",iterations=8192,password="b,c"]',
+    )
+    assert done.returncode == 0, done.stderr
+    [prepared] = data.glob("ottla-bootstrap*")
+    assert prepared.stat().st_mode & 0o777 == 0o600
+    assert b"secret" not in prepared.read_bytes()
+    for _ in range(2):                      # and from the second
+        with SaslBroker(data) as broker:
+            assert not prepared.exists()
+            assert broker.server.storage.cluster_id == CLUSTER_ID
+            for mechanism, user, password in (
+                ("SCRAM-SHA-256", "alice", "alice-secret"), ("SCRAM-SHA-512", "bob", "b,c"),
+            ):
+                with WireClient(broker.inside) as client:
+                    assert log_in(client, mechanism, user, password).error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("rule", "problem"),
+    [
+        ("SCRAM-SHA-1=[name=a,password=secret]", "SCRAM-SHA-256=[name=alice"),
+        ("SCRAM-SHA-256=[password=secret]", "'name'"),
+        ("SCRAM-SHA-256=[name=a]", "'password' or 'saltedpassword'"),
+        ("SCRAM-SHA-256=[name=a,password=secret,iterations=1]", "Too few iterations"),
+        ("SCRAM-SHA-256=[name=a,password=secret,colour=red]", "takes name"),
+        ("SCRAM-SHA-256=[name=a,saltedpassword=c2VjcmV0]", "'salt'"),
+    ],
+)
+def test_a_rule_that_is_none_formats_nothing_and_shows_no_password(
+    data: Path, rule: str, problem: str
+) -> None:
+    done = format_with(data, rule)
+    assert done.returncode != 0 and problem in done.stdout + done.stderr
+    if "[name=alice" not in problem:        # that is the usage
+        assert "secret" not in done.stdout + done.stderr
+    assert not data.exists()

@@ -12,6 +12,8 @@ import pytest
 
 from compat_tests.brokers import Broker, KafkaBroker, OttlaBroker, RunningBroker
 from compat_tests.requirements import java
+from tests.no_skips import pytest_make_collect_report as pytest_make_collect_report
+from tests.no_skips import pytest_runtest_makereport as pytest_runtest_makereport
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,27 +51,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         name = item.path.stem
         group = "spark" if name.startswith("test_spark") else name
         item.add_marker(pytest.mark.xdist_group(group))
-
-
-def skips_are_failures(report: pytest.TestReport | pytest.CollectReport) -> None:
-    """On a machine that was set up for it a test that did not run has shown nothing."""
-    if os.environ.get("CI") == "true" and report.skipped and not hasattr(report, "wasxfail"):
-        report.outcome = "failed"
-        report.longrepr = f"skipped, which CI=true forbids: {report.longrepr}"
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    report = yield
-    skips_are_failures(report)
-    return report
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
-    report = yield
-    skips_are_failures(report)
-    return report
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, settings
 
-# How long an example takes says something of the machine, and nothing of what is tested.
+from tests.no_skips import pytest_make_collect_report as pytest_make_collect_report
+from tests.no_skips import pytest_runtest_makereport as pytest_runtest_makereport
+
+# The duration of an example depends on the machine, not on what is tested.
 settings.register_profile("ottla", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ottla")
 

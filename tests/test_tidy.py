@@ -38,7 +38,7 @@ OUTSIDE_WORLD = {
     "asyncio", "socket", "selectors", "threading", "time", "random", "os", "datetime", "secrets",
     "uuid", "subprocess", "ssl", "signal",
 }
-EDGES = {"ottla/log/disk.pyx", "ottla/log/clock.py", "ottla/replication/zookeeper.py"}
+EDGES = {"ottla/log/disk.pyx", "ottla/log/clock.pyx", "ottla/replication/zookeeper.py"}
 
 
 def tracked(*suffixes: str) -> list[Path]:
@@ -127,6 +127,35 @@ def test_core_folders_take_clock_disk_network_and_chance_as_arguments(path: Path
         return
     used = {module.split(".")[0] for module in imports_of(path)} & OUTSIDE_WORLD
     assert not used
+
+
+# Without one of these headers a Cython module calls no function of C that reaches a clock, a socket
+# or a file.
+C_OUTSIDE_WORLD = re.compile(
+    r"^.*(?:\bc?import\b.*\b(?:libc|posix)\.(?:time|stdio|unistd|fcntl|select|signal)\b"
+    r"|\b(?:libc|posix)\.(?:time|stdio|unistd|fcntl|select|signal)\s+cimport\b"
+    r"|(?:#include\s*<|from \")(?:time|stdio|unistd|fcntl|poll|signal|pthread|netdb"
+    r"|sys/(?:socket|time|epoll|stat|sendfile|random|uio))\.h).*$",
+    re.MULTILINE,
+)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        path for path in tracked(".pyx", ".pxd", ".h")
+        if name_of(path).startswith(tuple(f"ottla/{folder}/" for folder in CORE))
+    ],
+    ids=name_of,
+)  # fmt: skip
+def test_core_folders_call_no_clock_socket_or_file_in_c_either(path: Path) -> None:
+    if name_of(path.with_suffix(".pyx")) not in EDGES:
+        assert not C_OUTSIDE_WORLD.findall(path.read_text())
+
+
+def test_the_rules_name_only_files_that_exist() -> None:
+    assert not [name for name in EDGES | GENERATED if not (ROOT / name).is_file()]
+    assert all((ROOT / "ottla" / folder).is_dir() for folder in {*FOLDERS, *ALLOWED, *CORE})
 
 
 @pytest.mark.parametrize("path", tracked(*CODE), ids=name_of)

@@ -200,7 +200,7 @@ cdef class Connection:
             return self.take_token(frame[:size])
         request.at, request.end = frame, frame + size
         request.elements_max = self.broker.request_elements_max
-        header = read_request_header(request)
+        header = read_request_header(request, self.client.client_id)
         self.queue.began, self.newest_key = self.active_at, header.api_key
         self.received += size + 4
         self.requests += 1
@@ -208,7 +208,8 @@ cdef class Connection:
         self.counts.began(header.api_key, header.version)
         if self.session is not None:
             self.session.admit(header.api_key, header.version)
-        if header.client_id != self.client.client_id:
+        if (header.client_id is not self.client.client_id
+                and header.client_id != self.client.client_id):
             self.called(self.client.named(header.client_id))
         if self.quotas.active:
             self.queue.frame_size = size

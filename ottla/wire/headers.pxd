@@ -23,7 +23,7 @@ cdef class RequestHeader:
     cdef int write(self, Writer writer) except -1
 
 
-cdef RequestHeader read_request_header(Cursor cursor)
+cdef RequestHeader read_request_header(Cursor cursor, str known_client_id=*)
 cdef bint is_flexible(int api_key, int version) noexcept
 cdef int write_response_header(
     Writer writer, int api_key, int version, int32_t correlation_id

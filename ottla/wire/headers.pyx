@@ -6,12 +6,21 @@ it supports the version; and an ApiVersions response always has header 0, becaus
 before it knows the broker's versions.
 """
 
+from libc.stdint cimport uint8_t
+from libc.string cimport memcmp
+
+from ottla.wire.byteorder cimport load_int16
+
 from ottla.wire.apis import APIS
+
+cdef extern from "Python.h":
+    const char *PyUnicode_AsUTF8AndSize(str text, Py_ssize_t *size) except NULL
 
 cdef enum:
     KEYS = 128
     CONTROLLED_SHUTDOWN = 7
     API_VERSIONS = 18
+    LENGTH_SIZE = 2             # of a client id
 
 cdef int16_t flexible_from[KEYS]        # first flexible version by API key
 
@@ -64,17 +73,33 @@ cdef class RequestHeader:
         )
 
 
-cdef RequestHeader read_request_header(Cursor cursor):
-    """Reads the header and leaves the cursor at the body; the API key may be unknown."""
+cdef RequestHeader read_request_header(Cursor cursor, str known_client_id=None):
+    """Reads the header and leaves the cursor at the body; the API key may be unknown.
+
+    A client id equal to `known_client_id` becomes that very object and is not decoded again:
+    nearly all requests of a connection have the same.
+    """
     cdef RequestHeader header = RequestHeader.__new__(RequestHeader)
     header.api_key = cursor.read_int16()
     header.version = cursor.read_int16()
     header.correlation_id = cursor.read_int32()
     if header.api_key != CONTROLLED_SHUTDOWN or header.version > 0:
-        header.client_id = cursor.read_string(False)
+        header.client_id = read_client_id(cursor, known_client_id)
         if is_flexible(header.api_key, header.version):
             cursor.skip_tags()
     return header
+
+
+cdef str read_client_id(Cursor cursor, str known):
+    cdef const uint8_t *text
+    cdef Py_ssize_t size
+    if known is not None and cursor.end - cursor.at >= LENGTH_SIZE:
+        text = <const uint8_t *>PyUnicode_AsUTF8AndSize(known, &size)
+        if (load_int16(cursor.at) == size and cursor.end - cursor.at - LENGTH_SIZE >= size
+                and memcmp(cursor.at + LENGTH_SIZE, text, size) == 0):
+            cursor.at += LENGTH_SIZE + size
+            return known
+    return cursor.read_string(False)
 
 
 cdef bint is_flexible(int api_key, int version) noexcept:

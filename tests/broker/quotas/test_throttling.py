@@ -116,6 +116,17 @@ def test_clients_share_the_quota_of_their_id_and_not_of_a_default(broker: Runnin
             assert other.call(produce_request("t", batch(bytes(9_000))), 9).throttle_time_ms == 0
 
 
+def test_the_client_id_counts_that_the_request_itself_names(broker: RunningBroker) -> None:
+    with WireClient(broker.address) as client:
+        create(client, "t")
+        set_quota(broker, "producer_byte_rate", QUOTA, "test")
+        for other in ("tes", "tesT", "test2", "", "\N{LATIN SMALL LETTER E WITH ACUTE}", None):
+            client.frames.client_id = other
+            assert client.call(produce_request("t", LARGE), 9).throttle_time_ms == 0, other
+        client.frames.client_id = "test"
+        assert client.call(produce_request("t", LARGE), 9).throttle_time_ms > 0
+
+
 def test_a_quota_that_goes_throttles_nobody(broker: RunningBroker) -> None:
     with WireClient(broker.address) as client:
         create(client, "t")

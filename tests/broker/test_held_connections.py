@@ -13,7 +13,7 @@ from ottla.wire.messages import ApiVersionsRequest, DeleteTopicsRequest
 from tests.broker.api.test_fetch_sessions import session_fetch, told
 from tests.broker.produce_fetch import batch, fetch, fetch_request, produce, values
 from tests.broker.running import RunningBroker, WireClient
-from tests.broker.test_server import create
+from tests.broker.topics import create
 
 
 def pass_time(broker: RunningBroker, seconds: float) -> None:

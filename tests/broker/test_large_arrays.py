@@ -16,9 +16,9 @@ from ottla.wire.messages import (
     OffsetFetchRequest,
     ProduceRequest,
 )
-from tests.broker.api.test_compression_type import create
 from tests.broker.produce_fetch import batch, fetch_request, produce_request
 from tests.broker.running import RunningBroker, WireClient
+from tests.broker.topics import create
 
 
 def fetch_of(topic: str, count: int) -> Any:

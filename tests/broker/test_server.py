@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from ottla.log.log_directory import StorageRefused
-from ottla.wire.messages import CreateTopicsRequest
 from tests.broker.produce_fetch import batch, produce
 from tests.broker.running import RunningBroker, WireClient
+from tests.broker.topics import create
 
 
 def test_records_without_their_metadata_refuse_a_start(data: Path) -> None:
@@ -24,7 +24,3 @@ def test_records_without_their_metadata_refuse_a_start(data: Path) -> None:
     assert (data / "kept-0").exists()
 
 
-def create(client: WireClient, name: str) -> None:
-    topic = CreateTopicsRequest.Topic(name=name, num_partitions=1, replication_factor=1)
-    made = client.call(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5)
-    assert made.topics[0].error_code == 0

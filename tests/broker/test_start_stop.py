@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.broker.produce_fetch import batch, fetch, produce, produce_request, values
 from tests.broker.running import TIMEOUT_SECONDS, RunningBroker, WireClient
-from tests.broker.test_server import create
+from tests.broker.topics import create
 
 MARKER = ".kafka_cleanshutdown"
 

@@ -16,12 +16,13 @@ from ottla.wire.batch import TimestampType, batches
 from ottla.wire.compression import Codec
 from ottla.wire.errors import ErrorCode
 from ottla.wire.legacy import down_convert
-from ottla.wire.messages import CreateTopicsRequest, ProduceRequest
+from ottla.wire.messages import ProduceRequest
 from tests.broker import transactions
 from tests.broker.api.test_configs_api import alter
 from tests.broker.produce_fetch import batch, fetch, produce, produce_request, values
 from tests.broker.running import RunningBroker, WireClient
 from tests.broker.threads.test_held_promises import delete
+from tests.broker.topics import create
 
 # What is large is a thread's: for gzip, and for every codec.
 SMALL, LARGE, HUGE = b"small " * 10, b"large " * 20_000, b"huge " * 150_000
@@ -65,18 +66,6 @@ def held(broker: RunningBroker) -> Iterator[HeldWorkers]:
     workers = HeldWorkers(broker)
     yield workers
     broker.server.broker.workers = workers.workers
-
-
-def create(client: WireClient, name: str, partitions: int = 1, **configs: object) -> str:
-    named = CreateTopicsRequest.Topic
-    made = [
-        named.Config(name=key.replace("_", "."), value=str(value))
-        for key, value in configs.items()
-    ]
-    topic = named(name=name, num_partitions=partitions, replication_factor=1, configs=made)
-    answer = client.call(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5)
-    assert answer.topics[0].error_code == 0, answer.topics[0].error_message
-    return name
 
 
 def stored(client: WireClient, topic: str, **fields: Any) -> list[Any]:

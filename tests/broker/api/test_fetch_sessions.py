@@ -9,9 +9,9 @@ import pytest
 
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import FetchRequest
-from tests.broker.api.test_compression_type import create
 from tests.broker.produce_fetch import batch, fetch_request, produce, values
 from tests.broker.running import RunningBroker, WireClient
+from tests.broker.topics import create
 
 
 def session_fetch(

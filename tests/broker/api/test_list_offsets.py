@@ -11,10 +11,10 @@ import pytest
 from ottla.log.index import time_search
 from ottla.wire.messages import ListOffsetsRequest, ListOffsetsResponse
 from ottla.wire.records import Record, build_batch
-from tests.broker.api.test_compression_type import create
 from tests.broker.produce_fetch import batch, produce, produce_request
 from tests.broker.running import RunningBroker, WireClient
 from tests.broker.threads.test_held_promises import slow_flush
+from tests.broker.topics import create
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 PARTITION = ListOffsetsRequest.Topic.Partition

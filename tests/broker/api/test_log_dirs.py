@@ -24,7 +24,7 @@ from ottla.wire.messages import (
 )
 from tests.broker.produce_fetch import batch, fetch, produce, values
 from tests.broker.running import RunningBroker, WireClient
-from tests.broker.test_server import create
+from tests.broker.topics import create
 from tests.fakes import FakeClock
 from tests.log.batches import batch as stored_batch
 from tests.log.faulty_disk import FaultyDisk

@@ -9,9 +9,10 @@ import pytest
 from ottla.broker.api.records.produce import TURN_SECONDS
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import ProduceRequest
-from tests.broker.api.test_compression_type import HeldWorkers, create
+from tests.broker.api.test_compression_type import HeldWorkers
 from tests.broker.produce_fetch import batch, fetch, produce_request, values
 from tests.broker.running import RunningBroker, WireClient
+from tests.broker.topics import create
 
 PARTITIONS = 40
 RESTS = 2  # the clock is looked at after each eight partitions; the second look ends a turn

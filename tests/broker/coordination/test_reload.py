@@ -14,7 +14,7 @@ from ottla.wire.errors import ErrorCode, MalformedMessage, StorageFailed
 from ottla.wire.messages import DeleteTopicsRequest, HeartbeatRequest, OffsetFetchRequest
 from tests.broker.api.test_group_apis import commit_request, find, topic_id
 from tests.broker.running import RunningBroker, WireClient
-from tests.broker.test_server import create
+from tests.broker.topics import create
 
 GROUP = "g"
 

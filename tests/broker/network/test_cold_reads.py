@@ -15,7 +15,7 @@ from ottla.broker.network.cold_reads import ColdReads, resident
 from ottla.log.disk import Disk, File
 from tests.broker.produce_fetch import batch, fetch_request, produce, values
 from tests.broker.running import RunningBroker, WireClient
-from tests.broker.test_server import create
+from tests.broker.topics import create
 
 VALUES = [b"%03d" % n * 40_000 for n in range(40)]
 

@@ -21,7 +21,7 @@ from tests.broker.api.test_fetch_sessions import session_fetch
 from tests.broker.produce_fetch import batch, fetch_request, produce, produce_request, values
 from tests.broker.running import CLIENT_ID, RunningBroker, WireClient
 from tests.broker.test_held_connections import pass_time
-from tests.broker.test_server import create
+from tests.broker.topics import create
 
 QUOTA = 1000.0
 LARGE = batch(bytes(20_000))

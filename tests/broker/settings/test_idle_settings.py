@@ -7,10 +7,10 @@ import pytest
 from ottla.broker.settings.topic import IDLE, REFUSED
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import CreateTopicsRequest
-from tests.broker.api.test_compression_type import create
 from tests.broker.api.test_configs_api import describe
 from tests.broker.produce_fetch import batch, fetch, produce, values
 from tests.broker.running import WireClient
+from tests.broker.topics import create
 
 VALUES = {
     "follower.replication.throttled.replicas": "*",

@@ -22,7 +22,7 @@ from tests.broker.produce_fetch import (
     values,
 )
 from tests.broker.running import RunningBroker, WireClient
-from tests.broker.test_server import create
+from tests.broker.topics import create
 from tests.log.faulty_disk import FaultyDisk
 
 

@@ -20,11 +20,17 @@ from ottla.replication.controller.brokers import (
     broker_gone,
     broker_registered,
     controller_elected,
+    in_sync_everywhere,
     preferred_leaders,
     repair,
 )
 from ottla.replication.controller.features import finalise_features
-from ottla.replication.coordination import Coordination, CoordinationError, NoNode
+from ottla.replication.coordination import (
+    Coordination,
+    CoordinationError,
+    NoNode,
+    SessionState,
+)
 from ottla.replication.election import Election, Term
 from ottla.replication.metadata import BrokerImage, MetadataImage
 from ottla.replication.records import UnreadableMetadata
@@ -34,6 +40,7 @@ from ottla.wire.errors import ProtocolError
 log = logging.getLogger("ottla.controller")
 
 SNAPSHOT_LOOK_SECONDS = 5.0
+RETURN_LOOK_SECONDS = 5.0
 LOOK_AGAIN_SECONDS = 1.0
 """After a look that failed while ZooKeeper is there."""
 
@@ -62,6 +69,8 @@ class Controller:
         self.upkeep: list[asyncio.Task[None]] = []
         """What the controller does now and then, while it is in office."""
         self.closed = False
+        self.returned: set[int] = set()
+        """Brokers that have come, and are not known to be in sync yet."""
         self.deposing: int | None = None
         """A controller that refuses connections: this broker takes its place."""
         metadata.deposed = self.deposed
@@ -80,8 +89,9 @@ class Controller:
                 await self._look_once()
         except CoordinationError as error:
             # When the connection is back the member looks again; where it never broke, this does.
-            log.info("controller: %s", error)
-            self.loop.call_later(LOOK_AGAIN_SECONDS, self.look)
+            if self.coordination.state is SessionState.CONNECTED:
+                log.info("controller: %s", error)
+                self.loop.call_later(LOOK_AGAIN_SECONDS, self.look)
         except ProtocolError as error:
             log.info("controller: %s", error)
             self.loop.call_later(LOOK_AGAIN_SECONDS, self.look)
@@ -131,6 +141,7 @@ class Controller:
             log.warning("broker %d is not the controller any more", self.election.node_id)
         self.metadata.end_term()
         self.fenced.clear()
+        self.returned.clear()
         self.brokers_changed([])
         self._end_upkeep()
         self.look()
@@ -161,6 +172,7 @@ class Controller:
             if await self.metadata.decide(broker_registered, broker):
                 await self._repair()
             log.info("broker %d is there, under epoch %d", node_id, broker.epoch)
+            self.returned.add(node_id)
         self.brokers_changed(sorted(self.metadata.decided.brokers))
 
     async def _gone(self, node_id: int, epoch: int, reason: str) -> None:
@@ -217,10 +229,18 @@ class Controller:
         self.upkeep = []
 
     async def _rebalance(self, every: float) -> None:
-        """Give leadership back to preferred replicas, now and then."""
+        """Give leadership back to preferred replicas: now and then, and soon after a broker that
+        came back is in sync with all that it has."""
+        due = self.loop.time() + every
         with suppress(NotController):
             while True:
-                await asyncio.sleep(every)
+                await asyncio.sleep(min(RETURN_LOOK_SECONDS, every))
+                image = self.metadata.decided
+                back = {node for node in self.returned if in_sync_everywhere(image, node)}
+                if not back and self.loop.time() < due:
+                    continue
+                due = self.loop.time() + every
+                self.returned -= back
                 while moved := await self.metadata.decide(preferred_leaders):
                     log.info("%d partitions are led by their preferred replicas again", moved)
 

@@ -182,6 +182,16 @@ def _departures(image: MetadataImage, node_id: int) -> Iterator[Change]:
                 yield topic.name, index, after
 
 
+def in_sync_everywhere(image: MetadataImage, node_id: int) -> bool:
+    """Whether a broker is in the in-sync set of every partition that it has a replica of."""
+    return all(
+        node_id in state.isr
+        for topic in image.topics.values()
+        for state in topic.partitions
+        if node_id in state.replicas
+    )
+
+
 def preferred_leaders(image: MetadataImage) -> Decision[int]:
     """Give leadership back to the first replica where it is in sync; how many have moved."""
     changes = []

@@ -92,6 +92,10 @@ class RunningCluster:
         except TimeoutError:
             raise AssertionError(f"not in time: {what}") from None
 
+    def leap(self, seconds: float) -> None:
+        """Let time pass at once, for all brokers; ZooKeeper's sessions have none."""
+        self.clock.passed_seconds += seconds
+
     def client(self, node_id: int) -> WireClient:
         """A connection to one broker."""
         return WireClient(("127.0.0.1", self.ports[node_id]))

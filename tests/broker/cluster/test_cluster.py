@@ -98,6 +98,23 @@ def test_a_broker_that_stops_hands_over_and_gets_back_what_it_led(cluster: Runni
     assert len(list(again.replicas)) == 3
 
 
+def test_a_broker_that_is_in_sync_again_leads_again_what_it_led(cluster: RunningCluster) -> None:
+    assert create(cluster, 1, "t", 3, 3) == 0
+    node_id = next(n for n in cluster.servers if n != cluster.controller)
+    before = leaders(cluster.servers[node_id], "t")
+    cluster.stop(node_id)
+    cluster.start(node_id)
+    server = cluster.servers[node_id]
+    assert node_id not in leaders(server, "t")
+
+    def in_sync() -> bool:
+        partitions = server.metadata_log.image.topics["t"].partitions
+        return all(node_id in state.isr for state in partitions)
+
+    cluster.until(in_sync, "the replicas that came back are in sync")
+    cluster.until(lambda: cluster.leap(1) or leaders(server, "t") == before, "it leads again")
+
+
 def test_a_broker_whose_session_ends_comes_back_under_another_epoch(
     cluster: RunningCluster,
 ) -> None:

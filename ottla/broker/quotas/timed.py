@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ottla.broker.dispatch import RequestContext
-from ottla.log.clock import Clock
+if TYPE_CHECKING:
+    from ottla.log.clock import Clock
+
+
+class TimedContext(Protocol):
+    """The request that the coroutine serves."""
+
+    seconds: float
 
 
 class TimedCoroutine(Coroutine[Any, Any, Any]):
     """A coroutine that adds the seconds of each of its steps to `context.seconds`."""
 
     def __init__(
-        self, coroutine: Coroutine[Any, Any, Any], context: RequestContext, clock: Clock
+        self, coroutine: Coroutine[Any, Any, Any], context: TimedContext, clock: Clock
     ) -> None:
         self.coroutine, self.context, self.clock = coroutine, context, clock
 

@@ -7,13 +7,12 @@ authorizer everything is allowed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ottla.replication.controller.access import CLUSTER_NAME, Operation, Resource
 from ottla.wire.errors import ErrorCode, ProtocolError
 
 if TYPE_CHECKING:
-    from ottla.broker.context import BrokerContext
     from ottla.broker.security.authorizer import Authorizer
     from ottla.broker.security.client import Client
     from ottla.replication.metadata import MetadataImage
@@ -24,6 +23,16 @@ TOPIC_REFUSED = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 GROUP_REFUSED = int(ErrorCode.GROUP_AUTHORIZATION_FAILED)
 CLUSTER_REFUSED = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 TRANSACTION_REFUSED = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+
+
+class Rules(Protocol):
+    """What decides about access: of the broker's parts these two."""
+
+    authorizer: Authorizer | None
+
+    @property
+    def image(self) -> MetadataImage:
+        """The metadata of this moment."""
 
 
 class ClusterRefused(ProtocolError):
@@ -137,6 +146,6 @@ def split(
     return kept, refused
 
 
-def access_of(broker: BrokerContext, client: Client) -> Access:
+def access_of(broker: Rules, client: Client) -> Access:
     """What a client may do now, for requests that do not pass through `dispatch`."""
     return Access(broker.authorizer, client, broker.image)

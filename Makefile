@@ -5,7 +5,7 @@ PY := .venv/bin/python
 BUILD_SECONDS := 80
 SOURCES := pyproject.toml setup.py $(shell find ottla -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
-.PHONY: build run cluster test lint compat compare simulate mutants demo has-java bench bench-quick wheel
+.PHONY: build run cluster walkthrough test lint compat compare simulate mutants demo has-java bench bench-quick wheel
 
 build: .venv/.built
 
@@ -96,6 +96,14 @@ demo: has-java .venv/.compat
 
 has-java:
 	@command -v java > /dev/null || { echo "make demo: Java 17 is needed for Spark: apt install openjdk-17-jre-headless"; exit 1; }
+
+# The walk-through of docs/spark_walkthrough.md, executed again: a notebook and a page with charts.
+walkthrough: has-java .venv/.compat
+	.venv/bin/python -m pip install -q jupytext nbconvert ipykernel matplotlib-inline
+	cd examples/flights && PATH=../../.venv/bin:$$PATH jupytext --to ipynb --execute walkthrough.py -o walkthrough.ipynb
+	.venv/bin/python examples/flights/drop_stderr.py examples/flights/walkthrough.ipynb
+	rm -rf examples/flights/artifacts
+	.venv/bin/jupyter nbconvert --to markdown --output-dir docs --output spark_walkthrough examples/flights/walkthrough.ipynb
 
 # Beside Apache Kafka on the same machine; needs Java 17 and Maven.
 bench: .venv/.compat

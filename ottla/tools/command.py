@@ -28,6 +28,7 @@ COMMANDS = {
     "user": (TABLE, "show and change SCRAM credentials"),
     "mirror": (TABLE, "copy topics and groups from one cluster to another"),
     "perf": (TABLE, "measure producing and consuming"),
+    "kcat": ("ottla.tools.kcat.main", "kcat's one-letter options"),
     "log": ("ottla.tools.log_command", "print, check and adopt log directories"),
     "completion": (TABLE, "print the completion of a shell"),
     "install-kafka-scripts": (TABLE, "write scripts with the names of Apache Kafka's tools"),

@@ -1,0 +1,1 @@
+"""`ottla kcat`: kcat's one-letter options and its output."""

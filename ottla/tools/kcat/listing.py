@@ -1,0 +1,110 @@
+"""kcat -L and -Q: metadata, and offsets by time."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from ottla.client.addresses import parse_addresses, show_address
+from ottla.client.cluster import Cluster
+from ottla.client.transport import Security
+from ottla.tools.admin import offsets
+from ottla.tools.kcat.main import Chosen, Misused
+from ottla.wire.errors import ErrorCode
+
+
+def connected(chosen: Chosen) -> Cluster:
+    """The cluster of -b."""
+    return Cluster(
+        chosen.brokers,
+        client_id=chosen.properties.get("client.id", "kcat"),
+        connect_seconds=chosen.seconds,
+        security=Security.from_properties(chosen.properties),
+    )
+
+
+def metadata(chosen: Chosen) -> None:
+    """Brokers, topics and partitions, of one topic with -t."""
+    wanted = chosen.topics[-1:] or None
+    with connected(chosen) as cluster:
+        found = cluster.metadata(wanted)
+    first = show_address(parse_addresses(chosen.brokers)[0])
+    if chosen.json:
+        print(json.dumps(as_json(found, first, wanted), separators=(",", ":"), ensure_ascii=False))
+        return
+    lines = [f"Metadata for {wanted[0] if wanted else 'all topics'} (from broker -1:"
+             f" {first}/bootstrap):", f" {len(found.brokers)} brokers:"]
+    lines += [
+        f"  broker {broker.node_id} at {broker.host}:{broker.port}"
+        + (" (controller)" if broker.node_id == found.controller_id else "")
+        for broker in found.brokers
+    ]
+    lines.append(f" {len(found.topics)} topics:")
+    for topic in found.topics:
+        said = f": {message(topic.error_code)}" if topic.error_code else ""
+        lines.append(f'  topic "{topic.name}" with {len(topic.partitions)} partitions{said}')
+        lines[-1] += "" if said else ":"
+        for part in topic.partitions:
+            replicas = ",".join(map(str, part.replica_nodes))
+            isrs = ",".join(map(str, part.isr_nodes))
+            line = (f"    partition {part.partition_index}, leader {part.leader_id},"
+                    f" replicas: {replicas}, isrs: {isrs}")
+            lines.append(line + (f", {message(part.error_code)}" if part.error_code else ""))
+    print("\n".join(lines))
+
+
+def message(code: int) -> str:
+    """An error by its name."""
+    return ErrorCode(code).name if code in ErrorCode._value2member_map_ else str(code)
+
+
+def as_json(found: Any, first: str, wanted: list[str] | None) -> dict[str, Any]:
+    """The same as kcat's JSON."""
+    def replicas(ids: list[int]) -> list[dict[str, int]]:
+        return [{"id": each} for each in ids]
+
+    return {
+        "originating_broker": {"id": -1, "name": f"{first}/bootstrap"},
+        "query": {"topic": wanted[0] if wanted else "*"},
+        "controllerid": found.controller_id,
+        "brokers": [
+            {"id": each.node_id, "name": f"{each.host}:{each.port}"} for each in found.brokers
+        ],
+        "topics": [
+            {
+                "topic": topic.name,
+                **({"error": message(topic.error_code)} if topic.error_code else {}),
+                "partitions": [
+                    {
+                        "partition": part.partition_index,
+                        **({"error": message(part.error_code)} if part.error_code else {}),
+                        "leader": part.leader_id,
+                        "replicas": replicas(part.replica_nodes),
+                        "isrs": replicas(part.isr_nodes),
+                    }
+                    for part in topic.partitions
+                ],
+            }
+            for topic in found.topics
+        ],
+    }
+
+
+def offsets_by_time(chosen: Chosen) -> None:
+    """`topic [partition] offset N` for each -t TOPIC:PARTITION:MS; -1 where nothing is so new."""
+    asked: dict[tuple[str, int], int] = {}
+    for text in chosen.topics:
+        topic, _, numbers = text.partition(":")
+        index, _, time = numbers.partition(":")
+        if not index.isdecimal() or not time.removeprefix("-").isdecimal():
+            raise Misused(f"-t {text}: expected TOPIC:PARTITION:TIMESTAMP")
+        if (topic, int(index)) in asked:
+            raise Misused(f"-t {text}: the partition is named twice")
+        asked[topic, int(index)] = int(time)
+    if not asked:
+        raise Misused("-t <topic>:<partition>:<timestamp> missing")
+    with connected(chosen) as cluster:
+        found = offsets.at(cluster, asked)
+    for place in sorted(asked):
+        sys.stdout.write(f"{place[0]} [{place[1]}] offset {found[place].offset}\n")

@@ -1,0 +1,201 @@
+"""kcat's command line: options by getopt, as kcat reads them; the mode decides what is done."""
+
+from __future__ import annotations
+
+import getopt
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ottla import __version__
+
+FLAGS = "b:t:p:o:eED:K:H:OX:d:G:r:c:Tm:uk:vqlf:F:z:s:JVhZCPLQ"
+USAGE = """usage: ottla kcat -b BROKERS [-C | -P | -L | -Q | -G GROUP] [-t TOPIC] … [FILE | TOPIC …]
+
+  -C consume (the usual where standard input is a terminal), -P produce, -L list, -Q offsets by
+  time (-t TOPIC:PARTITION:MS), -G consume as a group
+  -b BROKERS   -t TOPIC   -p PARTITION   -F FILE of properties   -X NAME=VALUE   -m SECONDS
+  -o OFFSET    beginning, end, stored, N, -N, s@MS, e@MS      -e end when everything is read
+  -c COUNT     -f FORMAT   -J JSON   -K, -D delimiters   -Z NULL   -s pack-str   -u
+  -k KEY       -H NAME=VALUE   -z CODEC   -l lines of a file   -T tee
+  -q quiet     -V version     -E, -O, -d and -v are accepted, without effect
+
+Records are read and sent with kafka-python: keys go to partitions as Java's clients send them.
+Not here: -r and -s avro (schema registry), -M (use `ottla server dev`)."""
+
+
+class Misused(Exception):
+    """A command line that kcat would not take."""
+
+
+@dataclass
+class Chosen:
+    """What the command line says."""
+
+    mode: str = ""
+    brokers: str = ""
+    topics: list[str] = field(default_factory=list)
+    partition: int = -1
+    offsets: list[str] = field(default_factory=list)
+    exit: bool = False
+    count: int | None = None
+    format: str | None = None
+    json: bool = False
+    key_delimiter: bytes | None = None
+    delimiter: bytes = b"\n"
+    null: bool = False
+    serdes: list[str] = field(default_factory=list)
+    unbuffered: bool = False
+    key: bytes | None = None
+    headers: list[tuple[str, bytes | None]] = field(default_factory=list)
+    codec: str = ""
+    lines: bool = False
+    tee: bool = False
+    quiet: bool = False
+    group: str = ""
+    properties: dict[str, str] = field(default_factory=dict)
+    seconds: float = 5.0
+    rest: list[str] = field(default_factory=list)
+
+    def topic(self) -> str:
+        """The one topic; Misused without."""
+        if not self.topics:
+            raise Misused("-t <topic> missing")
+        return self.topics[-1]
+
+
+def main(arguments: list[str]) -> int:
+    """`ottla kcat …`; exit status 0, or 1 for whatever went wrong."""
+    from ottla.client.errors import ClientError
+
+    given = arguments[1:]
+    if given in (["-h"], ["--help"], []):
+        print(USAGE)
+        return 0 if given else 1
+    try:
+        chosen = parse(given)
+        if chosen is None:
+            print(f"ottla {__version__} as kcat 1.7.1")
+            return 0
+        run(chosen)
+        sys.stdout.flush()
+        return 0
+    except Misused as wrong:
+        print(f"Error: {wrong}\n\n{USAGE}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (ClientError, OSError) as failed:
+        sys.stdout.flush()
+        print(f"% ERROR: {' '.join(str(failed).split())}", file=sys.stderr)
+        return 1
+    except ModuleNotFoundError as missing:
+        print(f'% ERROR: {missing.name} is missing: pip install "ottla[tools]"', file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 0                # as kcat: it is how one ends a consumer
+
+
+def run(chosen: Chosen) -> None:
+    """What the mode says."""
+    if not chosen.brokers:
+        raise Misused("-b <broker,..> missing")
+    if chosen.mode in "LQ":
+        from ottla.tools.kcat import listing
+
+        (listing.metadata if chosen.mode == "L" else listing.offsets_by_time)(chosen)
+        return
+    from ottla.tools.kcat import records
+
+    (records.produce if chosen.mode == "P" else records.consume)(chosen)
+
+
+def parse(arguments: list[str]) -> Chosen | None:
+    """The options; None for -V. Raises Misused."""
+    from ottla.tools.kcat.text import escaped
+
+    try:
+        pairs, rest = getopt.gnu_getopt(arguments, FLAGS)
+    except getopt.GetoptError as wrong:
+        raise Misused(str(wrong)) from None
+    chosen = Chosen(rest=rest)
+    settings: list[str] = []
+    for flag, value in pairs:
+        letter = flag[1:]
+        if letter == "V":
+            return None
+        if letter in "CPLQ":
+            if chosen.mode not in ("", letter):
+                raise Misused(f"-{chosen.mode} and -{letter} are two modes")
+            chosen.mode = letter
+        elif letter == "K":
+            chosen.key_delimiter = escaped(value)
+        elif letter == "D":
+            chosen.delimiter = escaped(value)
+        elif letter == "H":
+            name, equals, text = value.partition("=")
+            chosen.headers.append((name, text.encode() if equals else None))
+        elif letter in ("X", "F"):
+            settings += from_file(value) if letter == "F" else [value]
+        else:
+            take(chosen, letter, value)
+    for setting in settings or default_file():
+        name, equals, text = setting.partition("=")
+        if not equals:
+            raise Misused(f"-X {setting}: expected NAME=VALUE")
+        chosen.properties[name.removeprefix("topic.").strip()] = text.strip()
+    chosen.brokers = chosen.brokers or chosen.properties.get("bootstrap.servers", "") or (
+        chosen.properties.pop("metadata.broker.list", ""))
+    if chosen.group and chosen.mode in ("", "C"):
+        chosen.mode = "G"
+    if not chosen.mode:
+        chosen.mode = "C" if sys.stdin.isatty() else "P"
+    return chosen
+
+
+def take(chosen: Chosen, letter: str, value: str) -> None:
+    """One of the options that only set something."""
+    texts = {"b": "brokers", "f": "format", "z": "codec", "G": "group"}
+    switches = {
+        "e": "exit", "J": "json", "Z": "null", "u": "unbuffered",
+        "l": "lines", "T": "tee", "q": "quiet",
+    }
+    lists = {"t": chosen.topics, "o": chosen.offsets, "s": chosen.serdes}
+    if letter in texts:
+        setattr(chosen, texts[letter], value)
+    elif letter in switches:
+        setattr(chosen, switches[letter], True)
+    elif letter in lists:
+        lists[letter].append(value)
+    elif letter == "k":
+        chosen.key = value.encode()
+    elif letter in ("p", "c", "m"):
+        if not value.removeprefix("-").isdecimal():
+            raise Misused(f"-{letter} {value}: expected a number")
+        if letter == "p":
+            chosen.partition = int(value)
+        elif letter == "c":
+            chosen.count = int(value)
+        else:
+            chosen.seconds = float(value)
+    elif letter == "h":
+        raise Misused("help was asked for")
+    elif letter == "r":
+        raise Misused("-r: a schema registry is not supported")
+
+
+def from_file(name: str) -> list[str]:
+    """The settings of a configuration file, one a line."""
+    lines = (line.strip() for line in Path(name).read_text(encoding="utf-8").splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def default_file() -> list[str]:
+    """$KCAT_CONFIG, or kcat's own file where it is."""
+    named = os.environ.get("KCAT_CONFIG")
+    usual = Path.home() / ".config" / "kcat.conf"
+    if named or usual.is_file():
+        return from_file(named or str(usual))
+    return []

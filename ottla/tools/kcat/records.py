@@ -1,0 +1,188 @@
+"""kcat -C, -G and -P: records to standard output, and from standard input."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from ottla.client.addresses import parse_addresses, show_address
+from ottla.client.errors import ClientError
+from ottla.tools.admin import offsets, topics
+from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
+from ottla.tools.cli.consume import by_number, by_time
+from ottla.tools.cli.produce import RECORD_MAX, pieces
+from ottla.tools.kcat.listing import connected
+from ottla.tools.kcat.main import Chosen, Misused
+from ottla.tools.kcat.text import shower
+from ottla.tools.stream.reader import Reading, places_of, read
+from ottla.tools.stream.writer import Writer, open_writer
+
+NAMES = {"request.required.acks": "acks", "compression.codec": "compression.type"}
+"""librdkafka's former names of properties."""
+
+
+def properties_of(chosen: Chosen) -> dict[str, str]:
+    """-X under the names that Java's clients have, and kafka-python after them."""
+    found = {NAMES.get(name, name): text for name, text in chosen.properties.items()}
+    found.pop("bootstrap.servers", None)
+    if chosen.codec:
+        found["compression.type"] = chosen.codec
+    return found
+
+
+def consume(chosen: Chosen) -> None:
+    """Print records until -c, -e or Ctrl-C."""
+    names = chosen.rest if chosen.mode == "G" else [chosen.topic()]
+    if not names:
+        raise Misused("-G <group> wants topics")
+    properties = properties_of(chosen)
+    until: int | None = None
+    for text in chosen.offsets:
+        if text.startswith("e@"):
+            until = number(text[2:], "-o")
+    count = 0
+    with connected(chosen) as cluster:
+        wanted = Reading(topics=names, group=chosen.group)
+        if chosen.partition >= 0:
+            wanted.partitions = [chosen.partition]
+        leaders = dict[Place, int]()
+        if not any(name.startswith("^") for name in names):
+            leaders = topics.leaders(cluster, names)
+        elif chosen.mode == "G":
+            wanted.topics, wanted.pattern = [], "|".join(f"(?:{name})" for name in names)
+        place_start(chosen, cluster, wanted)
+        if chosen.exit and not chosen.group:
+            asked = Reading(topics=names, partitions=wanted.partitions, ends={})
+            wanted.ends = {
+                place: each.offset
+                for place, each in offsets.ends(cluster, places_of(cluster, asked)).items()
+            }
+        elif chosen.exit:
+            wanted.idle_ms = 5000
+        wanted.stop = lambda: chosen.count is not None and count >= chosen.count
+        show, out = shower(chosen, leaders), binary_output()
+        ended: set[Place] = set()
+        for record in read(cluster, wanted, properties) if not wanted.stop() else ():
+            if until is not None and record.timestamp >= until:
+                ended.add((record.topic, record.partition))
+                if ended >= set(places_of(cluster, wanted)):
+                    break
+                continue
+            out.write(show(record))
+            if chosen.unbuffered or sys.stdout.isatty():
+                out.flush()
+            count += 1
+            if wanted.stop():
+                break
+        else:
+            say_ends(chosen, wanted)
+
+
+def binary_output() -> BinaryIO:
+    """Standard output for bytes."""
+    return sys.stdout.buffer
+
+
+def say_ends(chosen: Chosen, wanted: Reading) -> None:
+    """Say on stderr that everything is read."""
+    if chosen.quiet or not wanted.ends:
+        return
+    *others, last = sorted(wanted.ends.items())
+    for (topic, index), offset in [*others, last]:
+        end = ": exiting" if (topic, index) == last[0] else ""
+        print(f"% Reached end of topic {topic} [{index}] at offset {offset}{end}", file=sys.stderr)
+
+
+def place_start(chosen: Chosen, cluster: object, wanted: Reading) -> None:
+    """-o: where to begin; the first record without, what is stored with a group."""
+    from ottla.client.cluster import Cluster
+
+    assert isinstance(cluster, Cluster)
+    wanted.start = LATEST if chosen.group else EARLIEST
+    for text in chosen.offsets:
+        if text.startswith("e@"):
+            continue
+        if text in ("beginning", "end"):
+            wanted.start = EARLIEST if text == "beginning" else LATEST
+        elif text == "stored":
+            if not chosen.group:
+                raise Misused("-o stored wants -G, or X group.id")
+        elif chosen.group:
+            raise Misused(f"-o {text} is not for -G: beginning or end, where nothing is stored")
+        elif text.startswith("s@"):
+            wanted.starts = by_time(cluster, wanted, number(text[2:], "-o"))
+        else:
+            wanted.starts = by_number(
+                cluster, wanted, number(text, "-o"), last=text.startswith("-"))
+
+
+def number(text: str, flag: str) -> int:
+    """A number of the command line."""
+    if not text.removeprefix("-").isdecimal():
+        raise Misused(f"{flag} {text}: expected beginning, end, stored, N, -N, s@MS or e@MS")
+    return int(text)
+
+
+def produce(chosen: Chosen) -> None:
+    """Send standard input, or files; everything is acknowledged when this returns."""
+    topic = chosen.topic()
+    if chosen.lines and len(chosen.rest) != 1:
+        raise Misused("-l wants one file")
+    with connected(chosen) as cluster:
+        cluster.any()                       # an unreachable broker is said at once
+    servers = [show_address(one) for one in parse_addresses(chosen.brokers)]
+    properties = properties_of(chosen)
+    if "transactional.id" in properties:
+        raise ClientError("-X transactional.id is not supported here")
+    writer = open_writer(servers, properties, "kafka-python")
+    try:
+        for count, (key, value) in enumerate(records(chosen)):
+            if chosen.count is not None and count >= chosen.count:
+                break
+            send(chosen, writer, topic, key, value)
+    finally:
+        writer.close()
+
+
+def send(
+    chosen: Chosen, writer: Writer, topic: str, key: bytes | None, value: bytes | None
+) -> None:
+    """Send one record, and print it with -T."""
+    partition = chosen.partition if chosen.partition >= 0 else None
+    writer.send(topic, key, value, chosen.headers, partition)
+    if chosen.tee:
+        binary_output().write((value or b"") + chosen.delimiter)
+
+
+def records(chosen: Chosen) -> Iterator[tuple[bytes | None, bytes | None]]:
+    """Keys and values: a file a record, or what is between delimiters."""
+    if chosen.rest and not chosen.lines:
+        for name in chosen.rest:
+            with open(name, "rb") as file:
+                data = file.read(RECORD_MAX + 1)
+            if len(data) > RECORD_MAX:
+                raise ClientError(f"{name}: a record of more than {RECORD_MAX} bytes is not sent")
+            yield chosen.key, data
+        return
+    if chosen.lines:
+        with open(chosen.rest[0], "rb") as file:
+            yield from split(chosen, file)
+        return
+    yield from split(chosen, sys.stdin.buffer)
+
+
+def split(chosen: Chosen, file: BinaryIO) -> Iterator[tuple[bytes | None, bytes | None]]:
+    """A record for each piece; empty pieces are none, as in kcat."""
+    for piece in pieces(file, chosen.delimiter):
+        if not piece:
+            continue
+        key, value = chosen.key, piece
+        if chosen.key_delimiter:
+            before, found, after = piece.partition(chosen.key_delimiter)
+            if found:
+                key, value = before, after
+        if chosen.null:
+            yield key or None, value or None
+        else:
+            yield key, value

@@ -1,0 +1,154 @@
+"""How kcat writes records: formats, delimiters, JSON, and `-s` for what is packed."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from ottla.client.errors import ClientError
+from ottla.tools.cli.consume import TOKENS
+from ottla.tools.kcat.main import Chosen, Misused
+
+ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{1,3})|(.))", re.DOTALL)
+NAMED = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\"}
+PACKED = "<>bBhHiIqQcs$"
+KCAT_TOKENS = "sSRkKTtpoh%"
+Show = Callable[[Any], bytes]
+
+
+def escaped(text: str) -> bytes:
+    """Text with \\n, \\t, \\r and \\xNN replaced."""
+    out, at = [], 0
+    for found in ESCAPE.finditer(text):
+        out.append(text[at : found.start()].encode())
+        if found[1]:
+            out.append(bytes([int(found[1], 16) & 0xFF]))
+        else:
+            out.append(NAMED.get(found[2], found[2].encode()))
+        at = found.end()
+    return b"".join([*out, text[at:].encode()])
+
+
+class Unpacked:
+    """What -s asks for: keys and values as text."""
+
+    def __init__(self, serdes: list[str]) -> None:
+        self.key = self.value = ""
+        for text in serdes:
+            field, equals, format_ = text.partition("=")
+            if not equals:
+                self.key = self.value = text
+            elif field in ("key", "value"):
+                setattr(self, field, format_)
+            else:
+                raise Misused(f"-s {text}: expected key=… or value=…")
+        for format_ in (self.key, self.value):
+            wrong = set(format_) - set(PACKED)
+            if wrong:
+                raise Misused(f"-s {format_}: {min(wrong)!r} is none of {' '.join(PACKED)}")
+
+    def of(self, data: bytes | None, format_: str, what: str) -> bytes | None:
+        """A value as kcat prints it: fields with spaces between."""
+        if data is None or not format_:
+            return data
+        order, at, out = ">", 0, []
+        for letter in format_:
+            if letter in "<>":
+                order = letter
+            elif letter == "s":
+                out.append(data[at:])
+                at = len(data)
+            elif letter == "$":
+                if at < len(data):
+                    raise ClientError(f"{what}: {len(data) - at} bytes are left after {format_}")
+            else:
+                size = struct.calcsize(order + letter)
+                if len(data) - at < size:
+                    raise ClientError(f"{what}: {size} bytes wanted by {format_}, {len(data) - at}"
+                                      " are left")
+                [found] = struct.unpack_from(order + letter, data, at)
+                out.append(found if letter == "c" else b"%d" % found)
+                at += size
+        return b" ".join(out)
+
+
+def shower(chosen: Chosen, brokers: dict[tuple[str, int], int]) -> Show:
+    """What makes the bytes of a record; `brokers` are the leaders, for -J."""
+    unpacked = Unpacked(chosen.serdes)
+    null = b"NULL" if chosen.null else b""
+
+    def parts(record: Any) -> tuple[bytes | None, bytes | None]:
+        where = f"{record.topic} [{record.partition}] at offset {record.offset}"
+        return (unpacked.of(record.key, unpacked.key, f"{where}: key"),
+                unpacked.of(record.value, unpacked.value, f"{where}: value"))
+
+    if chosen.json:
+        return lambda record: enveloped(record, *parts(record), brokers)
+    if chosen.format is not None:
+        return formatted(chosen.format, parts, null)
+
+    def plain(record: Any) -> bytes:
+        key, value = parts(record)
+        out = b""
+        between = chosen.key_delimiter
+        if between is not None:
+            out += (key or null) + between
+        return out + (value or null) + chosen.delimiter
+
+    return plain
+
+
+def formatted(
+    text: str, parts: Callable[[Any], tuple[bytes | None, bytes | None]], null: bytes
+) -> Show:
+    """-f."""
+    pieces: list[bytes | str] = []
+    at = 0
+    for found in re.finditer(r"%(.)", text, re.DOTALL):
+        if found[1] not in KCAT_TOKENS:
+            raise Misused(f"Unsupported formatter: %{found[1]}")
+        pieces += [escaped(text[at : found.start()]), found[1]]
+        at = found.end()
+    pieces.append(escaped(text[at:]))
+
+    def piece_of(piece: str, record: Any, key: bytes | None, value: bytes | None) -> bytes:
+        if piece in "ks":
+            return (key if piece == "k" else value) or null     # kcat calls empty ones null too
+        return TOKENS[piece](record)
+
+    def show(record: Any) -> bytes:
+        key, value = parts(record)
+        return b"".join(
+            piece if isinstance(piece, bytes) else piece_of(piece, record, key, value)
+            for piece in pieces
+        )
+
+    return show
+
+
+def enveloped(
+    record: Any, key: bytes | None, value: bytes | None, brokers: dict[tuple[str, int], int]
+) -> bytes:
+    """-J: one object a line."""
+    kinds = {0: "create", 1: "logappend"}
+    found: dict[str, Any] = {
+        "topic": record.topic, "partition": record.partition, "offset": record.offset,
+        "tstype": kinds.get(record.timestamp_type, "unknown"), "ts": record.timestamp,
+        "broker": brokers.get((record.topic, record.partition), -1),
+    }
+    if record.headers:
+        pairs: list[str | None] = []
+        for name, held in record.headers:
+            pairs += [name, None if held is None else readable(held)]
+        found["headers"] = pairs
+    found["key"] = None if key is None else readable(key)
+    found["payload"] = None if value is None else readable(value)
+    return json.dumps(found, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+
+
+def readable(data: bytes) -> str:
+    """Text; bytes that are none are replaced, since JSON cannot hold them."""
+    return data.decode("utf-8", "replace")

@@ -206,6 +206,8 @@ cdef class Connection:
         self.requests += 1
         self.counts.received += size + 4
         self.counts.began(header.api_key, header.version)
+        if self.counts.traced:
+            self.counts.trace_arrival(self, header.api_key, header.version, size)
         if self.session is not None:
             self.session.admit(header.api_key, header.version)
         if (header.client_id is not self.client.client_id

@@ -36,6 +36,11 @@ cdef class Counts:
             self.errors[key, code] = self.errors.get((key, code), 0) + 1
         return 0
 
+    def trace_arrival(self, connection, int key, int version, Py_ssize_t size):
+        """Log a request that has arrived; `size` is its frame's, in bytes."""
+        name = APIS[key].name if key in APIS else f"API {key}"
+        log.debug("%r: %s v%d, %d bytes", connection, name, version, size)
+
     def trace(self, connection, int key, double seconds):
         """Log a request that was answered."""
         name = APIS[key].name if key in APIS else f"API {key}"

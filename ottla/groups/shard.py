@@ -6,8 +6,10 @@ records once `runtime` has appended them.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ottla.groups import offset_requests, sweeps
 from ottla.groups.classic import join as classic_join
@@ -38,6 +40,8 @@ from ottla.groups.result import RETRY_MS, Answer, Result, TimerKey
 from ottla.groups.settings import GroupSettings
 from ottla.wire.errors import ErrorCode, ProtocolError
 
+log = logging.getLogger("ottla.groups")
+
 NO_CLUSTER = NoCluster()
 
 EXPIRE = "expire"
@@ -59,6 +63,7 @@ class Shard:
         self.offsets = Offsets()
         self.groups: dict[str, ClassicGroup | ConsumerGroup] = {}
         self.cluster: Cluster = cluster
+        self.is_loaded = False
         self._sweeps = sweeps.Sweeps()
         self._deleted_topics: set[str] = set()
         self._new_id = new_id
@@ -361,11 +366,28 @@ class Shard:
             self.offsets.replay(key, value, producer_id)
         elif isinstance(key, GroupKey):
             self._replay_classic(key.group_id, value)
+        elif self.is_loaded and log.isEnabledFor(logging.DEBUG):
+            self._replay_aloud(key, value)
         else:
             replay_consumer(self.groups, key, value)
         if key.group_id not in self.groups and self.offsets.has_any(key.group_id):
             # A removed group's offsets stay, in a group without members.
             self.groups[key.group_id] = ClassicGroup(key.group_id)
+
+    def _replay_aloud(self, key: Any, value: Any) -> None:
+        """Take a record of a KIP-848 group, and log what it makes of the group's state."""
+        before = self._described(key.group_id)
+        replay_consumer(self.groups, key, value)
+        after = self._described(key.group_id)
+        if after != before:
+            log.debug("group %s: %s to %s", key.group_id, before, after)
+
+    def _described(self, group_id: str) -> str:
+        group = self.groups.get(group_id)
+        if group is None:
+            return "none"
+        epoch = f", epoch {group.epoch}" if isinstance(group, ConsumerGroup) else ""
+        return f"{group.state_name}{epoch}, {len(group.members)} members"
 
     def _replay_classic(self, group_id: str, value: GroupValue | None) -> None:
         group = self.groups.get(group_id)
@@ -375,10 +397,11 @@ class Shard:
             return
         if not isinstance(group, ClassicGroup):
             group = self.groups[group_id] = ClassicGroup(group_id)
-        group.replay(value)
+        group.replay(value, self.is_loaded)
 
     def loaded(self, result: Result) -> None:
         """Starts every member's session after all records have been read."""
+        self.is_loaded = True
         interval_ms = self.settings.offsets_retention_check_interval_ms
         result.set_timer(EXPIRE, "", after_ms=interval_ms)
         for group in self.groups.values():

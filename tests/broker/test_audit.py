@@ -111,6 +111,7 @@ def test_connections_and_requests_are_said_at_debug(
             port = client.socket.getsockname()[1]
     peer = f"connection from 127.0.0.1:{port}, client"
     assert f"listener PLAINTEXT: {peer} None is open" in caplog.text
+    assert f"{peer} None: Metadata v5, " in caplog.text
     assert f"{peer} 'test': Metadata answered after " in caplog.text
     assert f"{peer} 'test' has ended after 1 requests, " in caplog.text
 

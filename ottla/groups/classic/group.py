@@ -15,6 +15,7 @@ in memory only: after a restart no request is pending, and all sessions start ag
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -23,6 +24,8 @@ from ottla.groups.classic import subscription
 from ottla.groups.errors import FencedInstance, UnknownMember
 from ottla.groups.records import ClassicMemberValue, GroupKey, GroupValue, Record
 from ottla.groups.result import Answer
+
+log = logging.getLogger("ottla.groups")
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
@@ -136,8 +139,13 @@ class ClassicGroup:
             member.awaits_join is not None for member in self.members.values()
         )
 
-    def move(self, state: ClassicState, wall_ms: int) -> None:
-        """Change state."""
+    def move(self, state: ClassicState, wall_ms: int, aloud: bool = True) -> None:
+        """Change state; `aloud` logs it."""
+        if state is not self.state and aloud:
+            log.debug(
+                "group %s: %s to %s, generation %d, %d members", self.group_id, self.state.value,
+                state.value, self.generation, len(self.members),
+            )
         self.state, self.state_ms = state, wall_ms
 
     def check_member(self, member_id: str, instance_id: str | None) -> ClassicMember:
@@ -285,7 +293,7 @@ class ClassicGroup:
         """Records that remove the group."""
         return [Record(GroupKey(self.group_id), None)]
 
-    def replay(self, value: GroupValue) -> None:
+    def replay(self, value: GroupValue, aloud: bool = True) -> None:
         """Takes over a record; members that are present keep their pending requests."""
         self.generation = value.generation
         self.protocol_type = value.protocol_type or None
@@ -298,7 +306,6 @@ class ClassicGroup:
             member = living.get(stored.member_id)
             # A record written just now agrees with the member; when the log is read, a later
             # generation may bring another subscription or other timeouts.
-            # generation may bring another subscription or other timeouts.
             if member is None or member.value(value.protocol, stored.assignment) != stored:
                 member = _restored(stored, value.protocol)
             member.assignment = stored.assignment
@@ -306,7 +313,7 @@ class ClassicGroup:
             if member.instance_id is not None:
                 self.static_members[member.instance_id] = member.member_id
         state = ClassicState.STABLE if self.members else ClassicState.EMPTY
-        self.move(state, value.state_ms)
+        self.move(state, value.state_ms, aloud)
         self._topics_known = False
 
 

@@ -108,6 +108,14 @@ cdef class Followers:
             follower.live = (
                 follower.broker_epoch >= 0 and epoch_of(follower.node_id) == follower.broker_epoch)
 
+    cdef bint all_live(self) noexcept:
+        """Whether each follower has fetched under the broker epoch that it has now."""
+        cdef int at
+        for at in range(self.count):
+            if not self.each[at].live:
+                return False
+        return True
+
     def propose(self, high_watermark, epoch_start, now_ms):
         """The nodes that shall join the in-sync set, with their broker epochs, and those that
         shall leave it. The joining ones count from now on."""

@@ -302,6 +302,9 @@ cdef class Partition:
             self.followers.follow(self.isr, self.cluster.broker_epoch_of)
             self.raise_high_watermark(self.log.clock.monotonic_ms())
             self.ask_for_isr()
+            if not self.followers.all_live():
+                # A fetch that did not count before may be one of an epoch that is known now.
+                self.wake_followers()
 
     # Leading
 

@@ -17,6 +17,7 @@ from ottla.broker.connection import Connection
 from ottla.broker.coordination.commits import when_committed
 from ottla.broker.counts import Counts
 from ottla.broker.network.transport import Transport
+from ottla.broker.quotas.quotas import Quotas
 from ottla.broker.security.client import Client
 from ottla.log.config import LogConfig
 from ottla.log.disk import Disk
@@ -148,6 +149,7 @@ class Node:
         broker: Any = SimpleNamespace(
             replicas=self.replicas, authorizer=None, request_elements_max=50_000,
             clock=self.loop.poller.clock, counts=Counts(),
+            quotas=Quotas(self.loop.poller.clock),
             config=SimpleNamespace(
                 fetch_max_bytes=1 << 20, max_incremental_fetch_session_cache_slots=0
             ),
@@ -270,6 +272,14 @@ class Cluster:
         broker = self.image.brokers.get(node_id)
         if broker is not None:
             self.decide(broker_gone(self.image, node_id, broker.epoch).records)
+
+    def register_again(self, node_id: int) -> None:
+        """A process loses its session with ZooKeeper, and gets another one."""
+        self.gone(node_id)
+        self.starts += 1
+        node = self.nodes[node_id]
+        broker = BrokerImage(node_id, self.starts, (), None, node.incarnation)
+        self.decide(broker_registered(self.image, broker).records)
 
     # Metadata
 

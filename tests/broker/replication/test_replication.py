@@ -167,6 +167,19 @@ def test_an_answer_of_an_epoch_that_is_over_is_not_taken(make: Make) -> None:
     assert state(cluster, 2) == (0, 0)
 
 
+def test_a_follower_that_registers_anew_counts_although_it_names_nothing_again(make: Make) -> None:
+    cluster = make()
+    cluster.append(1)
+    cluster.settle()
+    cluster.register_again(2)
+    for node_id in (2, 1):                      # its next fetch comes before the leader knows
+        for _ in range(2):
+            cluster.fetch(2, 1)
+        cluster.catch_up(node_id)
+    cluster.settle()
+    assert set(cluster.image.topics[TOPIC].partitions[0].isr) == {1, 2, 3}
+
+
 def test_a_laggard_leaves_and_joins_again(make: Make) -> None:
     cluster = make()
     cluster.settle()

@@ -11,8 +11,7 @@ FAULTS = (
     "kill", "kill", "kill the controller", "kill a leader", "clean stop", "cut off one way",
     "cut off", "lose ZooKeeper", "end a session", "break links", "idle",
 )
-FACTORS = (1,)
-"""Until replicas are copied."""
+FACTORS = (1, 2, 3, 3)
 
 
 @dataclass

@@ -241,7 +241,7 @@ cdef class Fetching:
             fetch.error = FETCH_SESSION_TOPIC_ID_ERROR
         else:
             session.advance_epoch()
-            session.used_at = now
+            session.used_by(fetch.replica_epoch, now)
             for key in fetch.forgotten:
                 session.forget(key)
             if not self.put(fetch, session):

@@ -35,6 +35,7 @@ cdef class FetchSession(Watcher):
     cdef readonly int32_t epoch
     cdef readonly bint by_id
     cdef readonly int32_t replica_id    # whose it is; -1: a consumer's
+    cdef int64_t replica_epoch          # the broker epoch of its last request
     cdef dict items                     # (topic, index) → FetchItem
     cdef dict changed                   # the same, those that may have something to tell, in turn
     cdef dict by_partition              # Partition → FetchItem
@@ -48,6 +49,7 @@ cdef class FetchSession(Watcher):
     cdef int forget(self, object key) except -1
     cdef int to_the_end(self, FetchItem item) except -1
     cdef int close(self) except -1
+    cdef int used_by(self, int64_t replica_epoch, double now) except -1
 
 
 cdef class FetchSessionCache:

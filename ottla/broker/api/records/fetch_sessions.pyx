@@ -25,6 +25,7 @@ cdef class FetchSession(Watcher):
         self.id, self.epoch, self.by_id, self.replica_id = id, 1, by_id, replica_id
         self.items, self.changed, self.by_partition = {}, {}, {}
         self.created_at = self.used_at = now
+        self.replica_epoch = -1
 
     def __len__(self):
         return len(self.items)
@@ -32,6 +33,17 @@ cdef class FetchSession(Watcher):
     def advance_epoch(self):
         """The epoch that the next request must name; it never becomes 0 again."""
         self.epoch = self.epoch + 1 if self.epoch < 0x7fffffff else 1
+
+    cdef int used_by(self, int64_t replica_epoch, double now) except -1:
+        """A further request. A broker may register anew while it fetches on: what it has counts
+        under its new epoch, although it does not name it again."""
+        self.used_at = now
+        if replica_epoch != self.replica_epoch:
+            self.replica_epoch = replica_epoch
+            for item in self.items.values():
+                (<FetchItem>item).uncounted = True
+                self.changed[((<FetchItem>item).topic, (<FetchItem>item).index)] = item
+        return 0
 
     cdef int put(self, FetchItem item) except -1:
         """Add a partition, or change what is asked of it; what the client was told stays known."""

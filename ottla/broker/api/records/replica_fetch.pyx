@@ -35,7 +35,7 @@ cdef int check_replica(Fetch fetch, FetchItem item) except -1:
 
 cdef int count_replica(Fetch fetch, FetchItem item) except -1:
     """Note that the replica has everything below what it asks for."""
-    item.uncounted = False
-    item.partition.replica_fetched(
+    # What does not count now may once the image has the replica's broker epoch.
+    item.uncounted = not item.partition.replica_fetched(
         fetch.replica_id, fetch.replica_epoch, item.fetch_offset, item.follower_start)
     return 0

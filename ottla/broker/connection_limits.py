@@ -1,6 +1,6 @@
 """Who may still connect, counted over all listeners of a broker; the limits may change meanwhile.
 
-A lower limit closes nobody who is there already, as in Kafka.
+A lower limit closes no existing connection, as in Kafka.
 """
 
 from __future__ import annotations

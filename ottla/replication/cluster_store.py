@@ -141,7 +141,7 @@ class ClusterStore:
     async def after(self, number: int, watch: Watch | None = None) -> list[Entry]:
         """The entries after `number`, as many as there are at once.
 
-        Where there is none, `watch` is called when there may be one. Raises Behind if what follows
+        If there is none, `watch` is called when there may be one. Raises Behind if what follows
         is only in a snapshot.
         """
         entries = await self._read(number)
@@ -230,7 +230,7 @@ class ClusterStore:
         return image.entry - (newest.entry if newest else 0) >= SNAPSHOT_AFTER_ENTRIES
 
     async def write_snapshot(self, image: MetadataImage, epoch_version: int) -> None:
-        """Write one, then let go of the one before and of the entries that nobody reads again."""
+        """Writes one, then deletes the previous one and the entries that are no longer read."""
         newest = await self._newest()
         before = newest.entry if newest is not None else 0
         records = list(snapshot_records(image))

@@ -10,7 +10,7 @@ What an implementation promises:
 - When the connection breaks, what is under way ends with ConnectionLost. A write then has an
   unknown outcome; nothing is ever sent twice.
 - A watch is called once: when what it watches has changed, or after a reconnect, when it may have.
-  Watches coalesce, so whoever is called reads again.
+  Watches coalesce, so the callee has to read again.
 - Watches and listeners are called on the event loop, each after the answers that came before.
 """
 
@@ -46,7 +46,7 @@ class Refused(CoordinationError):
 
 
 class NoNode(Refused):
-    """There is no node of this path."""
+    """The node does not exist."""
 
 
 class NodeExists(Refused):

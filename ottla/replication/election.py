@@ -1,4 +1,4 @@
-"""Who is the controller: whoever created the ephemeral node `/controller`.
+"""The election of the controller: the broker that created the ephemeral node `/controller`.
 
 Becoming it takes one multi that also counts `/controller_epoch` up. The version of that node is
 what every later write of the controller checks, so that one which was deposed, or whose machine

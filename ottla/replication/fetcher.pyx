@@ -49,7 +49,7 @@ cdef int16_t FENCED_LEADER_EPOCH = ErrorCode.FENCED_LEADER_EPOCH
 
 
 class MalformedReply(MalformedMessage):
-    """Bytes that are no Fetch reply, however many more would follow."""
+    """Bytes that cannot be a Fetch reply, whatever follows."""
 
 
 cdef class FetchSettings:
@@ -526,7 +526,7 @@ cdef class Fetcher:
         """The leader has answered a partition with an error."""
         cdef Partition partition = item.partition
         if code == FENCED_LEADER_EPOCH:
-            return self.rest(item, -1)                  # the image will tell of a newer one
+            return self.rest(item, -1)                  # the image will have a newer one
         if code == OFFSET_OUT_OF_RANGE and self.log_start >= 0 and (
                 partition.log.log_end_offset < self.log_start
                 or partition.log.log_start_offset == partition.log.log_end_offset):
@@ -545,7 +545,7 @@ cdef class Fetcher:
         return self.rest(item, item.backoff_ms)
 
     cdef int rest(self, FetchedPartition item, int64_t ms) except -1:
-        """Ask for a partition again after so long; -1: not before it has another leader epoch."""
+        """Fetches a partition again after this time; -1: only with another leader epoch."""
         item.again_ms = NOT_BEFORE_NEWS if ms < 0 else self.clock.monotonic_ms() + ms
         self.resting[item.key] = item
         # The session has to forget it meanwhile, or the leader would answer at once, and for ever.

@@ -109,7 +109,7 @@ class TopicCreated:
 
 @dataclass(frozen=True, slots=True)
 class PartitionsAdded:
-    """Further partitions, behind those that a topic has."""
+    """Further partitions, after those that a topic has."""
 
     topic: str
     partitions: tuple[PartitionState, ...]

@@ -71,7 +71,7 @@ cdef class Partition:
         return f"{self.topic}-{self.index}"
 
     def lead(self, int leader_id, int leader_epoch, bint led_here):
-        """Follow the image: somebody leads this partition from `leader_epoch` on."""
+        """Follows the image: the partition has a new leader from `leader_epoch` on."""
         if led_here and leader_epoch > self.leader_epoch:
             self.log.assign_epoch_start(leader_epoch)
         self.leader_id, self.leader_epoch, self.led_here = leader_id, leader_epoch, led_here

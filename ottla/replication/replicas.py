@@ -60,7 +60,7 @@ class Replicas:
         self.with_sealed: dict[Partition, None] = {}
         """Those that have sealed a segment which is not on the medium yet."""
         self.offline: frozenset[Key] = frozenset()
-        """Partitions whose log directory has failed: clients are told of no leader."""
+        """Partitions whose log directory has failed: reported to clients without a leader."""
         self.put_off: set[Key] = set()
         """Partitions that could not be opened for want of room or descriptors."""
 
@@ -81,7 +81,7 @@ class Replicas:
     ) -> Iterator[None]:
         """Create, change and drop partitions so that they are as `new` says, a partition a step.
 
-        `topics` are those that may have changed; the others are not looked at. A disk that refuses
+        `topics` are those that may have changed; the others are not checked. A disk that refuses
         one topic does not hold up the others.
         """
         if self.cluster is not None:

@@ -47,7 +47,7 @@ KEPT_FOR_EVER = LogConfig(retention_ms=-1, retention_bytes=-1)
 SNAPSHOT = b'["Snapshot",'
 """How the mark of a snapshot begins; the image's offset follows, which never goes back."""
 SNAPSHOT_AFTER_RECORDS = 20_000
-"""Records behind the last snapshot that are always tolerated."""
+"""Records after the last snapshot that are always tolerated."""
 READ_SIZE = 1 << 20
 RESERVE_FLOORS = {
     TopicDeleted: 0,

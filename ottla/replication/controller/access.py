@@ -136,7 +136,7 @@ def delete_rules(
 
 
 def matching_rules(image: MetadataImage, wanted: RuleFilter) -> Iterator[AccessRule]:
-    """The rules that a filter finds. Raises InvalidRequest where it is none."""
+    """The rules that match a filter. Raises InvalidRequest if the filter is not valid."""
     for what, value, kind in (
         ("resourceType", wanted.resource_type, Resource),
         ("patternType", wanted.pattern_type, Pattern),

@@ -43,7 +43,7 @@ class BrokerNotRegistered(ProtocolError):
 
 
 class StaleBrokerEpoch(ProtocolError):
-    """The broker was registered anew since."""
+    """The broker has registered again since then."""
 
     code = ErrorCode.STALE_BROKER_EPOCH
 

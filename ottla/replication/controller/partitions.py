@@ -65,7 +65,7 @@ class NoReassignmentInProgress(ProtocolError):
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """The replicas that a partition shall have; None cancels a reassignment that goes on."""
+    """The replicas that a partition shall have; None cancels a reassignment in progress."""
 
     topic: str
     index: int

@@ -10,13 +10,13 @@ PRODUCER_ID_MAX = 2**63 - 1
 
 
 class StaleBrokerEpoch(ProtocolError):
-    """The broker is not registered, or under another epoch: it was started anew since."""
+    """The broker is not registered, or with another epoch: it has been restarted since."""
 
     code = ErrorCode.STALE_BROKER_EPOCH
 
 
 def take_producer_ids(image: MetadataImage) -> Decision[range]:
-    """Hand out a block of producer ids that nobody had before and nobody will get again."""
+    """Allocates a block of producer ids that was never used and will not be used again."""
     first = image.next_producer_id
     if first > PRODUCER_ID_MAX - PRODUCER_IDS_PER_BLOCK:
         raise ProtocolError("producer ids are used up", ErrorCode.UNKNOWN_SERVER_ERROR)

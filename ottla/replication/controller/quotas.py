@@ -133,7 +133,7 @@ def matching_quotas(
 ) -> Iterator[tuple[Entity, Mapping[str, float]]]:
     """The entities that have all of `components`, and nothing else where `strict`.
 
-    Raises ProtocolError where the filter is none.
+    Raises ProtocolError if the filter is not valid.
     """
     wanted: dict[str, Component] = {}
     for each in components:

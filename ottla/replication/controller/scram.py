@@ -34,7 +34,7 @@ class NewCredential:
 
 
 class UnacceptableCredential(ProtocolError):
-    """A credential that would not protect anybody, or belongs to nobody."""
+    """A credential that is not secure, or has no user."""
 
     code = ErrorCode.UNACCEPTABLE_CREDENTIAL
 
@@ -46,7 +46,7 @@ class DuplicateUser(ProtocolError):
 
 
 class UnknownCredential(ProtocolError):
-    """There is no such credential."""
+    """The credential does not exist."""
 
     code = ErrorCode.RESOURCE_NOT_FOUND
 

@@ -14,7 +14,7 @@ from ottla.wire.errors import ErrorCode, ProtocolError
 
 
 class UnknownToken(ProtocolError):
-    """There is no such token, or not any more."""
+    """The token does not exist, or has expired."""
 
     code = ErrorCode.DELEGATION_TOKEN_NOT_FOUND
 
@@ -81,7 +81,7 @@ def renew_token(
 def expire_token(
     image: MetadataImage, token_id: str | None, who: str, period_ms: int, now_ms: int
 ) -> Decision[int]:
-    """Have a token end in so long, or at once where that is negative."""
+    """Makes a token expire after this time, or at once if it is negative."""
     if period_ms < 0:
         token = _known(image, token_id, who)
         return Decision([TokenSet(token.token_id, None)], now_ms)

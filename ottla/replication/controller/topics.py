@@ -1,7 +1,7 @@
 """The controller's decisions about topics: create, delete, widen.
 
 Each function is pure: from an image and what a client asks for to records and an answer. One
-topic's failure is told in its own answer and leaves the others alone.
+topic's error is reported in its own answer and does not affect the others.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def create_topics(
     validate_only: bool = False,
     permit: Permit = lambda partitions: None,
 ) -> Decision[list[TopicAnswer]]:
-    """Create topics; `validate_only` tells what would happen and changes nothing."""
+    """Create topics; `validate_only` reports what would happen and changes nothing."""
     times = Counter(topic.name for topic in wanted)
     records: list[MetadataRecord] = []
     answers = []

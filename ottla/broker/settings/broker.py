@@ -1,13 +1,14 @@
 """The broker's settings that Ottla uses, declared with Kafka's names, types, defaults and limits.
 
 Defaults of topics' settings (`log.retention.ms` and the like) are declared beside the topics', in
-broker/settings/topic.py.
+broker/settings/topic.py; a class in the place of a default has it under the setting's own name.
 """
 
 from __future__ import annotations
 
 from ottla.broker.settings.declaration import Long, Names, Password, Short, days, setting
 from ottla.broker.settings.listener_settings import ListenerSettings
+from ottla.groups.settings import GroupSettings, TransactionSettings
 
 INT_MAX = 2**31 - 1
 
@@ -135,7 +136,8 @@ class BrokerSettings(ListenerSettings):
         "producer.id.expiration.ms", days(1), at_least=1,
         help="An idempotent producer is forgotten after this time without a record.")
     offsets_topic_num_partitions: int = setting(
-        "offsets.topic.num.partitions", 50, at_least=1, help="Partitions of __consumer_offsets.")
+        "offsets.topic.num.partitions", GroupSettings, at_least=1,
+        help="Partitions of __consumer_offsets.")
     offsets_topic_replication_factor: Short = setting(
         "offsets.topic.replication.factor", 3, at_least=1,
         help="Replicas of __consumer_offsets; with fewer brokers, as many as there are.")
@@ -143,42 +145,45 @@ class BrokerSettings(ListenerSettings):
         "offsets.topic.segment.bytes", 100 << 20, at_least=1,
         help="Segment size of __consumer_offsets.")
     offset_metadata_max_bytes: int = setting(
-        "offset.metadata.max.bytes", 4096,
+        "offset.metadata.max.bytes", GroupSettings,
         help="Maximum size of the metadata of a committed offset.")
     offsets_retention_minutes: int = setting(
-        "offsets.retention.minutes", 10_080, at_least=1,
+        "offsets.retention.minutes", GroupSettings, at_least=1,
         help="How long offsets are kept after their last use.")
     offsets_retention_check_interval_ms: Long = setting(
-        "offsets.retention.check.interval.ms", 600_000, at_least=1,
+        "offsets.retention.check.interval.ms", GroupSettings, at_least=1,
         help="How often expired offsets are removed.")
     group_initial_rebalance_delay_ms: int = setting(
-        "group.initial.rebalance.delay.ms", 3000, help="How long a new group waits for members.")
+        "group.initial.rebalance.delay.ms", GroupSettings,
+        help="How long a new group waits for members.")
     group_min_session_timeout_ms: int = setting(
-        "group.min.session.timeout.ms", 6000, help="The shortest session timeout of a member.")
+        "group.min.session.timeout.ms", GroupSettings,
+        help="The shortest session timeout of a member.")
     group_max_session_timeout_ms: int = setting(
-        "group.max.session.timeout.ms", 1_800_000, help="The longest session timeout of a member.")
+        "group.max.session.timeout.ms", GroupSettings,
+        help="The longest session timeout of a member.")
     group_max_size: int = setting(
-        "group.max.size", INT_MAX, at_least=1, help="Maximum members of a classic group.")
+        "group.max.size", GroupSettings, at_least=1, help="Maximum members of a classic group.")
     group_consumer_session_timeout_ms: int = setting(
-        "group.consumer.session.timeout.ms", 45_000, at_least=1,
+        "group.consumer.session.timeout.ms", GroupSettings, at_least=1,
         help="Session timeout of KIP-848 members.")
     group_consumer_min_session_timeout_ms: int = setting(
-        "group.consumer.min.session.timeout.ms", 45_000, at_least=1,
+        "group.consumer.min.session.timeout.ms", GroupSettings, at_least=1,
         help="The lower limit of it, also for a group's own setting.")
     group_consumer_max_session_timeout_ms: int = setting(
-        "group.consumer.max.session.timeout.ms", 60_000, at_least=1,
+        "group.consumer.max.session.timeout.ms", GroupSettings, at_least=1,
         help="The upper limit of it, also for a group's own setting.")
     group_consumer_heartbeat_interval_ms: int = setting(
-        "group.consumer.heartbeat.interval.ms", 5000, at_least=1,
+        "group.consumer.heartbeat.interval.ms", GroupSettings, at_least=1,
         help="Heartbeat interval of KIP-848 members.")
     group_consumer_min_heartbeat_interval_ms: int = setting(
-        "group.consumer.min.heartbeat.interval.ms", 5000, at_least=1,
+        "group.consumer.min.heartbeat.interval.ms", GroupSettings, at_least=1,
         help="The lower limit of it, also for a group's own setting.")
     group_consumer_max_heartbeat_interval_ms: int = setting(
-        "group.consumer.max.heartbeat.interval.ms", 15_000, at_least=1,
+        "group.consumer.max.heartbeat.interval.ms", GroupSettings, at_least=1,
         help="The upper limit of it, also for a group's own setting.")
     group_consumer_assignors: Names = setting(
-        "group.consumer.assignors", ("uniform", "range"),
+        "group.consumer.assignors", GroupSettings,
         help="Server-side assignors that KIP-848 members may request, uniform and range; the first"
         " is the default.")
     group_coordinator_rebalance_protocols: Names = setting(
@@ -187,14 +192,15 @@ class BrokerSettings(ListenerSettings):
         help="Protocols that groups may use; without consumer there are no KIP-848 members."
         " Share and streams groups are not served.")
     group_consumer_max_size: int = setting(
-        "group.consumer.max.size", INT_MAX, at_least=1, help="Maximum members of a KIP-848 group.")
+        "group.consumer.max.size", GroupSettings, at_least=1,
+        help="Maximum members of a KIP-848 group.")
     group_consumer_migration_policy: str = setting(
-        "group.consumer.migration.policy", "bidirectional", any_case=True,
+        "group.consumer.migration.policy", GroupSettings, any_case=True,
         one_of=("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"),
         help="Whether a group with members may change between the classic and the KIP-848"
         " protocol.")
     transaction_state_log_num_partitions: int = setting(
-        "transaction.state.log.num.partitions", 50, at_least=1,
+        "transaction.state.log.num.partitions", TransactionSettings, at_least=1,
         help="Partitions of __transaction_state.")
     transaction_state_log_replication_factor: Short = setting(
         "transaction.state.log.replication.factor", 3, at_least=1,
@@ -206,16 +212,18 @@ class BrokerSettings(ListenerSettings):
         "transaction.state.log.segment.bytes", 100 << 20, at_least=1,
         help="Segment size of __transaction_state.")
     transaction_max_timeout_ms: int = setting(
-        "transaction.max.timeout.ms", 900_000, at_least=1,
+        "transaction.max.timeout.ms", TransactionSettings, at_least=1,
         help="The maximum transaction timeout that a client may request.")
     transactional_id_expiration_ms: int = setting(
-        "transactional.id.expiration.ms", days(7), at_least=1,
+        "transactional.id.expiration.ms", TransactionSettings, at_least=1,
         help="An unused transactional id is forgotten after this time.")
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms", 10_000, at_least=1,
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms", TransactionSettings,
+        at_least=1,
         help="Delay before a failed abort is retried; timeouts themselves are exact to the ms.")
     transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
-        "transaction.remove.expired.transaction.cleanup.interval.ms", 3_600_000, at_least=1,
+        "transaction.remove.expired.transaction.cleanup.interval.ms", TransactionSettings,
+        at_least=1,
         help="How often expired transactional ids are removed.")
     log_cleaner_enable: bool = setting(
         "log.cleaner.enable", True,

@@ -11,6 +11,7 @@ Parsing, errors, DescribeConfigs and docs/settings.md all follow from the declar
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -40,7 +41,10 @@ class SettingsError(ValueError):
 
 
 class Setting:
-    """One setting: its name, type and limits; `also` are allowed values outside them."""
+    """One setting: its name, type and limits; `also` are allowed values outside them.
+
+    A dataclass as the default stands for its own default of the same name.
+    """
 
     def __init__(
         self,
@@ -64,6 +68,9 @@ class Setting:
 
     def __set_name__(self, owner: type[Settings], attribute: str) -> None:
         self.attribute = attribute
+        if dataclasses.is_dataclass(self.default):
+            # Declared where it is used, such as in groups/settings.py.
+            self.default = self.default.__dataclass_fields__[attribute].default
         annotation, _, rest = owner.__annotations__[attribute].partition(" | ")
         self.kind = KINDS[annotation]
         self.nullable = rest == "None"

@@ -49,7 +49,8 @@ def main(name: str, arguments: list[str] | None = None) -> int:
     if "--version" in given and command.flag("version"):
         print(KAFKA_VERSION)
         return 0
-    if "--help" in given or given in ([], ["-h"]):
+    needs_none = name == "kafka-server-stop"        # the only tool that is run without arguments
+    if "--help" in given or given == ["-h"] or not (given or needs_none):
         return show_help(name, command, asked=bool(given))
     try:
         return guarded(name, parse(command, given))

@@ -9,10 +9,12 @@ import json
 import os
 import ssl
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jwt
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaError, Producer
@@ -23,10 +25,11 @@ from confluent_kafka.admin import (
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
+from cryptography.hazmat.primitives.asymmetric import ec
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError as KafkaPythonError
 
-from compat_tests.brokers import Broker
+from compat_tests.brokers import Broker, KafkaBroker, OttlaBroker, free_port
 from compat_tests.kafka_tools import KafkaTools
 from compat_tests.requirements import built, program
 from compat_tests.secured import CASES, SCRAM_MODULE, Secured, start_secured
@@ -375,3 +378,47 @@ def test_kafkas_own_tools_make_users_and_tokens_that_java_logs_in_with(
     assert "Completed expire" in run("kafka-delegation-tokens", "tom", "t-secret", "--expire",
                                      "--expiry-time-period", "-1", "--hmac", hmac)
     assert MASKED in run("kafka-topics", token, hmac, "--list", token=True)
+
+
+def test_librdkafka_logs_in_with_a_signed_token(
+    new_broker: Callable[..., Broker], tmp_path: Path
+) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    public = jwt.algorithms.ECAlgorithm.to_jwk(key.public_key(), as_dict=True)
+    (tmp_path / "keys.json").write_text(json.dumps({"keys": [{**public, "kid": "k"}]}))
+    oauth = "org.apache.kafka.common.security.oauthbearer"
+    name = "listener.name.sasl_plaintext"
+    broker = new_broker(
+        f"{name}.sasl.enabled.mechanisms=OAUTHBEARER",
+        f"{name}.oauthbearer.sasl.jaas.config={oauth}.OAuthBearerLoginModule required;",
+        f"{name}.oauthbearer.sasl.server.callback.handler.class="
+        f"{oauth}.OAuthBearerValidatorCallbackHandler",
+        f"sasl.oauthbearer.jwks.endpoint.url=file:{tmp_path / 'keys.json'}",
+        "sasl.oauthbearer.expected.audience=kafka", "sasl.oauthbearer.expected.issuer=here",
+    )  # fmt: skip
+    assert isinstance(broker, OttlaBroker | KafkaBroker)
+    port = free_port()
+    broker.listen_also({"SASL_PLAINTEXT": port})
+    broker.start()
+
+    def token(audience: str) -> Callable[[str], tuple[str, float]]:
+        now = int(time.time())
+        claims = {"sub": "ann", "iss": "here", "aud": audience, "iat": now, "exp": now + 600}
+        signed = jwt.encode(claims, key, "ES256", headers={"kid": "k"})
+        return lambda _: (signed, now + 600)
+
+    errors: list[KafkaError] = []
+    settings: dict[str, Any] = {
+        "bootstrap.servers": f"localhost:{port}", "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER", "error_cb": errors.append,
+    }
+    try:
+        producer = Producer({**settings, "oauth_cb": token("kafka")})
+        producer.produce("by-oauth", b"v")
+        assert producer.flush(30) == 0 and not errors
+        foreign = Producer({**settings, "oauth_cb": token("another")})
+        while not errors:
+            foreign.poll(1)
+        assert errors[0].code() == KafkaError._AUTHENTICATION
+    finally:
+        broker.stop()

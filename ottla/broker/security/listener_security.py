@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
 WITH_SASL = ("SASL_PLAINTEXT", "SASL_SSL")
 WITH_TLS = ("SSL", "SASL_SSL")
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+VALIDATORS = (
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
+    "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerValidatorCallbackHandler",
+)
+"""Kafka's own check of OAUTHBEARER's tokens, under both of its names; ours does the same."""
 
 NewExchange = Callable[["BrokerContext"], Exchange]
 
@@ -75,15 +80,24 @@ class ListenerSecurity:
         own = for_mechanism(name, texts)
         settings = ListenerSettings(own)
         where = f"listener.name.{self.listener.lower()}.{name.lower()}."
-        if handler := own.get("sasl.server.callback.handler.class"):
+        handler = own.get("sasl.server.callback.handler.class", "")
+        if handler and not (name == "OAUTHBEARER" and handler in VALIDATORS):
             raise SettingsError(
                 f"{where}sasl.server.callback.handler.class",
                 f"{handler!r} is Java code, which Ottla does not load",
             )
-        begin = self._beginner(name, _module(where + "sasl.jaas.config", settings))
+        begin = self._beginner(name, settings, _module(where + "sasl.jaas.config", settings))
         return Mechanism(name, begin, max(0, settings.connections_max_reauth_ms))
 
-    def _beginner(self, name: str, module: LoginModule | None) -> NewExchange:
+    def _beginner(
+        self, name: str, settings: ListenerSettings, module: LoginModule | None
+    ) -> NewExchange:
+        if name == "OAUTHBEARER":
+            from ottla.broker.security.sasl.oauthbearer import OauthExchange
+            from ottla.broker.security.sasl.web_tokens import TokenRules
+
+            rules = TokenRules(settings)
+            return lambda broker: OauthExchange(rules)
         if name == "PLAIN":
             from ottla.broker.security.sasl.plain import MODULE, PlainExchange, users_of
 

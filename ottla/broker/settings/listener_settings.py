@@ -32,7 +32,8 @@ class ListenerSettings(Settings):
 
     sasl_enabled_mechanisms: Names = setting(
         "sasl.enabled.mechanisms", ("GSSAPI",),
-        help="Mechanisms that clients may log in with: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512."
+        help="Mechanisms that clients may log in with: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512,"
+        " OAUTHBEARER."
         " Kafka's default, GSSAPI, is not served: a SASL listener has to name others.")
     sasl_jaas_config: Password | None = setting(
         "sasl.jaas.config", None,
@@ -45,6 +46,23 @@ class ListenerSettings(Settings):
         "connections.max.reauth.ms", 0,
         help="How long a client may use a connection before it has to authenticate again (KIP-368);"
         " 0 is as long as it likes. Tokens that expire earlier end it earlier.")
+    sasl_oauthbearer_jwks_endpoint_url: str | None = setting(
+        "sasl.oauthbearer.jwks.endpoint.url", None,
+        help="Where the keys are that tokens of OAUTHBEARER are signed by: file:/path, https://…")
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: Long = setting(
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms", 3_600_000,
+        help="How old the keys may be before they are read again.")
+    sasl_oauthbearer_expected_audience: Names = setting(
+        "sasl.oauthbearer.expected.audience", (),
+        help="Audiences, one of which a token has to be for; empty: any.")
+    sasl_oauthbearer_expected_issuer: str | None = setting(
+        "sasl.oauthbearer.expected.issuer", None, help="Who has to have issued a token.")
+    sasl_oauthbearer_clock_skew_seconds: int = setting(
+        "sasl.oauthbearer.clock.skew.seconds", 30,
+        help="How far the issuer's clock may be from the broker's.")
+    sasl_oauthbearer_sub_claim_name: str = setting(
+        "sasl.oauthbearer.sub.claim.name", "sub",
+        help="The claim of a token that names its principal.")
     ssl_keystore_location: str | None = setting(
         "ssl.keystore.location", None,
         help="The file with the listener's key and certificate chain: PEM or PKCS12.")

@@ -1,0 +1,63 @@
+"""SASL/OAUTHBEARER (RFC 7628, KIP-255, KIP-768): a signed token (JWT) in the place of a password.
+
+    client   n,,^Aauth=Bearer <token>^A^A           ^A is the byte 1
+    server   (empty)                                or {"status":"invalid_token"}
+    client                                          ^A, and the exchange has failed
+
+The keys that sign come from a JSON Web Key Set, in a file or behind a URL, which a thread reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from typing import TYPE_CHECKING
+
+from ottla.broker.security.sasl.exchange import (
+    AuthenticationFailed,
+    Exchange,
+    Identity,
+    InvalidExchange,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.security.sasl.web_tokens import TokenRules
+
+TOKEN_SIZE_MAX = 64 << 10
+FIRST = re.compile(rb"n,(?:a=([^,\x01]*))?,\x01((?:[A-Za-z]+=[^\x01]*\x01)*)\x01")
+BEARER = re.compile(rb"(?:^|\x01)auth=[Bb]earer +([A-Za-z0-9\-_.~+/=]+)\x01")
+
+
+class OauthExchange(Exchange):
+    """One token; or two messages where it is not accepted."""
+
+    def __init__(self, rules: TokenRules) -> None:
+        self.rules = rules
+        self.identity: Identity | None = None
+        self.refusal = ""
+
+    async def answer(self, token: bytes) -> bytes:
+        """Check the token beside the loop. Raises AuthenticationFailed."""
+        if self.refusal:
+            raise AuthenticationFailed(self.refusal)
+        match = FIRST.fullmatch(token) if len(token) <= TOKEN_SIZE_MAX else None
+        bearer = None if match is None else BEARER.search(match[2])
+        if match is None or bearer is None:
+            raise InvalidExchange("Invalid OAUTHBEARER client first message")
+        try:
+            subject, expires_ms = await asyncio.get_running_loop().run_in_executor(
+                None, self.rules.check, bearer[1].decode("ascii")
+            )
+        except AuthenticationFailed as error:
+            self.refusal = json.dumps({"status": "invalid_token"}, separators=(",", ":"))
+            self.rules.refused(error)
+            return self.refusal.encode()
+        # Nobody acts in another's name (CVE-2017-12610).
+        if match[1] and match[1].decode("utf-8", "replace") != subject:
+            raise AuthenticationFailed(
+                "Authentication failed: Client requested an authorization id that is different"
+                " from the token's principal name"
+            )
+        self.identity = Identity(f"User:{subject}", expires_ms)
+        return b""

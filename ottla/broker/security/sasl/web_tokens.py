@@ -1,0 +1,121 @@
+"""Checks JSON Web Tokens against the settings `sasl.oauthbearer.…` and a set of keys (JWKS)."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from ottla.broker.security.sasl.exchange import AuthenticationFailed
+from ottla.broker.settings.declaration import SettingsError
+
+if TYPE_CHECKING:
+    from ottla.broker.settings.listener_settings import ListenerSettings
+
+log = logging.getLogger("ottla.authentication")
+
+URL = "sasl.oauthbearer.jwks.endpoint.url"
+ALGORITHMS = [
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
+]
+"""Signatures by a private key; a shared secret or none would let clients sign for themselves."""
+KEYS_SIZE_MAX = 1 << 20
+FETCH_SECONDS = 10.0
+AGAIN_SECONDS = 30.0
+"""A token with an unknown key has the keys read again, once in this time."""
+
+
+class TokenRules:
+    """What a token has to be. Raises SettingsError where that cannot be checked."""
+
+    def __init__(self, settings: ListenerSettings) -> None:
+        try:
+            import jwt
+        except ImportError as error:
+            raise SettingsError(
+                "sasl.enabled.mechanisms", 'OAUTHBEARER needs pip install "ottla[security]"'
+            ) from error
+        self.jwt: Any = jwt
+        self.settings = settings
+        url = settings.sasl_oauthbearer_jwks_endpoint_url
+        if not url:
+            raise SettingsError(
+                URL, "has to be set: file:/path or https://… of the keys that tokens are signed by"
+            )
+        self.url = urllib.parse.urlsplit(url)
+        if self.url.scheme not in ("file", "http", "https"):
+            raise SettingsError(URL, f"{url!r} is none of file:/path, http://… and https://…")
+        self.lock = Lock()
+        self.keys: dict[str, Any] = {}
+        self.read_at = float("-inf")
+        if self.url.scheme == "file":
+            try:
+                self._read()
+            except (OSError, ValueError, TypeError, LookupError, jwt.PyJWTError) as error:
+                raise SettingsError(URL, f"{url} has no keys that can be read: {error}") from error
+
+    def check(self, token: str) -> tuple[str, int]:
+        """The subject of a token and when it expires, in ms. For a thread: it may read a URL.
+
+        Raises AuthenticationFailed.
+        """
+        settings, jwt = self.settings, self.jwt
+        try:
+            header = jwt.get_unverified_header(token)
+            if header.get("alg") not in ALGORITHMS:
+                raise AuthenticationFailed(f"a token signed by {header.get('alg')!r:.20}")
+            claims = jwt.decode(
+                token,
+                self._key(str(header.get("kid", ""))),
+                algorithms=[header["alg"]],
+                audience=list(settings.sasl_oauthbearer_expected_audience) or None,
+                issuer=settings.sasl_oauthbearer_expected_issuer or None,
+                leeway=settings.sasl_oauthbearer_clock_skew_seconds,
+                options={
+                    "require": ["exp", "iat", settings.sasl_oauthbearer_sub_claim_name],
+                    "verify_aud": bool(settings.sasl_oauthbearer_expected_audience),
+                    "verify_sub": False,
+                },
+            )
+        except (jwt.PyJWTError, OSError, ValueError, TypeError, LookupError) as error:
+            raise AuthenticationFailed(f"{type(error).__name__}: {error}") from error
+        subject = claims[settings.sasl_oauthbearer_sub_claim_name]
+        if not isinstance(subject, str) or not subject.strip():
+            raise AuthenticationFailed("a token without a subject")
+        return subject.strip(), int(claims["exp"] * 1000)
+
+    def refused(self, error: AuthenticationFailed) -> None:
+        """Note why a token was not accepted; the client is not told."""
+        log.warning("a token of OAUTHBEARER is not accepted: %.300s", error)
+
+    def _key(self, key_id: str) -> Any:
+        with self.lock:
+            age = time.monotonic() - self.read_at
+            if age > self.settings.sasl_oauthbearer_jwks_endpoint_refresh_ms / 1000 or (
+                key_id not in self.keys and age > AGAIN_SECONDS
+            ):
+                self._read()
+            if key_id not in self.keys:
+                raise AuthenticationFailed(f"a token signed by the unknown key {key_id!r:.80}")
+            return self.keys[key_id]
+
+    def _read(self) -> None:
+        if self.url.scheme == "file":
+            data = Path(urllib.request.url2pathname(self.url.path)).read_bytes()
+        else:
+            with urllib.request.urlopen(self.url.geturl(), timeout=FETCH_SECONDS) as answer:
+                data = answer.read(KEYS_SIZE_MAX + 1)
+        if len(data) > KEYS_SIZE_MAX:
+            raise ValueError(f"more than {KEYS_SIZE_MAX} bytes of keys")
+        found = json.loads(data)
+        self.keys = {
+            str(each.get("kid", "")): self.jwt.PyJWK(each).key
+            for each in found["keys"]
+            if each.get("use", "sig") == "sig" and each.get("kty") != "oct"
+        }
+        self.read_at = time.monotonic()

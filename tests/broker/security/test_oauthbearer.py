@@ -1,0 +1,161 @@
+"""OAUTHBEARER: whose tokens are accepted, and which forged, expired or foreign ones are not."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+from ottla.broker.settings.declaration import SettingsError
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import MetadataRequest
+from tests.broker.running import WireClient
+from tests.broker.security.logging_in import SaslBroker, send_token, shake
+
+RSA, EC, OTHER = (
+    rsa.generate_private_key(65537, 2048), ec.generate_private_key(ec.SECP256R1()),
+    rsa.generate_private_key(65537, 2048),
+)  # fmt: skip
+ISSUER, AUDIENCE = "https://issuer.example", "kafka"
+
+
+def key_set() -> str:
+    keys = [
+        {**jwt.algorithms.RSAAlgorithm.to_jwk(RSA.public_key(), as_dict=True), "kid": "r"},
+        {**jwt.algorithms.ECAlgorithm.to_jwk(EC.public_key(), as_dict=True), "kid": "e"},
+    ]
+    return json.dumps({"keys": keys})
+
+
+def settings(url: str) -> dict[str, object]:
+    return {
+        "listener.name.inside.sasl.enabled.mechanisms": "OAUTHBEARER",
+        "listener.name.inside.oauthbearer.sasl.server.callback.handler.class":
+            "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
+        "sasl.oauthbearer.jwks.endpoint.url": url,
+        "sasl.oauthbearer.expected.issuer": ISSUER,
+        "sasl.oauthbearer.expected.audience": AUDIENCE,
+    }
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SaslBroker]:
+    keys = tmp_path_factory.mktemp("keys") / "jwks.json"
+    keys.write_text(key_set())
+    with SaslBroker(tmp_path_factory.mktemp("oauth"), settings(f"file:{keys}")) as running:
+        yield running
+
+
+def claims(**other: Any) -> dict[str, Any]:
+    now = int(time.time())
+    found = {"sub": "alice", "iss": ISSUER, "aud": AUDIENCE, "iat": now, "exp": now + 600}
+    return {name: value for name, value in {**found, **other}.items() if value is not None}
+
+
+def signed(
+    payload: dict[str, Any], key: Any = RSA, algorithm: str = "RS256", kid: str = "r"
+) -> str:
+    return jwt.encode(payload, key, algorithm, headers={"kid": kid})
+
+
+def log_in(client: WireClient, token: str, first: str = "n,,\1auth=Bearer {}\1\1") -> Any:
+    assert shake(client, "OAUTHBEARER").error_code == 0
+    return send_token(client, first.format(token).encode())
+
+
+@pytest.mark.parametrize(("key", "algorithm", "kid"), [(RSA, "RS256", "r"), (EC, "ES256", "e")])
+def test_a_token_of_the_issuer_lets_its_subject_in_until_it_expires(
+    broker: SaslBroker, key: Any, algorithm: str, kid: str
+) -> None:
+    with WireClient(broker.inside) as client:
+        answer = log_in(client, signed(claims(), key, algorithm, kid))
+        assert answer.error_code == 0 and 540_000 < answer.session_lifetime_ms <= 600_000
+        assert client.call(MetadataRequest(topics=[]), 9).brokers
+        listener = broker.server.listeners[1]
+        who = broker.call(lambda: {each.client.principal for each in listener.connections})
+        assert "User:alice" in who
+        broker.loop_clock.passed_seconds += 601
+        client.send(MetadataRequest(topics=[]), 9)
+        assert client.is_closed()
+
+
+NOW = int(time.time())
+SHARED = b"a secret that clients have too...."
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        signed(claims(exp=NOW - 60, iat=NOW - 600)), signed(claims(nbf=NOW + 600)),
+        signed(claims(iss="https://other.example")), signed(claims(aud="other")),
+        signed(claims(aud=None)), signed(claims(iss=None)), signed(claims(sub=None)),
+        signed(claims(exp=None)), signed(claims(sub=" ")), signed(claims(sub=7)),
+        signed(claims(), OTHER), signed(claims(), RSA, "RS256", "unknown"),
+        signed(claims(), EC, "ES256", "r"),
+        jwt.encode(claims(), None, "none", headers={"kid": "r"}),
+        jwt.encode(claims(), SHARED, "HS256", headers={"kid": "r"}),
+        signed(claims())[:-6] + "AAAAAA", "a.b.c", "x",
+    ],
+    ids=["expired", "not yet valid", "another issuer", "another audience", "no audience",
+         "no issuer", "no subject", "no end", "blank subject", "subject no text", "another key",
+         "unknown key", "key of another kind", "unsigned", "signed by a shared secret", "cut",
+         "garbage", "no token"],
+)  # fmt: skip
+def test_a_token_that_is_not_right_is_refused_without_a_reason(
+    broker: SaslBroker, token: str
+) -> None:
+    with WireClient(broker.inside) as client:
+        answer = log_in(client, token)
+        assert (answer.error_code, bytes(answer.auth_bytes)) == (0, b'{"status":"invalid_token"}')
+        answer = send_token(client, b"\1")
+        assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert client.is_closed()
+
+
+@pytest.mark.parametrize(
+    "first", ["", "n,,", "n,,\1\1", "n,,\1auth=Basic {}\1\1", "y,,\1auth=Bearer {}\1\1",
+              "n,a=bob,\1auth=Bearer {}\1\1", "n,,\1auth=Bearer {}\1"],
+)  # fmt: skip
+def test_a_message_that_is_none_or_for_somebody_else_is_refused(
+    broker: SaslBroker, first: str
+) -> None:
+    with WireClient(broker.inside) as client:
+        answer = log_in(client, signed(claims()), first)
+        assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert client.is_closed()
+
+
+class Keys(BaseHTTPRequestHandler):
+    """Serves the keys."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(key_set().encode())
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+def test_keys_are_read_from_a_url_too(data: Path) -> None:
+    server = HTTPServer(("127.0.0.1", 0), Keys)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    with SaslBroker(data, settings(f"http://127.0.0.1:{server.server_port}/keys")) as broker:
+        with WireClient(broker.inside) as client:
+            assert log_in(client, signed(claims())).error_code == 0
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("url", ["", "ftp://x/keys", "file:/nowhere", "/etc/passwd"])
+def test_a_listener_without_keys_is_an_error_at_start(data: Path, url: str) -> None:
+    with pytest.raises(SettingsError, match="jwks"):
+        SaslBroker(data, settings(url))

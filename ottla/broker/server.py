@@ -311,7 +311,7 @@ class Server:
 
         coordinators = self.coordinators
         gate = TransactionGate(
-            self.broker, coordinators.check_batch, coordinators.add_batches
+            self.broker, coordinators.check_batch, coordinators.add_batches, coordinators.verifier
         )
         producing = Producing(self.broker, gate)
         limits = ConnectionLimits(self.config, resource.getrlimit(resource.RLIMIT_NOFILE)[0])

@@ -8,6 +8,7 @@ class ProducerState:
     coordinator_epoch: int
     last_timestamp: int
     transaction_start: int
+    marked_at: int
     kept: int
     def __init__(
         self,

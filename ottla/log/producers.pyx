@@ -35,6 +35,7 @@ cdef class ProducerState:
                  transaction_start=-1):
         self.producer_id, self.epoch, self.coordinator_epoch = producer_id, epoch, coordinator_epoch
         self.last_timestamp, self.transaction_start = last_timestamp, transaction_start
+        self.marked_at = -1
 
     cdef void push(self, int32_t last_sequence, int64_t last_offset, int32_t offset_delta,
                    int64_t timestamp) noexcept:
@@ -181,6 +182,7 @@ cdef class Producers:
             state.epoch, state.kept, state.restored = fields.producer_epoch(batch), 0, False
         state.coordinator_epoch = marker.coordinator_epoch
         state.last_timestamp = fields.max_timestamp(batch)
+        state.marked_at = last
         if first < 0:
             return None
         state.transaction_start = -1

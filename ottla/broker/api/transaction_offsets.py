@@ -8,10 +8,11 @@ from ottla.broker.coordination.answers import answer_of
 from ottla.broker.coordination.transaction_coordinator import GENERIC_ERRORS_FROM, IMPLICIT_FROM
 from ottla.broker.dispatch import handles
 from ottla.broker.security.guard.transactions import guard_commit
-from ottla.groups.errors import InvalidGroupId
+from ottla.groups.errors import InvalidGroupId, NotCoordinator
 from ottla.groups.offset_requests import Commit, OffsetToCommit
 from ottla.groups.records import Producer
 from ottla.groups.routing import OFFSETS_TOPIC
+from ottla.groups.transactions.records import TopicIndex
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, ProtocolError
 from ottla.wire.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
@@ -105,6 +106,8 @@ async def _check(
     partition = (OFFSETS_TOPIC, index)
     version = _PRODUCE_VERSION[min(context.version, EPOCHS_FROM)]
     try:
+        if await _checked_elsewhere(request, producer, partition, version, context):
+            return
         if version >= IMPLICIT_FROM:
             error = await transactions.add_batches(
                 request.transactional_id, producer, frozenset((partition,))
@@ -116,3 +119,28 @@ async def _check(
         if error.code is ErrorCode.NOT_ENOUGH_REPLICAS:
             raise ProtocolError(error.message, ErrorCode.COORDINATOR_NOT_AVAILABLE) from None
         raise
+
+
+async def _checked_elsewhere(
+    request: TxnOffsetCommitRequest,
+    producer: Producer,
+    where: TopicIndex,
+    version: int,
+    context: RequestContext,
+) -> bool:
+    """The same with a coordinator on another broker; False where it is this one. Nothing may be
+    awaited between this and the append."""
+    verifier = context.broker.coordinators.verifier
+    node_id = None if verifier is None else verifier.elsewhere(request.transactional_id)
+    if node_id is None:
+        return False
+    partition = context.broker.replicas.partition(*where)
+    if partition is None:
+        raise NotCoordinator("this broker is not the coordinator")
+    state = partition.log.producers.get(producer.producer_id)
+    if state is None or state.transaction_start < 0 or state.epoch != producer.epoch:
+        verdicts = await verifier.ask(
+            node_id, request.transactional_id, producer, [partition], version
+        )
+        verifier.require(verdicts, partition, producer)
+    return True

@@ -17,6 +17,7 @@ from ottla.wire.errors import ProtocolError
 if TYPE_CHECKING:
     from ottla.broker.coordination.group_coordinator import GroupCoordinator
     from ottla.broker.coordination.transaction_coordinator import TransactionCoordinator
+    from ottla.broker.coordination.transaction_verifier import TransactionVerifier
     from ottla.groups.records import Producer
     from ottla.groups.transactions.records import TopicIndex
 
@@ -30,6 +31,11 @@ class Coordinators:
     def __init__(self, broker: BrokerContext, loop: asyncio.AbstractEventLoop) -> None:
         self.broker, self.loop = broker, loop
         self.image = MetadataImage.empty()
+        self.verifier: TransactionVerifier | None = None
+        if broker.peers is not None:
+            from ottla.broker.coordination.transaction_verifier import TransactionVerifier
+
+            self.verifier = TransactionVerifier(broker, broker.peers)
 
     @cached_property
     def groups(self) -> GroupCoordinator:

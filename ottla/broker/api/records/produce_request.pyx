@@ -37,7 +37,8 @@ cdef Held serve_produce(
     request.at, request.elements_max = body, 0          # it is read again, from the beginning
     if produce.untidy:
         body = producing.tidy(request, version)
-    if produce.transactional and version >= IMPLICIT_TRANSACTION:
+    if produce.transactional and (
+            version >= IMPLICIT_TRANSACTION or producing.gate.verifier is not None):
         waiting = producing.gate.admission(request, version, client)
         request.at = body
         if waiting is not None:

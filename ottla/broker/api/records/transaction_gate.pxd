@@ -9,6 +9,7 @@ from ottla.wire.codec cimport Cursor
 
 cdef class TransactionGate:
     cdef object broker, by_name, by_id, check_batch, add_batches
+    cdef readonly object verifier       # of a cluster: who asks other coordinators; else None
     cdef object authorizer              # None: everybody may write everywhere
 
     cdef object admission(self, Cursor request, int version, Client client)

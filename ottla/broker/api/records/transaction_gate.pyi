@@ -2,6 +2,7 @@ import asyncio
 from collections.abc import Callable
 
 from ottla.broker.context import BrokerContext
+from ottla.broker.coordination.transaction_verifier import TransactionVerifier
 from ottla.groups.records import Producer
 from ottla.groups.transactions.records import TopicIndex
 from ottla.wire.errors import ProtocolError
@@ -17,4 +18,5 @@ class TransactionGate:
         broker: BrokerContext,
         check_batch: CheckBatch,
         add_batches: AddBatches,
+        verifier: TransactionVerifier | None = None,
     ) -> None: ...

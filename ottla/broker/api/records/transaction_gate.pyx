@@ -5,6 +5,10 @@ Whoever has a transaction open in a partition goes on writing to it. The first b
 coordinator: up to Produce 11 whether the client has added the partition, from 12 on the partition
 is added by that very batch (KIP-890). That has to be on the disk before the batch may be
 appended, or a crash would leave a transaction open of which no coordinator knows.
+
+In a cluster the coordinator may be another broker. Then every version asks before it is served,
+and what the answer allows counts only for a partition in which nothing has happened meanwhile
+(`coordination.transaction_verifier`).
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
@@ -19,48 +23,58 @@ from ottla.broker.security.access import access_of
 from ottla.replication.controller.access import Operation
 
 
+cdef enum:
+    FLEXIBLE = 9                        # first Produce with compact lengths
+    IMPLICIT = 12                       # first one that adds its partitions by itself
+
+
 cdef class TransactionGate:
     """`check_batch` and `add_batches` lead to the coordinator (`transaction_coordinator`)."""
 
-    def __init__(self, broker, check_batch, add_batches):
+    def __init__(self, broker, check_batch, add_batches, verifier=None):
         self.broker, self.authorizer = broker, broker.authorizer
         self.by_name, self.by_id = broker.replicas.by_name, broker.replicas.by_id
-        self.check_batch, self.add_batches = check_batch, add_batches
+        self.check_batch, self.add_batches, self.verifier = check_batch, add_batches, verifier
 
     cdef object admission(self, Cursor request, int version, Client client):
         """Add the partitions of a checked Produce from version 12 on that are not yet in its
-        transaction, as far as the client may write there.
+        transaction, as far as the client may write there; below, have another broker that
+        coordinates it say that they are.
 
-        Returns a future of None or of what the batches are to be refused with; None if there is
-        nothing to wait for.
+        Returns a future of what `check` is to go by; None if there is nothing to wait for.
         """
         cdef Py_ssize_t topics, partitions, size
         cdef int32_t index
         cdef const uint8_t *batch
-        cdef str transactional_id = request.read_string(True)
+        cdef bint flexible = version >= FLEXIBLE
+        cdef str transactional_id = request.read_string(flexible)
         cdef Partition partition
-        producer, missing = None, set()
+        producer, missing = None, {}
         request.read_int16()
         request.read_int32()
         access = None if self.authorizer is None else access_of(self.broker, client)
         if access is not None and not access.transaction(Operation.WRITE, transactional_id):
             return None                         # it is refused topic by topic, when it is served
-        topics = request.read_count(True, 3)
+        elsewhere = None if self.verifier is None else self.verifier.elsewhere(transactional_id)
+        if elsewhere is None and version < IMPLICIT:
+            return None                         # `check` asks the coordinator, which is here
+        topics = request.read_count(flexible, 3)
         while topics > 0:
             topics -= 1
             if version >= 13:
                 found = self.by_id.get(request.read_uuid())
             else:
-                found = self.by_name.get(request.read_string(True))
+                found = self.by_name.get(request.read_string(flexible))
             if found is None or access is not None and not may_write(access, found):
                 found = None
-            partitions = request.read_count(True, 5)
+            partitions = request.read_count(flexible, 5)
             while partitions > 0:
                 partitions -= 1
                 index = request.read_int32()
-                size = request.read_bytes_length(True)
+                size = request.read_bytes_length(flexible)
                 batch = request.take(max(size, 0), "records")
-                request.skip_tags()
+                if flexible:
+                    request.skip_tags()
                 if (found is None or not 0 <= index < len(found) or size < fields.HEADER_SIZE
                         or not fields.attributes(batch) & fields.TRANSACTIONAL):
                     continue
@@ -70,10 +84,14 @@ cdef class TransactionGate:
                         or is_open(partition, batch)):
                     continue
                 producer = producer_of(batch)
-                missing.add((partition.topic, index))
-            request.skip_tags()
+                missing[partition.topic, index] = partition
+            if flexible:
+                request.skip_tags()
         if not missing:
             return None
+        if elsewhere is not None:
+            return self.verifier.ask(
+                elsewhere, transactional_id, producer, list(missing.values()), version)
         return self.add_batches(transactional_id, producer, frozenset(missing))
 
     cdef int check(
@@ -81,8 +99,12 @@ cdef class TransactionGate:
         object refusal
     ) except -1:
         """Raise ProtocolError unless the batch's transaction may write to the partition; `refusal`
-        is why `admission` has not added it, None if it has."""
+        is what the future of `admission` had: why it has not added it, None if it has, or another
+        broker's verdicts."""
         if is_open(partition, batch):
+            return 0
+        if type(refusal) is dict:
+            self.verifier.require(refusal, partition, producer_of(batch))
             return 0
         if refusal is not None:
             raise refusal

@@ -13,7 +13,7 @@ cdef class ProducerState:
     cdef readonly int32_t coordinator_epoch
     cdef readonly int64_t last_timestamp
     cdef readonly int64_t transaction_start     # first offset of the open transaction, -1 for none
-    cdef readonly int64_t marked_at     # offset of the newest marker since the log was opened, or -1
+    cdef readonly int64_t marked_at             # offset of the newest marker since the start, or -1
     cdef bint restored                          # from a snapshot, which has the last batch alone
     cdef readonly int kept                      # batches in the window, the newest last
     cdef int32_t last_sequences[WINDOW]

@@ -187,8 +187,8 @@ class World:
         while not task.done():
             self.step()
             self.steps += 1
-            if self.steps > STEPS_MAX:
-                raise Violation(f"no end after {STEPS_MAX} steps")
+            if self.steps > STEPS_MAX * len(self.machines):
+                raise Violation(f"no end after {self.steps} steps")
         task.result()
 
     def step(self) -> None:

@@ -41,6 +41,7 @@ cdef enum:
     CODEC_BITS = 0x07
     APPEND_TIME_BIT = 0x08
     LZ4 = 3
+    RECORDS_A_TURN = 1000       # a thread that has many lets the others have the interpreter
 
 
 cdef struct Message:
@@ -259,7 +260,10 @@ cdef int pack(Writer writer, list records, int magic, int codec, int attributes)
     cdef Record record, last = records[len(records) - 1]
     cdef int64_t base = (<Record>records[0]).offset if magic == 1 else 0
     cdef int64_t latest = -1
-    for record in records:
+    for at, record in enumerate(records):
+        if at % RECORDS_A_TURN == 0:
+            with nogil:
+                pass
         write_message(
             inner, magic, attributes, record.offset - base, record.timestamp, record.key,
             record.value)
@@ -296,7 +300,10 @@ def down_convert(
         if codec:
             pack(writer, records, magic, codec, attributes)
             continue
-        for record in records:
+        for at, record in enumerate(records):
+            if at % RECORDS_A_TURN == 0:
+                with nogil:
+                    pass
             if record.offset >= first_offset:
                 write_message(
                     writer, magic, attributes, record.offset, record.timestamp, record.key,

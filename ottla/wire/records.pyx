@@ -107,6 +107,10 @@ cdef tuple take_headers(const uint8_t **cursor, const uint8_t *end):
     return tuple(headers)
 
 
+cdef enum:
+    RECORDS_A_TURN = 1000
+
+
 cdef list decode(const uint8_t *batch, const uint8_t *at, const uint8_t *end):
     cdef int32_t count = header.record_count(batch), delta
     cdef int64_t timestamp
@@ -115,6 +119,9 @@ cdef list decode(const uint8_t *batch, const uint8_t *at, const uint8_t *end):
     cdef list records = []
     while count:
         count -= 1
+        if count % RECORDS_A_TURN == 0:
+            with nogil:
+                pass            # a thread that has many of them lets the others have their turn
         at = read_varint(at, end, &delta)                   # its length
         at = read_varlong(at + 1, end, &timestamp)
         at = read_varint(at, end, &delta)

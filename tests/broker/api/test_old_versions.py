@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import struct
+import threading
 import zlib
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -15,10 +20,11 @@ from ottla.wire.compression import Codec
 from ottla.wire.errors import ErrorCode
 from ottla.wire.headers import RequestHeader
 from ottla.wire.legacy import down_convert, read_message_set
-from ottla.wire.messages import CreateTopicsRequest
+from ottla.wire.messages import ApiVersionsRequest, CreateTopicsRequest, FetchRequest
 from ottla.wire.records import Record, build_batch, build_marker
 from tests.broker.produce_fetch import batch, fetch, fetch_request, produce, produce_request
 from tests.broker.running import RunningBroker, WireClient
+from tests.broker.upkeep.test_log_directories import create as create_topic
 from tests.golden.frames import files, frames
 
 PRODUCE_VERSIONS = pytest.mark.parametrize("version", [0, 1, 2])
@@ -309,3 +315,66 @@ def test_what_is_converted_for_one_request_is_bounded(client: WireClient, topic:
         read += [b.records()[0].value for b in got]
         offset = got[-1].next_offset
     assert read == [b"00", b"01", b"02"]
+
+
+@pytest.mark.parametrize(
+    ("version", "codec"), [(0, Codec.GZIP), (3, Codec.NONE), (4, Codec.ZSTD), (9, Codec.ZSTD)]
+)
+def test_others_are_served_while_large_batches_are_converted(
+    data: Path, version: int, codec: Codec
+) -> None:
+    with RunningBroker(data) as broker, WireClient(broker.address) as client:
+        create_topic(client, "t", partitions=2)
+        sent = [b"%d" % number for number in range(3000)]
+        for partition in range(2):
+            stored = batch(*sent, codec=codec)
+            assert produce(client, "t", stored, partition=partition).error_code == 0
+        workers, go_on = broker.server.workers, threading.Event()
+        begin, begun = workers.run, []
+
+        def held(work: Callable[[], None]) -> asyncio.Future[None]:
+            begun.append(work)
+            return begin(lambda: (go_on.wait(), work())[1])
+
+        request = fetch_request("t", max_wait_ms=0)
+        made = FetchRequest.Topic.Partition
+        request.topics[0].partitions = [
+            made(partition=at, fetch_offset=0, partition_max_bytes=1 << 19) for at in range(2)
+        ]
+        with mock.patch.object(workers, "run", held):
+            asked = client.send(request, version)
+            with WireClient(broker.address) as other:
+                while not begun:
+                    assert other.call(ApiVersionsRequest(), 0).error_code == 0
+                assert produce(other, "t", batch(b"more")).error_code == 0
+            go_on.set()
+            answer = client.answer(asked)
+        assert len(begun) == 2, "one partition's after the other"
+        for part in answer.responses[0].partitions:
+            if version < 4:
+                found = read_message_set(part.records)
+            else:
+                views = list(batches(part.records))
+                assert all(view.codec != Codec.ZSTD for view in views)
+                found = [record for view in views for record in view.records()]
+            assert [record.value for record in found][:3000] == sent
+
+
+def test_a_client_that_goes_while_its_records_are_converted_is_let_go_of(data: Path) -> None:
+    with RunningBroker(data) as broker:
+        with WireClient(broker.address) as client:
+            create_topic(client, "t", partitions=1)
+            assert produce(client, "t", batch(*[b"x"] * 3000, codec=Codec.GZIP)).error_code == 0
+        workers, go_on, begun = broker.server.workers, threading.Event(), threading.Event()
+        begin = workers.run
+
+        def held(work: Callable[[], None]) -> asyncio.Future[None]:
+            begun.set()
+            return begin(lambda: (go_on.wait(), work())[1])
+
+        with mock.patch.object(workers, "run", held), WireClient(broker.address) as client:
+            client.send(fetch_request("t"), 2)
+            assert begun.wait(20)
+        go_on.set()
+        with WireClient(broker.address) as client:
+            assert len(old_fetch(client, "t", 2).records) == 3000

@@ -25,6 +25,7 @@ cdef class Fetch:
     cdef list items                     # FetchItem, as the request names them
     cdef list forgotten                 # (topic, index)
     cdef list told                      # the items that the reply holds
+    cdef object converting              # the Conversion that a look has to wait for
     cdef int64_t conversion_left        # bytes of zstd that may become gzip in this look
     cdef bint watching
     cdef Client client

@@ -11,8 +11,8 @@ files in between. Versions 0-9 get their records in formats and codecs that they
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint32_t
 
 from ottla.broker.api.records.legacy_fetch cimport (
-    CONVERSION_SIZE_MAX, LEGACY_BELOW, ZSTD_SINCE, read_converted, read_without_zstd,
-    share_conversion,
+    CONVERSION_SIZE_MAX, LEGACY_BELOW, ZSTD_SINCE, forget_conversions, read_converted,
+    read_without_zstd, share_conversion, unfinished,
 )
 from ottla.broker.api.records.fetch_sessions cimport FetchItem, FetchSession, FetchSessionCache
 from ottla.broker.api.records.replica_fetch cimport check_replica, count_replica
@@ -269,13 +269,12 @@ cdef class Fetching:
         """Find what there is to send; True if the reply is due, False if it should wait."""
         cdef FetchItem item
         cdef int64_t total = 0, listed = 0, got, room = fetch.size_max
-        cdef Py_ssize_t served = 0
+        cdef Py_ssize_t served = 0, unfit = 0
         cdef double began
-        cdef int unfit = 0
         cdef bint due = final or fetch.wait_ms_max <= 0 or fetch.error != 0
         cdef list told = []
         fetch.told = told
-        fetch.conversion_left = CONVERSION_SIZE_MAX
+        fetch.conversion_left, fetch.converting = CONVERSION_SIZE_MAX, None
         if fetch.error != 0:
             if fetch.error == UNKNOWN_SERVER_ERROR:
                 self.refuse_all(fetch)
@@ -288,8 +287,9 @@ cdef class Fetching:
                 due = True                      # full: the others keep their place and come first
                 break
             got = self.look_at(fetch, item, room, total == 0)
-            room = max(room, 0)
-            total += got
+            if fetch.converting is not None:
+                return False
+            room, total = max(room, 0), total + got
             unfit += got == 0 and total > 0 and item.fetch_offset < self.readable(fetch, item)
             if got > 0:
                 served += 1
@@ -310,8 +310,9 @@ cdef class Fetching:
                     fetch.session.changed.pop((item.topic, item.index), None)
                 continue
             told.append(item)
-        if total >= fetch.size_min or (not fetch.incremental and not fetch.items):
-            due = True
+        due = due or total >= fetch.size_min or not (fetch.incremental or fetch.items)
+        if not due:
+            forget_conversions(items)           # by the next look there is more
         return due
 
     cdef int refuse_all(self, Fetch fetch) except -1:
@@ -329,11 +330,9 @@ cdef class Fetching:
         return 0
 
     cdef bint as_told(self, FetchItem item) noexcept:
-        return (
-            item.error == 0 and item.diverging_epoch < 0
-            and item.high_watermark == item.told_high_watermark
-            and item.log_start == item.told_log_start
-        )
+        return (item.error == 0 and item.diverging_epoch < 0 and
+                item.high_watermark == item.told_high_watermark and
+                item.log_start == item.told_log_start)
 
     cdef int64_t readable(self, Fetch fetch, FetchItem item) noexcept:
         if fetch.by_replica and item.partition is not None:
@@ -365,8 +364,7 @@ cdef class Fetching:
             if item.size_max < 0 or room < 0:
                 raise ProtocolError("a negative number of bytes", ErrorCode.UNKNOWN_SERVER_ERROR)
             if fetch.version < LEGACY_BELOW:
-                item.converted = read_converted(
-                    partition, item, fetch.version, room, at_least_one)
+                item.converted = read_converted(partition, item, fetch.version, room, at_least_one)
             elif item.diverging_epoch < 0:
                 item.slice = partition.log.read(
                     item.fetch_offset, max(min(<int64_t>item.size_max, room), 0), at_least_one,
@@ -375,9 +373,12 @@ cdef class Fetching:
                 if item.uncounted and fetch.by_replica:
                     count_replica(fetch, item)
                 if fetch.version < ZSTD_SINCE and item.slice.size > 0:
-                    item.converted = read_without_zstd(item.slice, fetch.conversion_left)
+                    item.converted = read_without_zstd(item, item.slice, fetch.conversion_left)
                     if item.converted is not None and not item.converted:
                         item.converted = item.slice = None      # another request's turn
+            fetch.converting = unfinished(item)
+            if fetch.converting is not None:
+                return 0
             item.high_watermark = partition.high_watermark
             item.last_stable_offset = partition.readable_end(True)
             item.log_start = partition.log.log_start_offset
@@ -506,6 +507,7 @@ cdef class Fetching:
         if item.slice is not None and item.slice.size > 0:
             fetch.session.to_the_end(item)
             item.slice = None
+        item.conversion = item.converted = None
         return 0
 
     cdef int write_item(self, Fetch fetch, FetchItem item, Reply reply) except -1:

@@ -16,6 +16,8 @@ cdef class FetchRequest(Held):
     cdef ReplyQueue queue
     cdef int32_t correlation_id
 
+    cdef int convert(self) except -1
+
 
 cdef bint try_fetch(
     Fetching fetching, Fetch fetch, int32_t correlation_id, ReplyQueue queue, bint final

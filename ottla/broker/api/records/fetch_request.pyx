@@ -5,6 +5,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from ottla.broker.api.records.fetch cimport Fetch, Fetching
 from ottla.broker.api.records.fetch_sessions cimport FetchItem
+from ottla.broker.api.records.legacy_fetch cimport Conversion
 from ottla.broker.network.promises cimport Held, Wait
 from ottla.broker.network.reply cimport Reply
 from ottla.broker.network.reply_queue cimport ReplyQueue
@@ -39,6 +40,7 @@ cdef Held serve_fetch(
     waiting.wait = Wait(queue.loop, waiting.moved)
     fetching.watch(fetch, waiting.wait)
     waiting.wait.start(fetch.wait_ms_max * 0.001)
+    waiting.convert()
     return waiting
 
 
@@ -112,6 +114,7 @@ cdef class FetchRequest(Held):
     cdef Held go_on(self):
         if not try_fetch(
                 self.fetching, self.fetch, self.correlation_id, self.queue, self.wait.over):
+            self.convert()
             return self
         self.abandon()
         return None
@@ -121,6 +124,20 @@ cdef class FetchRequest(Held):
         if self.fetch.by_replica and not self.over:
             self.wait.time_up()
         return 0
+
+    cdef int convert(self) except -1:
+        """Have a thread convert records for an old client, where that is what is waited for."""
+        cdef Conversion conversion = self.fetch.converting
+        if conversion is not None and not conversion.started:
+            conversion.started = True
+            work = self.fetching.broker.workers.run(conversion.run)
+            work.add_done_callback(self.converted)
+        return 0
+
+    def converted(self, work):
+        """The thread has finished."""
+        if not self.over and not work.cancelled():
+            self.receiver.resume(self)
 
     cdef int abandon(self) except -1:
         self.over = True

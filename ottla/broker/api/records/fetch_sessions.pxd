@@ -26,6 +26,7 @@ cdef class FetchItem:
     cdef int64_t diverging_end
     cdef int32_t diverging_epoch
     cdef LogSlice slice
+    cdef object conversion              # a Conversion, from its begin to the reply
     cdef bytes converted                # instead of the slice for older clients
     cdef list aborted
 

@@ -12,7 +12,23 @@ cdef enum:
     CONVERSION_SIZE_MAX = 1 << 20       # bytes that one request converts, which holds up the loop
 
 
+cdef class Conversion:
+    """Batches of one partition to be converted: `run` does it, in any thread."""
+    cdef bytes data, made
+    cdef int magic                      # the message format, or the same without zstd
+    cdef int64_t offset, first_offset   # where it was read from, and what the client asked for
+    cdef int64_t next_offset            # behind the last batch that was read
+    cdef Py_ssize_t enough
+    cdef bint started
+    cdef readonly bint done
+    cdef object error
+
+    cdef bytes result(self)
+
+
 cdef int share_conversion(list items) except -1
+cdef object unfinished(FetchItem item)
+cdef int forget_conversions(list items) except -1
 cdef bytes read_converted(
     Partition partition, FetchItem item, int version, int64_t room, bint at_least_one)
-cdef bytes read_without_zstd(LogSlice stored, int64_t room)
+cdef bytes read_without_zstd(FetchItem item, LogSlice stored, int64_t room)

@@ -5,7 +5,7 @@ Versions 0 and 1 get message format v0, versions 2 and 3 get v1 (KIP-32). Apache
 up to 3.9 and refuses these versions since 4.0 (KIP-896). Versions 4 to 9 are of the time before
 zstd (KIP-110): its batches reach them as gzip, where Apache Kafka sends what they cannot read. The
 bytes are made anew and kept until they are sent, so all that one request makes us convert is
-bounded.
+bounded. What may take long is a thread's, one partition's after the other, and the request waits.
 """
 
 from libc.stdint cimport int64_t, uint8_t
@@ -13,13 +13,16 @@ from libc.stdint cimport int64_t, uint8_t
 from ottla.log.recovery.scan cimport BatchScan
 cimport ottla.wire.batch as fields
 
-from ottla.wire.batch import BatchView, batches
-from ottla.wire.compression import Codec
+from ottla.wire.batch import batches
+from ottla.wire.compression import Codec, size_bound
 from ottla.wire.legacy import down_convert
 
 cdef enum:
     SCAN_SIZE = 4096
     ZSTD = 4
+    WITHOUT_ZSTD = 2                # instead of an older message format: the same, without zstd
+    RECORDS_ON_LOOP_MAX = 500
+    PLAIN_ON_LOOP_MAX = 1 << 15
 
 GZIP_LEVEL = 1
 """Of what is only sent, not kept: the fastest."""
@@ -36,11 +39,77 @@ cdef int share_conversion(list items) except -1:
     return 0
 
 
+cdef class Conversion:
+    @property
+    def takes_long(self):
+        """Whether it may take more than a millisecond, so that it is no work for the loop."""
+        cdef int64_t records = 0, plain = 0
+        for batch in batches(self.data):
+            records += batch.record_count
+            plain += batch.size
+            if batch.codec and records <= RECORDS_ON_LOOP_MAX:
+                plain += size_bound(batch.codec, bytes(batch.data[<int>fields.RECORDS_AT:]))
+            if records > RECORDS_ON_LOOP_MAX or plain > PLAIN_ON_LOOP_MAX:
+                return True
+        return False
+
+    def run(self):
+        """Do it; for a thread, which has nothing else of the broker's in its hands."""
+        try:
+            if self.magic == WITHOUT_ZSTD:
+                self.made = without_zstd(self.data, self.enough)
+            else:
+                self.made = down_convert(
+                    self.data, self.magic, first_offset=self.first_offset, enough=self.enough)
+            for batch in batches(self.data):
+                self.next_offset = batch.next_offset
+        except Exception as error:
+            self.error = error
+        self.data, self.done = None, True
+
+    cdef bytes result(self):
+        """What came of it. Raises what `down_convert` raises."""
+        if self.error is not None:
+            raise self.error
+        return self.made
+
+
+cdef Conversion conversion_of(
+    bytes data, int magic, int64_t offset, int64_t first_offset, Py_ssize_t enough
+):
+    cdef Conversion made = Conversion.__new__(Conversion)
+    made.data, made.magic, made.offset, made.first_offset = data, magic, offset, first_offset
+    made.enough = enough
+    return made
+
+
+cdef bytes convert(FetchItem item, Conversion conversion):
+    """Do a conversion here and now if it is short; None leaves it to a thread."""
+    item.conversion = conversion
+    if conversion.takes_long:
+        return None
+    conversion.run()
+    return conversion.result()
+
+
+cdef object unfinished(FetchItem item):
+    """The Conversion that this item's answer has to wait for, None without one."""
+    cdef Conversion conversion = item.conversion
+    return None if conversion is None or conversion.done else conversion
+
+
+cdef int forget_conversions(list items) except -1:
+    """The request waits for more records."""
+    for item in items:
+        (<FetchItem>item).conversion = None
+    return 0
+
+
 cdef bytes read_converted(
     Partition partition, FetchItem item, int version, int64_t room, bint at_least_one
 ):
-    """What there is for old clients from the item's offset on, b"" at the end. Raises
-    OffsetOutOfRange.
+    """What there is for old clients from the item's offset on, b"" at the end; None while a thread
+    has to do `item.conversion`. Raises OffsetOutOfRange.
 
     Below version 3 a request says only how much it wants of a partition, and each gives at least
     one batch: a client that asked for too little gets on, where Kafka stops it with an error.
@@ -48,21 +117,27 @@ cdef bytes read_converted(
     cdef int64_t offset = item.fetch_offset
     cdef Py_ssize_t size_max = max(min(<int64_t>item.size_max, room), 0)
     cdef LogSlice stored
+    cdef Conversion known = item.conversion
+    cdef bytes messages
     if version < 3 and room > 0:
         at_least_one = True
+    if known is not None:
+        if not known.done:
+            return None
+        messages = known.result()
+        if messages:
+            return messages
+        offset = known.next_offset
     while True:
         stored = partition.log.read(offset, size_max, at_least_one, partition.readable_end(False))
         if stored.size == 0:
             return b""
-        data = stored.read()
-        messages = down_convert(
-            data, 0 if version < 2 else 1, first_offset=item.fetch_offset,
-            enough=max(size_max, 1))
-        if messages:
+        messages = convert(item, conversion_of(
+            stored.read(), 0 if version < 2 else 1, offset, item.fetch_offset, max(size_max, 1)))
+        if messages is None or messages:
             return messages
         # Only transaction markers, or what compaction left empty. The client would never get past.
-        for batch in batches(data):
-            offset = batch.next_offset
+        offset = (<Conversion>item.conversion).next_offset
 
 
 cdef BatchScan scan_of(LogSlice stored, bint headers_only):
@@ -80,24 +155,41 @@ cdef bint has_zstd(LogSlice stored) except -1:
     return False
 
 
-cdef bytes read_without_zstd(LogSlice stored, int64_t room):
-    """The batches of a slice with gzip in the place of zstd; None if none of them has zstd.
+cdef bytes read_without_zstd(FetchItem item, LogSlice stored, int64_t room):
+    """The batches of a slice with gzip in the place of zstd; None if none of them has zstd, or
+    while a thread has to do `item.conversion`.
 
     About `room` bytes are converted, the rest is fetched later: b"" where nothing may be.
     """
     cdef BatchScan scan
     cdef int64_t size = 0
+    cdef Conversion known = item.conversion
+    if known is not None:
+        return known.result() if known.done else None
     if not has_zstd(stored):
         return None
     scan = scan_of(stored, False)
-    made = []
+    found = []
     while size < room:
         data = scan.batch()
         if data is None:
             break
-        batch = BatchView(data)
-        if batch.codec == ZSTD:
-            data = batch.with_codec(Codec.GZIP, GZIP_LEVEL)
+        found.append(data)
+        size += len(data)
+    if not found:
+        return b""
+    return convert(item, conversion_of(
+        b"".join(found), WITHOUT_ZSTD, item.fetch_offset, item.fetch_offset, room))
+
+
+cdef bytes without_zstd(bytes stored, Py_ssize_t enough):
+    cdef Py_ssize_t size = 0
+    made = []
+    for batch in batches(stored):
+        if size >= enough:
+            break
+        data = batch.with_codec(Codec.GZIP, GZIP_LEVEL) if batch.codec == ZSTD else (
+            bytes(batch.data))
         made.append(data)
         size += len(data)
     return b"".join(made)

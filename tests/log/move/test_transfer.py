@@ -415,3 +415,57 @@ def test_a_move_that_a_crash_stops_anywhere_leaves_one_copy_with_everything(powe
             left = [n for n in disk.listdir(path) if n.endswith(("-future", ".ottla-move"))]
             assert not left, where
     assert stopped > 300
+
+
+def moved_while_compacted(storage: Storage, told: dict[bytes, bytes]) -> None:
+    """A compacted log that is written, moved and cleaned, all at the same time."""
+    log = open_log(storage, COMPACT)
+
+    def write(numbers: range) -> None:
+        for number in numbers:
+            log.append_bytes(keyed(number), 0)
+        log.flush()
+        told.update((b"%d" % (number % 3), b"%d" % number) for number in numbers)
+
+    def compact() -> None:
+        target = cleanable(log, log.log_end_offset, NOW_MS)
+        if target is not None:
+            clean(target, 1 << 20, lambda paths: None)
+
+    write(range(24))
+    move = begin(storage)
+    step(move)
+    compact()
+    write(range(24, 36))
+    while not move.nearly_done():
+        step(move)
+    compact()
+    end(move)
+    write(range(36, 48))
+    compact()
+    storage.remove_deleted()
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_a_move_whose_source_is_compacted_meanwhile_may_stop_at_each_step(power: bool) -> None:
+    operation, ended = 0, False
+    while not ended:
+        operation += 1
+        disk = FaultyDisk(operation)
+        storage = open_storage(disk)
+        told: dict[bytes, bytes] = {}
+        disk.operations = 0
+        with disk.stops_at(operation):
+            moved_while_compacted(storage, told)
+            ended = True
+        (disk.cut_power if power else disk.kill)()
+        log = open_log(open_storage(disk), COMPACT)
+        where = f"stopped at {operation}"
+        assert len(homes_of(disk)) <= 1, where
+        assert log.damage is None or not log.damage.permanent, where
+        found = {record.key: int(record.value or b"") for record in records_of(log)}
+        assert all(found.get(key, -1) >= int(value) for key, value in told.items()), where
+        offsets = [record.offset for record in records_of(log)]
+        assert offsets == sorted(set(offsets)), where
+        assert not [name for name in disk.names if name.endswith(".ottla-move")], where
+    assert operation > 100

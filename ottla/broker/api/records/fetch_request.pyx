@@ -5,7 +5,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from ottla.broker.api.records.fetch cimport Fetch, Fetching
 from ottla.broker.api.records.fetch_sessions cimport FetchItem
-from ottla.broker.api.records.legacy_fetch cimport Conversion
+from ottla.broker.api.records.legacy_fetch cimport Conversion, ZSTD_SINCE, forget_conversions
 from ottla.broker.network.promises cimport Held, Wait
 from ottla.broker.network.reply cimport Reply
 from ottla.broker.network.reply_queue cimport ReplyQueue
@@ -32,6 +32,9 @@ cdef Held serve_fetch(
             <int64_t>fetch.size_max, queue.quotas.fetch_size_max(client))
         fetch.size_min = min(fetch.size_min, fetch.size_max)
     fetching.begin(fetch, queue.clock.monotonic())
+    if fetch.version < ZSTD_SINCE and fetch.session is not None:
+        # A request of this session that was given up may have left some.
+        forget_conversions(list(fetch.session.items.values()))
     if try_fetch(fetching, fetch, correlation_id, queue, False):
         return None
     waiting = FetchRequest.__new__(FetchRequest)

@@ -123,6 +123,29 @@ def test_logs_that_parted_in_several_epochs_meet_in_as_many_rounds(make: Make) -
     assert state(cluster, 1) == state(cluster, 2)
 
 
+def test_a_cut_goes_by_epochs_and_never_by_the_high_watermark(make: Make) -> None:
+    """KIP-101: a follower learns the high watermark late, and has acknowledged records above it."""
+    cluster = make(nodes=2)
+    cluster.append(1)
+    cluster.fetch(2, 1)
+    link = cluster.link(2, 1)
+    assert link is not None
+    link.ask()                                  # says that 2 has it; the answer gets lost
+    cluster.cut_link(2, 1)
+    assert (len(cluster.acked), state(cluster, 2)) == (1, (0, 1))
+    partition = cluster.image.topics[TOPIC].partitions[0]
+    for leader in (2, 1):
+        partition = elected(partition, leader)
+        cluster.decide([PartitionsChanged(TOPIC, ((0, partition),))])
+        cluster.catch_up(leader)
+        if leader == 2:
+            cluster.append(2)                   # nobody else gets it
+    cluster.catch_up(2)
+    while state(cluster, 2)[1] == 2:
+        assert cluster.fetch(2, 1)
+    assert records_of(cluster, 2) == records_of(cluster, 1) != b""
+
+
 def test_a_follower_that_is_behind_the_leaders_log_start_begins_there(make: Make) -> None:
     cluster = make(nodes=3)
     cluster.kill(3)

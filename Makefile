@@ -79,10 +79,11 @@ lint: .venv/.lint .venv/.test
 compat: .venv/.compat
 	.venv/bin/pytest -q compat_tests -n 2 --dist loadgroup --durations=10 --broker $(or $(BROKER),ottla)
 
-# The whole broker in one process, SEEDS times from other seeds; tests/simulation/README.md.
+# The whole broker in one process, SEEDS times from other seeds; tests/simulation/README.md. BROKERS=3 is a cluster.
 SEEDS ?= 1000
+BROKERS ?= 1
 simulate: .venv/.test
-	PYTHONHASHSEED=0 $(PY) -W ignore -m tests.simulation --seeds 1-$(SEEDS)
+	PYTHONHASHSEED=0 $(PY) -W ignore -m tests.simulation --seeds 1-$(SEEDS) --brokers $(BROKERS)
 
 # Thousands of requests to Apache Kafka and to Ottla, the answers compared field by field; four minutes.
 compare: has-java .venv/.test

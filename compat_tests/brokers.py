@@ -157,6 +157,10 @@ class KafkaBroker:
         for name in ("listeners", "advertised.listeners"):
             self._environment["CONF"] += f"\n{name}={','.join(listeners)}"
 
+    def java_options(self, options: str) -> None:
+        """Further options of its JVM."""
+        self._environment["JVM_EXTRA"] = options
+
     def start(self) -> None:
         """Start and wait until it answers."""
         printed = self._script("start.sh")

@@ -386,6 +386,7 @@ def test_librdkafka_logs_in_with_a_signed_token(
     key = ec.generate_private_key(ec.SECP256R1())
     public = jwt.algorithms.ECAlgorithm.to_jwk(key.public_key(), as_dict=True)
     (tmp_path / "keys.json").write_text(json.dumps({"keys": [{**public, "kid": "k"}]}))
+    keys = f"file:{tmp_path / 'keys.json'}"
     oauth = "org.apache.kafka.common.security.oauthbearer"
     name = "listener.name.sasl_plaintext"
     broker = new_broker(
@@ -393,12 +394,14 @@ def test_librdkafka_logs_in_with_a_signed_token(
         f"{name}.oauthbearer.sasl.jaas.config={oauth}.OAuthBearerLoginModule required;",
         f"{name}.oauthbearer.sasl.server.callback.handler.class="
         f"{oauth}.OAuthBearerValidatorCallbackHandler",
-        f"sasl.oauthbearer.jwks.endpoint.url=file:{tmp_path / 'keys.json'}",
+        f"sasl.oauthbearer.jwks.endpoint.url={keys}",
         "sasl.oauthbearer.expected.audience=kafka", "sasl.oauthbearer.expected.issuer=here",
     )  # fmt: skip
     assert isinstance(broker, OttlaBroker | KafkaBroker)
     port = free_port()
     broker.listen_also({"SASL_PLAINTEXT": port})
+    if isinstance(broker, KafkaBroker):     # it reads keys from no other URL
+        broker.java_options(f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={keys}")
     broker.start()
 
     def token(audience: str) -> Callable[[str], tuple[str, float]]:

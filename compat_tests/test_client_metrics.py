@@ -87,7 +87,7 @@ def test_a_java_producer_and_consumer_push_while_they_run(
     assert metrics.value(f"{prefix}_connection_creation_total", "java-producer") >= 1
     read = tools.run("kafka-console-consumer", [
         "--bootstrap-server", bootstrap, "--topic", "perf", "--from-beginning",
-        "--timeout-ms", "4000", "--consumer-property", "client.id=java-consumer",
+        "--timeout-ms", "15000", "--consumer-property", "client.id=java-consumer",
     ])
     assert "1000" in read.stderr, read.stderr
     assert metrics.value(

@@ -126,10 +126,14 @@ class Controller:
         await self.metadata.read_to_end()
         self.metadata.begin_term(term)
         node_id = self.election.node_id
-        await self.metadata.decide_first(controller_elected, node_id, term.epoch)
-        await self.metadata.decide_first(finalise_features, default_levels())
-        while await self.metadata.decide_first(repair):
-            pass
+        try:
+            await self.metadata.decide_first(controller_elected, node_id, term.epoch)
+            await self.metadata.decide_first(finalise_features, default_levels())
+            while await self.metadata.decide_first(repair):
+                pass
+        except BaseException:
+            self.metadata.end_term()                # and the next look resigns
+            raise
         self.metadata.is_controller = self.metadata.term is term
         if self.metadata.is_controller:
             log.info("broker %d is the controller, in epoch %d", node_id, term.epoch)

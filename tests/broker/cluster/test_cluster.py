@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -290,3 +292,14 @@ def test_a_registration_that_is_not_readable_is_passed_over(cluster: RunningClus
     cluster.run(write())
     assert create(cluster, 1, "t", 3, 3) == 0
     assert sorted(cluster.servers[1].metadata_log.image.brokers) == [1, 2, 3]
+
+
+def test_a_broker_alone_imports_nothing_of_clusters() -> None:
+    program = (
+        "import sys, ottla.broker.service;"
+        "print([m for m in sys.modules if m.startswith('kazoo') or m in ("
+        "'ottla.broker.cluster.member', 'ottla.broker.peers.peers',"
+        "'ottla.replication.cluster_store')])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stdout + done.stderr

@@ -237,8 +237,8 @@ class MemoryCoordination:
         connection = self.connection
 
         def arrives() -> None:
-            if connection != self.connection:
-                return
+            if connection != self.connection or self.session_id not in self.server.sessions:
+                return                  # a session that has ended does nothing and hears so soon
             try:
                 answer = request(self.session_id)
                 error = None

@@ -1,7 +1,8 @@
 """Metrics of clients: GetTelemetrySubscriptions (key 71), PushTelemetry (72); KIP-714.
 
-Apache Kafka serves these only with a plug-in that takes the metrics. Here they are always served:
-what arrives is in /metrics, and at debug level in the log.
+Apache Kafka serves these only with a plug-in that takes the metrics. Here ApiVersions names them
+while there is a subscription (`kafka-client-metrics`): clients connect without a further question
+otherwise. What arrives is in /metrics, and at debug level in the log.
 """
 
 from __future__ import annotations

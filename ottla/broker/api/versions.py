@@ -12,6 +12,7 @@ from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidRequest, ProtocolError
 from ottla.wire.messages import ApiVersionsRequest, ApiVersionsResponse
 
+TELEMETRY = {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -27,6 +28,8 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
         _check_expected_node(request, context)
     image = context.broker.image
     levels = finalised(image)
+    # Clients that see these APIs ask at each connect, and librdkafka writes a line about it.
+    collects_metrics = any(kind == "client-metrics" for kind, _ in image.configs)
     return ApiVersionsResponse(
         api_keys=[
             ApiVersionsResponse.ApiKey(
@@ -35,7 +38,7 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
                 max_version=handler.versions.stop - 1,
             )
             for key, handler in sorted(HANDLERS.items())
-            if handler.is_told_to(context)
+            if handler.is_told_to(context) and (key not in TELEMETRY or collects_metrics)
         ],
         supported_features=[
             ApiVersionsResponse.SupportedFeature(name=name, min_version=low, max_version=high)

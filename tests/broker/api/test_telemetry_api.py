@@ -14,6 +14,7 @@ from ottla.broker.api import telemetry
 from ottla.client.cluster import Cluster
 from ottla.tools.admin import configs
 from ottla.wire.messages import (
+    ApiVersionsRequest,
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
     PushTelemetryRequest,
@@ -21,6 +22,7 @@ from ottla.wire.messages import (
 from tests.broker.running import RunningBroker, WireClient
 from tests.broker.telemetry.protobuf import field, gauge, pushed, total
 
+TELEMETRY = {71, 72}
 FAST = {"metrics": "*", "interval.ms": "100"}
 
 
@@ -82,8 +84,18 @@ def test_without_a_subscription_a_client_is_asked_for_nothing(
 ) -> None:
     with Cluster(f"127.0.0.1:{broker.port}") as cluster:
         configs.alter(cluster, configs.CLIENT_METRICS, "all", {}, list(FAST))
+        assert TELEMETRY.isdisjoint(served(client))      # new connections do not ask at all
     asked = ask(client)
     assert (asked.requested_metrics, asked.push_interval_ms) == ([], 300_000)
+
+
+def served(client: WireClient) -> set[int]:
+    request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+    return {api.api_key for api in client.call(request, 3).api_keys}
+
+
+def test_the_apis_are_named_while_there_is_a_subscription(client: WireClient) -> None:
+    assert served(client) >= TELEMETRY
 
 
 def test_what_is_pushed_is_in_the_metrics_in_every_codec(

@@ -26,14 +26,13 @@ REMOVED = (
 )
 """Settings that Kafka 4.0 removed and old scripts still send: accepted without effect."""
 
-ONE_REPLICA = "There is one replica of each partition."
+ONE_REPLICA = "One broker has one replica of each partition; clusters do not go by it yet."
 NOT_TIERED = "There is no tiered storage, and as in Kafka nothing goes by it then."
 IDLE = {
     "follower.replication.throttled.replicas": ONE_REPLICA,
     "leader.replication.throttled.replicas": ONE_REPLICA,
     "local.retention.bytes": NOT_TIERED,
     "local.retention.ms": NOT_TIERED,
-    "min.insync.replicas": ONE_REPLICA,
     "remote.copy.lag.bytes": NOT_TIERED,
     "remote.copy.lag.ms": NOT_TIERED,
     "remote.log.copy.disable": NOT_TIERED,
@@ -134,7 +133,7 @@ class TopicConfig(Settings):
         help="Minimum time before a record is compacted.")
     min_insync_replicas: int = setting(
         "min.insync.replicas", 1, at_least=1, synonyms=("min.insync.replicas",),
-        help="In-sync replicas required for acks=all; at most the number of replicas.")
+        help="In-sync replicas that acks=all requires; all of them if there are fewer.")
     preallocate: bool = setting(
         "preallocate", False, synonyms=("log.preallocate",),
         help="Reserve the space of a segment when it is created.")

@@ -13,12 +13,12 @@ from tests.broker.running import WireClient
 from tests.broker.topics import create
 
 VALUES = {
+    # As in Apache Kafka 4, no more replicas have to be in sync than a partition has.
+    "min.insync.replicas": "2",
     "follower.replication.throttled.replicas": "*",
     "leader.replication.throttled.replicas": "0:0",
     "local.retention.bytes": "1000",
     "local.retention.ms": "1000",
-    # Apache Kafka 4 asks for no more replicas in sync than a partition has.
-    "min.insync.replicas": "2",
     "remote.copy.lag.bytes": "5",
     "remote.copy.lag.ms": "5",
     "remote.log.copy.disable": "true",
@@ -27,7 +27,7 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize("name", IDLE)
+@pytest.mark.parametrize("name", [*IDLE, "min.insync.replicas"])
 def test_what_kafka_accepts_without_a_use_for_it_is_accepted(client: WireClient, name: str) -> None:
     topic = create(client, f"idle-{name}", **{name.replace(".", "_"): VALUES[name]})
     described = {e.name: e.value for e in describe(client, 2, topic).configs}

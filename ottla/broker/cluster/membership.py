@@ -65,7 +65,7 @@ def connect_peers(
     loop: BrokerLoop,
 ) -> None:
     """Give a member's broker its ways to the others."""
-    listener = inter_broker_listener(broker.config)
+    listener = broker.config.inter_broker_listener()
     broker.member = member
     broker.inter_broker_listener = listener
     broker.peers = Peers(
@@ -84,10 +84,3 @@ def connect_peers(
     member.metadata.subscribe(broker.fetchers.follow)
     broker.peers.on_refused = member.controller.refused
     member.controller.brokers_changed = broker.peers.keep
-
-
-def inter_broker_listener(config: BrokerConfig) -> str:
-    """The listener that brokers use among themselves: the one that is named, or the first."""
-    if config.inter_broker_listener_name:
-        return config.inter_broker_listener_name.upper()
-    return config.endpoints()[0].name

@@ -1,5 +1,6 @@
-"""One line for each administrative act: who, from where, what, from which value to which, how it
-ended. Refusals by access rules are here too. The logger is `ottla.audit`.
+"""Logs each administrative request: who sent it, from where, what it changed, the values before and
+after, and the outcome. Requests that the authorizer refused are logged too. The logger is
+`ottla.audit`.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.audit")
 
 ITEMS_MAX = 1000
-"""Lines for one request; the rest are one more line."""
+"""Lines logged for one request; one more line gives the number of further items."""
 LINES_AT_ONCE_MAX = 20
-"""Lines that are written before the answer leaves. The rest follow in slices: 1,000 of them would
-hold the loop for 30 ms."""
+"""Lines that are written before the response is sent. The rest follow in slices: 1,000 of them
+would hold the loop for 30 ms."""
 VALUE_SIZE_MAX = 200
 SECRET = ("password", "salt", "hmac", "secret", "jaas", "keystore.key", "certificate")
 ERROR = "error_code"
@@ -32,10 +33,10 @@ NAMES = (
     "name", "topic_name", "topic", "group_id", "resource_name", "transactional_id", "user",
     "principal", "feature",
 )
-"""Fields of a response's item that say what it is about."""
+"""The fields that may name the subject of an item in a response."""
 VALUES_BEFORE = {ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS}
 KINDS = {2: "topic", 4: "broker", 8: "broker-logger", 16: "client-metrics", 32: "group"}
-"""Kafka's numbers of config resources, as the metadata names them."""
+"""Kafka's types of config resources, with the names used by the metadata."""
 
 AUDITED = frozenset({
     ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_RECORDS,
@@ -49,14 +50,14 @@ AUDITED = frozenset({
 
 
 class Act:
-    """One administrative request, from its beginning to its answer."""
+    """One administrative request, from its arrival to its response."""
 
     def __init__(self, request: Message, context: RequestContext) -> None:
         self.request, self.context = request, context
         self.before = dict(_values_before(request, context))
 
     def ended(self, response: object) -> None:
-        """Log how it ended; `response` is a message or an exception."""
+        """Log the outcome; `response` is a message or an exception."""
         if not log.isEnabledFor(logging.INFO):
             return
         lines = self._lines(response)
@@ -66,7 +67,7 @@ class Act:
             asyncio.get_running_loop().create_task(_the_rest(lines))
 
     def _lines(self, response: object) -> Iterator[None]:
-        """Write a line a step."""
+        """Write one line at each step."""
         key, client = self.context.api_key, self.context.client
         fields = {
             "principal": client.principal, "address": client.host, "client_id": client.client_id,
@@ -101,7 +102,7 @@ class Act:
 
 
 async def _the_rest(lines: Iterator[None]) -> None:
-    """Write the lines that are left; all of them at once where the broker stops meanwhile."""
+    """Write the remaining lines; all of them at once if the broker stops meanwhile."""
     try:
         await in_slices(lines)
     finally:
@@ -110,7 +111,7 @@ async def _the_rest(lines: Iterator[None]) -> None:
 
 
 def _outcomes(response: Struct) -> Iterator[tuple[str, int, str | None]]:
-    """Name, error code and message of each item that a response answers."""
+    """Yield the name, error code and message of each item in a response."""
     for field in type(response).LAYOUT.fields:
         if not field.array or not field.is_struct:
             continue
@@ -135,7 +136,7 @@ def _name_of(item: Struct) -> str:
 
 
 def _asked(request: Message, before: dict[tuple[str, str], str]) -> Iterator[tuple[str, str]]:
-    """What was asked of each item, as text, under the item's name; "" where items have none."""
+    """Yield the requested change of each item as text with the item's name; "" for no name."""
     unnamed = []
     for field in type(request).LAYOUT.fields:
         value = getattr(request, field.name, None)
@@ -154,7 +155,7 @@ def _asked(request: Message, before: dict[tuple[str, str], str]) -> Iterator[tup
 
 
 def _text(item: Any, before: dict[tuple[str, str], str]) -> str:
-    """The fields of an item that were set, secrets left out; settings as old → new."""
+    """The fields of an item that were set, without secrets; settings are shown as old → new."""
     if "configs" in {field.name for field in type(item).LAYOUT.fields}:
         settings = [_setting(_name_of(item), each, before) for each in item.configs or ()]
         rest = _fields(item, {"configs"})
@@ -195,7 +196,7 @@ def _fields(item: Struct, without: set[str]) -> str:
 def _values_before(
     request: Any, context: RequestContext
 ) -> Iterator[tuple[tuple[str, str], str]]:
-    """What was set, of the settings that a request changes."""
+    """The previous values of the settings that a request changes."""
     if context.api_key not in VALUES_BEFORE:
         return
     for resource in request.resources[:ITEMS_MAX]:

@@ -21,29 +21,29 @@ from ottla.wire.headers cimport RequestHeader
 cdef class Connection(Pollable):
     cdef readonly object listener
     cdef object loop, broker
-    cdef readonly object session        # security.session.Session; None where nobody authenticates
+    cdef readonly object session        # security.session.Session; None without authentication
     cdef Counts counts
     cdef Quotas quotas
     cdef readonly int64_t received, sent, requests     # bytes, and frames handled
     cdef readonly double opened_at
     cdef readonly int newest_key        # the API of the newest request
     cdef Poller poller
-    cdef readonly Client client         # under the client id of the newest request
+    cdef readonly Client client         # with the client id of the newest request
     cdef readonly bint closed
-    cdef readonly double active_at      # the loop's time since when the client has the next move
+    cdef readonly double active_at      # loop time since when we wait for the client
     cdef Transport transport
     cdef Producing producing
     cdef Fetching fetching
-    cdef Inbox inbox                    # what was received and is not handled yet
+    cdef Inbox inbox                    # bytes received but not handled yet
 
     cdef ReplyQueue queue               # replies, in order
-    cdef Reply out                      # its part that may be sent
-    cdef bint bare                      # the next frame is a token of SASL, and no request
+    cdef Reply out                      # the part of the queue that may be sent
+    cdef bint bare                      # the next frame is a bare SASL token, not a request
     cdef bint paused                    # frames wait in the inbox; nothing is read meanwhile
-    cdef readonly bint writing          # the socket took no more; nothing is read until it does
-    cdef readonly bint warming          # what is to be sent next is being read from the disk
+    cdef readonly bint writing          # the socket accepts no more; nothing is read until it does
+    cdef readonly bint warming          # the next bytes to send are being read from disk
     cdef bint scheduled                 # go_on is due in the next turn of the loop
-    cdef Held holding                   # the request in hand; the frames after it wait
+    cdef Held holding                   # the current request; later frames wait
     cdef object muting                  # a timer: the client is throttled until it fires
 
     cdef int receive(self) except -1

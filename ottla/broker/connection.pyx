@@ -1,13 +1,13 @@
 # cython: boundscheck=False, wraparound=False
 """One client: frames in, replies out in the order of their requests, and back-pressure.
 
-The loop only says when the socket is ready; the connection does its own receiving and sending.
-Whatever a request needs happens in its turn, except for what is finished later. Such a request is
-a `Held` (`network.promises` has a table of them): the frames after it wait. A produce whose
-acknowledgement is still promised (acks=all) holds nothing: its reply is in the `ReplyQueue`.
+The event loop only reports that the socket is ready; the connection receives and sends by itself.
+Requests are handled in order, at once. A request that has to wait for something is a `Held`
+(`network.promises` has a table of them): later frames wait until it ends. A produce whose
+acknowledgement is pending (acks=all) holds nothing: its reply is in the `ReplyQueue`.
 
-While the socket does not take the replies, nothing more is read: this bounds what a client can
-make us hold.
+While the socket accepts no more replies, nothing more is read: this bounds the memory that a client
+can make the broker use.
 """
 
 from libc.stdint cimport int32_t, uint8_t
@@ -40,12 +40,12 @@ log = logging.getLogger("ottla.connection")
 cdef enum:
     PRODUCE = 0
     FETCH = 1
-    INBOX_SIZE_HELD = 1 << 16   # received after a frame that waits; more stays in the socket
+    INBOX_SIZE_HELD = 1 << 16   # bytes kept after a frame that waits; more stays in the socket
     OUT_SIZE_MAX = 1 << 20      # unsent replies above this stop the handling of frames
     PROMISED_MAX = 1000         # produces in flight on one connection; clients keep a handful
-    SEND_SIZE_PER_TURN = 4 << 20    # then the other connections have their turn
+    SEND_SIZE_PER_TURN = 4 << 20    # then other connections are served
     HEADER_SIZE_MIN = 8         # the smallest request: API key, version and correlation id
-    BARE = -1                   # in the place of an API: a token of SASL, without any header
+    BARE = -1                   # instead of an API key: a SASL token without any header
 
 
 cdef class Connection:
@@ -77,7 +77,7 @@ cdef class Connection:
     # -- the loop's calls ------------------------------------------------------------------------
 
     cdef int ready(self) except -1:
-        """The socket has bytes, or its end, or takes bytes again."""
+        """The socket is readable, at its end, or writable again."""
         if self.writing:
             self.active_at = self.poller.clock.monotonic()
             self.go_on()
@@ -91,7 +91,7 @@ cdef class Connection:
         return 0
 
     def go_on(self):
-        """Handle whole frames and send their replies, as far as both go."""
+        """Handle whole frames and send their replies, as far as both are possible."""
         self.scheduled = False
         if self.closed:
             return
@@ -139,22 +139,23 @@ cdef class Connection:
         return 0
 
     def receive_pending(self):
-        """Receive what waits inside the transport: the poller does not know of it."""
+        """Receive bytes that wait inside the transport: the poller does not know of them."""
         if not self.closed and not self.paused and not self.writing:
             self.ready()
 
     def catch_up(self):
-        """Receive what has come of a slow frame, though it is less than is worth a wake-up."""
+        """Receive the part of a slow frame that has arrived, although it is too little for a
+        wake-up."""
         if self.transport.awaited > 1 and not self.closed and not self.paused and not self.writing:
             self.ready()
 
     def pause(self):
-        """Whole frames wait here already: stop receiving until some of them are handled."""
+        """Stop receiving until some of the whole frames that wait here are handled."""
         self.paused = True
         self.poller.watch(self.transport.fd, self, 0)
 
     cdef int compact(self) except -1:
-        """Make room in the inbox, and receive again where that was stopped."""
+        """Make room in the inbox, and resume receiving if it was stopped."""
         if self.closed:
             return 0
         self.inbox.compact()
@@ -168,13 +169,13 @@ cdef class Connection:
         return 0
 
     def trim(self):
-        """Give the memory of an idle connection back."""
+        """Free the memory of an idle connection."""
         self.inbox.trim()
 
     # -- handling --------------------------------------------------------------------------------
 
     cdef bint may_handle(self) except -1:
-        """Whether a whole frame is there and nothing holds it up."""
+        """Whether a whole frame has arrived and nothing prevents its handling."""
         cdef Py_ssize_t promised
         if self.holding is not None or self.muting is not None or not self.inbox.has_frame():
             return False
@@ -227,7 +228,7 @@ cdef class Connection:
         return self.handle_other(request, header)
 
     cdef int take_token(self, bytes token) except -1:
-        """Answer a frame that is a token of SASL and no request (SaslHandshake 0)."""
+        """Answer a frame that is a bare SASL token instead of a request (SaslHandshake 0)."""
         cdef LateReply late = TaskReply(self.session.bare_token(token))
         cdef RequestContext context = RequestContext.__new__(RequestContext)
         context.broker, context.api_key = self.broker, BARE
@@ -235,32 +236,32 @@ cdef class Connection:
         return self.hold(late)
 
     def expect_tokens(self, bint bare):
-        """Whether the next frames are tokens of SASL, without headers and of any size."""
+        """Whether the next frames are SASL tokens, without headers and of any size."""
         self.bare = bare
         self.inbox.frame_size_min = 0 if bare else HEADER_SIZE_MIN
 
     def authenticated(self, str principal, bint by_token):
-        """The client has proved who it is: from now on it may send what its listener takes."""
+        """The client has authenticated: from now on the listener's usual frame limit applies."""
         self.called(self.client.authenticated(principal, by_token))
         self.inbox.frame_size_max = self.listener.frame_size_max
         self.listener.authenticated(self)
 
     cdef int hold(self, Held held) except -1:
-        """A request that is not over, if there is one, holds the frames after it."""
+        """Make `held`, if there is one, the current request, after which later frames wait."""
         self.holding = held
         if held is not None and held.stops_reading:
             self.pause()
         if held is not None and self.quotas.timing:
-            self.queue.in_hand -= self.poller.clock.monotonic()     # spent, until it goes on
+            self.queue.in_hand -= self.poller.clock.monotonic()     # spent before the request waits
         return 0
 
     cdef int called(self, Client client) except -1:
-        """Requests are this client's from now on."""
+        """Later requests belong to this client."""
         self.client = self.queue.client = client
         return 0
 
     def resume(self, Held held not None):
-        """What the request in hand waited for is there, perhaps."""
+        """Continue the current request: what it waited for may have happened."""
         cdef Held following
         if self.closed or self.holding is not held:
             return
@@ -290,7 +291,7 @@ cdef class Connection:
     cdef int wait_for(
         self, LateReply late, RequestContext context, int32_t correlation_id
     ) except -1:
-        """Write a late reply if it is there already; else the frames after it wait."""
+        """Write a late reply if it is ready; otherwise later frames wait for it."""
         late.context, late.correlation_id = context, correlation_id
         late.receiver = self
         if late.over:
@@ -300,11 +301,11 @@ cdef class Connection:
         return 0
 
     def deliver_late(self, LateReply late not None):
-        """A late reply is there: it is sent from here, a turn of the loop would cost more."""
+        """Write a late reply that is ready, and send it at once: a turn of the loop costs more."""
         self.holding = None
         cdef RequestContext context = <RequestContext>late.context
         if context.api_key == BARE and self.session.over:
-            self.close()                # there is no token that would say so
+            self.close()                # SASL has no token that reports the failure
             return
         if self.quotas.timing:
             self.queue.in_hand += self.poller.clock.monotonic() - context.seconds
@@ -313,7 +314,7 @@ cdef class Connection:
             self.end()
             return
         if self.inbox.held() > 0:
-            self.schedule()             # not from here: what is behind it may need whoever called
+            self.schedule()             # not from here: later frames may need the caller's state
             return
         try:
             self.flush()
@@ -321,7 +322,7 @@ cdef class Connection:
             self.close()
 
     cdef int answer(self, LateReply late) except -1:
-        """Write what a handler had later: its response, or the exception in its place."""
+        """Write the response of a handler that has finished, or the error for its exception."""
         self.active_at = self.poller.clock.monotonic()
         if self.closed:
             return 0
@@ -336,7 +337,7 @@ cdef class Connection:
     cdef int write_response(
         self, RequestContext context, int32_t correlation_id, response
     ) except -1:
-        """Add a reply: a message, or a body that is bytes already."""
+        """Add a reply: a message, or a body that is encoded already."""
         cdef Py_ssize_t start = self.out.size, body_at
         self.out.write_int32(0)
         if context.api_key != BARE:
@@ -358,7 +359,7 @@ cdef class Connection:
         return self.queue.answered(context.api_key, self.queue.began)
 
     cdef int throttle(self, RequestContext context, Py_ssize_t body_at) except -1:
-        """Throttle the client of the reply that was written last, if it has used too much."""
+        """Throttle the client of the last reply if it has exceeded its quota."""
         cdef int32_t ms = 0
         if self.quotas.active:
             ms = self.queue.charge(context.api_key, 0)
@@ -368,9 +369,9 @@ cdef class Connection:
         return 0
 
     def mute(self, double seconds):
-        """Handle and read nothing for so long (KIP-219); what is answered is sent all the same.
+        """Handle and read nothing for this time (KIP-219); replies are still sent.
 
-        The socket is not watched meanwhile, so that a throttled client costs a timer.
+        The socket is not watched meanwhile, so that a throttled client costs no more than a timer.
         """
         if self.closed:
             return
@@ -384,19 +385,19 @@ cdef class Connection:
             self.poller.watch(self.transport.fd, self, 0)
 
     def unmute(self):
-        """The throttle time is over: handle what was received before, and receive again."""
+        """The throttle time is over: handle the frames received before, and resume receiving."""
         self.muting = None
         self.active_at = self.poller.clock.monotonic()
         self.go_on()
 
     def promise_kept(self):
-        """The last promise of some queued reply was kept."""
+        """The last promise of a queued reply was kept."""
         self.schedule()
 
     # -- sending ---------------------------------------------------------------------------------
 
     cdef int flush(self) except -1:
-        """Send what the socket takes; wait for room where it does not take all."""
+        """Send as much as the socket accepts; wait until it is writable if that is not all."""
         cdef Reply out = self.out
         cdef Py_ssize_t sent, budget = SEND_SIZE_PER_TURN
         if self.warming:
@@ -419,7 +420,7 @@ cdef class Connection:
         out.clear()
         if self.writing:
             self.writing = False
-            self.active_at = self.poller.clock.monotonic()       # nothing could arrive until now
+            self.active_at = self.poller.clock.monotonic()       # until now nothing was read
             self.poller.watch(self.transport.fd, self, 0 if self.paused else EPOLLIN)
             if self.transport.pending() > 0:
                 self.loop.call_soon(self.receive_pending)
@@ -432,7 +433,7 @@ cdef class Connection:
         return 0
 
     cdef int warm(self) except -1:
-        """Have a thread read what is sent next; until then the connection rests."""
+        """Have a thread read the next bytes to send; the connection sends nothing until then."""
         cdef FileRange cold = <FileRange>self.out.ranges[0]
         self.warming = self.writing = True
         self.poller.watch(self.transport.fd, self, 0)
@@ -440,7 +441,7 @@ cdef class Connection:
         reads.begin(cold.file, cold.position, min(cold.left, WARM_SIZE), self.warmed)
 
     def warmed(self, error):
-        """What was cold is in memory now, or `error` says why it never will be."""
+        """The cold range is in memory now, or `error` is why it cannot be read."""
         self.warming = False
         if error is not None and not self.closed:
             self.unreadable(error)
@@ -455,7 +456,7 @@ cdef class Connection:
     # -- ending ----------------------------------------------------------------------------------
 
     def failed(self, error):
-        """Close on what a frame raised: it is no request, or the failure is ours and told whole."""
+        """Close after an exception: the frame is malformed, or the broker has a bug (logged)."""
         if isinstance(error, MalformedMessage):
             self.refuse(error)
             return
@@ -463,12 +464,12 @@ cdef class Connection:
         self.close()
 
     def refuse(self, error):
-        """Close on bytes that are no request, with one line in the log that says why."""
+        """Close on bytes that are no valid request, and log the reason in one line."""
         self.listener.refused(self, error)
         self.end()
 
     def end(self):
-        """Close after the replies that the socket takes at once."""
+        """Close after sending the replies that the socket accepts at once."""
         try:
             self.flush()
         except OSError:
@@ -476,7 +477,7 @@ cdef class Connection:
         self.close()
 
     def close(self):
-        """End the connection; everything that it waits for lets go of it."""
+        """End the connection, and cancel everything that it waits for."""
         if self.closed:
             return
         self.closed = True
@@ -492,12 +493,12 @@ cdef class Connection:
         self.listener.closed(self)
 
     def stalled_since(self):
-        """Loop time since when a frame has been half received; None if there is no such frame."""
+        """Loop time since when a frame is incomplete; None if there is no such frame."""
         if self.inbox.held() == 0 or self.writing or self.held():
             return None
         return self.active_at
 
     def held(self):
-        """Whether frames wait here because of us, not of the client."""
+        """Whether frames wait here for the broker, not for the client."""
         return (
             self.holding is not None or self.muting is not None or self.queue.waiting() > 0)

@@ -1,4 +1,4 @@
-"""Who may still connect, counted over all listeners of a broker; the limits may change meanwhile.
+"""The limits on connections, counted over all listeners of a broker; limits may change at run time.
 
 A lower limit closes no existing connection, as in Kafka.
 """
@@ -16,14 +16,14 @@ log = logging.getLogger("ottla.connections")
 
 UNLIMITED = 2**31 - 1
 DESCRIPTORS_FOR_FILES = 1000
-"""Left for segments and indexes, of which a few hundred are open at a time."""
+"""Descriptors left for segments and indexes, of which a few hundred are open at a time."""
 
 
 class ConnectionLimits:
-    """The counts behind max.connections, max.connections.per.ip and max.connection.creation.rate.
+    """The counts for max.connections, max.connections.per.ip and max.connection.creation.rate.
 
-    `descriptors` is how many the process may have (RLIMIT_NOFILE): a connection for which there
-    is none could not be refused in order, so max.connections counts up to a part of them only.
+    `descriptors` is the process's limit (RLIMIT_NOFILE). A connection without a descriptor could
+    not be refused properly, so the effective max.connections is only a part of that limit.
     """
 
     def __init__(self, config: BrokerConfig, descriptors: int) -> None:
@@ -39,7 +39,7 @@ class ConnectionLimits:
 
     @property
     def connections_max(self) -> int:
-        """What max.connections comes to."""
+        """The effective value of max.connections."""
         wanted = self.config.max_connections
         if wanted != self.told:
             self._tell()
@@ -55,7 +55,10 @@ class ConnectionLimits:
             )
 
     def admits(self, host: str, now: float) -> bool:
-        """Whether one more from `host` may come; `now` is in seconds. A yes counts for the rate."""
+        """Whether one more connection from `host` is allowed; `now` is in seconds.
+
+        If it is, it counts for the creation rate.
+        """
         config = self.config
         host_max = config.max_connections_by_host.get(host, config.max_connections_per_ip)
         if self.per_host[host] >= host_max or self.count >= self.connections_max:
@@ -70,12 +73,12 @@ class ConnectionLimits:
         return True
 
     def opened(self, host: str) -> None:
-        """A connection has begun."""
+        """Count a new connection."""
         self.count += 1
         self.per_host[host] += 1
 
     def closed(self, host: str) -> None:
-        """A connection has ended."""
+        """Count the end of a connection."""
         self.count -= 1
         self.per_host[host] -= 1
         if self.per_host[host] <= 0:

@@ -1,4 +1,4 @@
-"""What a handler may use: the broker's parts, and the request's own circumstances."""
+"""What a handler may use: the broker's parts, and the properties of the request."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ottla.replication.replicas import Replicas
 
 REQUEST_ELEMENTS_MIN = 50_000
-"""The array elements that any request may have, however few partitions exist."""
+"""The array elements that any request may contain, however few partitions exist."""
 
 
 @dataclass(slots=True)
@@ -57,8 +57,8 @@ class BrokerContext:
     forwarding: Forwarding | None = None
     fetchers: ReplicaFetchers | None = None
     inter_broker_listener: str | None = None
-    """These five are None where a broker is alone."""
-    client_instances: ClientInstances | None = None     # once a client offers its metrics
+    """The last five are None on a broker without a cluster."""
+    client_instances: ClientInstances | None = None     # set once a client offers its metrics
     counts: Counts = field(default_factory=Counts)
     quotas: Quotas = field(init=False)
     request_elements_max: int = REQUEST_ELEMENTS_MIN
@@ -73,8 +73,8 @@ class BrokerContext:
         )
 
     def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
-        """Know how many elements the arrays of a request may have: each takes tens of times the
-        memory of its bytes on the wire, and no honest request names much more than there is."""
+        """The limit on array elements in one request: each element takes many times the memory of
+        its bytes on the wire, and no sensible request names many more items than exist."""
         for name in topics:
             for image, sign in ((old, -1), (new, 1)):
                 if name in image.topics:
@@ -82,5 +82,5 @@ class BrokerContext:
 
     @property
     def image(self) -> MetadataImage:
-        """The cluster as of now; immutable, so a handler may keep it over an await."""
+        """The current metadata; immutable, so a handler may keep it across an await."""
         return self.metadata_log.image

@@ -1,16 +1,16 @@
-# How many requests came, of which API and version, and how long they took; see counts.pyx.
+# The number of requests by API and version, and their durations; see counts.pyx.
 
 from libc.stdint cimport int64_t
 
 cdef enum:
-    KEYS = 128                  # of APIs; Kafka has 95
+    KEYS = 128                  # API keys; Kafka has 95
     VERSIONS = 24
-    BUCKETS = 32                # of times: bucket n is below 2^n microseconds
+    BUCKETS = 32                # of durations: bucket n is below 2^n microseconds
 
 
 cdef class Counts:
     cdef public bint traced             # whether each request is logged (ottla.requests at DEBUG)
-    cdef public bint timing             # whether anybody asks for times; a clock costs 25 ns
+    cdef public bint timing             # whether durations are measured; a clock read costs 25 ns
     cdef public int64_t opened, closed_connections, received, sent
     cdef public int64_t throttled       # replies after which a connection was muted
     cdef int64_t requests[128][24]

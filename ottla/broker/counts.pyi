@@ -1,5 +1,5 @@
 class Counts:
-    """The counts of one broker since it was started."""
+    """The counts of one broker since its start."""
 
     traced: bool
     timing: bool

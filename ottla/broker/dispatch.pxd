@@ -10,9 +10,9 @@ cdef class RequestContext:
     cdef readonly object broker         # BrokerContext
     cdef readonly int api_key, version
     cdef readonly Client client
-    cdef readonly object session        # of the connection; None where nobody authenticates
-    cdef public double seconds          # that a handler which is a coroutine has had the loop
-    cdef readonly int32_t throttle_ms   # that the handler asks for; quotas may make it longer
+    cdef readonly object session        # of the connection; None without authentication
+    cdef public double seconds          # time for which a coroutine handler has run
+    cdef readonly int32_t throttle_ms   # asked for by the handler; quotas may lengthen it
 
 
 cdef class Handler:
@@ -22,10 +22,10 @@ cdef class Handler:
     cdef int first, last
     cdef readonly object function       # None until the module is imported
     cdef readonly object access         # security.decisions.Decision
-    cdef bint audited                   # an administrative act: its end is logged
-    cdef bint decided                   # by the controller, in a cluster
+    cdef bint audited                   # an administrative request: its outcome is logged
+    cdef bint decided                   # the controller decides it, in a cluster
     cdef bint between_brokers           # served on the inter-broker listener only
-    cdef bint waits                     # it is a coroutine
+    cdef bint waits                     # its function is a coroutine
     cdef type request_class
 
     cdef int load(self) except -1

@@ -1,9 +1,9 @@
 # cython: boundscheck=False, wraparound=False
 """From a decoded header to a handler, and from what it returns or raises to a response.
 
-`api` says which file has which API; the file is imported at the first request for one of its APIs,
-so that a start does not wait for unused handlers. Handlers register themselves with `@handles`.
-The ranges that ApiVersions tells are those of the schemas, which every handler serves whole.
+`api` lists which file serves which API; a file is imported at the first request for one of its
+APIs, so that a start does not wait for unused handlers. Handlers register themselves with
+`@handles`. The ranges in ApiVersions are those of the schemas, which every handler serves whole.
 Produce and Fetch are served by the connection itself and only register their ranges here.
 """
 
@@ -29,24 +29,24 @@ log = logging.getLogger("ottla.dispatch")
 
 
 cdef class RequestContext:
-    """One request: who asks, and in which version."""
+    """One request: its sender, its API and version."""
 
     def __init__(self, broker, int api_key, int version, Client client):
         self.broker, self.api_key, self.version, self.client = broker, api_key, version, client
 
     @property
     def access(self):
-        """What the client may do."""
+        """What the client is allowed to do."""
         return Access(
             self.broker.authorizer, self.client, self.broker.image, self.api_key, self.version)
 
     def throttle(self, int throttle_ms):
-        """Have the client wait for so long at least, from its reply on."""
+        """Throttle the client for at least this time after its reply."""
         self.throttle_ms = max(self.throttle_ms, throttle_ms)
 
 
 cdef class Handler:
-    """An API that is served, in all versions of its schema; its function once that is imported."""
+    """An API that is served, in all versions of its schema; `function` is set by the import."""
 
     def __init__(self, api, str module):
         self.api, self.module = api, module
@@ -57,7 +57,7 @@ cdef class Handler:
         self.first, self.last = api.versions.start, api.versions.stop - 1
 
     def is_told_to(self, RequestContext context):
-        """Whether whoever asks may know of this API: those between brokers have a listener."""
+        """Whether this client is served: APIs between brokers have a listener of their own."""
         return (not self.between_brokers
                 or context.broker.inter_broker_listener == context.client.listener)
 
@@ -73,14 +73,14 @@ HANDLERS = {}
 
 
 def expect(key, str module):
-    """An API is served by a module that registers its handler once it is imported."""
+    """Declare that a module serves an API; it registers its handler when it is imported."""
     HANDLERS[key] = Handler(APIS[key], module)
 
 
 def handles(key, versions, *, access):
     """Register a handler for all `versions` of an API, with its decision about access.
 
-    The decision counts where there is an authorizer (`security.decisions`).
+    The decision is applied where there is an authorizer (`security.decisions`).
     """
     def register(function):
         cdef Handler handler = HANDLERS.get(key)
@@ -100,9 +100,9 @@ def handles(key, versions, *, access):
 
 
 cdef object serve(RequestContext context, Cursor body):
-    """Answer one request; the result is the response, its body as bytes, or a LateReply.
+    """Answer one request; returns the response, its body as bytes, or a LateReply.
 
-    Raises MalformedMessage where the request has no answer but a closed connection.
+    Raises MalformedMessage where only closing the connection is a valid reaction.
     """
     cdef Handler handler = HANDLERS.get(context.api_key)
     if handler is None or handler.between_brokers and not handler.is_told_to(context):
@@ -133,7 +133,7 @@ cdef object decided(Handler handler, request, RequestContext context):
 
 
 cdef object audited(Handler handler, request, RequestContext context):
-    """Leave a line in the log about each administrative act, when it has ended."""
+    """Log the outcome of an administrative request when it ends."""
     act = Act(request, context)
     response = decided(handler, request, context)
     when_ready(response, act.ended)
@@ -141,7 +141,7 @@ cdef object audited(Handler handler, request, RequestContext context):
 
 
 cdef object forwarded(Handler handler, RequestContext context, bytes data):
-    """In a cluster: what only the controller decides goes to it, if this broker is not it."""
+    """In a cluster: forward a request that only the controller serves, unless this broker is it."""
     cdef Cursor body = Cursor(data)
     body.elements_max = context.broker.request_elements_max
     request = decode_from(handler.request_class, body, context.version)
@@ -160,7 +160,7 @@ async def forward(RequestContext context, bytes body):
 
 
 async def serve_inside(RequestContext context, bytes data):
-    """The response to a request that came inside of another one. Raises MalformedMessage."""
+    """The response to a request wrapped in another request. Raises MalformedMessage."""
     response = serve_data(context, data)
     if isinstance(response, LateReply):
         return await Arrival(response).future
@@ -174,7 +174,7 @@ cdef object serve_data(RequestContext context, bytes data):
 
 
 class Arrival:
-    """Stands in the place of a connection for a late reply: a future of its response."""
+    """The receiver of a late reply without a connection: a future of the response."""
 
     def __init__(self, LateReply late):
         self.future = get_running_loop().create_future()
@@ -192,7 +192,7 @@ class Arrival:
 
 
 cdef int when_ready(response, call) except -1:
-    """Call with a response, now or once it is there; after those that asked before."""
+    """Call `call` with the response, now or when it is ready, after earlier calls of this kind."""
     cdef LateReply late
     if not isinstance(response, LateReply):
         call(response)
@@ -221,7 +221,7 @@ cdef object handle(Handler handler, request, RequestContext context):
             coroutine = TimedCoroutine(coroutine, context, context.broker.clock)
         return TaskReply(coroutine)
     try:
-        # A handler that waits without a coroutine, where that is worth it, returns a LateReply.
+        # Handlers that avoid the cost of a coroutine return a LateReply.
         return handler.function(request, context)
     except ProtocolError as error:
         return error_response(context, error)
@@ -230,9 +230,9 @@ cdef object handle(Handler handler, request, RequestContext context):
 
 
 cdef bytes version_of_versions(Handler handler):
-    """What a client of the future is told: code 35 in version 0, with the versions of ApiVersions.
+    """The answer to an unknown version of ApiVersions: code 35 in version 0, with the known range.
 
-    It then asks again, on the same connection, in a version that both know (KIP-511).
+    The client then asks again on the same connection, in a version that both know (KIP-511).
     """
     known = ApiVersionsResponse.ApiKey(
         api_key=int(ApiKey.API_VERSIONS), min_version=handler.first, max_version=handler.last)
@@ -241,7 +241,7 @@ cdef bytes version_of_versions(Handler handler):
 
 
 cdef object guarded(Handler handler, request, RequestContext context):
-    """Decide about access first; the decision may answer itself or amend the handler's answer."""
+    """Decide about access first; the decision may answer itself or change the handler's answer."""
     try:
         amend = handler.access(request, context.access)
     except Answered as answered:
@@ -267,7 +267,7 @@ async def finish(Handler handler, request, RequestContext context):
 
 
 cdef object error_response(RequestContext context, error):
-    """A response with a whole request's failure in its top-level error code."""
+    """A response that has the failure of the whole request in its top-level error code."""
     response = APIS[context.api_key].response()
     if not hasattr(response, "error_code"):
         raise MalformedMessage(f"{APIS[context.api_key].name}: {error.message}") from error

@@ -1,4 +1,4 @@
-"""The clients of one listener whose TLS handshakes are not over: how many, and for how long."""
+"""The clients of one listener whose TLS handshakes are in progress, bounded in number and time."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from ottla.broker.threads.workers import Workers
 
 HANDSHAKE_SECONDS = 30.0
-"""A client whose handshake takes longer is closed."""
+"""A client whose handshake takes longer than this is closed."""
 HANDSHAKES_MAX = 1000
-"""One more closes the oldest."""
+"""When one more client connects, the oldest of this many is closed."""
 
 Address = tuple[Any, ...]
 Opened = Callable[[socket.socket, Address, "TlsTransport", str | None], None]
@@ -25,7 +25,7 @@ Refused = Callable[[Address, Exception], None]
 
 
 class Handshakes:
-    """Handshakes in progress. `opened` and `refused` are the listener's."""
+    """Handshakes in progress. `opened` and `refused` are callbacks of the listener."""
 
     def __init__(
         self, loop: BrokerLoop, workers: Workers, opened: Opened, refused: Refused
@@ -35,7 +35,7 @@ class Handshakes:
         self.open: dict[TlsHandshake, tuple[Address, TlsSettings]] = {}
 
     def begin(self, sock: socket.socket, address: Address, tls: TlsSettings) -> None:
-        """Begin with a client that has connected."""
+        """Start the handshake with a client that has connected."""
         handshake = TlsHandshake(self.loop, self.workers, sock, tls.accept, self._ended)
         self.open[handshake] = address, tls
         if len(self.open) > HANDSHAKES_MAX:
@@ -57,7 +57,7 @@ class Handshakes:
         self.refused(address, error or ConnectionError("the TLS handshake has failed"))
 
     def sweep(self) -> None:
-        """Close those that take too long."""
+        """Close the clients whose handshakes take too long."""
         now = self.loop.time()
         for handshake in list(self.open):
             if now - handshake.began_at > HANDSHAKE_SECONDS:
@@ -66,7 +66,7 @@ class Handshakes:
                 )
 
     def close(self) -> None:
-        """End them all without a word."""
+        """End all of them without logging."""
         for handshake in list(self.open):
             handshake.cancel()
         self.open.clear()

@@ -1,5 +1,5 @@
-"""One listening address: accepts clients within the limits, and ends those that have fallen
-silent."""
+"""One listening address: accepts clients within the limits, and closes those that have been silent
+for too long."""
 
 from __future__ import annotations
 
@@ -25,20 +25,21 @@ log = logging.getLogger("ottla.listener")
 requests = logging.getLogger("ottla.requests")
 
 ACCEPTS_PER_TURN = 64
-"""Connections accepted before others have their turn."""
+"""Connections accepted in one turn, before other work of the loop."""
 SWEEP_SECONDS = 5.0
 FRAME_STALL_SECONDS = 30.0
-"""A frame of which no byte arrives for so long is given up (slow loris); idle clients have longer.
+"""An incomplete frame of which no byte arrives for this long is given up (slow loris); idle clients
+may stay longer.
 """
 REFUSALS_LOGGED_PER_SWEEP = 10
 LOGIN_SECONDS = 30.0
-"""A client that has not authenticated by then is closed."""
+"""A client that has not authenticated after this time is closed."""
 STRANGERS_MAX = 1000
-"""Clients of a listener that have not authenticated; one more closes the oldest of them."""
+"""Unauthenticated clients of a listener; when one more connects, the oldest is closed."""
 
 
 class Listener:
-    """A listening socket and the connections that came through it."""
+    """A listening socket and the connections that it accepted."""
 
     def __init__(
         self,
@@ -84,13 +85,13 @@ class Listener:
                 f"listener {self.name} cannot listen on {host}:{port}: {host} does not resolve"
                 f" ({error.strerror}); set another address in listeners"
             ) from error
-        # An IPv4 address first: `localhost` must answer those who only try 127.0.0.1.
+        # An IPv4 address first: `localhost` has to serve clients that only try 127.0.0.1.
         family, kind, protocol, _, address = sorted(infos, key=lambda i: i[0] != socket.AF_INET)[0]
         sock = socket.socket(family, kind, protocol)
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if receive_buffer_size >= 0:
-                # Clients' sockets inherit it; later it would not count for the window's scale.
+                # Clients' sockets inherit it; set later it would not affect the window scale.
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_size)
             sock.bind(address)
             sock.listen(backlog)
@@ -123,7 +124,7 @@ class Listener:
                 sock.close()
 
     def _client(self, sock: socket.socket, address: tuple[Any, ...]) -> Client:
-        """Who has connected; the id of the connection is made as Kafka makes it."""
+        """The client that has connected; its connection id has Kafka's format."""
         self.accepted += 1
         local, peer = sock.getsockname(), address
         return Client(
@@ -139,7 +140,7 @@ class Listener:
         self.admit(sock, address)
 
     def admit(self, sock: socket.socket, address: tuple[Any, ...]) -> None:
-        """Serve the client at the other end of a socket that does not block."""
+        """Serve the client of a non-blocking socket."""
         self.limits.opened(address[0])
         if self.security.tls is not None:
             self.handshakes.begin(sock, address, self.security.tls)
@@ -156,7 +157,7 @@ class Listener:
         connection = Connection(self.loop, self, transport, client, self.security)
         self.connections[connection] = None
         if self.security.tls is not None:
-            # Its first request may have come with the end of the handshake.
+            # Its first request may have arrived with the end of the handshake.
             self.loop.call_soon(connection.receive_pending)
         if connection.session is not None:
             self.strangers[connection] = None
@@ -166,12 +167,13 @@ class Listener:
         log.debug("listener %s: %r is open", self.name, connection)
 
     def _unserved(self, address: tuple[Any, ...], error: Exception) -> None:
-        """A TLS handshake has failed."""
+        """Handle a failed TLS handshake."""
         self.limits.closed(address[0])
         self._refused(f"connection from {address[0]}:{address[1]}", error)
 
     def _turn_away(self) -> None:
-        """No descriptor is left: free the spare one, close the newest client, take it back."""
+        """No descriptor is left: close the spare one, accept and close the newest client, and open
+        the spare one again."""
         self.refusals += 1
         if self.refusals <= REFUSALS_LOGGED_PER_SWEEP:
             log.error("listener %s: out of file descriptors, a client is turned away", self.name)
@@ -181,7 +183,7 @@ class Listener:
             sock.close()
             self.spare = _spare_descriptor()
         except OSError:
-            pass                        # somebody else took the descriptor: there is no spare now
+            pass                        # another file took the descriptor: there is no spare now
 
     def _sweep(self) -> None:
         now = self.loop.time()
@@ -204,7 +206,7 @@ class Listener:
         self.sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
 
     def refused(self, connection: Connection, error: Exception) -> None:
-        """Note why a connection is closed; a flood of bad clients does not flood the log."""
+        """Log why a connection is closed, at a bounded rate: bad clients must not flood the log."""
         self._refused(repr(connection), error)
 
     def _refused(self, who: str, error: Exception) -> None:
@@ -213,11 +215,11 @@ class Listener:
             log.warning("listener %s: %s is closed: %s", self.name, who, error)
 
     def authenticated(self, connection: Connection) -> None:
-        """A client has proved who it is."""
+        """A client has authenticated."""
         self.strangers.pop(connection, None)
 
     def closed(self, connection: Connection) -> None:
-        """A connection ended."""
+        """A connection has ended."""
         self.strangers.pop(connection, None)
         if connection in self.connections:
             del self.connections[connection]
@@ -228,14 +230,14 @@ class Listener:
             self.limits.closed(connection.client.host)
 
     def stop_accepting(self) -> None:
-        """Close the listening socket; the connections stay."""
+        """Close the listening socket; existing connections stay."""
         self.loop.remove_reader(self.sock.fileno())
         self.sock.close()
         self.spare.close()
         self.sweeper.cancel()
 
     def close(self) -> None:
-        """End everything."""
+        """Close the listening socket and all connections."""
         self.handshakes.close()
         for connection in list(self.connections):
             connection.close()

@@ -1,7 +1,7 @@
-"""Where the broker's log goes: standard error, as text or as JSON, by a thread of its own.
+"""Where the broker's log goes: standard error, as text or as JSON, written by a separate thread.
 
-A terminal that is gone, a full disk and a reader that has fallen asleep must not hold up or end a
-broker: what cannot be written is dropped and counted. Rotation is the system's.
+A closed terminal, a full disk or a reader that has stopped must neither block nor end a broker:
+lines that cannot be written are dropped and counted. Rotation is left to the system.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class Output(logging.Handler):
-    """Hands formatted lines to the thread that writes them."""
+    """Passes formatted lines to the thread that writes them."""
 
     def __init__(self, fd: int) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class Output(logging.Handler):
         self.thread: threading.Thread | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Queue a record's line; without room it is counted and forgotten."""
+        """Queue a record's line; if the queue is full, it is dropped and counted."""
         try:
             line = self.format(record) + "\n"
         except Exception:
@@ -67,19 +67,19 @@ class Output(logging.Handler):
             try:
                 data = data[os.write(self.fd, data) :]
             except OSError:
-                return                  # the terminal is gone, or the disk full: serve on
+                return                  # the terminal is closed or the disk full: keep serving
 
     def flush(self) -> None:
-        """Wait until everything is written, but not for ever."""
+        """Wait until everything is written, for a bounded time."""
         with self.wanted:
             self.wanted.wait_for(lambda: self.idle, FLUSH_SECONDS)
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, and what a record has beside them."""
+    """One JSON object per line: time, level, logger, message, and the record's extra fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record's line."""
+        """The line of a record."""
         shown = {
             "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{int(record.msecs):03d}"
             + self.formatTime(record, "%z"),
@@ -94,7 +94,7 @@ class JsonLines(logging.Formatter):
 
 
 def start_logging(level: str, form: str) -> None:
-    """Write what is logged from now on to standard error. `form` is text or json."""
+    """Log to standard error from now on. `form` is text or json."""
     output = Output(2)
     output.setFormatter(JsonLines() if form == "json" else logging.Formatter(TEXT))
     root = logging.getLogger()
@@ -104,9 +104,9 @@ def start_logging(level: str, form: str) -> None:
 
 
 def say(text: str) -> None:
-    """Print a line on standard output, if anybody is there to take it."""
+    """Print a line on standard output, if it can be written."""
     try:
         print(text, flush=True)
     except OSError:
-        # What is left in its buffer would fail again when the process ends.
+        # The rest of its buffer would fail again at the exit of the process.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -14,7 +14,7 @@ from ottla.broker.settings.sources import Sources
 
 
 def parser() -> argparse.ArgumentParser:
-    """The commands and their flags; what a command needs is imported when it runs."""
+    """The commands and their flags; the modules of a command are imported when it runs."""
     root = argparse.ArgumentParser(
         prog="ottla", description="A broker that speaks Kafka's protocol."
     )
@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
     environment = os.environ if chosen.env else None
     level = chosen.log_level or (log_level(environment) if environment else None) or "info"
     start_logging(level, chosen.log_format)
-    gc.disable()                # nothing that a start makes is garbage; service.py enables it
+    gc.disable()                # a start creates no garbage; service.py enables it again
     from ottla.broker.service import run
 
     path = Path(chosen.properties) if chosen.properties else None

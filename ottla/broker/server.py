@@ -57,7 +57,7 @@ FREEZE_AFTER_PARTITIONS = 500
 
 
 class Server:
-    """One broker. `start` returns when it serves; `stop` returns when everything is on disk."""
+    """One broker. `start` returns when it serves; `stop` returns when all data are on disk."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Server:
         network: Network | None = None,
         coordination: Coordination | None = None,
     ) -> None:
-        """The last two are a cluster's: how others are reached, and a session with ZooKeeper."""
+        """The last two are for a cluster: connections to other brokers, and a ZooKeeper session."""
         self.config = config
         self.security = listeners_security(config, config.static)
         self.network, self.coordination = network, coordination
@@ -82,7 +82,7 @@ class Server:
         self.http: HttpServer | None = None
 
     async def start(self) -> None:
-        """Open the logs, fold the metadata, then listen."""
+        """Open the logs, replay the metadata, then listen."""
         loop = asyncio.get_running_loop()
         if not isinstance(loop, BrokerLoop):
             raise TypeError(f"a Server runs on a BrokerLoop, not on a {type(loop).__name__}")
@@ -114,7 +114,7 @@ class Server:
         return member
 
     def _fail(self, reason: str) -> None:
-        """End the broker: it cannot go on."""
+        """End the broker after a failure that it cannot survive."""
         if self.failure is not None and not self.failure.done():
             self.failure.set_result(reason)
 
@@ -164,10 +164,10 @@ class Server:
         self.broker.follow(MetadataImage.empty(), image, image.topics)
         self._recover(image)
         for _ in self.replicas.follow(MetadataImage.empty(), image, image.topics):
-            pass                        # nobody else is served yet
+            pass                        # no client is served yet
         self._put_strays_aside(image)
         self.storage.started = True
-        # Settings first: partitions and coordinators go by them.
+        # Settings first: partitions and coordinators depend on them.
         self.metadata_log.subscribe(config.follow)
         self.metadata_log.subscribe(self.broker.follow)
         self.metadata_log.subscribe(self._follow_with_listeners)
@@ -177,10 +177,10 @@ class Server:
         try:
             await self._open_doors(loop)
         except Exception:
-            # Everything is recovered by now: the next start need not do that again.
+            # Everything is recovered now: the next start need not do that again.
             await self.stop()
             raise
-        # Clients find the broker first, then its groups: 10,000 of them take 0.3 s to read.
+        # Clients reach the broker before its groups are loaded: 10,000 groups take 0.3 s.
         image = self.metadata_log.image
         self.metadata_log.subscribe(self.coordinators.follow)
         self.coordinators.follow(MetadataImage.empty(), image, image.topics.keys())
@@ -214,9 +214,9 @@ class Server:
         log.info("metrics, health and status: port %d of %s", self.http.port, address)
 
     async def _begin_epochs(self) -> None:
-        """Every start is a new leader epoch of all partitions, as in Kafka, after a clean stop too.
+        """Begin a new leader epoch of all partitions, as Kafka does at each start, clean or not.
 
-        Consumers that have read what a power cut took find out by it (KIP-320).
+        Consumers that have read records which a power failure removed detect it by this (KIP-320).
         """
         try:
             await self.metadata_log.decide(raise_leader_epochs)
@@ -224,15 +224,15 @@ class Server:
             home = self.storage.homes[METADATA, 0]
             if home.offline is not None:
                 raise
-            # A full disk has to be served from, for the room to be made.
+            # With a full disk the broker still has to serve, so that clients can free space.
             log.error("the leader epochs stay those of the last run: %s", error)
 
     def _follow_with_replicas(
         self, old: MetadataImage, new: MetadataImage, topics: Collection[str]
     ) -> Iterator[None]:
-        """Partitions live as long as their topics: the collector need not look at them again.
+        """Exempt partitions from garbage collection: they live as long as their topics.
 
-        With 100,000 of them each of its full rounds would hold up everybody for a second.
+        With 100,000 of them each full collection would block all clients for a second.
         """
         for count, step in enumerate(self.replicas.follow(old, new, topics), 1):
             if count % FREEZE_AFTER_PARTITIONS == 0:
@@ -240,7 +240,7 @@ class Server:
             yield step
 
     def _authorize(self) -> None:
-        """Have every request pass the authorizer, if there is one."""
+        """Have every request checked by the authorizer, if there is one."""
         config = self.config
         if not config.authorizer_class_name:
             return
@@ -265,7 +265,7 @@ class Server:
             await self.member.register(addresses, filter(None, directories))
 
     def _directory_failed(self, path: str, reason: str) -> None:
-        """The other directories serve on, unless none is left or the metadata are lost with it."""
+        """Keep serving from the other directories, unless none is left or the metadata's failed."""
         log.error("log directory %s is offline until a restart: %s", path, reason)
         self.replicas.note_failures()
         self.coordinators.let_go_of(self.replicas.offline)
@@ -275,7 +275,7 @@ class Server:
             self._fail(f"the metadata's log directory has failed: {path}: {reason}")
 
     def _check_unknown_partitions(self) -> None:
-        """Refuse to begin a new cluster beside records of an old one."""
+        """Refuse to start a new cluster where records of an older one exist."""
         unknown = self.storage.unclaimed()
         if unknown and self.metadata_log.image.offset == 0:
             topic, index = unknown[0]
@@ -286,7 +286,7 @@ class Server:
             )
 
     def _put_strays_aside(self, image: MetadataImage) -> None:
-        """What the metadata do not know was being deleted when a crash came."""
+        """Set aside partitions unknown to the metadata: a crash interrupted their deletion."""
         retention_ms = self.config.ottla_stray_retention_ms
         expire_strays(self.storage, retention_ms)
         try:
@@ -335,7 +335,7 @@ class Server:
             self._renew_security(new)
 
     def _renew_security(self, image: MetadataImage) -> None:
-        """Have later connections go by the settings and files as they are now."""
+        """Have new connections use the current settings and certificate files."""
         try:
             self.security = listeners_security(self.config, self.config.security_texts(image))
         except SettingsError as error:
@@ -347,13 +347,13 @@ class Server:
             log.info("new connections go by the certificates and mechanisms of now")
 
     def advertised(self, listener: Listener) -> tuple[str, int]:
-        """The host and port that clients of a listener are told."""
+        """The host and port advertised to clients of a listener."""
         return self.config.advertised(listener.name, listener.port)
 
     async def reload(self) -> None:
-        """Read the properties again and take what can change on a running broker (SIGHUP).
+        """Read the properties again and apply those that may change at run time (SIGHUP).
 
-        Each change and each refusal is logged; nothing here ends the broker.
+        Each change and each refusal is logged; no error ends the broker.
         """
         config = self.config
         image = self.metadata_log.image
@@ -372,13 +372,12 @@ class Server:
             log.warning("reload: %s has changed and needs a restart", name)
         if not found.changed and not found.refused:
             log.info("reload: nothing has changed")
-        self._renew_security(image)         # the same files may have other certificates by now
+        self._renew_security(image)         # the same files may hold new certificates
         if found.changed:
             await in_slices(self.replicas.reconfigure(image))
 
     async def stop(self) -> None:
-        """Hand over what is led here, stop accepting, end the connections, write everything
-        down."""
+        """Hand over leadership, stop accepting, close the connections, write all data to disk."""
         if self.member is not None and self.config.controlled_shutdown_enable:
             await self.member.leave()
         if self.member is not None and self.broker.fetchers is not None:
@@ -403,14 +402,14 @@ class Server:
         self.checkpoints.close()
         self.storage.close(high_watermarks(self.replicas))
         if self.member is not None:
-            # Last: as long as the session lives nobody else comes under this broker's id.
+            # Last: while the session lives no other broker can register with this id.
             if self.broker.peers is not None:
                 self.broker.peers.close()
             await self.member.stop()
 
 
 def _open_segments_max(wanted: int) -> int:
-    """How many segments may have open files: what is set, or what ulimit -n allows."""
+    """The limit on segments with open files: the setting, or less if ulimit -n is too low."""
     descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     allowed = max(MIN_OPEN_SEGMENTS, descriptors // 4)
     if wanted > allowed:

@@ -1,4 +1,4 @@
-"""The process around a `Server`: its signals, what its log says of a start, its exit status."""
+"""The process around a `Server`: its signals, the log lines about its start, its exit status."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def _serve(config: BrokerConfig) -> None:
 
     def reload() -> None:
         if server.housekeeping is None:
-            return                      # it has not read everything for the first time yet
+            return                      # the start is still reading the data
         notify(*reloading())
         task = loop.create_task(server.reload())
         reloads.add(task)
@@ -63,7 +63,7 @@ async def _serve(config: BrokerConfig) -> None:
         len(server.metadata_log.image.topics), loop.time() - began,
     )
     directories = ",".join(str(path) for path in config.log_directories())
-    # What start-up made lives as long as the broker: the collector need not look at it again.
+    # Objects of the start live as long as the broker: exempt them from garbage collection.
     gc.freeze()
     gc.enable()
     ready = f"node {config.node_id} on {','.join(addresses)}, data in {directories}"
@@ -100,7 +100,7 @@ def _tell_what_starts(config: BrokerConfig) -> None:
 
 
 def _look_names_up(config: BrokerConfig) -> None:
-    """Warn of advertised names that do not resolve. DNS may take its time: nobody waits for it."""
+    """Warn of advertised names that do not resolve, in a thread: DNS may be slow."""
 
     def look() -> None:
         for warning in unresolvable(config):
@@ -110,7 +110,7 @@ def _look_names_up(config: BrokerConfig) -> None:
 
 
 def run(sources: Sources) -> int:
-    """`ottla server start`: serve until told to stop; returns the exit status."""
+    """`ottla server start`: serve until a signal ends it; returns the exit status."""
     try:
         config = BrokerConfig.of(sources)
     except (SettingsError, OSError) as error:
@@ -136,7 +136,7 @@ def run(sources: Sources) -> int:
 
 
 def _hint(config: BrokerConfig) -> str:
-    """Where Kafka's own data were pointed at: how they come here."""
+    """How to import the data, if a log directory contains Apache Kafka's own."""
     for path in config.log_directories():
         if _is_kafkas(path):
             how = "`ottla log import --help` says how to adopt it"

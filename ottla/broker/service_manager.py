@@ -1,4 +1,4 @@
-"""What systemd is told of a service of `Type=notify`: one datagram each (sd_notify(3))."""
+"""Notifies systemd of the state of a service of `Type=notify`: a datagram each (sd_notify(3))."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 
 
 def notify(*states: str) -> None:
-    """Send states such as READY=1; nothing happens where no service manager listens."""
+    """Send states such as READY=1; without a service manager this does nothing."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if address[:1] not in ("/", "@"):
         return
@@ -18,9 +18,9 @@ def notify(*states: str) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as manager:
             manager.sendto("\n".join(states).encode(), address)
     except OSError:
-        pass                            # it is the manager's loss: the broker serves
+        pass                            # the broker serves without the notification
 
 
 def reloading() -> tuple[str, str]:
-    """The states that open a reload; READY=1 ends it."""
+    """The states that announce a reload; READY=1 ends it."""
     return "RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}"

@@ -1,4 +1,4 @@
-"""Topics that come into being because somebody uses them: automatic ones, and the broker's own."""
+"""Creates topics at their first use: automatic ones, and the internal topics."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def new_topic_id() -> bytes:
 
 
 def topic_defaults(broker: BrokerContext, image: MetadataImage) -> TopicDefaults:
-    """What a topic gets that does not say; no more replicas than there are brokers."""
+    """The defaults of new topics; without a cluster the factor is limited to what is attainable."""
     config, setting = broker.config, "default.replication.factor"
     factor = config.default_replication_factor
     if broker.member is None:
-        # In a cluster brokers come back, and a topic that was made meanwhile would have too few.
+        # In a cluster a missing broker may return: the topic would have too few replicas.
         factor = attainable_factor(setting, factor, image)
     return TopicDefaults(
         config.num_partitions,
@@ -58,7 +58,7 @@ def topic_defaults(broker: BrokerContext, image: MetadataImage) -> TopicDefaults
 
 
 def attainable_factor(setting: str, wanted: int, image: MetadataImage) -> int:
-    """As many replicas as a setting wants, or as there are brokers where those are fewer."""
+    """The replication factor of a setting, or the number of brokers if that is smaller."""
     there = max(len(image.brokers), 1)
     if wanted <= there:
         return wanted
@@ -69,14 +69,14 @@ def attainable_factor(setting: str, wanted: int, image: MetadataImage) -> int:
 
 
 def is_internal(name: str) -> bool:
-    """Whether a topic is the brokers' own: only they write to it."""
+    """Whether a topic is internal: only brokers write to it."""
     return name in INTERNAL_TOPICS
 
 
 async def create_missing(broker: BrokerContext, names: Collection[str]) -> None:
-    """Create those of `names` that are legal and do not exist; returns when they can be used.
+    """Create those of `names` that are legal and do not exist; returns when they are usable.
 
-    What could not be created is logged and simply is not in the image afterwards.
+    A failure is logged, and the topic is not in the image afterwards.
     """
     missing = [n for n in names if n not in broker.image.topics and _may_be_automatic(n)]
     if not missing:
@@ -121,7 +121,7 @@ async def _ask_controller(
 
 
 def _may_be_automatic(name: str) -> bool:
-    """Whether its first use may make a topic."""
+    """Whether the first use of the topic may create it."""
     return is_legal_name(name) and name != SHARE_STATE_TOPIC
 
 
@@ -133,7 +133,7 @@ def _create_missing(
 
 
 def automatic_topic(broker: BrokerContext, image: MetadataImage, name: str) -> NewTopic:
-    """How a topic looks that nobody described: the broker's own ones have settings of their own."""
+    """The topic to create at its first use: internal ones have settings of their own."""
     config = broker.config
     if name == OFFSETS_TOPIC:
         return NewTopic(

@@ -10,19 +10,19 @@ if TYPE_CHECKING:
 
 
 class ClusterSide(Protocol):
-    """The cluster as one of its partitions sees it. Nothing here blocks or raises."""
+    """What partitions ask of the cluster. Nothing here blocks or raises."""
 
     lag_ms: int
     """replica.lag.time.max.ms."""
 
     def follow(self, image: MetadataImage) -> None:
-        """What is asked from here on is about this image."""
+        """Answer all later calls from this image."""
 
     def broker_epoch_of(self, node_id: int) -> int:
-        """The epoch that a broker is registered under; -1 if it is not, or is about to leave."""
+        """A broker's registered epoch; -1 if it is not registered or about to leave."""
 
     def isr_due(self, partition: Partition) -> None:
-        """Some follower may join the in-sync set: ask for it with `Partition.propose_isr`."""
+        """A follower may join the in-sync set: request it with `Partition.propose_isr`."""
 
     def flush(self, partition: Partition) -> None:
-        """Acknowledgements wait for this partition's flush."""
+        """Flush this partition: acknowledgements wait for it."""

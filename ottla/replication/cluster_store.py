@@ -1,15 +1,15 @@
-"""A cluster's metadata log in ZooKeeper: entries that never change, and snapshots of their fold.
+"""A cluster's metadata log in ZooKeeper: immutable entries and their snapshots.
 
     /cluster/id                  {"version":"1","id":…}
-    /controller                  who decides; ephemeral (`election`)
-    /controller_epoch            its number; the version of this node is what every write checks
-    /brokers/ids/N               who is there; ephemeral (`registration`)
+    /controller                  the current controller; ephemeral (`election`)
+    /controller_epoch            its epoch; every write checks this node's version
+    /brokers/ids/N               the registered brokers; ephemeral (`registration`)
     /metadata/log/0000000000042  one entry
-    /metadata/newest             which snapshot a reader begins with
-    /metadata/snapshots/42/3     a piece of it
+    /metadata/newest             the snapshot that a reader starts from
+    /metadata/snapshots/42/3     one piece of that snapshot
 
-An entry is written together with two checks: that the writer is the controller still, and that the
-entry before it is there. So there are no gaps, and nobody who was deposed writes anything.
+An entry is written together with two checks: that the writer is still the controller, and that the
+preceding entry exists. So there are no gaps, and a deposed controller can write nothing.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ Answer = TypeVar("Answer")
 
 
 class ClusterRefused(Exception):
-    """This ZooKeeper must not be used: it is another system's, or not the one that it was."""
+    """This ZooKeeper must not be used: it belongs to another system or cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """The snapshot that a reader begins with. `before` is the one before it: entries up to there
-    may go."""
+    """The snapshot that a reader starts from. `before` is the previous one: entries up to there
+    may be deleted."""
 
     entry: int
     pieces: int
@@ -89,19 +89,19 @@ class Behind(Exception):
 
 
 def entry_path(number: int) -> str:
-    """Where an entry is; the names sort as the numbers do."""
+    """The path of an entry; the names sort in the order of the numbers."""
     return f"{LOG}/{number:013d}"
 
 
 class ClusterStore:
-    """Reads and writes the log. Raises CoordinationError where ZooKeeper does not do its part, and
-    UnreadableMetadata for what no controller of this version has written."""
+    """Reads and writes the log. Raises CoordinationError if ZooKeeper does not answer, and
+    UnreadableMetadata for data that no controller of this version has written."""
 
     def __init__(self, coordination: Coordination) -> None:
         self.coordination = coordination
 
     async def prepare(self) -> None:
-        """Make the nodes that are always there. Raises ClusterRefused for Apache Kafka's root."""
+        """Create the permanent nodes. Raises ClusterRefused if the root is Apache Kafka's."""
         if await self.coordination.exists(KAFKAS_TOPICS) is not None:
             raise ClusterRefused(
                 "zookeeper.connect: this root has /brokers/topics, it is an Apache Kafka's. Add"
@@ -112,7 +112,7 @@ class ClusterStore:
         await make(self.coordination, CONTROLLER_EPOCH, b"0")
 
     async def cluster_id(self, proposed: str) -> str:
-        """The cluster's id; the first broker's proposal becomes it."""
+        """The cluster's id, which is the first broker's proposal."""
         body = json.dumps({"version": "1", "id": proposed}, separators=(",", ":")).encode()
         await make(self.coordination, CLUSTER_ID, body)
         data, _ = await self.coordination.get(CLUSTER_ID)
@@ -125,7 +125,7 @@ class ClusterStore:
         return found
 
     async def load(self, cluster_id: str) -> MetadataImage:
-        """The fold of everything up to now."""
+        """The image after all entries written so far."""
         await self.coordination.sync()
         image = await self.newest(MetadataImage.empty(cluster_id))
         while True:
@@ -139,9 +139,9 @@ class ClusterStore:
             image = apply_entries(image, entries)
 
     async def after(self, number: int, watch: Watch | None = None) -> list[Entry]:
-        """The entries after `number`, as many as there are at once.
+        """The entries after `number`, as many as are available at once.
 
-        If there is none, `watch` is called when there may be one. Raises Behind if what follows
+        If there are none, `watch` is called when there may be one. Raises Behind if what follows
         is only in a snapshot.
         """
         entries = await self._read(number)
@@ -151,7 +151,7 @@ class ClusterStore:
         if newest is not None and newest.entry > number:
             raise Behind
         if watch is not None and await self.coordination.exists(entry_path(number + 1), watch):
-            return await self._read(number)         # it came in between
+            return await self._read(number)         # it was created in between
         return []
 
     async def _read(self, number: int) -> list[Entry]:
@@ -170,7 +170,7 @@ class ClusterStore:
     async def append(self, number: int, data: bytes, epoch_version: int) -> None:
         """Write an entry as the controller whose election left `/controller_epoch` in this version.
 
-        Raises Refused where it is not the controller any more, or not at the log's end.
+        Raises Refused if it is no longer the controller, or `entry` is not at the log's end.
         """
         operations: list[Operation] = [Check(CONTROLLER_EPOCH, epoch_version)]
         if number > 1:
@@ -188,13 +188,13 @@ class ClusterStore:
             raise UnreadableMetadata(f"{NEWEST} in ZooKeeper is not readable: {error!r}") from error
 
     async def mark(self, entry: int) -> Mark | None:
-        """What `has_gone_back` may be asked about later; None for an entry that is not there."""
+        """A mark to pass to `has_gone_back` later; None for an entry that does not exist."""
         stat = await self.coordination.exists(entry_path(entry))
         return None if stat is None else Mark(entry, stat.czxid)
 
     async def has_gone_back(self, mark: Mark) -> bool:
-        """Whether this is not the log any more that the mark was made of: ZooKeeper was restored
-        from a backup, or has lost its data."""
+        """Whether this is no longer the log from which the mark was made, because ZooKeeper was
+        restored from a backup or has lost its data."""
         stat = await self.coordination.exists(entry_path(mark.entry))
         if stat is not None:
             return stat.czxid != mark.czxid
@@ -210,7 +210,7 @@ class ClusterStore:
             paths = [f"{SNAPSHOTS}/{newest.entry}/{n}" for n in range(newest.pieces)]
             answers = await each([self.coordination.get(path) for path in paths])
             if any(isinstance(answer, NoNode) for answer in answers):
-                continue                            # a newer one has taken its place
+                continue                            # a newer one has replaced it
             pieces = []
             for answer in answers:
                 if isinstance(answer, Exception):
@@ -225,12 +225,12 @@ class ClusterStore:
             return replace(folded, offset=header.offset, entry=newest.entry)
 
     async def wants_snapshot(self, image: MetadataImage) -> bool:
-        """Whether a new snapshot is worth its while."""
+        """Whether enough entries have been added for a new snapshot."""
         newest = await self._newest()
         return image.entry - (newest.entry if newest else 0) >= SNAPSHOT_AFTER_ENTRIES
 
     async def write_snapshot(self, image: MetadataImage, epoch_version: int) -> None:
-        """Writes one, then deletes the previous one and the entries that are no longer read."""
+        """Write a snapshot, then delete the previous one and the entries no longer needed."""
         newest = await self._newest()
         before = newest.entry if newest is not None else 0
         records = list(snapshot_records(image))
@@ -240,7 +240,7 @@ class ClusterStore:
         pieces = encode_snapshot(header, records)
         fence = Check(CONTROLLER_EPOCH, epoch_version)
         directory = f"{SNAPSHOTS}/{image.entry}"
-        await self._remove_snapshot(image.entry, fence)         # of a controller that did not end
+        await self._remove_snapshot(image.entry, fence)         # left unfinished
         await self.coordination.multi([fence, Create(directory)])
         for number, piece in enumerate(pieces):
             await self.coordination.multi([fence, Create(f"{directory}/{number}", piece)])
@@ -270,7 +270,7 @@ class ClusterStore:
 
 
 def apply_entries(image: MetadataImage, entries: Iterable[Entry]) -> MetadataImage:
-    """The image after entries that follow it. Raises UnreadableMetadata where they do not."""
+    """`image` with the next entries applied. Raises UnreadableMetadata if there is a gap."""
     records: list[MetadataRecord] = []
     offset, number = image.offset, image.entry
     for entry in entries:
@@ -286,7 +286,7 @@ def apply_entries(image: MetadataImage, entries: Iterable[Entry]) -> MetadataIma
 
 
 async def each(asked: list[Awaitable[Answer]]) -> list[Any]:
-    """All the answers, or the errors in their places, once the last one is there."""
+    """All the answers, with errors in their places, once the last one has arrived."""
     answers: list[Any] = []
     for awaitable in asked:
         try:

@@ -1,17 +1,17 @@
-"""What a cluster needs of ZooKeeper: a port, so that a simulated one can take its place.
+"""What a cluster needs from ZooKeeper, as an interface that a simulated one implements too.
 
 Every call begins at once and returns an awaitable, so that several may be under way. There is one
 implementation over kazoo (`zookeeper`) and one in memory for tests and the simulator.
 
 What an implementation promises:
 
-- Requests reach the server in the order of the calls, and their answers come in that order.
-- A request that is made while the session is not connected raises NotConnected: it never leaves.
-- When the connection breaks, what is under way ends with ConnectionLost. A write then has an
+- Requests reach the server in the order of the calls, and their answers arrive in that order.
+- A request made while the session is not connected raises NotConnected: it is never sent.
+- When the connection breaks, requests under way fail with ConnectionLost. A write then has an
   unknown outcome; nothing is ever sent twice.
-- A watch is called once: when what it watches has changed, or after a reconnect, when it may have.
-  Watches coalesce, so the callee has to read again.
-- Watches and listeners are called on the event loop, each after the answers that came before.
+- A watch is called once: when the watched data change, or after a reconnect, when they may have.
+  Watches coalesce, so the called function has to read again.
+- Watches and listeners are called on the event loop, each after the answers that arrived before it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Watch = Callable[[], None]
 
 
 class SessionState(Enum):
-    """How it stands with the session."""
+    """The state of the session."""
 
     CONNECTED = "connected"
     SUSPENDED = "suspended"
@@ -38,11 +38,11 @@ Listener = Callable[[SessionState], None]
 
 
 class CoordinationError(Exception):
-    """A request to ZooKeeper that did not succeed."""
+    """A request to ZooKeeper has failed."""
 
 
 class Refused(CoordinationError):
-    """The server has refused the request: nothing of it was done."""
+    """The server has refused the request: no part of it was done."""
 
 
 class NoNode(Refused):
@@ -50,11 +50,11 @@ class NoNode(Refused):
 
 
 class NodeExists(Refused):
-    """There is a node of this path already."""
+    """The path has a node already."""
 
 
 class BadVersion(Refused):
-    """The node has another version than the one that was expected."""
+    """The node does not have the expected version."""
 
 
 class NotEmpty(Refused):
@@ -66,12 +66,12 @@ class NotConnected(CoordinationError):
 
 
 class ConnectionLost(CoordinationError):
-    """The connection broke before the answer came: the request was done, or not."""
+    """The connection broke before the answer arrived: the request was executed, or not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """What ZooKeeper knows of a node, by its own names.
+    """What ZooKeeper reports about a node, under its own names.
 
     `czxid` and `mzxid` are the transactions that created and last changed it; `owner` is the
     session of an ephemeral node, 0 for others.
@@ -85,7 +85,7 @@ class Stat:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The node exists; with a version from 0 on, in that version."""
+    """The node exists, in this version if that is 0 or more."""
 
     path: str
     version: int = -1
@@ -93,7 +93,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make a node, whose parent exists; an ephemeral one ends with the session."""
+    """Create a node, whose parent exists; an ephemeral one ends with the session."""
 
     path: str
     data: bytes = b""
@@ -102,7 +102,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Set:
-    """Give a node other data, if it has this version; -1 stands for any."""
+    """Set a node's data, if it has this version; -1 stands for any."""
 
     path: str
     data: bytes
@@ -111,7 +111,7 @@ class Set:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove a node without children, if it has this version; -1 stands for any."""
+    """Delete a node without children, if it has this version; -1 stands for any."""
 
     path: str
     version: int = -1
@@ -125,7 +125,7 @@ class Coordination(Protocol):
 
     @property
     def state(self) -> SessionState:
-        """How it stands with the session, as far as is known here."""
+        """The state of the session, as far as it is known here."""
         ...
 
     @property
@@ -135,19 +135,19 @@ class Coordination(Protocol):
 
     @property
     def session_timeout_ms(self) -> int:
-        """After how long without a sign of life the server ends the session."""
+        """The session timeout as agreed with the server."""
         ...
 
     async def start(self) -> None:
-        """Connect. Raises ConnectionLost where that takes too long."""
+        """Connect. Raises ConnectionLost if that takes too long."""
         ...
 
     async def stop(self) -> None:
-        """End the session: its ephemeral nodes go at once."""
+        """End the session: its ephemeral nodes are deleted at once."""
         ...
 
     def listen(self, listener: Listener) -> None:
-        """Call with each further state of the session."""
+        """Call `listener` with each further state of the session."""
         ...
 
     def get(self, path: str) -> Awaitable[tuple[bytes, Stat]]:
@@ -155,30 +155,30 @@ class Coordination(Protocol):
         ...
 
     def exists(self, path: str, watch: Watch | None = None) -> Awaitable[Stat | None]:
-        """A node, None if there is none; `watch` is called when it comes, changes or goes."""
+        """A node or None; `watch` is called when it is created, changed or deleted."""
         ...
 
     def children(self, path: str, watch: Watch | None = None) -> Awaitable[list[str]]:
-        """The names of a node's children, sorted; `watch` is called when one comes or goes.
+        """The names of a node's children, sorted; `watch` is called when one is created or deleted.
 
-        Raises NoNode, and sets no watch then.
+        Raises NoNode, in which case no watch is set.
         """
         ...
 
     def multi(self, operations: Sequence[Operation]) -> Awaitable[None]:
-        """Do all of these, or nothing of them.
+        """Execute all of these operations or none.
 
-        Raises what the first one that fails deserves: NoNode, NodeExists, BadVersion, NotEmpty.
+        Raises the error of the first one that fails: NoNode, NodeExists, BadVersion, NotEmpty.
         """
         ...
 
     def sync(self) -> Awaitable[None]:
-        """What is read afterwards contains everything that was written before, by anybody."""
+        """Later reads return everything that was written before this call, by any client."""
         ...
 
 
 async def make(coordination: Coordination, path: str, data: bytes = b"") -> bool:
-    """Create a node that stays, where there is none; whether it was made now."""
+    """Create a persistent node unless it exists; returns whether it was created."""
     try:
         await coordination.multi([Create(path, data)])
     except NodeExists:

@@ -1,7 +1,7 @@
 """The election of the controller: the broker that created the ephemeral node `/controller`.
 
-Becoming it takes one multi that also counts `/controller_epoch` up. The version of that node is
-what every later write of the controller checks, so that one which was deposed, or whose machine
+One multi creates it and increments `/controller_epoch`. The version of that node is
+what every later write of the controller checks, so that one which is deposed, or whose machine
 stood still, cannot change anything: safety does not rest on time, nor on a session's state.
 """
 
@@ -30,7 +30,7 @@ CONTROLLER = "/controller"
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """What an election gave: the controller's epoch, and the version that its writes check."""
+    """A won election: the controller's epoch, and the version that its writes check."""
 
     epoch: int
     version: int
@@ -38,7 +38,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Controller:
-    """Who holds `/controller`."""
+    """The holder of `/controller`."""
 
     node_id: int
     epoch: int
@@ -47,14 +47,14 @@ class Controller:
 
 
 class Election:
-    """A broker's part in it."""
+    """One broker's part in the election."""
 
     def __init__(self, coordination: Coordination, node_id: int, incarnation: str) -> None:
         self.coordination = coordination
         self.node_id, self.incarnation = node_id, incarnation
 
     async def holder(self, watch: Watch | None = None) -> Controller | None:
-        """The controller, None if there is none; `watch` is called when that may have changed."""
+        """The controller or None; `watch` is called when that may have changed."""
         if watch is not None:
             await self.coordination.exists(CONTROLLER, watch)
         try:
@@ -70,12 +70,12 @@ class Election:
             raise UnreadableMetadata(f"{CONTROLLER} is not readable: {data[:100]!r}") from error
 
     async def contest(self, deposing: Controller | None = None) -> Term | None:
-        """Become the controller if nobody is, or in place of `deposing`; None where somebody else
+        """Become the controller if there is none, or in place of `deposing`; None if another broker
         was faster.
 
-        Whoever deposes another had better be right that its process has ended, but need not be: the
-        other one's writes are refused from now on. Raises ConnectionLost where the outcome is not
-        known: `resign` then.
+        Whoever deposes a controller should be right that its process has ended, but safety does not
+        depend on it: the other one's writes are refused from now on. Raises ConnectionLost if the
+        outcome is not known: call `resign` then.
         """
         data, stat = await self.coordination.get(CONTROLLER_EPOCH)
         try:
@@ -97,12 +97,12 @@ class Election:
         return Term(epoch, stat.version + 1)
 
     async def resign(self) -> None:
-        """Give the office back if this session holds it."""
+        """Resign if this session is the controller."""
         _, stat = await self.coordination.get(CONTROLLER_EPOCH)
         holder = await self.holder()
         if holder is None or holder.session_id != self.coordination.session_id:
             return
-        with suppress(Refused):             # somebody else ended it, and may hold it by now
+        with suppress(Refused):             # another broker ended it, and may be controller
             await self.coordination.multi([
                 Check(CONTROLLER_EPOCH, stat.version), Delete(CONTROLLER)
             ])

@@ -1,13 +1,13 @@
-"""Entries and snapshots of a cluster's metadata log, as they lie in ZooKeeper.
+"""Entries and snapshots of a cluster's metadata log, as they are stored in ZooKeeper.
 
-An entry is what one write decided: a line of JSON that says who wrote it, then a record a line as
+An entry is one write: a line of JSON that names the writer, then one record on each line as
 in `records`, all of it compressed with zstd. A snapshot has the same form, cut into pieces.
 
     {"format":1,"controller":1,"epoch":7,"batch":"5f…","offset":120,"records":2}
     ["ConfigSet",{…}]
     ["TopicDeleted",{…}]
 
-`offset` is how many records there were before; of a snapshot, how many it stands for.
+`offset` is the number of records before the entry; for a snapshot, the number it replaces.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ SNAPSHOT_RAW_SIZE_MAX = 1 << 30
 
 
 class EntryTooLarge(ProtocolError):
-    """A decision that does not fit into one entry."""
+    """A decision does not fit into one entry."""
 
     code = ErrorCode.POLICY_VIOLATION
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Who wrote an entry, and where in the log it belongs. `batch` is random: by it a controller
-    that does not know whether its write was done recognises it."""
+    """Who wrote an entry, and its place in the log. `batch` is random: a controller that does not
+    know whether its write succeeded recognises the entry by it."""
 
     format: int
     controller: int
@@ -71,13 +71,13 @@ def encode_entry(header: Header, records: Iterable[MetadataRecord]) -> bytes:
 
 
 def decode_entry(number: int, czxid: int, data: bytes) -> Entry:
-    """What `encode_entry` wrote. Raises UnreadableMetadata."""
+    """Decode what `encode_entry` wrote. Raises UnreadableMetadata."""
     header, records = _read(f"entry {number} of the metadata log", data, ENTRY_RAW_SIZE_MAX)
     return Entry(number, czxid, header, records)
 
 
 def encode_snapshot(header: Header, records: Iterable[MetadataRecord]) -> list[bytes]:
-    """The pieces of a snapshot."""
+    """A snapshot as pieces, each small enough for a node."""
     packed = compress(Codec.ZSTD, _lines(header, records))
     return [packed[at : at + PIECE_SIZE_MAX] for at in range(0, len(packed), PIECE_SIZE_MAX)]
 
@@ -85,7 +85,7 @@ def encode_snapshot(header: Header, records: Iterable[MetadataRecord]) -> list[b
 def decode_snapshot(
     entry: int, pieces: Sequence[bytes]
 ) -> tuple[Header, tuple[MetadataRecord, ...]]:
-    """What `encode_snapshot` wrote. Raises UnreadableMetadata."""
+    """Decode what `encode_snapshot` wrote. Raises UnreadableMetadata."""
     name = f"the snapshot at entry {entry} of the metadata log"
     return _read(name, b"".join(pieces), SNAPSHOT_RAW_SIZE_MAX)
 

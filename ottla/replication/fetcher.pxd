@@ -1,4 +1,4 @@
-# A follower's side of Fetch: requests out, bytes of replies in; see fetcher.pyx.
+# A follower's side of Fetch: it builds requests and reads replies; see fetcher.pyx.
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
@@ -14,43 +14,44 @@ cdef class FetchSettings:
 
 
 cdef class FetchedPartition:
-    """One partition of a Fetcher: what the leader was told of it last, and when to ask again."""
+    """One partition of a Fetcher: what the leader last received about it, and when to fetch
+    again."""
     cdef Partition partition
     cdef tuple key                      # topic id, index
     cdef int32_t epoch                  # the leader epoch in which it is followed
-    cdef bint named                     # the session has it
+    cdef bint named                     # it is in the fetch session
     cdef int64_t told_offset, told_start
     cdef int32_t told_epoch, told_last_epoch
-    cdef int64_t told_in                # the number of the request that named it last
-    cdef int64_t again_ms               # not asked for before; NOT_BEFORE_NEWS: until `follow`
+    cdef int64_t told_in                # number of the last request that named it
+    cdef int64_t again_ms               # no fetch before; NOT_BEFORE_NEWS: until `follow`
     cdef int64_t backoff_ms
-    cdef bint is_cut                    # a checkpoint of its cut has to come first
+    cdef bint is_cut                    # its truncation must be checkpointed first
 
 
 cdef class Fetcher:
     cdef readonly int32_t node_id, source_id
     cdef public int64_t broker_epoch    # of this node, as of the image
     cdef readonly FetchSettings settings
-    cdef readonly bint news             # a request is worth sending although one waits
-    cdef readonly dict cut              # Partition → None: `checkpointed` has to follow
+    cdef readonly bint news             # send a request although one waits
+    cdef readonly dict cut              # Partition → None: truncated; `checkpointed` must follow
     cdef readonly int outstanding       # replies that are due
     cdef readonly Py_ssize_t wanted     # bytes that `take` needs to go on
     cdef readonly int64_t bytes_fetched
     cdef Clock clock
     cdef dict items                     # key → FetchedPartition
-    cdef dict changed                   # key → the same, those that the session has to be told of
-    cdef dict resting                   # key → the same, those that are asked for later
-    cdef dict removed                   # keys that the session has to forget
+    cdef dict changed                   # key → those to name in the next request
+    cdef dict resting                   # key → those that are fetched later
+    cdef dict removed                   # keys to remove from the session
     cdef int32_t session_id, session_epoch
-    cdef int64_t requests, replies      # numbers of the last ones
-    cdef int64_t again_ms               # no request before
+    cdef int64_t requests, replies      # numbers of the latest ones
+    cdef int64_t again_ms               # no request before this time
     cdef int64_t backoff_ms
     # The reply that is being read.
     cdef int state
-    cdef int64_t reply_left             # its bytes that were not used up
+    cdef int64_t reply_left             # bytes of it not consumed yet
     cdef Py_ssize_t topics_left, partitions_left, records_left
     cdef bytes topic_id
-    cdef FetchedPartition item          # None: what comes is skipped
+    cdef FetchedPartition item          # None: what arrives is skipped
     cdef int16_t error, partition_error
     cdef int64_t high_watermark, log_start
     cdef Cursor cursor

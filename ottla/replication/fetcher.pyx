@@ -1,14 +1,14 @@
 # cython: boundscheck=False, wraparound=False
-"""A follower's side of Fetch, without a socket: it builds requests (version 17) and reads replies
-as their bytes come, whole batches straight from the receiver's buffer into segments.
+"""A follower's side of Fetch, without a socket: it builds requests (version 17) and parses replies
+as their bytes arrive, appending whole batches from the receiver's buffer into segments.
 
-One for each broker that something is fetched from. The session is incremental (KIP-227): a request
-names what changed since the one before it. What decides whether an answer may be taken is never the
-session, but the leader epoch and the offset: data are taken only where the offset that was asked
-for is still the end of the log, in the epoch in which it was asked for.
+There is one for each broker that partitions are fetched from. The session is incremental (KIP-227):
+a request names what changed since the previous one. Whether an answer is accepted never depends on
+the session, but on the leader epoch and the offset: data are accepted only if the requested offset
+is still the end of the log, in the epoch in which it was requested.
 
-What diverges is cut by epochs (`Partition.diverged`); a cut that a checkpoint has to know of first
-is in `cut` until `checkpointed`.
+Logs that diverge are truncated by epochs (`Partition.diverged`); a truncation that must be in a
+checkpoint first is in `cut` until `checkpointed`.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
@@ -33,7 +33,7 @@ cdef enum:
     UNIT_SIZE_MAX = 1 << 16             # of what precedes or follows the records of a partition
     BACKOFF_MS_MIN = 50
     CORRUPT_MS = 1000
-    # What the next bytes of a reply are.
+    # The part of a reply that comes next.
     FRAME = 0
     TOPIC = 1
     PARTITION = 2
@@ -49,7 +49,7 @@ cdef int16_t FENCED_LEADER_EPOCH = ErrorCode.FENCED_LEADER_EPOCH
 
 
 class MalformedReply(MalformedMessage):
-    """Bytes that cannot be a Fetch reply, whatever follows."""
+    """The bytes cannot be a Fetch reply, whatever follows."""
 
 
 cdef class FetchSettings:
@@ -83,7 +83,7 @@ cdef class Fetcher:
     # -- what is fetched -------------------------------------------------------------------------
 
     def follow(self, Partition partition not None):
-        """Fetch a partition from here on in the leader epoch that it has now."""
+        """Begin to fetch a partition in its current leader epoch."""
         cdef FetchedPartition item
         key = (partition.topic_id, partition.index)
         item = self.items.get(key)
@@ -94,7 +94,7 @@ cdef class Fetcher:
         item = FetchedPartition.__new__(FetchedPartition)
         item.partition, item.key, item.epoch = partition, key, partition.leader_epoch
         item.is_cut = partition in self.cut
-        # The session may still have it: what it was told is told again.
+        # The session may still have it: name it again.
         item.named = self.removed.pop(key, False)
         item.told_epoch = -1
         item.told_in = self.requests + 1
@@ -102,7 +102,7 @@ cdef class Fetcher:
         self.news = True
 
     def drop(self, Partition partition not None):
-        """Fetch a partition from here no more."""
+        """Stop fetching a partition."""
         key = (partition.topic_id, partition.index)
         item = <FetchedPartition>self.items.pop(key, None)
         self.changed.pop(key, None)
@@ -112,7 +112,7 @@ cdef class Fetcher:
             self.news = True
 
     def checkpointed(self, partitions):
-        """The recovery points of these are on the medium: they are asked for again."""
+        """The recovery points of these are on disk: fetch them again."""
         cdef FetchedPartition item
         for partition in list(partitions):
             self.cut.pop(partition, None)
@@ -123,7 +123,7 @@ cdef class Fetcher:
                 self.news = True
 
     def reset(self):
-        """The connection broke, or is a new one: what was under way will not come."""
+        """The connection broke or is new: replies to earlier requests will not arrive."""
         self.outstanding = 0
         self.replies = self.requests
         self.state, self.reply_left, self.item = FRAME, 0, None
@@ -136,7 +136,7 @@ cdef class Fetcher:
         self.removed.clear()
         for item in self.items.values():
             item.named = False
-            item.told_in = self.requests + 1    # answers to what was asked before are late
+            item.told_in = self.requests + 1    # answers to earlier requests are stale
             if item.key not in self.resting:
                 self.changed[item.key] = item
         return 0
@@ -151,8 +151,8 @@ cdef class Fetcher:
 
     @property
     def due_ms(self):
-        """When `request` is worth a call again, as `Clock.monotonic_ms`; -1: something has to
-        change first."""
+        """When to call `request` again, as `Clock.monotonic_ms`; -1: not before something
+        changes."""
         cdef FetchedPartition item
         cdef int64_t due = NOT_BEFORE_NEWS
         if self.changed or self.removed or (self.session_id and self.items):
@@ -166,7 +166,7 @@ cdef class Fetcher:
     # -- requests --------------------------------------------------------------------------------
 
     def request(self):
-        """The next request, a whole frame; None where there is nothing to ask for now."""
+        """The next request, a whole frame; None if there is nothing to fetch now."""
         cdef FetchedPartition item
         cdef Writer frame
         cdef int64_t now_ms = self.clock.monotonic_ms()
@@ -210,13 +210,13 @@ cdef class Fetcher:
         if self.session_id:
             self.session_epoch = self.session_epoch + 1 if self.session_epoch < 0x7fffffff else 1
         self.outstanding += 1
-        self.news = bool(self.changed)                  # more than one request may name
+        self.news = bool(self.changed)                  # more than fits into one request
         made = bytearray((<const char *>frame.data)[:frame.size])
         made[0:4] = (len(made) - 4).to_bytes(4, "big")
         return bytes(made)
 
     def choose(self):
-        """The partitions that the next request names, and the keys that it forgets."""
+        """The partitions that the next request names, and the keys that it removes."""
         cdef FetchedPartition item
         cdef Partition partition
         named, forgotten = [], list(self.removed)
@@ -284,11 +284,11 @@ cdef class Fetcher:
         return self.take(&data[0], data.shape[0]) if data.shape[0] else 0
 
     cdef Py_ssize_t take(self, const uint8_t *data, Py_ssize_t size) except -1:
-        """Read replies from the bytes that a connection received, frame lengths included.
+        """Parse replies from the bytes that a connection received, frame lengths included.
 
-        Returns how many are used up: the others have to come again, in front of what follows them;
-        at least `wanted` bytes are needed to go on. Raises MalformedMessage: the connection is of
-        no more use, `reset` has to follow.
+        Returns how many bytes are consumed: the others must be passed again, before those that
+        follow; at least `wanted` bytes are needed to continue. Raises MalformedMessage: the
+        connection is unusable, and `reset` must follow.
         """
         cdef Py_ssize_t used = 0, taken
         while True:
@@ -298,7 +298,7 @@ cdef class Fetcher:
             used += taken
 
     cdef Py_ssize_t step(self, const uint8_t *data, Py_ssize_t size) except -2:
-        """Read one part of a reply; returns its bytes, -1 where more are needed."""
+        """Parse one part of a reply; returns its size, -1 if more bytes are needed."""
         cdef Py_ssize_t held = size
         cdef Cursor cursor = self.cursor
         if self.state == RECORDS:
@@ -318,8 +318,8 @@ cdef class Fetcher:
         return cursor.at - data
 
     cdef int read_unit(self, Cursor cursor) except -1:
-        """Read what `state` says; it and the rest of the state change only where all of it is
-        there."""
+        """Parse what `state` says; `state` and the other fields change only if all of it has
+        arrived."""
         cdef const uint8_t *began = cursor.at
         cdef int state = self.state
         if state == FRAME:
@@ -373,14 +373,14 @@ cdef class Fetcher:
         return 0
 
     cdef Py_ssize_t count(self, Cursor cursor, str what) except -1:
-        """The length of an array, which may go on beyond what has arrived."""
+        """The length of an array, whose elements need not have arrived."""
         cdef int64_t count = <int64_t>cursor.read_unsigned_varint() - 1
         if not 0 <= count <= self.reply_left:
             raise MalformedReply(f"Fetch reply: {count} {what}")
         return count
 
     cdef int read_partition(self, Cursor cursor) except -1:
-        """What precedes the records of a partition."""
+        """The fields before the records of a partition."""
         cdef FetchedPartition item
         cdef int32_t index = cursor.read_int32()
         cdef int16_t error = cursor.read_int16()
@@ -399,7 +399,7 @@ cdef class Fetcher:
         item = self.items.get((self.topic_id, index))
         if item is not None and (not self.is_followed(item) or self.is_late(item)):
             if item.named and item.told_in <= self.replies:
-                self.changed[item.key] = item           # the session has to know where it is now
+                self.changed[item.key] = item           # the session needs its new offset
             item = None
         self.item, self.partition_error = item, error
         self.high_watermark, self.log_start = high_watermark, log_start
@@ -410,17 +410,17 @@ cdef class Fetcher:
         return 0
 
     cdef bint is_late(self, FetchedPartition item) noexcept:
-        """Whether an answer is to something that is not asked any more."""
+        """Whether an answer belongs to a request that is no longer wanted."""
         return (
             item.told_in > self.replies or item.told_epoch != item.epoch
             or item.told_offset != item.partition.log.log_end_offset)
 
     cdef Py_ssize_t take_records(self, const uint8_t *data, Py_ssize_t size) except -2:
-        """Append the whole batches in `data`; -1 where the first one is not whole yet."""
+        """Append the whole batches in `data`; -1 if the first one is not complete yet."""
         cdef Py_ssize_t taken = 0, wanted = 1
         cdef Partition partition
         if self.item is not None and not self.is_current(self.item):
-            self.item = None                            # its role changed amid the reply
+            self.item = None                            # its role changed during the reply
         if size == 0:
             pass
         elif self.item is None or self.partition_error != 0:
@@ -441,7 +441,7 @@ cdef class Fetcher:
             else:
                 wanted = total_size(data) if size >= LOG_OVERHEAD else HEADER_SIZE
                 if size == self.records_left or wanted > self.records_left:
-                    taken = size                        # a leader may send the last batch cut off
+                    taken = size                        # a leader may send an incomplete last batch
                     self.changed[self.item.key] = self.item
         if not taken:
             self.wanted = wanted
@@ -458,7 +458,7 @@ cdef class Fetcher:
             item.partition.append_from_leader(data, size)
         except StorageFailed as error:
             log.error("%r could not be appended to: %s", item.partition, error)
-            # A directory that has failed stays so; a full disk is tried again.
+            # A directory that has failed stays so; a full disk is retried.
             self.rest(
                 item, -1 if item.partition.log.health.offline is not None
                 else self.settings.backoff_ms_max)
@@ -469,7 +469,8 @@ cdef class Fetcher:
         return 0
 
     cdef int read_tags(self, Cursor cursor) except -1:
-        """What follows the records of a partition: tag 0 is where the logs part (KIP-595)."""
+        """The fields after the records of a partition: tag 0 is where the logs diverge
+        (KIP-595)."""
         cdef uint32_t left = cursor.read_unsigned_varint(), tag, size
         cdef const uint8_t *after
         cdef int32_t epoch = -1
@@ -526,7 +527,7 @@ cdef class Fetcher:
         """The leader has answered a partition with an error."""
         cdef Partition partition = item.partition
         if code == FENCED_LEADER_EPOCH:
-            return self.rest(item, -1)                  # the image will have a newer one
+            return self.rest(item, -1)                  # wait for a newer one in the image
         if code == OFFSET_OUT_OF_RANGE and self.log_start >= 0 and (
                 partition.log.log_end_offset < self.log_start
                 or partition.log.log_start_offset == partition.log.log_end_offset):
@@ -545,10 +546,10 @@ cdef class Fetcher:
         return self.rest(item, item.backoff_ms)
 
     cdef int rest(self, FetchedPartition item, int64_t ms) except -1:
-        """Fetches a partition again after this time; -1: only with another leader epoch."""
+        """Fetch a partition again after this time; -1: only in another leader epoch."""
         item.again_ms = NOT_BEFORE_NEWS if ms < 0 else self.clock.monotonic_ms() + ms
         self.resting[item.key] = item
-        # The session has to forget it meanwhile, or the leader would answer at once, and for ever.
+        # Remove it from the session meanwhile, or the leader would answer at once, again and again.
         self.changed[item.key] = item
         return 0
 
@@ -560,7 +561,7 @@ cdef class Fetcher:
         if self.error == 0:
             self.backoff_ms = 0
             if not self.session_id:
-                self.end_session()                      # the leader keeps none: all is told anew
+                self.end_session()                      # no session: name all again
             return 0
         # The leader has lost the session, or the request was refused as a whole.
         self.backoff_ms = min(

@@ -1,17 +1,17 @@
-# What a leader knows of the replicas that copy from it.
+# What a leader knows about its followers.
 
 from libc.stdint cimport int32_t, int64_t
 
 
 cdef struct Follower:
     int32_t node_id
-    int64_t broker_epoch                # of its last fetch that counted, -1 before the first
+    int64_t broker_epoch                # of its last accepted fetch, -1 before the first
     int64_t end                         # of its log, -1 while that is not known
     int64_t log_start                   # -1 while that is not known
-    int64_t caught_up_ms                # when it last had all that there was; AT_END: it has now
+    int64_t caught_up_ms                # when it last was at the log's end; AT_END: now
     int64_t seen_end, seen_ms           # the leader's end at its last fetch, and when that was
-    bint in_isr                         # of the committed in-sync set
-    bint joining                        # asked for, and not decided yet: it counts already
+    bint in_isr                         # in the committed in-sync set
+    bint joining                        # proposed and not decided yet: it counts already
     bint live                           # registered under that broker epoch, and not leaving
 
 

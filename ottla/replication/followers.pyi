@@ -1,4 +1,4 @@
-"""The replicas that copy from a leader: how far each one is, and which of them count."""
+"""A leader's followers: how far each one is, and which of them count."""
 
 from collections.abc import Callable, Collection, Sequence
 

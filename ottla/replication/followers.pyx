@@ -1,13 +1,14 @@
 # cython: boundscheck=False, wraparound=False
-"""The replicas that copy from a leader: how far each one is, and which of them count.
+"""A leader's followers: how far each one is, and which of them count.
 
 A follower that is in the in-sync set, or has been proposed for it, holds the high watermark back
-(the maximal ISR, KIP-497); so does one that has caught up within replica.lag.time.max.ms, for else
-it could never get as far as the high watermark while producers go on.
+(the maximal ISR, KIP-497); so does one that has caught up within replica.lag.time.max.ms, since
+otherwise it could never reach the high watermark while producers continue.
 
 The lag clock: a fetch in a session names only what changed, so that a follower with nothing to do
-is not heard of. One that is at the end of the log is caught up; the append that leaves it behind
-starts its clock. A fetch from where its last one found the end of the log sets the clock to then.
+sends nothing new. One at the end of the log is caught up; the next append to the log
+starts its clock. A fetch from the log end that its previous fetch saw sets the clock to the
+time of that fetch.
 """
 
 from libc.stdint cimport int32_t, int64_t
@@ -18,7 +19,7 @@ cdef int64_t NEVER = -0x4000000000000000
 
 
 cdef class Followers:
-    """The state of each replica of one partition but the leader's own."""
+    """The state of each replica of one partition except the leader."""
 
     def __init__(self, nodes, isr, int64_t lag_ms, int64_t now_ms):
         """`nodes` are the other replicas, `isr` is the committed in-sync set."""
@@ -33,7 +34,7 @@ cdef class Followers:
             follower.node_id = node
             follower.broker_epoch = follower.end = follower.log_start = -1
             follower.in_isr = node in isr
-            # A new leader knows nothing of them: whoever is in sync has the lag time to be heard.
+            # A new leader has no fetches yet: in-sync replicas have the lag time to send one.
             follower.caught_up_ms = now_ms if follower.in_isr else NEVER
             follower.seen_ms = NEVER
 
@@ -41,7 +42,7 @@ cdef class Followers:
         free(self.each)
 
     cdef Follower *find(self, int32_t node_id) noexcept:
-        """The state of a replica, NULL where that node has none."""
+        """The state of a replica, NULL if that node has none."""
         cdef int at
         for at in range(self.count):
             if self.each[at].node_id == node_id:
@@ -62,7 +63,7 @@ cdef class Followers:
         return least
 
     cdef int appended(self, int64_t now_ms) noexcept:
-        """The leader's log has grown: who was at its end is so no more."""
+        """The leader's log has grown: followers at its end are so no longer."""
         cdef int at
         for at in range(self.count):
             if self.each[at].caught_up_ms == AT_END:
@@ -73,14 +74,14 @@ cdef class Followers:
         self, Follower *follower, int64_t broker_epoch, int64_t offset, int64_t log_start,
         int64_t log_end, int64_t now_ms
     ) noexcept:
-        """A follower asks for `offset`, so it has all below; whether its end moved."""
+        """A follower fetches from `offset`, so it has all below; returns whether its end moved."""
         cdef bint moved = follower.end != offset
         if offset >= log_end:
             follower.caught_up_ms = AT_END
         elif offset >= follower.seen_end and follower.seen_ms > follower.caught_up_ms:
             follower.caught_up_ms = follower.seen_ms
         elif follower.caught_up_ms == AT_END:
-            follower.caught_up_ms = now_ms          # it has lost what it had
+            follower.caught_up_ms = now_ms          # it has lost records
         follower.seen_end, follower.seen_ms = log_end, now_ms
         follower.broker_epoch, follower.live = broker_epoch, True
         follower.end, follower.log_start = offset, log_start
@@ -92,14 +93,14 @@ cdef class Followers:
     cdef bint may_join(
         self, Follower *follower, int64_t high_watermark, int64_t epoch_start
     ) noexcept:
-        """Whether a follower has all that was committed, and all from before this leader."""
+        """Whether a follower has everything committed, and all from before this leader epoch."""
         return (
             not follower.in_isr and follower.live
             and follower.end >= high_watermark and follower.end >= epoch_start)
 
     def follow(self, isr, epoch_of):
-        """Take over the committed in-sync set, and who is there: `epoch_of(node)` is the broker
-        epoch that a node is registered under, -1 if it is not, or is leaving."""
+        """Take over the committed in-sync set and broker epochs: `epoch_of(node)` is the broker
+        epoch that a node is registered under, -1 if it is not, or is shutting down."""
         cdef Follower *follower
         cdef int at
         for at in range(self.count):
@@ -109,7 +110,7 @@ cdef class Followers:
                 follower.broker_epoch >= 0 and epoch_of(follower.node_id) == follower.broker_epoch)
 
     cdef bint all_live(self) noexcept:
-        """Whether each follower has fetched under the broker epoch that it has now."""
+        """Whether each follower has fetched under its current broker epoch."""
         cdef int at
         for at in range(self.count):
             if not self.each[at].live:
@@ -117,8 +118,8 @@ cdef class Followers:
         return True
 
     def propose(self, high_watermark, epoch_start, now_ms):
-        """The nodes that shall join the in-sync set, with their broker epochs, and those that
-        shall leave it. The joining ones count from now on."""
+        """The nodes to join the in-sync set, with their broker epochs, and those to leave it.
+        The joining ones count from now on."""
         cdef Follower *follower
         cdef int at
         joining, leaving = [], []
@@ -138,7 +139,7 @@ cdef class Followers:
             self.each[at].joining = False
 
     def states(self):
-        """(node, broker epoch, end, log start, in sync) of each; -1 where it is not known."""
+        """(node, broker epoch, end, log start, in sync) of each; -1 for unknown."""
         cdef int at
         return [
             (self.each[at].node_id, self.each[at].broker_epoch, self.each[at].end,

@@ -1,4 +1,4 @@
-"""The cluster's metadata: an immutable image, and the records that it is the fold of.
+"""The cluster's metadata: an immutable image, and the records from which it is built.
 
 The controller decides by returning records; `MetadataImage.apply` is the only way from one image
 to the next. An image shares everything that did not change with the one before it, so handlers may
@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class PartitionExtra:
-    """What few partitions have, each a tuple of node ids.
+    """The fields that few partitions have, each a tuple of node ids.
 
     `adding` and `removing` are those of a reassignment (KIP-455); `elr` are replicas outside the
     in-sync set that have everything committed (KIP-966); `doubtful` are in-sync replicas whose
@@ -45,7 +45,8 @@ class PartitionExtra:
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """Who has a partition. `leader` is -1 while nobody may lead it; replicas[0] is preferred."""
+    """Leader and replicas of a partition. `leader` is -1 while there is none; replicas[0] is
+    preferred."""
 
     leader: int
     leader_epoch: int
@@ -57,9 +58,9 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class TopicImage:
-    """A topic as of one image; `partitions[n]` is partition n.
+    """A topic in one image; `partitions[n]` is partition n.
 
-    `raised_at` is the image's `raised` when it was created: `MetadataImage.leader_epoch`.
+    `raised_at` is the image's `raised` at its creation; see `MetadataImage.leader_epoch`.
     """
 
     name: str
@@ -70,7 +71,7 @@ class TopicImage:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where clients of one listener reach a broker."""
+    """The address of one listener of a broker."""
 
     listener: str
     host: str
@@ -79,9 +80,10 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class BrokerImage:
-    """A broker that is there.
+    """A registered broker.
 
-    In a cluster `epoch` is the broker epoch: the transaction id of ZooKeeper that made its
+    In a cluster `epoch` is the broker epoch: the id of the ZooKeeper transaction that
+    created its
     registration. `incarnation` is chosen anew by each process; `directories` are the ids of its
     log directories.
     """
@@ -94,7 +96,7 @@ class BrokerImage:
     directories: tuple[str, ...] = ()
 
     def endpoint(self, listener: str) -> Endpoint | None:
-        """The address under which clients of `listener` reach it."""
+        """The address at which clients of `listener` reach it."""
         return next((e for e in self.endpoints if e.listener == listener), None)
 
 
@@ -109,7 +111,7 @@ class TopicCreated:
 
 @dataclass(frozen=True, slots=True)
 class PartitionsAdded:
-    """Further partitions, after those that a topic has."""
+    """More partitions, after the existing ones of a topic."""
 
     topic: str
     partitions: tuple[PartitionState, ...]
@@ -117,7 +119,7 @@ class PartitionsAdded:
 
 @dataclass(frozen=True, slots=True)
 class PartitionChanged:
-    """Another leader, epoch, in-sync set or assignment of one partition."""
+    """A changed leader, epoch, in-sync set or assignment of one partition."""
 
     topic: str
     index: int
@@ -126,7 +128,7 @@ class PartitionChanged:
 
 @dataclass(frozen=True, slots=True)
 class PartitionsChanged:
-    """Several partitions of one topic as they are now: index and state of each."""
+    """The new states of several partitions of one topic, with their indexes."""
 
     topic: str
     rows: tuple[tuple[int, PartitionState], ...]
@@ -134,16 +136,16 @@ class PartitionsChanged:
 
 @dataclass(frozen=True, slots=True)
 class TopicDeleted:
-    """A topic and all of its settings are gone."""
+    """A topic is deleted with all of its settings."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigSet:
-    """One setting of a resource; None takes it back to its default.
+    """One setting of a resource; None resets it to its default.
 
-    Resource types are "topic", "broker" (name "" is the default of all brokers), "group" and
+    Resource types are "topic", "broker" (name "" is the default for all brokers), "group" and
     "client-metrics".
     """
 
@@ -155,28 +157,28 @@ class ConfigSet:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistered:
-    """A broker has come, or come back under another epoch or address."""
+    """A broker has registered, or registered again with another epoch or address."""
 
     broker: BrokerImage
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerGone:
-    """A broker has left."""
+    """A broker is no longer registered."""
 
     node_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerLeaving:
-    """A broker shuts down in order: it leads nothing any more and joins no in-sync set."""
+    """A broker is shutting down cleanly: it leads nothing any more and joins no in-sync set."""
 
     node_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerElected:
-    """A broker has become the controller; its decisions follow, until the next of these."""
+    """A broker has become the controller; its decisions follow, until the next such record."""
 
     node_id: int
     epoch: int
@@ -199,7 +201,7 @@ class FeatureSet:
 
 @dataclass(frozen=True, slots=True)
 class EpochsRaised:
-    """Every partition that there is has a new leader epoch: its leader has come back."""
+    """Every existing partition has a new leader epoch, since the broker has restarted."""
 
     by: int = 1
 
@@ -228,7 +230,7 @@ Resource = tuple[str, str]
 
 
 def topics_of(records: Iterable[MetadataRecord]) -> set[str]:
-    """The topics that these records create, change or delete: what followers have to look at."""
+    """The topics that these records create, change or delete."""
     names = set()
     for record in records:
         match record:
@@ -241,10 +243,10 @@ def topics_of(records: Iterable[MetadataRecord]) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
-    """Everything that the cluster has decided. `offset` counts the records that it is the fold of.
+    """Everything that the cluster has decided. `offset` is the number of records in it.
 
     In a cluster `entry` is the number of the last entry of the log in ZooKeeper that it contains,
-    and `leaving` are the brokers that are about to stop. A broker alone has no controller.
+    and `leaving` are the brokers that are shutting down. A standalone broker has no controller.
     """
 
     cluster_id: str = ""
@@ -267,20 +269,20 @@ class MetadataImage:
 
     @classmethod
     def empty(cls, cluster_id: str = "") -> MetadataImage:
-        """A cluster that has not decided anything yet."""
+        """The image of a new cluster."""
         return cls(cluster_id=cluster_id)
 
     def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
-        """The topic of this id, whatever it is called."""
+        """The topic with this id."""
         name = self.names.get(topic_id)
         return None if name is None else self.topics[name]
 
     def leader_epoch(self, topic: TopicImage, state: PartitionState) -> int:
-        """The leader epoch of a topic's partition; states have it without what raised them all."""
+        """The leader epoch of a topic's partition; states do not include `raised`."""
         return state.leader_epoch + self.raised - topic.raised_at
 
     def is_registered(self, node_id: int, incarnation: str) -> bool:
-        """Whether this process, and no earlier or later one of its id, is in the cluster."""
+        """Whether this very process, not an earlier or later one with its id, is in the cluster."""
         broker = self.brokers.get(node_id)
         return broker is not None and broker.incarnation == incarnation
 
@@ -289,7 +291,7 @@ class MetadataImage:
         return self.configs.get((resource_type, resource_name), {})
 
     def apply(self, records: Iterable[MetadataRecord]) -> MetadataImage:
-        """The image after `records`, in their order. Each kind of thing is copied once, if
+        """The image after `records`, in their order. Each dictionary is copied once, if
         touched."""
         draft = _Draft(self)
         for record in records:
@@ -299,7 +301,7 @@ class MetadataImage:
 
 @dataclass(frozen=True, slots=True)
 class Decision(Generic[Result]):
-    """What a controller function returns: the records that make it so, and what to tell the
+    """What a controller function returns: the records to write, and the result for the
     client."""
 
     records: Sequence[MetadataRecord]
@@ -307,7 +309,7 @@ class Decision(Generic[Result]):
 
 
 class _Draft:
-    """An image in the making: its dictionaries are copies as soon as they are written to."""
+    """Builds an image: its dictionaries are copied on the first write."""
 
     def __init__(self, base: MetadataImage) -> None:
         self.base = base

@@ -7,15 +7,15 @@ from ottla.replication.followers cimport Followers
 
 
 cdef class Watcher:
-    """Somebody who wants to know that clients can read further in a partition."""
+    """Is called when clients can read further in a partition."""
     cdef int moved(self, Partition partition) except -1
     cdef int readable_moved(self, Partition partition) except -1
 
 
 cdef class Promise:
-    """An acknowledgement that is due once `required` offsets are below the high watermark."""
+    """An acknowledgement that is due once the high watermark reaches `required`."""
     cdef int64_t required
-    cdef bint outlasts_isr              # it waits on where the in-sync set has become too small
+    cdef bint outlasts_isr              # it waits on if the in-sync set becomes too small
     cdef int kept(self, Partition partition) except -1
 
 
@@ -27,27 +27,27 @@ cdef class Partition:
     cdef public int32_t leader_id
     cdef public int32_t leader_epoch
     cdef readonly bint led_here
-    cdef readonly bint flush_before_ack     # acks=all waits for the disk (DESIGN: Durability)
+    cdef readonly bint flush_before_ack     # acks=all waits for the disk
     # log_start <= last_stable <= high_watermark <= log_end; each moves forward only.
     cdef readonly int64_t high_watermark
     cdef int64_t flush_wanted_upto          # the end of the last acks=all batch appended
-    # Since the partition was opened, for metrics.
+    # Counted since the partition was opened, for metrics.
     cdef readonly int64_t messages_in, bytes_in
     cdef public int64_t bytes_out, produces, failed_produces, fetches, failed_fetches
     cdef dict watchers
-    cdef list promises                      # ordered by the offset that they require
-    cdef dict with_sealed                   # of all partitions, those with a segment to sync
-    # Of a partition with several replicas; see `assume`.
-    cdef readonly bint replicated           # it has been given a role among several replicas
+    cdef list promises                      # ordered by required offset
+    cdef dict with_sealed                   # partitions with a sealed segment to sync
+    # For a partition with several replicas; see `assume`.
+    cdef readonly bint replicated           # it has a role among several replicas
     cdef readonly bint following            # another broker leads it, and this one copies
-    cdef Followers followers                # where this broker leads it
+    cdef Followers followers                # if this broker leads it
     cdef readonly tuple replicas, isr       # as of the image
     cdef readonly int32_t partition_epoch
     cdef readonly int64_t epoch_start       # the log's end when this leader epoch began here
-    cdef readonly bint under_min_isr        # acks=all is refused, the high watermark stands still
+    cdef readonly bint under_min_isr        # acks=all is refused, the high watermark does not move
     cdef bint alone                         # the committed in-sync set is this broker only
     cdef readonly int ended_code            # why promises were given up
-    cdef readonly tuple proposed            # the in-sync set that was asked for, None without
+    cdef readonly tuple proposed            # the in-sync set that was proposed, or None
     cdef readonly object cluster            # a ClusterSide
     cdef dict append_watchers               # followers' fetches: they read to the log's end
 

@@ -1,11 +1,11 @@
 # cython: boundscheck=False, wraparound=False
-"""A partition as its leader or a follower sees it: who leads, how far clients may read, what has
-been promised.
+"""A partition as its leader or a follower sees it: who leads, how far clients may read, and which
+acknowledgements are pending.
 
 A batch that was sent with acks=all is neither acknowledged nor readable before it is as durable as
 promised: while this broker is the only in-sync replica, that is when it has been flushed to the
-disk. The high watermark stops before such a batch until then, so that nobody reads what a power
-cut could take back.
+disk. The high watermark stops before such a batch until then, so that no client reads data that a
+power cut could remove.
 
 With several replicas in sync, a batch is committed once each of them has it in memory. Where the
 in-sync set shrinks to this broker, the disk counts again.
@@ -31,7 +31,7 @@ cdef class Watcher:
         raise AssertionError("a Watcher says what it does when a partition moved")
 
     cdef int readable_moved(self, Partition partition) except -1:
-        """Of one that watches appends: clients can read further, which is no hurry for it."""
+        """Called for a watcher of appends when clients can read further; not urgent for it."""
         return 0
 
 
@@ -53,10 +53,10 @@ cdef class Partition:
         self.log = log
         self.leader_id = self.leader_epoch = -1
         self.flush_before_ack = flush_before_ack
-        # What was read back from the disk is served at once; after a crash housekeeping flushes it.
+        # Recovered records are served at once; after a crash housekeeping flushes them.
         self.high_watermark = log.log_end_offset
         if high_watermark >= 0:
-            # The log's end may hold what the other replicas do not have.
+            # The log's end may have records that the other replicas lack.
             self.high_watermark = min(
                 max(high_watermark, log.log_start_offset), self.high_watermark)
         self.cluster, self.ended_code = cluster, NOT_LEADER
@@ -71,7 +71,7 @@ cdef class Partition:
         return f"{self.topic}-{self.index}"
 
     def lead(self, int leader_id, int leader_epoch, bint led_here):
-        """Follows the image: the partition has a new leader from `leader_epoch` on."""
+        """The image has a new leader epoch for the partition."""
         if led_here and leader_epoch > self.leader_epoch:
             self.log.assign_epoch_start(leader_epoch)
         self.leader_id, self.leader_epoch, self.led_here = leader_id, leader_epoch, led_here
@@ -98,7 +98,7 @@ cdef class Partition:
             if not self.log.duplicate:
                 self.flush_wanted_upto = self.log.log_end_offset
             elif self.log.durable_offset() <= base + last_offset_delta(batch) < self.high_watermark:
-                # Read back after a crash it is readable before it is flushed, but not acknowledged.
+                # Recovered after a crash it is readable before its flush, but not acknowledged.
                 self.log.flush()
         elif self.log.log_end_offset - self.log.durable_offset() >= self.log.flush_messages:
             # flush.messages: Kafka flushes before it answers, here the answer waits for the flush.
@@ -109,7 +109,7 @@ cdef class Partition:
         return base
 
     def flushed(self, int64_t offset):
-        """The disk holds everything below `offset`; returns whether a further flush is wanted."""
+        """Everything below `offset` is on disk; returns whether another flush is wanted."""
         if self.replicated:
             if self.followers is not None:
                 self.raise_high_watermark(self.log.clock.monotonic_ms())
@@ -143,12 +143,12 @@ cdef class Partition:
         return 0
 
     def wake(self):
-        """Tell every watcher that something changed here."""
+        """Notify every watcher of a change."""
         for watcher in list(self.watchers):
             (<Watcher>watcher).moved(self)
 
     def wake_followers(self):
-        """Tell those who read to the log's end that something changed here."""
+        """Notify those who read to the log's end."""
         for watcher in list(self.append_watchers):
             (<Watcher>watcher).moved(self)
 
@@ -159,7 +159,7 @@ cdef class Partition:
         return self.high_watermark
 
     def last_stable_offset(self):
-        """First offset that a read_committed client may not read (KIP-98)."""
+        """The first offset that a read_committed client may not read (KIP-98)."""
         return self.readable_end(True)
 
     def watch(self, Watcher watcher not None):
@@ -170,11 +170,11 @@ cdef class Partition:
         self.append_watchers.pop(watcher, None)
 
     def watch_appends(self, Watcher watcher not None):
-        """Tell a follower's fetch of every append, and not only of what clients may read."""
+        """Notify a follower's fetch of every append, not only of what clients may read."""
         self.append_watchers[watcher] = None
 
     cdef int promise(self, Promise promise) except -1:
-        """Keep `promise` in the order of required offsets; nearly always it belongs at the end."""
+        """Insert `promise` in the order of required offsets; nearly always that is at the end."""
         cdef Py_ssize_t at = len(self.promises)
         while at > 0 and (<Promise>self.promises[at - 1]).required > promise.required:
             at -= 1
@@ -182,17 +182,17 @@ cdef class Partition:
         return 0
 
     cdef bint break_promise(self, Promise promise) except -1:
-        """Take back a promise; False if it has been kept, or given up, already."""
+        """Withdraw a promise; False if it has been kept or given up already."""
         if promise not in self.promises:
             return False
         self.promises.remove(promise)
         return True
 
     cdef int check_leader(self, int32_t client_epoch) except -1:
-        """Refuse a client that believes in another leader epoch (KIP-320); -1: it does not say."""
+        """Refuse a client that believes in another leader epoch (KIP-320); -1: unknown to it."""
         if not self.led_here:
             raise NotLeaderOrFollower(f"{self!r} is led by broker {self.leader_id}")
-        # A damaged log takes no more records, and is served up to the damage.
+        # A damaged log accepts no more records, and is served up to the damage.
         if self.log.health.offline is not None and self.log.health.damage is None:
             raise StorageFailed(f"{self!r} is offline: {self.log.health.offline}")
         if client_epoch == -1 or client_epoch == self.leader_epoch:
@@ -204,19 +204,19 @@ cdef class Partition:
             f"{self!r} is led in epoch {self.leader_epoch}, the request says {client_epoch}")
 
     def require_leader(self, int client_epoch=-1):
-        """Raise unless this broker leads the partition, in the epoch that the client names."""
+        """Raise unless this broker leads the partition, in the epoch that the client gives."""
         self.check_leader(client_epoch)
 
     def close(self):
-        """Let go of everybody who waits here; they find the partition gone."""
+        """Wake everybody who waits here; they find the partition gone."""
         self.led_here = self.following = False
         self.followers = None
         self.give_up()
 
     def give_up(self, int code=NOT_LEADER):
-        """Nothing that waits here will come: break the promises, and have the watchers look.
+        """End all waiting here: break the promises and notify the watchers.
 
-        `code` is the error with which they end: what became of their batches is not known.
+        `code` is the error with which promises end: the outcome of their batches is unknown.
         """
         self.ended_code = code
         promises, self.promises = self.promises, []
@@ -239,7 +239,7 @@ cdef class Partition:
             return
         begins = led and (leader_epoch > self.leader_epoch or self.followers is None)
         if begins:
-            # Noted before any append, so that followers find where this epoch began.
+            # Recorded before any append, so that followers find where this epoch began.
             self.log.assign_epoch_start(leader_epoch)
             self.epoch_start = self.log.log_end_offset
             self.followers = Followers(
@@ -265,7 +265,7 @@ cdef class Partition:
             self.wake_followers()
 
     def take_isr(self, tuple isr, int partition_epoch, int node_id, bint begins):
-        """The committed in-sync set of a partition that is led here."""
+        """The committed in-sync set of a partition that this broker leads."""
         cdef bint was_alone = self.alone and not begins
         if partition_epoch > self.partition_epoch or begins:
             self.proposed = None
@@ -276,7 +276,7 @@ cdef class Partition:
         if not self.alone:
             self.flush_wanted_upto = 0
         elif not was_alone and self.flush_before_ack:
-            # Until now the memory of the others counted. What waits is acknowledged by the disk.
+            # Until now copies in memory counted. What waits is acknowledged after its flush.
             self.flush_wanted_upto = self.log.log_end_offset
         self.check_min_isr()
         self.raise_high_watermark(self.log.clock.monotonic_ms())
@@ -284,7 +284,8 @@ cdef class Partition:
             self.cluster.flush(self)
 
     def check_min_isr(self):
-        """Compare the committed in-sync set with min.insync.replicas; called as either changes."""
+        """Compare the committed in-sync set with min.insync.replicas; called when either
+        changes."""
         cdef bint was_under = self.under_min_isr
         if self.followers is None:
             return
@@ -296,14 +297,14 @@ cdef class Partition:
             self.raise_high_watermark(self.log.clock.monotonic_ms())
 
     def brokers_changed(self):
-        """Brokers came or went: who is not there holds the high watermark back no longer, unless it
+        """Brokers came or went: an absent one no longer holds the high watermark back, unless it
         is in sync."""
         if self.followers is not None:
             self.followers.follow(self.isr, self.cluster.broker_epoch_of)
             self.raise_high_watermark(self.log.clock.monotonic_ms())
             self.ask_for_isr()
             if not self.followers.all_live():
-                # A fetch that did not count before may be one of an epoch that is known now.
+                # A fetch that did not count may be of a broker epoch that is known now.
                 self.wake_followers()
 
     # Leading
@@ -338,8 +339,8 @@ cdef class Partition:
         return base
 
     cdef int raise_high_watermark(self, int64_t now_ms) except -1:
-        """To what every replica that counts has. It never goes back, and stands still while the
-        committed in-sync set is too small (KIP-966)."""
+        """Advance the high watermark to what every replica that counts has. It never goes back, and
+        does not move while the committed in-sync set is too small (KIP-966)."""
         cdef int64_t own = self.log.log_end_offset, durable = self.log.durable_offset()
         if self.under_min_isr or self.followers is None:
             return 0
@@ -354,7 +355,7 @@ cdef class Partition:
         self, int32_t node_id, int64_t broker_epoch, int64_t offset, int64_t log_start
     ) except -1:
         """A replica has everything below `offset`: its fetch has passed the checks of epoch and
-        divergence. False where it does not count: no replica, or an incarnation that is over."""
+        divergence. False if it does not count: no replica, or a former incarnation."""
         cdef Follower *follower
         cdef int64_t now_ms
         if self.followers is None:
@@ -375,7 +376,7 @@ cdef class Partition:
         return self.replica_fetched(node_id, broker_epoch, offset, log_start)
 
     def ask_for_isr(self):
-        """Tell the cluster's side if some follower may join the in-sync set."""
+        """Notify the cluster's side if a follower may join the in-sync set."""
         cdef int at
         if self.proposed is not None:
             return
@@ -386,8 +387,9 @@ cdef class Partition:
                 return
 
     def propose_isr(self, int node_id, int64_t node_epoch):
-        """The in-sync set to ask the controller for, ((node, broker epoch), ...); None where it is
-        right, or a proposal is open. Joining replicas count from now on, leaving ones still do."""
+        """The in-sync set to request from the controller, ((node, broker epoch), ...); None if it
+        is right or a proposal is open. Joining replicas count from now on, leaving ones still
+        do."""
         cdef int64_t now_ms = self.log.clock.monotonic_ms()
         if self.followers is None or self.proposed is not None:
             return None
@@ -402,24 +404,24 @@ cdef class Partition:
         return tuple([(node, epochs[node]) for node in nodes])
 
     def proposal_failed(self):
-        """The controller has certainly not done what was proposed."""
+        """The controller has certainly not executed the proposal."""
         self.proposed = None
         if self.followers is not None:
             self.followers.decided()
 
     def follower_states(self):
-        """`Followers.states`, none where it is not led here."""
+        """`Followers.states`, none if this broker does not lead it."""
         return [] if self.followers is None else self.followers.states()
 
     @property
     def end_is_known(self):
-        """Whether a new leader knows all that was committed before it (KIP-207)."""
+        """Whether a new leader knows everything that was committed before its term (KIP-207)."""
         return self.followers is None or self.high_watermark >= self.epoch_start
 
     # Following
 
     cdef int append_from_leader(self, const uint8_t *data, Py_ssize_t size) except -1:
-        """Append whole batches that `checked_batches` found sound. Raises StorageFailed."""
+        """Append whole batches that `checked_batches` found valid. Raises StorageFailed."""
         cdef int64_t before = self.log.log_end_offset
         assert self.following, "only a follower takes its leader's batches"
         self.log.append_run(data, size)
@@ -430,7 +432,7 @@ cdef class Partition:
         return 0
 
     cdef int follow_leader(self, int64_t high_watermark, int64_t log_start) except -1:
-        """What the leader's reply says of its own log."""
+        """Take over the offsets of its own log that the leader's reply has."""
         high_watermark = min(high_watermark, self.log.log_end_offset)
         if high_watermark > self.high_watermark:
             self.advance(high_watermark)
@@ -439,11 +441,11 @@ cdef class Partition:
         return 0
 
     def diverged(self, int epoch, int64_t end, int64_t leader_start):
-        """Cut the log to where it and the leader's part (KIP-101, KIP-279, KIP-595): the leader's
-        epoch up to the one that was fetched last is `epoch`, and ends at `end`.
+        """Truncate the log to where it and the leader's diverge (KIP-101, KIP-279, KIP-595): the
+        leader's epoch up to the one that was fetched last is `epoch`, and ends at `end`.
 
-        Never by the high watermark, but where no epochs are known. The fetch after it asks again,
-        until both meet. True: the cut has to be in a checkpoint before the next append. Raises
+        Never by the high watermark, unless no epochs are known. The next fetch checks again, until
+        both agree. True: the truncation must be in a checkpoint before the next append. Raises
         StorageFailed.
         """
         cdef int64_t cut = min(end, self.log.log_end_offset)
@@ -453,7 +455,7 @@ cdef class Partition:
         elif self.log.latest_epoch < 0:
             cut = min(cut, self.high_watermark)
         if cut < self.log.log_start_offset or cut < self.log.first_dirty_offset:
-            # The leader may have records that deletion or compaction has taken out here.
+            # The leader may have records that deletion or compaction has removed here.
             return self.start_anew(leader_start)
         return self.cut_to(cut)
 
@@ -465,7 +467,7 @@ cdef class Partition:
         return self.log.log_end_offset < known
 
     def start_anew(self, int64_t offset):
-        """Give the whole log up, and begin again at the leader's log start. Always True."""
+        """Discard the whole log, and begin again at the leader's log start. Always True."""
         self.log.truncate_fully_and_start_at(offset)
         self.high_watermark = offset
         return True

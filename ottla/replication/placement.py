@@ -1,4 +1,4 @@
-"""Which brokers get a partition: round robin over those that are there, or as the client says."""
+"""Which brokers get a partition: round robin over the live ones, or as the client assigns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class InvalidReplicationFactor(ProtocolError):
 
 
 class InvalidReplicaAssignment(ProtocolError):
-    """A client's own assignment that cannot be followed."""
+    """A client's own assignment is not possible."""
 
     code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
@@ -25,9 +25,9 @@ class InvalidReplicaAssignment(ProtocolError):
 def spread(
     brokers: Mapping[int, BrokerImage], count: int, replication_factor: int, start: int
 ) -> tuple[PartitionState, ...]:
-    """Place `count` new partitions. `start` says where in the round this one begins.
+    """Place `count` new partitions. `start` is the position in the rotation to begin at.
 
-    Leaders go round; the other replicas follow at a distance that grows with each round, so that
+    Leaders rotate; the other replicas follow at a distance that grows with each round, so that
     the partitions of a lost leader do not all fall to the same broker.
     """
     nodes = sorted(brokers)
@@ -52,7 +52,7 @@ def _replicas(nodes: Sequence[int], turn: int, replication_factor: int) -> Repli
 
 
 def new_partition(replicas: Replicas, brokers: Mapping[int, BrokerImage]) -> PartitionState:
-    """The state of a partition at its creation: every replica that is there is in sync."""
+    """The state of a partition at its creation: every live replica is in sync."""
     isr = tuple(node for node in replicas if node in brokers)
     return PartitionState(isr[0] if isr else NO_LEADER, 0, replicas, isr)
 
@@ -60,7 +60,7 @@ def new_partition(replicas: Replicas, brokers: Mapping[int, BrokerImage]) -> Par
 def require_assignment(
     replicas: Replicas, brokers: Mapping[int, BrokerImage], replication_factor: int | None
 ) -> None:
-    """Raise where a client's assignment of one partition cannot be followed.
+    """Raise if a client's assignment of one partition is not possible.
 
     `replication_factor` is that of the partitions before it; None for the first.
     """

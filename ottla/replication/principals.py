@@ -1,7 +1,7 @@
-"""What the metadata keeps about those who connect: SCRAM credentials (KIP-554), quotas (KIP-546),
-access rules (KIP-290), delegation tokens (KIP-48).
+"""What the metadata keep about clients: SCRAM credentials (KIP-554), quotas (KIP-546),
+ACLs (KIP-290), delegation tokens (KIP-48).
 
-A password is not kept, and nothing that a client could log in with: only what a server checks a
+Neither a password is kept nor anything that a client could log in with: only what a server checks a
 client's proof against (RFC 5802, section 3).
 """
 
@@ -29,7 +29,7 @@ class ScramCredential:
 
 @dataclass(frozen=True, slots=True)
 class ScramSet:
-    """A user's credential for a mechanism; None takes it away."""
+    """A user's credential for a mechanism; None removes it."""
 
     user: str
     mechanism: int
@@ -38,7 +38,7 @@ class ScramSet:
 
 @dataclass(frozen=True, slots=True)
 class QuotaSet:
-    """One limit of an entity; None takes it away."""
+    """One limit of an entity; None removes it."""
 
     entity: Entity
     key: str
@@ -47,9 +47,9 @@ class QuotaSet:
 
 @dataclass(frozen=True, slots=True)
 class AccessRule:
-    """Who may, or may not, do what with which resources; types by Kafka's numbers.
+    """An ACL: who may, or may not, do what with which resources; types by Kafka's numbers.
 
-    A rule of pattern type PREFIXED is for all names that begin with `resource_name`.
+    One with pattern type PREFIXED applies to all names that begin with `resource_name`.
     """
 
     resource_type: int
@@ -63,7 +63,7 @@ class AccessRule:
 
 @dataclass(frozen=True, slots=True)
 class RuleSet:
-    """An access rule comes, or goes where `present` is false."""
+    """An ACL is added, or removed if `present` is false."""
 
     rule: AccessRule
     present: bool
@@ -84,7 +84,7 @@ class DelegationToken:
 
 @dataclass(frozen=True, slots=True)
 class TokenSet:
-    """A token comes or changes; None takes it away."""
+    """A token is issued or changed; None removes it."""
 
     token_id: str
     token: DelegationToken | None

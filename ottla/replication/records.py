@@ -1,14 +1,14 @@
 """Metadata records as text: one compact JSON array, its first element the kind of record.
 
-The same form serves the log of a standalone broker and the nodes of a cluster, and can be read by
-eye:
+The same form is used in the log of a standalone broker and in the nodes of a cluster, and people
+can read it:
 
     ["TopicCreated", {"name": "t", "topic_id": "0f…", "partitions": [[0, 0, [0], [0], 0, 3]]}]
 
-A partition is leader, leader epoch, replicas, in-sync replicas and partition epoch, and an object
-of what few have (`PartitionExtra`) where there is any; of a topic's partitions, those in a row that
-are the same are written once, with their number after it if more.
-A field that a reader does not know is refused, not skipped: metadata is not to be guessed.
+A partition is leader, leader epoch, replicas, in-sync replicas and partition epoch, then an object
+of the rarer fields (`PartitionExtra`) if there are any. Consecutive partitions of a topic that are
+equal are written once, followed by their number.
+A field that a reader does not know is refused, not skipped: metadata must not be guessed.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ KINDS: dict[str, type[Any]] = {
 
 
 class UnreadableMetadata(ValueError):
-    """A metadata record that this version cannot read; the broker must not start on half of them.
+    """A metadata record that this version cannot read; the broker must not start with a part of
+    them.
     """
 
 
@@ -84,7 +85,7 @@ def encode_record(record: MetadataRecord) -> bytes:
 
 
 def decode_record(data: bytes) -> MetadataRecord:
-    """The record that `encode_record` wrote. Raises UnreadableMetadata for anything else."""
+    """Decode a record that `encode_record` wrote. Raises UnreadableMetadata for anything else."""
     try:
         kind, body = json.loads(data)
         record: MetadataRecord = KINDS[kind](**{k: _from_json(k, v) for k, v in body.items()})
@@ -103,7 +104,7 @@ def _to_json(value: Any) -> Any:
     if isinstance(value, BrokerImage):
         addresses = [[e.listener, e.host, e.port] for e in value.endpoints]
         body = [value.node_id, value.epoch, addresses, value.rack]
-        # A broker alone has neither, and its records stay as they always were.
+        # A standalone broker has neither, and the form of its records stays the same.
         more = [value.incarnation, list(value.directories)]
         return body + more if any(more) else body
     if isinstance(value, ScramCredential):
@@ -115,7 +116,7 @@ def _to_json(value: Any) -> Any:
         if value and isinstance(value[0], tuple) and isinstance(value[0][-1], PartitionState):
             return [[index, *_state(state)] for index, state in value]
         if value and isinstance(value[0], PartitionState):
-            # On one broker all are the same: ten thousand of them take no longer than one.
+            # On one broker all are equal: decoding ten thousand of them takes no longer than one.
             return [_repeated(state, len(list(same))) for state, same in groupby(value)]
         return [_to_json(item) for item in value]
     return value
@@ -167,7 +168,7 @@ def _broker(
 
 
 def _row(value: Any) -> tuple[PartitionState, ...]:
-    """Partitions that are the same; without a number it is one."""
+    """A number of equal partitions; one if the number is missing."""
     if len(value) > 5 and isinstance(value[-1], int):
         *state, count = value
         repeated: tuple[PartitionState, ...] = (_partition(state),) * count

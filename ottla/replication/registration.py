@@ -1,7 +1,8 @@
-"""A broker's ephemeral node `/brokers/ids/N`: where it is, which process it is, what it can do.
+"""A broker's ephemeral node `/brokers/ids/N`: its address, its process and its features.
 
 The text is Apache Kafka's, version 5, with one object of our own, so that tools which read Kafka's
-ZooKeeper find the addresses. The transaction that created the node is the broker epoch.
+ZooKeeper find the addresses. The id of the transaction that created the node is the
+broker epoch.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ STOPS = ("clean", "crash", "machine", "lost")
 
 
 class DuplicateBroker(Exception):
-    """Another broker with this node.id is there."""
+    """Another broker is registered under this node.id."""
 
 
 class UnreadableRegistration(ValueError):
@@ -39,7 +40,7 @@ class UnreadableRegistration(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What a broker says of itself. `features` are the levels that its code supports."""
+    """A broker's description of itself. `features` are the levels that its code supports."""
 
     node_id: int
     incarnation: str
@@ -50,7 +51,7 @@ class Registration:
     features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def image(self, epoch: int) -> BrokerImage:
-        """The broker in the image, under the broker epoch that its node has."""
+        """The broker in the image, with the broker epoch of its node."""
         return BrokerImage(
             self.node_id, epoch, self.endpoints, self.rack, self.incarnation, self.directories
         )
@@ -83,7 +84,7 @@ def encode(registration: Registration) -> bytes:
 
 
 def decode(node_id: int, data: bytes) -> Registration:
-    """What `encode` wrote. Raises UnreadableRegistration."""
+    """Decode what `encode` wrote. Raises UnreadableRegistration."""
     try:
         body = json.loads(data)
         own = body["ottla"]
@@ -107,11 +108,11 @@ def decode(node_id: int, data: bytes) -> Registration:
 
 
 async def register(coordination: Coordination, registration: Registration) -> int:
-    """Make this process's node and return its broker epoch.
+    """Create this process's node and return its broker epoch.
 
     A node of a former process on the same log directories is replaced at once: this one holds the
-    directories' locks, so that one is dead, and its session need not be waited for. Raises
-    DuplicateBroker where the directories are others.
+    directories' locks, so that one is dead, and the end of its session need not be awaited. Raises
+    DuplicateBroker if the directories are different.
     """
     path, data = path_of(registration.node_id), encode(registration)
     while True:
@@ -135,7 +136,7 @@ async def register(coordination: Coordination, registration: Registration) -> in
         try:
             await coordination.multi([*operations, Create(path, data, ephemeral=True)])
         except (NodeExists, NoNode, BadVersion):
-            continue                                # the former one has changed meanwhile
+            continue                                # the former node has changed meanwhile
         _, stat = await coordination.get(path)
         if stat.owner == coordination.session_id:
             return stat.czxid
@@ -149,6 +150,6 @@ async def _end_former(
     holder = await Election(coordination, former.node_id, "").holder()
     held = holder is not None and holder.incarnation == former.incarnation
     if holder is not None and held and holder.session_id != coordination.session_id:
-        # Only that one's office ends, not that of somebody who came after it.
+        # Deposes only that controller, not one elected after it.
         operations += [Check(CONTROLLER_EPOCH, epoch.version), Delete(CONTROLLER)]
     return operations

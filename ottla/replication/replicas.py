@@ -29,9 +29,9 @@ COUNTED = (
 class Replicas:
     """The partitions that have a replica here, by topic name and by topic id.
 
-    `log_config` makes a topic's log settings out of the image; `flush_before_ack` is
+    `log_config` derives a topic's log settings from the image; `flush_before_ack` is
     `ottla.acks.all.flush`. `incarnation` is this process's in a cluster and `cluster` what its
-    partitions need from the broker around them, both None for a broker alone.
+    partitions need from the broker around them, both None for a standalone broker.
     """
 
     def __init__(
@@ -65,21 +65,21 @@ class Replicas:
         """Partitions that could not be opened for want of room or descriptors."""
 
     def partition(self, topic: str, index: int) -> Partition | None:
-        """The partition, where a replica of it is here."""
+        """The partition, if this broker has a replica of it."""
         partitions = self.by_name.get(topic)
         if partitions is None or not 0 <= index < len(partitions):
             return None
         return partitions[index]
 
     def __iter__(self) -> Iterator[Partition]:
-        """Every partition; topics may come and go meanwhile."""
+        """Every partition; topics may be created and deleted meanwhile."""
         for partitions in list(self.by_name.values()):
             yield from (partition for partition in partitions if partition is not None)
 
     def follow(
         self, old: MetadataImage, new: MetadataImage, topics: Iterable[str]
     ) -> Iterator[None]:
-        """Create, change and drop partitions so that they are as `new` says, a partition a step.
+        """Create, change and drop partitions to match `new`, one partition in each step.
 
         `topics` are those that may have changed; the others are not checked. A disk that refuses
         one topic does not hold up the others.
@@ -87,7 +87,7 @@ class Replicas:
         if self.cluster is not None:
             self.cluster.follow(new)
         if new.configs is not old.configs:
-            # Before the in-sync sets: min.insync.replicas decides what these mean.
+            # Before the in-sync sets: what they allow depends on min.insync.replicas.
             yield from self._reconfigure(old, new)
         joined = self.takes_part(new) and not self.takes_part(old)
         for name in dict.fromkeys([*topics, *new.topics]) if joined else topics:
@@ -113,7 +113,8 @@ class Replicas:
             self.roles_changed(changed)
 
     def wanted(self, image: MetadataImage) -> Iterator[tuple[Key, bytes | None, LogConfig]]:
-        """The partitions whose logs `image` wants here, with their topics' ids and settings."""
+        """The partitions whose logs `image` has on this broker, with their topics' ids and
+        settings."""
         for topic in image.topics.values():
             config = self.log_config(image, topic.name)
             for index, state in enumerate(topic.partitions):
@@ -121,9 +122,9 @@ class Replicas:
                     yield (topic.name, index), topic.topic_id, config
 
     def takes_part(self, image: MetadataImage) -> bool:
-        """Whether what the image says of this broker is about this process.
+        """Whether the image's registration of this broker is this process's.
 
-        In a cluster an image that names an earlier process of its id, or none, gives it no role: it
+        In a cluster an image that has an earlier process with its id, or none, gives it no role: it
         would lead in the epoch of that process, whose log may have been longer.
         """
         return self.incarnation is None or image.is_registered(self.node_id, self.incarnation)
@@ -147,7 +148,7 @@ class Replicas:
             yield
 
     def _assign(self, partition: Partition, state: PartitionState, epoch: int) -> None:
-        """Give a partition the role that the image says."""
+        """Give a partition its role in the image."""
         before = partition.leader_id, partition.leader_epoch
         if self.cluster is None or not (len(state.replicas) > 1 or partition.replicated):
             if before != (state.leader, epoch):
@@ -170,7 +171,7 @@ class Replicas:
         self.storage.delete(topic, index)
 
     def _open(self, topic: TopicImage, index: int, image: MetadataImage) -> Partition:
-        """A partition with its log, or with one that refuses everything where it has failed."""
+        """A partition with its log, or with one that refuses everything if opening failed."""
         config, key = self.log_config(image, topic.name), (topic.name, index)
         self.put_off.discard(key)
         try:
@@ -190,7 +191,7 @@ class Replicas:
         )
 
     def open_again(self, image: MetadataImage) -> int:
-        """Try what was put off once more; how many partitions are there now."""
+        """Retry what was postponed; returns how many partitions were opened."""
         opened = 0
         for name, index in sorted(self.put_off):
             self.put_off.discard((name, index))
@@ -209,7 +210,7 @@ class Replicas:
         return opened
 
     def note_failures(self) -> None:
-        """Some log directory has failed: nobody waits any longer for what it will not do."""
+        """Some log directory has failed: end the waiting for its partitions."""
         failed = set(self.offline)
         for partition in self:
             if partition.log.offline is not None:
@@ -248,7 +249,7 @@ class Replicas:
     def reconfigure(
         self, image: MetadataImage, names: Collection[str] | None = None
     ) -> Iterator[None]:
-        """Have the partitions of these topics, or of all, go by their settings as they are now."""
+        """Apply the current settings to the partitions of these topics, or of all."""
         for name in list(self.by_name.keys() if names is None else names & self.by_name.keys()):
             config = self.log_config(image, name)
             for partition in self.by_name.get(name, ()):

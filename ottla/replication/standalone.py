@@ -1,6 +1,6 @@
-"""The metadata log of a broker without a cluster: an ordinary partition log of its own.
+"""The metadata log of a standalone broker: an ordinary partition log of its own.
 
-Each append is one record batch, so that a crash leaves all of a decision or nothing of it. When
+Each append is one record batch, so that a crash leaves all of a decision or none of it. When
 the log has grown to several times what the image needs, the image is written as one batch that
 begins with a snapshot mark, and what lies before it is deleted.
 
@@ -51,8 +51,8 @@ SNAPSHOT_AFTER_RECORDS = 20_000
 READ_SIZE = 1 << 20
 RESERVE_FLOORS = {
     TopicDeleted: 0,
-    # A shorter retention makes room as well, and a start has to be noted for a broker to serve at
-    # all. Neither takes all of the reserve, so that a deletion still finds some.
+    # A shorter retention makes room as well, and a start must be recorded before a broker serves.
+    # Neither may use all of the reserve, so that a deletion still finds some.
     ConfigSet: RESERVE_SIZE // 2,
     BrokerRegistered: RESERVE_SIZE // 2,
     EpochsRaised: RESERVE_SIZE // 2,
@@ -64,7 +64,7 @@ METADATA_SIZE_MAX = 1 << 30
 
 @dataclass(slots=True)
 class StandaloneWrite:
-    """One append on its way to the medium."""
+    """One append that is being made durable."""
 
     store: StandaloneStore
     task: FlushTask | None
@@ -78,21 +78,21 @@ class StandaloneWrite:
             self.task.run()
 
     def give_up(self, error: Exception) -> None:
-        """The medium may have the records or not: the log takes no more of them."""
+        """The records may be on disk or not: the log accepts no more of them."""
         if self.task is not None:
             self.task.error = self.task.error or OSError(f"its thread failed: {error!r}")
             with suppress(StorageFailed):
                 self.store.log.end_flush(self.task)
 
     def finish(self) -> None:
-        """Move the recovery point. Raises StorageFailed where the sync failed."""
+        """Move the recovery point. Raises StorageFailed if the sync failed."""
         if self.task is not None:
             self.store.log.end_flush(self.task)
         if self.snapshot is not None:
             try:
                 self.store.forget_before(self.snapshot)
             except (OSError, StorageFailed) as error:
-                # The records are kept all the same. The next snapshot removes what is left.
+                # The records are kept nevertheless. The next snapshot removes the rest.
                 log.error("old metadata could not be removed: %s", error)
 
 
@@ -115,14 +115,14 @@ class StandaloneStore:
         return cls(log, storage.disk, clock, storage.cluster_id, reserve)
 
     def load(self) -> MetadataImage:
-        """Fold the log, from its last snapshot on."""
+        """Build the image from the log, beginning with its last snapshot."""
         try:
-            # What a crash left unflushed is followed from here on: a power cut must not take it.
+            # Records that a crash left unflushed take effect now: a power cut must not remove them.
             self.log.flush()
         except StorageFailed as error:
             log.error("the metadata are not on the medium yet: %s", error)
-        # What precedes the snapshot is not looked at: where its segments were being removed it
-        # begins anywhere, and a record may be about what no other record made.
+        # What precedes the snapshot is not checked: while its segments are being removed it may
+        # begin anywhere, and a record may refer to one that is gone.
         last: list[list[bytes]] = []
         for batch in self._batches():
             if batch[0].startswith(SNAPSHOT):
@@ -149,7 +149,7 @@ class StandaloneStore:
                 yield [record.value or b"" for record in batch.records(METADATA_SIZE_MAX)]
 
     def begin(self, records: Sequence[MetadataRecord], image: MetadataImage) -> StandaloneWrite:
-        """Append one batch, still to be synced; now and then a snapshot takes its place."""
+        """Append one batch, still to be synced; now and then a snapshot replaces it."""
         self.behind_snapshot += len(records)
         needed = 2 * len(image.topics) + len(image.configs)
         needed += len(image.credentials) + len(image.quotas) + len(image.rules) + len(image.tokens)
@@ -166,7 +166,7 @@ class StandaloneStore:
         return self._begin(values, floor)
 
     def _begin_snapshot(self, image: MetadataImage) -> StandaloneWrite:
-        # A segment of its own: those before it are of no use once it is synced.
+        # A segment of its own: earlier ones are not needed once it is synced.
         self.log.roll()
         mark = b"%b%d]" % (SNAPSHOT, image.offset)
         values = [mark, *(encode_record(record) for record in snapshot_records(image))]
@@ -175,7 +175,7 @@ class StandaloneStore:
         return write
 
     def _begin(self, values: list[bytes], floor: int) -> StandaloneWrite:
-        """Append one batch; on a full disk in the reserve, of which `floor` bytes are left."""
+        """Append one batch; on a full disk in the reserve, of which `floor` bytes are kept."""
         while True:
             try:
                 base = self._append(values)
@@ -186,14 +186,14 @@ class StandaloneStore:
         try:
             return StandaloneWrite(self, self.log.begin_flush(), base)
         except StorageFailed:
-            # Nobody is going to be told of these records. Where they cannot be cut off the log
+            # These records are never reported. If they cannot be cut off, the log
             # fails, so that nothing follows them.
             with suppress(StorageFailed):
                 self.log.truncate_to(base)
             raise
 
     def append(self, records: Sequence[MetadataRecord], image: MetadataImage) -> None:
-        """Keep `records` at once, for those who may block."""
+        """Write and sync `records` at once, for callers who may block."""
         write = self.begin(records, image)
         write.run()
         write.finish()
@@ -206,7 +206,7 @@ class StandaloneStore:
         return self.log.append_bytes(batch, 0)
 
     def forget_before(self, base: int) -> None:
-        """The snapshot at `base` is durable: what lies before it may go."""
+        """The snapshot at `base` is durable: what precedes it may be deleted."""
         self.log.delete_before(base)
         for path in self.log.remove_below_start():
             self.disk.unlink(path)
@@ -216,7 +216,7 @@ class StandaloneStore:
 
 
 def snapshot_records(image: MetadataImage) -> Iterator[MetadataRecord]:
-    """Records whose fold is `image`."""
+    """Records that build `image`."""
     if image.controller_epoch:
         yield ControllerElected(image.controller_id, image.controller_epoch)
     for broker in image.brokers.values():
@@ -225,7 +225,7 @@ def snapshot_records(image: MetadataImage) -> Iterator[MetadataRecord]:
         yield BrokerLeaving(node_id)
     raised = 0
     for topic in image.topics.values():
-        # They are in the order of their creation, so that this never goes back.
+        # Topics are in the order of their creation, so that this never decreases.
         if topic.raised_at > raised:
             yield EpochsRaised(topic.raised_at - raised)
             raised = topic.raised_at

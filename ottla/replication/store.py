@@ -1,4 +1,4 @@
-"""What a store of metadata promises, be it a file beside the logs or a cluster's ZooKeeper."""
+"""What a store of metadata promises."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ottla.replication.metadata import MetadataImage, MetadataRecord
 
 
 class MetadataWrite(Protocol):
-    """Records on their way: `run` blocks, in any thread; `finish` ends it, on the loop.
+    """A write under way: `run` blocks, in any thread; `finish` completes it, on the loop.
 
-    Each raises OSError or StorageFailed where the records could not be kept; then none count.
+    Each raises OSError or StorageFailed if the records could not be kept; then none count.
     """
 
     def run(self) -> None:
@@ -19,28 +19,28 @@ class MetadataWrite(Protocol):
         ...
 
     def give_up(self, error: Exception) -> None:
-        """`run` did not come to its end, or was not even begun; instead of `finish`."""
+        """Called instead of `finish` if `run` failed or was never begun."""
         ...
 
     def finish(self) -> None:
-        """Take note that they do."""
+        """Record that they are durable."""
         ...
 
 
 class MetadataStore(Protocol):
-    """Keeps the metadata log. One writer at a time; order is what was appended first."""
+    """Keeps the metadata log. One writer at a time; the order is that of the appends."""
 
     def load(self) -> MetadataImage:
-        """The fold of everything appended so far."""
+        """The image after everything appended so far."""
         ...
 
     def begin(self, records: Sequence[MetadataRecord], image: MetadataImage) -> MetadataWrite:
         """Write `records`, which count once the write has run and finished.
 
-        `image` is the fold that includes them. Raises OSError or StorageFailed.
+        `image` is the image that includes them. Raises OSError or StorageFailed.
         """
         ...
 
     def close(self) -> None:
-        """Let go of what the store holds open."""
+        """Close what the store holds open."""
         ...

@@ -1,4 +1,4 @@
-"""Which names a topic may have. Directories are named after topics: nothing else gets past."""
+"""Which names a topic may have. Directories are named after topics, so nothing else is accepted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Names(Sized, Container[str], Iterable[str], Protocol):
 
 
 def require_legal_name(name: str) -> None:
-    """Raise InvalidTopic, with the reason, where no topic may be called this."""
+    """Raise InvalidTopic, with the reason, if no topic may have this name."""
     if not name:
         raise InvalidTopic("Topic name is invalid: the empty string is not allowed")
     if name in (".", ".."):
@@ -41,14 +41,14 @@ def require_legal_name(name: str) -> None:
 
 
 def is_legal_name(name: str) -> bool:
-    """Whether a topic may be called this."""
+    """Whether a topic may have this name."""
     return len(name) <= NAME_LENGTH_MAX and bool(LEGAL.fullmatch(name)) and name not in (".", "..")
 
 
 def colliding_name(name: str, names: Names) -> str | None:
-    """Another one of `names` that differs in '.' for '_' only: metrics take both for one.
+    """Another one of `names` that differs only in '.' and '_', which metrics cannot tell apart.
 
-    Few such characters are tried out, many are looked for, whichever costs less.
+    With few such characters it tries the variants, with many it searches `names`.
     """
     spots = [index for index, character in enumerate(name) if character in "._"]
     if not spots:

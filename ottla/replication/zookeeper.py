@@ -1,13 +1,13 @@
-"""The port to ZooKeeper over kazoo; the one file that knows that library.
+"""The connection to ZooKeeper with kazoo; the only file that uses that library.
 
 kazoo has threads of its own. Its completions, watches and state listeners do a single thing here:
-they hand what they got to the event loop. Nothing calls kazoo's blocking methods but `start` and
+they pass their result to the event loop. kazoo's blocking methods are called only in `start` and
 `stop`, in an executor's thread.
 
-Some of kazoo's ways do not fit what `coordination` promises, and are dealt with here: it queues
-requests while it is disconnected and sends them later; it forgets all watches when the connection
-breaks, calling each with an event of no type; and it waits longer and longer between attempts to
-connect.
+Some of kazoo's behaviour does not fit what `coordination` promises, and is corrected here: it
+queues requests while it is disconnected and sends them later; it forgets all watches when the
+connection breaks, calling each with an event without a type; and it waits longer and longer between
+attempts to connect.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class ZooKeeper:
         return int(client_id[0]) if client_id else 0
 
     async def start(self) -> None:
-        """Connect, and make the chroot where it is missing."""
+        """Connect, and create the chroot if it is missing."""
         try:
             await self.loop.run_in_executor(None, self._start)
         except self.client.handler.timeout_exception as error:
@@ -127,7 +127,7 @@ class ZooKeeper:
             self.client.close()
 
     def listen(self, listener: Listener) -> None:
-        """Call with each further state, on the loop."""
+        """Call `listener` with each further state, on the loop."""
         self.listeners.append(listener)
 
     def get(self, path: str) -> Awaitable[tuple[bytes, Stat]]:
@@ -135,7 +135,7 @@ class ZooKeeper:
         return self._ask(self.client.get_async, _data, self.root + path)
 
     def exists(self, path: str, watch: Watch | None = None) -> Awaitable[Stat | None]:
-        """A node, None if there is none."""
+        """A node, or None."""
         return self._ask(self.client.exists_async, _stat, self.root + path, self._watch(watch))
 
     def children(self, path: str, watch: Watch | None = None) -> Awaitable[list[str]]:
@@ -145,7 +145,7 @@ class ZooKeeper:
         )
 
     def multi(self, operations: Sequence[Operation]) -> Awaitable[None]:
-        """Do all of these, or nothing of them."""
+        """Execute all of these operations or none."""
         transaction = self.client.transaction()
         for each in operations:
             path = self.root + each.path
@@ -160,7 +160,7 @@ class ZooKeeper:
         return self._ask(transaction.commit_async, _outcome)
 
     def sync(self) -> Awaitable[None]:
-        """What is read afterwards contains everything that was written before."""
+        """Later reads return everything that was written before this call."""
         return self._ask(self.client.sync_async, lambda path: None, self.root or "/")
 
     def _ask(
@@ -168,7 +168,7 @@ class ZooKeeper:
     ) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = self.loop.create_future()
         if self.state is not SessionState.CONNECTED or not self.client.connected:
-            # kazoo would queue it, and send it when nobody waits for it any more.
+            # kazoo would queue it, and send it after the caller has stopped waiting.
             future.set_exception(NotConnected(f"ZooKeeper at {self.hosts} is not connected"))
             return future
         self.waiting.add(future)
@@ -184,7 +184,7 @@ class ZooKeeper:
     ) -> None:
         self.waiting.discard(future)
         if future.done():
-            return                                          # given up with its connection
+            return                                          # it has failed already
         try:
             future.set_result(read(result.get_nowait()))
         except CoordinationError as error:
@@ -224,7 +224,7 @@ class ZooKeeper:
                 watch()
 
     def _call_on_loop(self, callback: Callable[..., None], *arguments: Any) -> None:
-        with suppress(RuntimeError):                        # the loop is closed: nobody waits
+        with suppress(RuntimeError):                        # the loop is closed: nothing waits
             self.loop.call_soon_threadsafe(callback, *arguments)
 
 
@@ -242,7 +242,7 @@ def _data(answer: Any) -> tuple[bytes, Stat]:
 
 
 def _outcome(results: list[Any]) -> None:
-    """Of a multi that failed, the first operation with a reason of its own."""
+    """Returns the first error of a failed multi that is an operation's own."""
     for result in results:
         if isinstance(result, Exception) and not isinstance(
             result, RolledBackError | RuntimeInconsistency

@@ -1,5 +1,5 @@
-"""The controller's decisions about access rules (KIP-11, KIP-290), and which a filter finds.
-"""
+"""The controller's decisions about ACLs (KIP-11, KIP-290), and which of them a filter
+matches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EVERYTHING = "*"
 
 
 class Resource(IntEnum):
-    """Kafka's numbers of what rules are about."""
+    """Kafka's numbers for types of resources."""
 
     ANY = 1
     TOPIC = 2
@@ -29,7 +29,7 @@ class Resource(IntEnum):
 
 
 class Pattern(IntEnum):
-    """How a rule's or a filter's name is meant."""
+    """How the name of an ACL or a filter is to be matched."""
 
     ANY = 1
     MATCH = 2
@@ -38,7 +38,7 @@ class Pattern(IntEnum):
 
 
 class Operation(IntEnum):
-    """Kafka's numbers of what one may do."""
+    """Kafka's numbers for operations."""
 
     ANY = 1
     ALL = 2
@@ -58,7 +58,7 @@ class Operation(IntEnum):
 
 
 class Permission(IntEnum):
-    """What a rule says; a DENY wins over every ALLOW."""
+    """What an ACL grants; a DENY takes precedence over every ALLOW."""
 
     ANY = 1
     DENY = 2
@@ -67,7 +67,7 @@ class Permission(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class RuleFilter:
-    """Which rules are meant; None and ANY match all."""
+    """Selects ACLs; None and ANY match all."""
 
     resource_type: int = Resource.ANY
     resource_name: str | None = None
@@ -81,7 +81,7 @@ class RuleFilter:
 def create_rules(
     image: MetadataImage, wanted: Sequence[AccessRule]
 ) -> Decision[list[ProtocolError | None]]:
-    """Add rules; the result has an error or None for each of `wanted`."""
+    """Add ACLs; the result has an error or None for each of `wanted`."""
     records: list[MetadataRecord] = []
     errors: list[ProtocolError | None] = []
     for rule in wanted:
@@ -121,7 +121,7 @@ def _need_exact(what: str, value: int, kind: type[IntEnum], vague: Iterable[int]
 def delete_rules(
     image: MetadataImage, filters: Sequence[RuleFilter]
 ) -> Decision[list[list[AccessRule] | ProtocolError]]:
-    """Take rules away; the result has for each of `filters` what it found, or an error."""
+    """Remove ACLs; the result has for each of `filters` the ACLs it matched, or an error."""
     gone: dict[AccessRule, None] = {}
     results: list[list[AccessRule] | ProtocolError] = []
     for each in filters:
@@ -136,7 +136,7 @@ def delete_rules(
 
 
 def matching_rules(image: MetadataImage, wanted: RuleFilter) -> Iterator[AccessRule]:
-    """The rules that match a filter. Raises InvalidRequest if the filter is not valid."""
+    """The ACLs that match a filter. Raises InvalidRequest if the filter is not valid."""
     for what, value, kind in (
         ("resourceType", wanted.resource_type, Resource),
         ("patternType", wanted.pattern_type, Pattern),
@@ -167,7 +167,7 @@ def _matches_name(rule: AccessRule, pattern: int, name: str | None) -> bool:
 
 
 def is_about(rule: AccessRule, name: str) -> bool:
-    """Whether a rule is about the resource of this name, given that the types agree."""
+    """Whether an ACL applies to the resource of this name, given that the types agree."""
     if rule.pattern_type == Pattern.PREFIXED:
         return name.startswith(rule.resource_name)
     return rule.resource_name in (name, EVERYTHING)

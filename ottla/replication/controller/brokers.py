@@ -1,12 +1,12 @@
 """The controller's decisions about brokers: who belongs to the cluster, and what that means for
 partitions.
 
-A broker that comes back as another process is first *gone*, then *registered*: what it led has a
+A broker that returns as another process is first *gone*, then *registered*: what it led has a
 new leader epoch in any case. A partition whose in-sync replicas are all gone keeps them listed, as
-any of them has all that was committed, and has no leader until one of them is back.
+each of them has everything committed, and has no leader until one of them is back.
 
-Large changes come in several decisions, the one that ends a broker first. Whatever is left over
-shows in the image: `repair` finds it, for whichever controller comes next.
+Large changes take several decisions, the one that removes a broker first. What remains to be done
+is visible in the image: `repair` finds it, whichever controller comes next.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Change = tuple[str, int, PartitionState]
 
 
 class BrokerNotRegistered(ProtocolError):
-    """The cluster has no broker of this id."""
+    """The cluster has no broker with this id."""
 
     code = ErrorCode.BROKER_ID_NOT_REGISTERED
 
@@ -49,12 +49,12 @@ class StaleBrokerEpoch(ProtocolError):
 
 
 def unregister_broker(image: MetadataImage, node_id: int, serving_id: int) -> Decision[None]:
-    """Forget a broker that will not come back; the one that is asked, `serving_id`, is there."""
+    """Forget a broker that will not return; `serving_id`, which serves this, is registered."""
     broker = image.brokers.get(node_id)
     if broker is None:
         raise BrokerNotRegistered(f"Broker ID {node_id} is not currently registered")
     if node_id == serving_id or broker.incarnation:
-        # Of a cluster only those are in the image that have a session with ZooKeeper.
+        # In a cluster the image has only the brokers with a session with ZooKeeper.
         raise InvalidRequest(
             f"Broker {node_id} is running, and would register again: ask another broker once it"
             " has stopped"
@@ -69,10 +69,10 @@ def controller_elected(image: MetadataImage, node_id: int, epoch: int) -> Decisi
 
 
 def broker_gone(image: MetadataImage, node_id: int, epoch: int) -> Decision[bool]:
-    """A broker is not there any more, unless it has another epoch by now.
+    """Remove a broker that has gone, unless it has another epoch by now.
 
-    Leaders move to in-sync replicas that are there, and the broker leaves every in-sync set that
-    has such a member. The result is whether `repair` is needed for the rest.
+    Leaders move to in-sync replicas that are live, and the broker leaves every in-sync set that
+    has such a member. The result says whether `repair` is needed for the rest.
     """
     broker = image.brokers.get(node_id)
     if broker is None or broker.epoch != epoch:
@@ -81,9 +81,9 @@ def broker_gone(image: MetadataImage, node_id: int, epoch: int) -> Decision[bool
 
 
 def broker_registered(image: MetadataImage, broker: BrokerImage) -> Decision[bool]:
-    """A broker has come, whose former incarnation is gone; it may lead what has no leader.
+    """Add a broker whose former incarnation is gone; it may lead what has no leader.
 
-    Raises StaleBrokerEpoch for an epoch that is not above the one that the image has.
+    Raises StaleBrokerEpoch for an epoch that is not above the one in the image.
     """
     known = image.brokers.get(broker.node_id)
     if known is not None:
@@ -97,7 +97,7 @@ def broker_registered(image: MetadataImage, broker: BrokerImage) -> Decision[boo
 
 
 def repair(image: MetadataImage) -> Decision[bool]:
-    """Bring leaders and in-sync sets in line with who is there; whether there is more to do."""
+    """Bring leaders and in-sync sets in line with live brokers; returns whether more is left."""
     return _with_repairs(image, [])
 
 
@@ -116,13 +116,13 @@ def _repairs(image: MetadataImage) -> Iterator[Change]:
 
 
 def by_topic(changes: list[Change]) -> Iterator[MetadataRecord]:
-    """Changes of partitions as records, one a topic."""
+    """Changes of partitions as records, one for each topic."""
     for name, rows in groupby(changes, key=lambda change: change[0]):
         yield PartitionsChanged(name, tuple((index, state) for _, index, state in rows))
 
 
 def repaired_state(image: MetadataImage, state: PartitionState) -> PartitionState:
-    """A partition as it has to be with the brokers that are there; the same where it is so."""
+    """A partition adjusted to the registered brokers; the same object if nothing changes."""
     isr = tuple(node for node in state.isr if node in image.brokers) or state.isr
     leader = state.leader
     if leader not in image.brokers or leader in image.leaving or leader not in isr:
@@ -131,9 +131,9 @@ def repaired_state(image: MetadataImage, state: PartitionState) -> PartitionStat
 
 
 def elect(image: MetadataImage, state: PartitionState) -> int:
-    """The first in-sync replica in the order of assignment that is there to stay.
+    """The first in-sync replica in the order of assignment that is not shutting down.
 
-    One that is leaving goes on leading where nobody else can, until it has left.
+    One that is shutting down continues to lead where no other can, until it has left.
     """
     there = [node for node in state.replicas if node in state.isr and node in image.brokers]
     for node in there:
@@ -153,9 +153,9 @@ def changed(state: PartitionState, leader: int, isr: tuple[int, ...]) -> Partiti
 
 
 def controlled_shutdown(image: MetadataImage, node_id: int, epoch: int) -> Decision[bool]:
-    """A broker wants to stop: move what it leads to others, and take it out of in-sync sets.
+    """A broker wants to stop: move its leadership to others and remove it from in-sync sets.
 
-    The result is whether it may stop now: it leads nothing, or nothing that somebody else could.
+    The result says whether it may stop now: no partition that it leads could have another leader.
     Raises StaleBrokerEpoch.
     """
     broker = image.brokers.get(node_id)
@@ -193,7 +193,7 @@ def in_sync_everywhere(image: MetadataImage, node_id: int) -> bool:
 
 
 def preferred_leaders(image: MetadataImage) -> Decision[int]:
-    """Give leadership back to the first replica where it is in sync; how many have moved."""
+    """Return leadership to preferred replicas in sync; returns how many have moved."""
     changes = []
     for topic in image.topics.values():
         for index, state in enumerate(topic.partitions):

@@ -1,7 +1,7 @@
 """The controller's decisions about settings of topics, brokers, groups and client metrics.
 
-What a type of resource allows is handed in as ConfigRules: the names of settings are no matter of
-the controller's.
+What a type of resource allows is passed in as ConfigRules: the controller does not know the names
+of settings.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class Alteration:
 
 @dataclass(frozen=True, slots=True)
 class ConfigRules:
-    """What the settings of one type of resource are held to.
+    """The rules for the settings of one type of resource.
 
-    `default` gives the value of a list that is not set, and None for what is no list; `check`
-    gets the resource's name, all settings that it would have, and the names of those that change,
-    and raises a ProtocolError where these may not be.
+    `default` returns the value of a list that is not set, and None for other settings; `check`
+    gets the resource's name, all the settings it would have, and the names of those that change,
+    and raises a ProtocolError if they are not allowed.
     """
 
     default: Callable[[str], str | None]

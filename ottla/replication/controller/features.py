@@ -18,7 +18,7 @@ Levels = Mapping[str, tuple[int, int]]
 
 
 class InvalidUpdateVersion(ProtocolError):
-    """A level that a feature cannot be brought to."""
+    """A feature cannot be set to this level."""
 
     code = ErrorCode.INVALID_UPDATE_VERSION
 
@@ -41,7 +41,7 @@ class FeatureUpdate:
 
 
 def finalise_features(image: MetadataImage, levels: Mapping[str, int]) -> Decision[None]:
-    """Finalise features that the cluster has no level of yet; those that it has stay."""
+    """Finalise features that have no level in the cluster yet; existing levels stay."""
     return Decision(
         [FeatureSet(name, level) for name, level in levels.items() if name not in image.features],
         None,
@@ -54,7 +54,7 @@ def update_features(
     supported: Levels,
     validate_only: bool = False,
 ) -> Decision[None]:
-    """Bring features to other levels: all of them, or none and InvalidUpdateVersion is raised."""
+    """Change features' levels, all or none. Raises InvalidUpdateVersion."""
     for update in updates:
         _check(image.features.get(update.name, 0), update, supported)
     changed = {

@@ -1,8 +1,8 @@
 """The controller's decision about in-sync sets: AlterPartition (KIP-497, KIP-903).
 
-A leader proposes, under its broker epoch, leader epoch and partition epoch; each of them has to be
-the one of the image. Who joins has to be registered, under the epoch that the leader has seen it
-fetch with, and must not be about to stop.
+A leader proposes, under its broker epoch, leader epoch and partition epoch; each of them must be
+the one in the image. A replica that joins must be registered, under the epoch in which the leader
+has seen it fetch, and must not be about to stop.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Answer = AlterPartitionResponse.Topic.Partition
 def alter_partitions(
     image: MetadataImage, request: AlterPartitionRequest
 ) -> Decision[AlterPartitionResponse]:
-    """Change in-sync sets as their leaders propose; each partition is answered for itself.
+    """Change in-sync sets as their leaders propose; each partition has its own result.
 
-    Raises StaleBrokerEpoch where the broker that asks is not registered under its epoch.
+    Raises StaleBrokerEpoch if the requesting broker is not registered under its epoch.
     """
     broker = image.brokers.get(request.broker_id)
     if broker is None or broker.epoch != request.broker_epoch:
@@ -34,7 +34,7 @@ def alter_partitions(
     changes: list[tuple[str, int, PartitionState]] = []
     topics = []
     for each in request.topics:
-        # Versions 0 and 1 go by names, and up to 2 without the epochs of those who join.
+        # Versions 0 and 1 use names, and up to 2 the epochs of joining replicas are missing.
         topic = image.topic_by_id(each.topic_id) or image.topics.get(each.topic_name)
         answers = []
         for proposal in each.partitions:
@@ -62,7 +62,7 @@ def _answer(index: int, state: PartitionState | None, code: int) -> Answer:
 def _decide(
     image: MetadataImage, topic: TopicImage | None, broker_id: int, proposal: Proposal
 ) -> tuple[PartitionState | None, int]:
-    """The partition as it is, and why its in-sync set cannot be as proposed; 0 if it can."""
+    """The current partition, and why its in-sync set cannot be as proposed; 0 if it can."""
     if topic is None:
         return None, int(ErrorCode.UNKNOWN_TOPIC_ID)
     if not 0 <= proposal.partition_index < len(topic.partitions):
@@ -70,7 +70,7 @@ def _decide(
     state = topic.partitions[proposal.partition_index]
     leader_epoch = image.leader_epoch(topic, state)
     if proposal.leader_epoch > leader_epoch or proposal.partition_epoch > state.partition_epoch:
-        # It knows of decisions that this controller does not: there is a newer one.
+        # The leader knows decisions that this controller does not: there is a newer controller.
         return state, int(ErrorCode.NOT_CONTROLLER)
     if proposal.leader_epoch < leader_epoch:
         return state, int(ErrorCode.FENCED_LEADER_EPOCH)
@@ -94,7 +94,7 @@ def _check_members(
     known = set(nodes) <= set(state.replicas) and len(set(nodes)) == len(nodes)
     if not known or state.leader not in nodes:
         return int(ErrorCode.INVALID_REQUEST)
-    # Last of all: by this code the leader knows that nothing was done.
+    # Checked last: this code shows the leader that nothing was done.
     for member in members:
         broker = image.brokers.get(member.broker_id)
         if member.broker_id in state.isr:

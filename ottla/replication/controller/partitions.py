@@ -1,7 +1,7 @@
-"""The controller's decisions about partitions that exist: who leads them, who has them.
+"""The controller's decisions about partitions that exist: their leaders and their replicas.
 
-Elections (KIP-460) and reassignments (KIP-455) where replicas are
-dropped or moved in the order of preference: none is added yet.
+Elections (KIP-460) and those reassignments (KIP-455) that remove replicas or change their order of
+preference: none is added yet.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ottla.wire.errors import (
 
 
 class ElectionType(IntEnum):
-    """Whom an election may make leader."""
+    """Which replicas an election may make leader."""
 
     PREFERRED = 0
     UNCLEAN = 1
@@ -46,26 +46,26 @@ class ElectionNotNeeded(ProtocolError):
 
 
 class PreferredLeaderNotAvailable(ProtocolError):
-    """The first replica is not in sync or not there."""
+    """The first replica is not in sync or not available."""
 
     code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
 
 
 class EligibleLeadersNotAvailable(ProtocolError):
-    """No replica is there."""
+    """No replica is available."""
 
     code = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
 
 
 class NoReassignmentInProgress(ProtocolError):
-    """There is nothing to cancel."""
+    """There is no reassignment to cancel."""
 
     code = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
 
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """The replicas that a partition shall have; None cancels a reassignment in progress."""
+    """The replicas that a partition should have; None cancels a reassignment in progress."""
 
     topic: str
     index: int
@@ -97,7 +97,7 @@ def elect_leaders(
 
 
 def to_elect(image: MetadataImage, kind: int) -> Iterator[tuple[str, int]]:
-    """The partitions that an election of this kind is not needless for."""
+    """The partitions that need an election of this kind."""
     for name, topic in image.topics.items():
         for index, state in enumerate(topic.partitions):
             wanted = state.replicas[0] if kind == ElectionType.PREFERRED else NO_LEADER
@@ -128,7 +128,7 @@ def _new_leader(image: MetadataImage, kind: int, state: PartitionState) -> int:
 
 
 def _led_by(state: PartitionState, leader: int) -> PartitionState:
-    """A leader from outside the in-sync set has lost records: it alone is in sync then."""
+    """A leader from outside the in-sync set may lack records: then it alone is in sync."""
     isr = state.isr if leader in state.isr else (leader,)
     return replace(
         state, leader=leader, isr=isr, leader_epoch=state.leader_epoch + 1,
@@ -139,9 +139,9 @@ def _led_by(state: PartitionState, leader: int) -> PartitionState:
 def reassign_partitions(
     image: MetadataImage, wanted: Sequence[Reassignment], may_change_factor: bool = True
 ) -> Decision[list[ProtocolError | None]]:
-    """Give partitions other replicas; the result has an error or None for each of `wanted`.
+    """Reassign partitions; the result has an error or None for each of `wanted`.
 
-    Every reassignment that is possible here is finished with its record.
+    Every reassignment that is possible here is complete with its record.
     """
     records: list[MetadataRecord] = []
     errors: list[ProtocolError | None] = []
@@ -209,5 +209,5 @@ def _partition(
 
 def raise_leader_epochs(image: MetadataImage) -> Decision[None]:
     """Begin a new leader epoch of every partition, as Kafka's controller does for a broker that
-    comes back: what was not flushed may be lost, and by the epoch a client notices (KIP-320)."""
+    returns: unflushed records may be lost, and clients notice that by the epoch (KIP-320)."""
     return Decision([EpochsRaised()] if image.topics else (), None)

@@ -1,4 +1,4 @@
-"""The controller's decisions beside those about topics and settings, which have their own files."""
+"""The controller's decisions about producer ids."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PRODUCER_ID_MAX = 2**63 - 1
 
 
 class StaleBrokerEpoch(ProtocolError):
-    """The broker is not registered, or with another epoch: it has been restarted since."""
+    """The broker is not registered, or with another epoch because it has been restarted."""
 
     code = ErrorCode.STALE_BROKER_EPOCH
 
@@ -27,7 +27,7 @@ def take_producer_ids(image: MetadataImage) -> Decision[range]:
 def allocate_producer_ids(
     image: MetadataImage, node_id: int, broker_epoch: int
 ) -> Decision[range]:
-    """The same for another broker, which says under which epoch it is registered."""
+    """The same for another broker, which gives the epoch that it is registered under."""
     broker = image.brokers.get(node_id)
     if broker is None or broker.epoch != broker_epoch:
         known = "none" if broker is None else broker.epoch

@@ -1,5 +1,5 @@
-"""The controller's decisions about quotas of clients (KIP-546), and which of them a filter finds.
-"""
+"""The controller's decisions about client quotas (KIP-546), and which of them a filter
+matches."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WHOLE_NUMBER_TOLERANCE = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class LimitChange:
-    """One limit to set, or to take away where `value` is None."""
+    """One limit to set, or to remove if `value` is None."""
 
     key: str
     value: float | None
@@ -44,7 +44,7 @@ class QuotaAlteration:
 
 
 class Match(IntEnum):
-    """How a component of a filter looks at an entity's name."""
+    """How a component of a filter matches an entity's name."""
 
     EXACT = 0
     DEFAULT = 1
@@ -53,7 +53,7 @@ class Match(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """One component of a filter: a type, and what its name has to be."""
+    """One component of a filter: a type, and what its name must be."""
 
     entity_type: str
     match: int
@@ -63,7 +63,7 @@ class Component:
 def alter_quotas(
     image: MetadataImage, alterations: Sequence[QuotaAlteration], validate_only: bool = False
 ) -> Decision[list[ProtocolError | None]]:
-    """Set and take away limits; the result has an error or None for each of `alterations`."""
+    """Set and remove limits; the result has an error or None for each of `alterations`."""
     entities: list[Entity] = [tuple(sorted(dict(each.entity).items())) for each in alterations]
     times = Counter(entities)
     records: list[MetadataRecord] = []
@@ -102,7 +102,7 @@ def _keys_of(entity: Entity) -> Mapping[str, str]:
         )
     address = kinds[IP]
     if address is not None:
-        # Kafka takes names too and asks the DNS for them; here an address is an address.
+        # Kafka also accepts host names and resolves them; here only addresses are accepted.
         try:
             ipaddress.ip_address(address)
         except ValueError:
@@ -113,7 +113,7 @@ def _keys_of(entity: Entity) -> Mapping[str, str]:
 def _value(change: LimitChange, keys: Mapping[str, str]) -> float | None:
     key, value = change.key, change.value
     if value is None:
-        return None                         # what is not there can be taken away, as in Kafka
+        return None                         # removing a missing limit is no error, as in Kafka
     if key not in keys:
         raise InvalidRequest(f"Invalid configuration key {key}")
     kind = keys[key]
@@ -131,7 +131,7 @@ def _value(change: LimitChange, keys: Mapping[str, str]) -> float | None:
 def matching_quotas(
     image: MetadataImage, components: Sequence[Component], strict: bool
 ) -> Iterator[tuple[Entity, Mapping[str, float]]]:
-    """The entities that have all of `components`, and nothing else where `strict`.
+    """The entities that match all of `components`, and have no others if `strict`.
 
     Raises ProtocolError if the filter is not valid.
     """

@@ -1,6 +1,6 @@
 """The controller's decisions about SCRAM credentials (KIP-554).
 
-A client sends its password salted and iterated; only keys that are hashed from it are kept.
+A client sends its password salted and iterated; only keys derived from it by hashing are kept.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class UnacceptableCredential(ProtocolError):
 
 
 class DuplicateUser(ProtocolError):
-    """A user that one request names twice."""
+    """A request names this user twice."""
 
     code = ErrorCode.DUPLICATE_RESOURCE
 
@@ -62,9 +62,9 @@ def alter_credentials(
     deletions: Sequence[tuple[str, int]],
     upsertions: Sequence[NewCredential],
 ) -> Decision[dict[str, ProtocolError | None]]:
-    """Take away and set credentials; the result has an error or None for each user.
+    """Remove and set credentials; the result has an error or None for each user.
 
-    A user is changed once a request or not at all.
+    Each user is changed at most once in a request.
     """
     changes: dict[str, ScramSet | ProtocolError] = {}
 

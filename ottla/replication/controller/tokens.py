@@ -1,6 +1,7 @@
 """The controller's decisions about delegation tokens (KIP-48, KIP-373).
 
-A token's secret is not kept: it follows from the token's id and `delegation.token.secret.key`.
+A token's secret is not stored: it is derived from the token's id and
+`delegation.token.secret.key`.
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ class UnknownToken(ProtocolError):
 
 
 class ForeignToken(ProtocolError):
-    """Neither the token's owner nor one of its renewers asks."""
+    """The requester is neither the token's owner nor one of its renewers."""
 
     code = ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
 
 
 class ExpiredToken(ProtocolError):
-    """The token's time is over: it cannot be prolonged."""
+    """The token has reached its maximum lifetime: it cannot be renewed."""
 
     code = ErrorCode.DELEGATION_TOKEN_EXPIRED
 
 
 @dataclass(frozen=True, slots=True)
 class TokenTimes:
-    """What tokens may last, in milliseconds."""
+    """Lifetimes of tokens, in milliseconds."""
 
     lifetime_ms_max: int
     renewal_ms: int
@@ -72,7 +73,7 @@ def renew_token(
     times: TokenTimes,
     now_ms: int,
 ) -> Decision[int]:
-    """Prolong a token, to its longest lifetime at most; the result is when it ends now."""
+    """Renew a token, up to its maximum lifetime; the result is its new expiry time."""
     token = _usable(image, token_id, who, now_ms)
     wanted = period_ms if period_ms >= 0 else times.renewal_ms
     return _ends(token, min(token.max_ms, now_ms + wanted))
@@ -81,7 +82,7 @@ def renew_token(
 def expire_token(
     image: MetadataImage, token_id: str | None, who: str, period_ms: int, now_ms: int
 ) -> Decision[int]:
-    """Makes a token expire after this time, or at once if it is negative."""
+    """Make a token expire after this time, or at once if it is negative."""
     if period_ms < 0:
         token = _known(image, token_id, who)
         return Decision([TokenSet(token.token_id, None)], now_ms)

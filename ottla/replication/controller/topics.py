@@ -1,6 +1,6 @@
-"""The controller's decisions about topics: create, delete, widen.
+"""The controller's decisions about topics: create, delete, add partitions.
 
-Each function is pure: from an image and what a client asks for to records and an answer. One
+Each function is pure: it maps an image and a client's request to records and an answer. One
 topic's error is reported in its own answer and does not affect the others.
 """
 
@@ -62,7 +62,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicDefaults:
-    """What -1 means, and how settings are checked."""
+    """The values that -1 stands for, and how settings are checked."""
 
     num_partitions: int = 1
     replication_factor: int = 1
@@ -71,7 +71,7 @@ class TopicDefaults:
 
 @dataclass(frozen=True, slots=True)
 class TopicAnswer:
-    """What became of one topic: an error, or None and its id, and partitions that are new."""
+    """The result for one topic: an error, or None with its id and its new partitions."""
 
     name: str | None
     error: ProtocolError | None = None
@@ -81,13 +81,13 @@ class TopicAnswer:
 
 
 class TopicAlreadyExists(ProtocolError):
-    """There is a topic of this name."""
+    """There is a topic with this name."""
 
     code = ErrorCode.TOPIC_ALREADY_EXISTS
 
 
 class InvalidPartitions(ProtocolError):
-    """A number of partitions that a topic cannot have."""
+    """A topic cannot have this number of partitions."""
 
     code = ErrorCode.INVALID_PARTITIONS
 
@@ -138,7 +138,7 @@ def create_topics(
 
 
 def _count(topic: NewTopic, defaults: TopicDefaults) -> int:
-    """How many partitions a topic asks for, right or wrong."""
+    """How many partitions a requested topic would have, valid or not."""
     if topic.assignments:
         return len(topic.assignments)
     return defaults.num_partitions if topic.num_partitions == -1 else max(topic.num_partitions, 0)
@@ -207,7 +207,7 @@ def _assigned(image: MetadataImage, topic: NewTopic) -> tuple[PartitionState, ..
 
 
 def _unused_id(image: MetadataImage, new_topic_id: Callable[[], bytes]) -> bytes:
-    """An id that no topic has; 0 and 1 are reserved."""
+    """A new topic id; 0 and 1 are reserved."""
     while True:
         topic_id = new_topic_id()
         if topic_id not in image.names and any(topic_id[:15]):
@@ -233,7 +233,7 @@ def delete_topics(
                 raise InvalidRequest("Duplicate topic id.")
             found, found_id = _find_topic(image, name, topic_id)
             if names[found] and ids[found_id]:
-                name, topic_id = found, found_id        # one answer for both
+                name, topic_id = found, found_id        # one answer with both
                 raise InvalidRequest(
                     "The provided topic name maps to an ID that was already supplied."
                 )
@@ -266,7 +266,8 @@ def _find_topic(image: MetadataImage, name: str | None, topic_id: bytes) -> tupl
 
 @dataclass(frozen=True, slots=True)
 class MorePartitions:
-    """A topic that shall have `count` partitions in all; None places the new ones by itself."""
+    """A topic that should have `count` partitions in total; `assignments` None: placed by the
+    controller."""
 
     name: str
     count: int

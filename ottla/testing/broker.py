@@ -43,7 +43,7 @@ TEST_SETTINGS = {
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
     "connections.max.idle.ms": "315360000000",   # a clock that leaps would close all of them
-    "ottla.acks.all.flush": "false",             # no test cuts the power
+    "ottla.acks.all.flush": "false",             # no test simulates a power failure
 }
 """What differs from a broker's defaults; `settings` wins over it."""
 
@@ -51,9 +51,9 @@ TEST_SETTINGS = {
 class Broker:
     """A broker for tests. `start` (or `with`) starts it, `close` removes all traces of it.
 
-    `settings` are Kafka's server properties. `directory` keeps the data there, for good; without
+    `settings` are Kafka's server properties. `directory` keeps the data there permanently; without
     it they are in memory or a temporary directory, and gone when the test process is, however it
-    ended. `log_level` is of the broker's own log, `broker.log`.
+    ended. `log_level` is that of the broker's own log, `broker.log`.
     """
 
     def __init__(
@@ -77,15 +77,16 @@ class Broker:
         self._paused = False
         self._recording: Recording | None = None
 
-    # Where it is
+    # Addresses
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients connect to: `127.0.0.1:PORT`. The port stays over kill and restart."""
+        """What clients connect to: `127.0.0.1:PORT`. The port stays the same after kill and
+        restart."""
         return f"{HOST}:{self.port}"
 
     def get_bootstrap_server(self) -> str:
-        """The same, by the name that testcontainers' KafkaContainer has for it."""
+        """The same, under the name used by testcontainers' KafkaContainer."""
         return self.bootstrap_servers
 
     @property
@@ -102,7 +103,7 @@ class Broker:
 
     @property
     def directory(self) -> Path:
-        """Where its data and its log are, in `data` and `broker.log`."""
+        """The directory of its data and its log, in `data` and `broker.log`."""
         if self._path is None:
             raise BrokerFailed("the broker has not been started: use `with Broker() as broker`")
         return self._path
@@ -119,15 +120,15 @@ class Broker:
 
     @property
     def is_running(self) -> bool:
-        """Whether its process runs."""
+        """Whether its process is running."""
         return self._broker is not None and self._broker.process.poll() is None
 
     # Starting and ending
 
     def start(self) -> Self:
-        """Start it and return when it serves; after `kill` or `stop` on the same data and port.
+        """Start it and return when it serves; after `kill` or `stop` with the same data and port.
 
-        Raises BrokerFailed with the end of its log.
+        Raises BrokerFailed with the last lines of its log.
         """
         if self.is_running:
             return self
@@ -163,7 +164,7 @@ class Broker:
         else:
             self._kept.mkdir(parents=True, exist_ok=True)
             self._path = self._kept
-        # Bound and never listening: nobody else gets the port while the broker is down.
+        # Bound but not listening: no other process gets the port while the broker is down.
         self._reserved = socket.socket()
         self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         self._reserved.bind((HOST, 0))
@@ -194,7 +195,8 @@ class Broker:
             raise BrokerFailed(f"the broker ended with status {status}:\n{broker.tail()}")
 
     def kill(self) -> None:
-        """kill -9: its connections break, its port refuses; the data stay for `start`."""
+        """kill -9: its connections break, its port refuses connections; the data stay for
+        `start`."""
         broker = self._running()
         assert self._proxy is not None
         self._broker = None
@@ -248,7 +250,7 @@ class Broker:
     def create_topic(
         self, name: str, partitions: int = 1, configs: Mapping[str, object] | None = None
     ) -> str:
-        """Make a topic and return its name. Raises ottla.client.errors.Refused."""
+        """Create a topic and return its name. Raises ottla.client.errors.Refused."""
         from ottla.client.errors import check
         from ottla.wire.messages import CreateTopicsRequest
 
@@ -275,7 +277,8 @@ class Broker:
         check(gone.error_code, gone.error_message, name)
 
     def request(self, message: Any, version: int | None = None) -> Any:
-        """Send one of `ottla.wire.messages` past the proxy and return the response to it."""
+        """Send one of `ottla.wire.messages` to the broker, bypassing the proxy, and return its
+        response."""
         from ottla.client.connection import Connection
 
         self._running()
@@ -287,11 +290,11 @@ class Broker:
     def advance(
         self, *, hours: float = 0, minutes: float = 0, seconds: float = 0, ms: float = 0
     ) -> int:
-        """Move the broker's clock on; what became due in that time has happened then.
+        """Advance the broker's clock; what becomes due in that time has happened on return.
 
-        Timestamps, retention, sessions, transactions' and ids' expiry go by this clock. Clients'
-        clocks do not move: a group's members miss their heartbeats. Returns the broker's time in
-        ms since 1970. The time that passed stays over a restart.
+        Timestamps, retention, sessions and the expiry of transactions and ids use this clock.
+        Clients' clocks do not move: a group's members miss their heartbeats. Returns the broker's
+        time in ms since 1970. The clock keeps its advance over a restart.
         """
         passed = ms + 1000 * (seconds + 60 * (minutes + 60 * hours))
         if passed < 0:
@@ -301,16 +304,16 @@ class Broker:
         return now_ms
 
     def fill_disk(self, bytes_left: int = 0) -> None:
-        """Let its disk take so many more bytes, then refuse writes with ENOSPC."""
+        """Let its disk accept `bytes_left` more bytes, then fail writes with ENOSPC."""
         self._running().ask("disk_room", bytes_left=bytes_left)
 
     def free_disk(self) -> None:
-        """Let its disk take writes again."""
+        """Let its disk accept writes again."""
         self._running().ask("disk_room", bytes_left=-1)
 
     @contextmanager
     def full_disk(self, bytes_left: int = 0) -> Iterator[None]:
-        """`fill_disk`, then the block, then `free_disk`."""
+        """A context manager: `fill_disk` before the block, `free_disk` after it."""
         self.fill_disk(bytes_left)
         try:
             yield
@@ -318,7 +321,7 @@ class Broker:
             if self.is_running:
                 self.free_disk()
 
-    # Faults on the way
+    # Faults between clients and the broker
 
     def fail(
         self,
@@ -332,7 +335,7 @@ class Broker:
         """Answer the next `count` requests of an API ("Produce") with an error.
 
         The broker does not get the request; with `after` it does, and its answer is replaced.
-        `count` None is for all until `Fault.end`; `client_id` None for all clients.
+        `count` None means all until `Fault.end`; `client_id` None means all clients.
         """
         from ottla.testing.faults import ANSWER
         from ottla.wire.errors import ErrorCode
@@ -351,8 +354,8 @@ class Broker:
         after: bool = False,
         client_id: str | None = None,
     ) -> Fault:
-        """Hold the next `count` requests of an API (None: any) for so long before the broker gets
-        them; with `after` their answers. What follows on their connection waits too."""
+        """Delay the next `count` requests of an API (None: any) before they reach the broker;
+        with `after`, delay their answers. Later frames on the connection wait too."""
         from ottla.testing.faults import DELAY
 
         return self._fault(
@@ -367,8 +370,8 @@ class Broker:
         after: bool = False,
         client_id: str | None = None,
     ) -> Fault:
-        """Close the connection instead of handing on the next `count` requests of an API (None:
-        any). With `after` the broker does what was asked, and only its answer is lost."""
+        """Close the connection instead of forwarding the next `count` requests of an API (None:
+        any). With `after` the broker serves the request, and only its answer is lost."""
         from ottla.testing.faults import DROP
 
         return self._fault(DROP, api, count=count, after=after, client_id=client_id)
@@ -385,18 +388,18 @@ class Broker:
         return int(self._proxied().ask("disconnect"))
 
     def pause(self) -> None:
-        """Stop its process (SIGSTOP): connections stay, nothing is answered."""
+        """Stop its process (SIGSTOP): connections stay open, nothing is answered."""
         os.kill(self.pid, signal.SIGSTOP)
         self._paused = True
 
     def resume(self) -> None:
-        """Let its process go on."""
+        """Continue its process (SIGCONT)."""
         if self._paused:
             os.kill(self.pid, signal.SIGCONT)
             self._paused = False
 
     def heal(self) -> None:
-        """End all faults, let the disk take writes, resume or start it: as before the test."""
+        """Restore the state before a test: no faults, a disk with room, a running process."""
         self._proxied().ask("clear")
         if self.is_running:
             self.resume()
@@ -409,12 +412,12 @@ class Broker:
             raise BrokerFailed("the broker has not been started: use `with Broker() as broker`")
         return self._proxy
 
-    # What was said
+    # Recordings
 
     def record(self) -> Recording:
-        """Keep all frames from now on; `print(recording)` shows them, one a line.
+        """Record all frames from now on; `print(recording)` shows them, one on each line.
 
-        One recording at a time: a new one ends the one before it.
+        One recording at a time: a new one ends the previous one.
         """
         from ottla.testing.frames import Recording
 
@@ -427,7 +430,7 @@ class Broker:
 
 
 def api_key_of(name: str | None) -> int | None:
-    """The key of an API by Kafka's name of it, None for all. Raises ValueError."""
+    """The key of an API by Kafka's name for it, None for all. Raises ValueError."""
     from ottla.wire.apis import APIS
 
     if name is None:

@@ -59,7 +59,7 @@ class BrokerProcess:
         gc.freeze()
         gc.enable()
         commands = {"advance": self.advance, "disk_room": self.disk_room}
-        # Nobody needs a clean stop any more.
+        # A clean stop is not needed any more.
         control = Control(loop, commands, parent_pid, on_end=lambda: os._exit(0))
         control.say({"ready": self.server.listeners[0].port})
         assert self.server.failure is not None
@@ -69,7 +69,7 @@ class BrokerProcess:
         return 0 if stopped.is_set() else 1
 
     async def advance(self, ms: float) -> int:
-        """Advances time in small steps, so that one timer's effects may be ended by another."""
+        """Advances time in small steps, so that one timer may cancel the effects of another."""
         loop = asyncio.get_running_loop()
         target_ms = self.clock.passed_ms + ms
         for step in range(STEPS, 0, -1):
@@ -89,7 +89,7 @@ class BrokerProcess:
 
 
 def main() -> int:
-    """Run the broker whose settings the command line has; returns the exit status."""
+    """Run the broker with the settings of the command line; returns the exit status."""
     gc.disable()                # objects made by a start are not garbage
     parent_pid, passed_ms, level, *settings = sys.argv[1:]
     logging.basicConfig(

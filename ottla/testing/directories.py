@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 MEMORY = Path("/dev/shm")
-MEMORY_FREE_MIN = 1 << 30       # containers have 64 MiB there by default: not enough
+MEMORY_FREE_MIN = 1 << 30       # containers have only 64 MiB there by default
 PREFIX = "ottla-test-"
 LOCK = "lock"
 LEFT_AFTER_SECONDS = 60.0

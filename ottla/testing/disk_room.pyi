@@ -1,13 +1,13 @@
 from ottla.log.disk import Disk, File
 
 class Room:
-    """How many more bytes the files of one disk take; -1 for as many as there is room for."""
+    """How many more bytes the files of one disk accept; -1: no limit but the disk's own."""
 
     bytes_left: int
 
 class RoomyFile(File): ...
 
 class RoomyDisk(Disk):
-    """The machine's disk, but full whenever a test wants it to be."""
+    """The machine's disk, which a test can make full."""
 
     room: Room

@@ -1,8 +1,8 @@
-"""The machine's disk, but full whenever a test wants it to be.
+"""The machine's disk, which a test can make full.
 
 Writes fail with ENOSPC as they do on a full file system: what fits is written, the rest is not.
-Reads, deletions and renames go on. Rewritten bytes count like new ones; those that are cut off a
-file give their room back, those of a deleted file do not.
+Reads, deletions and renames go on. Rewritten bytes count like new ones; truncating a file gives its
+room back, deleting one does not.
 """
 
 import errno
@@ -16,7 +16,7 @@ from ottla.log.disk cimport File
 
 
 cdef class Room:
-    """How many more bytes the files of one disk take."""
+    """How many more bytes the files of one disk accept."""
 
     def __init__(self):
         self.bytes_left = -1

@@ -1,6 +1,6 @@
 """Error answers made from a request, for an API in any version.
 
-Kafka's clients have the same for every request class (`getErrorResponse`). Here one walk handles
+Kafka's own code has this for every request class (`getErrorResponse`). Here one walk handles
 all: every `error_code` of the answer is set; an array of the answer gets an element for each
 element of the corresponding array of the request, with the fields that identify it.
 """

@@ -59,7 +59,7 @@ class Frame:
         version = self.version
         unknown = int.from_bytes(self.data[4:6], "big") == 35
         if api.key == ApiKey.API_VERSIONS and unknown:
-            version = 0                 # KIP-511: the answer to an unknown version
+            version = 0                 # KIP-511: an unknown version is answered in version 0
         return api.response.decode(self.data[size:], version)
 
     def __str__(self) -> str:
@@ -82,7 +82,7 @@ class Frame:
 
 
 def readable(message: Any, version: int) -> dict[str, Any]:
-    """A message as readable JSON: records are described, errors named, long arrays shortened."""
+    """A message as readable JSON: record data summarised, errors named, long arrays shortened."""
     from ottla.tools.json_form import kafka_name
     from ottla.wire.schema_parser import EMPTY
 

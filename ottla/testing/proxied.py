@@ -191,7 +191,7 @@ def _is_own_answer(rule: Rule, header: RequestHeader) -> bool:
 
 
 def _is_silent(header: RequestHeader, body: bytes) -> bool:
-    """Whether a request has no answer: Produce with acks=0."""
+    """Whether a request gets no answer: Produce with acks=0."""
     if header.api_key != ApiKey.PRODUCE:
         return False
     at = 0

@@ -1,5 +1,5 @@
-"""Metadata records that were prepared before the first start: `kafka-storage format --add-scram`
-writes them beside `meta.properties`, the first start takes them over and removes the file.
+"""Metadata records prepared before the first start: `kafka-storage format --add-scram`
+writes them beside `meta.properties`; the first start applies them and removes the file.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ NAME = "ottla-bootstrap.jsonl"
 
 
 def write_bootstrap(directory: Path, records: Sequence[MetadataRecord]) -> None:
-    """Keep records for the first start, a line each; only the file's owner may read them."""
+    """Write records for the first start, one on each line; only the file's owner may read them."""
     descriptor = os.open(directory / NAME, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.writelines(encode_record(record) + b"\n" for record in records)
 
 
 async def take_bootstrap(directory: Path, metadata: Metadata) -> None:
-    """Take the prepared records over where nothing was decided yet. Raises StorageFailed."""
+    """Apply the prepared records if the metadata are still empty. Raises StorageFailed."""
     path = directory / NAME
     if not path.exists():
         return

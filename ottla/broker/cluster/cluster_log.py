@@ -1,9 +1,9 @@
-"""The metadata of a cluster's member: what it reads in ZooKeeper, and decides while it is the
+"""The metadata of a cluster's member: it reads them from ZooKeeper, and writes them while it is the
 controller.
 
-Every broker reads the log on, entry after entry. The controller alone writes, one entry at a time,
-and takes what it has written as read. Where it does not learn whether a write was done, it gives
-its office back; those who wait for that write are answered when the log shows its outcome.
+Every broker reads the log, entry after entry. Only the controller writes, one entry at a time,
+and treats what it has written as read. If it does not learn whether a write was done, it
+resigns; those who wait for that write are answered when the log shows its outcome.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Write:
 
 
 class ClusterLog(Metadata):
-    """A member's metadata. `new_id` makes ids of writes; `failed` is told why reading has ended for
-    good, and `deposed` that this broker is not the controller any more."""
+    """A member's metadata. `new_id` makes ids for writes; `failed` is called with the reason when
+    reading has ended for good, and `deposed` when this broker is no longer the controller."""
 
     def __init__(
         self,
@@ -72,15 +72,15 @@ class ClusterLog(Metadata):
         return await super().decide(function, *arguments)
 
     async def decide_first(self, function: Callable[..., Decision[Any]], *arguments: Any) -> Any:
-        """Decide before anybody else may: the first entry of this broker's term."""
+        """Write the first entry of this broker's term, before any other decision."""
         return await super().decide(function, *arguments)
 
     def begin_term(self, term: Term) -> None:
-        """This broker was elected, and has read the log to its end."""
+        """Begin to decide: this broker was elected, and has read the log to its end."""
         self.term = term
 
     def end_term(self) -> None:
-        """It is not the controller any more; what is asked for and not begun is refused."""
+        """This broker is no longer the controller; decisions not begun yet are refused."""
         self.term, self.is_controller = None, False
         asked, self.asked = self.asked, []
         for _, future in asked:
@@ -99,7 +99,7 @@ class ClusterLog(Metadata):
         return Write(self.decided.entry + 1, batch, encode_entry(header, records))
 
     async def keep(self, write: Write, image: MetadataImage) -> MetadataImage:
-        """Write the entry. Raises NotController where it certainly was not."""
+        """Write the entry. Raises NotController if it certainly was not written."""
         async with self.order:
             term = self.term
             if term is None or self.decided.entry + 1 != write.number:
@@ -121,7 +121,7 @@ class ClusterLog(Metadata):
             return self.decided
 
     def read_on(self) -> None:
-        """There may be more in the log: read it, without waiting for it here."""
+        """There may be more in the log: read it in the background."""
         self.news = True
         if self.reader is None:
             self.reader = self.loop.create_task(self._read())
@@ -132,14 +132,14 @@ class ClusterLog(Metadata):
                 self.news = False
                 await self.read_to_end()
         except CoordinationError:
-            pass                                # with the connection the member reads on
+            pass                                # when it is connected again the member continues
         except UnreadableMetadata as error:
             self.failed(str(error))
         finally:
             self.reader = None
 
     async def read_to_end(self) -> None:
-        """Read all entries that there are. Raises CoordinationError or UnreadableMetadata."""
+        """Read all available entries. Raises CoordinationError or UnreadableMetadata."""
         while await self._read_some():
             pass
 
@@ -158,7 +158,7 @@ class ClusterLog(Metadata):
             return True
 
     async def _jump(self) -> None:
-        """Go on with the newest snapshot: what lies between has been deleted."""
+        """Continue from the newest snapshot: the entries before it have been deleted."""
         old = self.decided
         image = await self.store.newest(old)
         names = old.topics.keys() | image.topics.keys()
@@ -167,7 +167,7 @@ class ClusterLog(Metadata):
         self._show(image, changed, self._give_up(image.entry))
 
     def _outcomes(self, entries: Sequence[Entry]) -> Results:
-        """The results of writes that turn out to be done; the others of their number were not."""
+        """The results of writes that turn out to be done; rival writes of their number were not."""
         done: Results = []
         for entry in entries:
             found = self.pending.pop(entry.header.batch, None)
@@ -186,9 +186,9 @@ class ClusterLog(Metadata):
         return []
 
     async def catch_up(self) -> None:
-        """Return once everything that was decided anywhere before this call is seen here.
+        """Return once this image has everything that was decided before this call on any broker.
 
-        Raises CoordinationError where ZooKeeper does not answer.
+        Raises CoordinationError if ZooKeeper does not answer.
         """
         await self.store.coordination.sync()
         await self.read_to_end()
@@ -201,13 +201,13 @@ class ClusterLog(Metadata):
         self.shower.add_done_callback(lambda task: self.seen_moved.set())
 
     async def until(self, true: Callable[[MetadataImage], bool]) -> None:
-        """Return once an image is seen of which something is true."""
+        """Return once the image satisfies a condition."""
         while not true(self.image):
             self.seen_moved.clear()
             await self.seen_moved.wait()
 
     def close(self) -> None:
-        """Read no more; who still waits is refused."""
+        """Stop reading; those who still wait are refused."""
         if self.reader is not None:
             self.reader.cancel()
         self.end_term()

@@ -1,6 +1,7 @@
-"""The controller's side of a member: it stands for election, and decides who is there.
+"""The controller's side of a member: it stands for election, and decides which brokers
+are live.
 
-Everything here begins with "look again": watches, reconnects and timers only say that something may
+Everything here begins with a look: watches, reconnects and timers only report that something may
 have changed. One look at a time compares ZooKeeper with the image and makes the decisions that
 follow.
 """
@@ -46,9 +47,9 @@ LOOK_AGAIN_SECONDS = 1.0
 
 
 class Controller:
-    """A member's candidacy and its office. `rebalance_seconds` is how often leadership goes back to
-    preferred replicas, None for never; `brokers_changed` is called with the nodes whose end has to
-    be noticed: everybody for the controller, the controller for all others."""
+    """A member's candidacy and its term. `rebalance_seconds` is how often leadership returns to
+    preferred replicas, None for never; `brokers_changed` is called with the nodes to watch for
+    failure: all brokers for the controller, only the controller for the others."""
 
     def __init__(
         self,
@@ -77,7 +78,7 @@ class Controller:
         metadata.subscribe(self._follow)
 
     def look(self) -> None:
-        """Something may have changed; also where it is a watch that says so."""
+        """Something may have changed: compare ZooKeeper with the image. Also called by watches."""
         self.news = True
         if self.looking is None and not self.closed:
             self.looking = self.loop.create_task(self._look())
@@ -88,7 +89,8 @@ class Controller:
                 self.news = False
                 await self._look_once()
         except CoordinationError as error:
-            # When the connection is back the member looks again; where it never broke, this does.
+            # After a reconnect the member looks again; if the connection never broke, this timer
+            # does.
             if self.coordination.state is SessionState.CONNECTED:
                 log.info("controller: %s", error)
                 self.loop.call_later(LOOK_AGAIN_SECONDS, self.look)
@@ -140,7 +142,7 @@ class Controller:
             self._begin_upkeep()
 
     def deposed(self) -> None:
-        """This broker does not decide any more, or does not know whether it may."""
+        """This broker is no longer the controller, or does not know whether it is."""
         if self.metadata.term is not None:
             log.warning("broker %d is not the controller any more", self.election.node_id)
         self.metadata.end_term()
@@ -190,8 +192,8 @@ class Controller:
 
     def refused(self, node_id: int) -> None:
         """A broker's connection broke, and it refuses new ones: its process has ended, though its
-        session has not. It is declared gone, and deposed if it is the controller, once in a session
-        timeout; a broker that is there after all registers again when it reads that."""
+        session has not. It is declared gone, and deposed if it is the controller, at most once in a
+        session timeout; a broker that still runs registers again when it reads that."""
         broker = self.metadata.decided.brokers.get(node_id)
         if broker is None or node_id == self.election.node_id or self.closed:
             return
@@ -206,7 +208,7 @@ class Controller:
             self.look()
 
     async def _fence(self, node_id: int, incarnation: str) -> None:
-        """Declare a broker gone though it has a session."""
+        """Declare a broker gone although it has a session."""
         broker = self.metadata.decided.brokers.get(node_id)
         if broker is None or broker.incarnation != incarnation:
             return
@@ -215,7 +217,7 @@ class Controller:
             await self._gone(node_id, broker.epoch, "it refuses connections")
 
     def _follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
-        """Keep a connection to the controller, so that its end is noticed."""
+        """Keep a connection to the controller, so that its failure is noticed."""
         if not self.metadata.is_controller and not self.closed and (
             new.controller_id != old.controller_id or new.brokers is not old.brokers
         ):
@@ -233,8 +235,8 @@ class Controller:
         self.upkeep = []
 
     async def _rebalance(self, every: float) -> None:
-        """Give leadership back to preferred replicas: now and then, and soon after a broker that
-        came back is in sync with all that it has."""
+        """Return leadership to preferred replicas: regularly, and soon after a broker that came
+        back is in sync in all of its partitions."""
         due = self.loop.time() + every
         with suppress(NotController):
             while True:
@@ -249,7 +251,7 @@ class Controller:
                     log.info("%d partitions are led by their preferred replicas again", moved)
 
     async def _snapshots(self) -> None:
-        """Keep the number of entries small that a start has to read."""
+        """Write snapshots, so that a start has few entries to read."""
         store = self.metadata.store
         while (term := self.metadata.term) is not None:
             await asyncio.sleep(SNAPSHOT_LOOK_SECONDS)
@@ -262,7 +264,7 @@ class Controller:
                 log.info("metadata: a snapshot could not be written: %r", error)
 
     async def close(self) -> None:
-        """Stand for nothing any more."""
+        """Stop standing for election."""
         self.closed = True
         self._end_upkeep()
         if self.looking is not None:

@@ -7,8 +7,8 @@
 | transaction.version | 1 | nothing of its own: the records are readable by both |
 | | 2 | KIP-890: clients add partitions by producing and get a new epoch with each EndTxn |
 
-An upgrade or downgrade counts at once: clients go by what ApiVersions tells them, and consumer
-groups are refused from group.version 0 on.
+An upgrade or downgrade takes effect at once: clients follow the levels in ApiVersions, and consumer
+groups are refused with group.version 0.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {
 
 
 def default_levels() -> dict[str, int]:
-    """What a new cluster begins with: the highest of everything."""
+    """The levels of a new cluster: the highest of every feature."""
     return {name: high for name, (_, high) in SUPPORTED_FEATURES.items()}
 
 
 def finalised(image: MetadataImage) -> dict[str, int]:
-    """The features in use with their levels."""
+    """The finalised features with their levels."""
     return {name: level for name, level in image.features.items() if level > 0}

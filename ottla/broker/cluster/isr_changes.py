@@ -1,10 +1,10 @@
 """A leader's part in changes of in-sync sets: which of its followers lag, who may join, and the
 request to the controller.
 
-One request is under way at a time, with everything that has gathered by then. The image tells the
-outcome: a proposal ends when a newer partition epoch is seen, or when the controller has certainly
-refused it. Until then it is asked for again, unchanged; a lost answer does no harm, since replicas
-that join count already and those that leave still do.
+One request is under way at a time, with everything that has been collected by then. The outcome is
+seen in the image: a proposal ends when a newer partition epoch is seen, or when the controller has
+certainly refused it. Until then it is sent again, unchanged; a lost answer does no harm, since
+replicas that join count already and those that leave still do.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Row = tuple[Partition, AlterPartitionRequest.Topic.Partition]
 
 
 class IsrChanges:
-    """The cluster as the partitions of one broker see it (`replication/cluster_side`)."""
+    """What the partitions of one broker ask of the cluster (`replication/cluster_side`)."""
 
     def __init__(self, node_id: int, lag_ms: int, loop: asyncio.AbstractEventLoop) -> None:
         self.node_id, self.lag_ms, self.loop = node_id, lag_ms, loop
@@ -48,31 +48,32 @@ class IsrChanges:
         self.sweeping: asyncio.Task[None] | None = None
 
     def start(self, broker: BrokerContext, broker_epoch: Callable[[], int]) -> None:
-        """Begin to look for laggards; `broker_epoch` is this process's, -1 while it has none."""
+        """Begin to check for lagging followers; `broker_epoch` is this process's, -1 while it has
+        none."""
         self.broker, self.broker_epoch = broker, broker_epoch
         self.sweeping = self.loop.create_task(self._sweep())
         if self.due:
             self._send_soon()
 
     def close(self) -> None:
-        """Ask for nothing any more."""
+        """Stop sending requests."""
         for task in (self.task, self.sweeping):
             if task is not None:
                 task.cancel()
 
-    # What partitions ask
+    # Called by partitions
 
     def follow(self, image: MetadataImage) -> None:
-        """What is asked from here on is about this image."""
+        """Answer all later calls from this image."""
         self.image = image
 
     def broker_epoch_of(self, node_id: int) -> int:
-        """The epoch that a broker is registered under; -1 if it is not, or is about to leave."""
+        """A broker's registered epoch; -1 if it is not registered or about to leave."""
         broker = self.image.brokers.get(node_id)
         return -1 if broker is None or node_id in self.image.leaving else broker.epoch
 
     def isr_due(self, partition: Partition) -> None:
-        """Some follower of a partition may join."""
+        """A follower of a partition may join the in-sync set."""
         self.due[partition] = None
         if self.sweeping is not None:
             self._send_soon()
@@ -81,10 +82,10 @@ class IsrChanges:
         """Acknowledgements wait for a partition's flush."""
         self.broker.flusher.want(partition)
 
-    # Asking the controller
+    # Requests to the controller
 
     async def _sweep(self) -> None:
-        """Look every half of the lag time for followers that do not keep up."""
+        """Check for followers that do not keep up, twice in each lag time."""
         while True:
             await asyncio.sleep(max(0.05, self.lag_ms / 2000))
             slices = Slices()
@@ -101,7 +102,7 @@ class IsrChanges:
             self.task = self.loop.create_task(self._send())
 
     async def _send(self) -> None:
-        await asyncio.sleep(0)              # what else this turn brings goes along
+        await asyncio.sleep(0)              # collects what else becomes due in this turn
         try:
             while self.due and (rows := self._gather()):
                 await self._settle(rows)
@@ -111,7 +112,7 @@ class IsrChanges:
             self.task = None
 
     def _gather(self) -> list[Row]:
-        """Propose for everything that is due; nothing while this broker is not registered."""
+        """Send the proposals that are due; nothing while this broker is not registered."""
         epoch = self.broker_epoch()
         due, self.due = self.due, {}
         rows: list[Row] = []
@@ -135,7 +136,7 @@ class IsrChanges:
         return rows
 
     async def _settle(self, rows: list[Row]) -> None:
-        """Ask until each of these is answered, or the image has something newer."""
+        """Repeat the request until each of these is answered, or the image has a newer epoch."""
         while rows:
             try:
                 answer = await self._ask(self._request(rows))
@@ -171,7 +172,7 @@ class IsrChanges:
         return answer
 
     def _after(self, rows: list[Row], answer: AlterPartitionResponse) -> list[Row]:
-        """Take the answers; those that have to be asked for again."""
+        """Process the answers; returns the proposals to send again."""
         again = []
         answers = {
             (topic.topic_id, each.partition_index): each
@@ -193,7 +194,7 @@ class IsrChanges:
 
 
 def _is_open(partition: Partition, row: AlterPartitionRequest.Topic.Partition) -> bool:
-    """Whether a proposal is still the partition's own."""
+    """Whether a proposal is still the partition's current one."""
     return (
         partition.proposed is not None
         and partition.partition_epoch == row.partition_epoch

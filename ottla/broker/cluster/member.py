@@ -1,9 +1,9 @@
 """A broker's membership of a cluster, from its start to its shutdown.
 
-`join` comes before the log directories are opened: ZooKeeper knows which cluster they have to be
-of. `register` comes when the broker listens, and returns once the image has this process: only
-then does it lead anything. A session that ends is no reason to stop serving: the broker goes on
-under its epochs, reads the log on as soon as it can and registers again.
+`join` is called before the log directories are opened: ZooKeeper knows which cluster they must
+belong to. `register` is called when the broker listens, and returns once the image has this
+process: only then does it lead anything. The broker keeps serving when its session ends: it
+continues under its epochs, reads the log as soon as it can and registers again.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ HEARTBEAT_VERSION = 0
 
 
 class Member:
-    """What makes a broker one of several. `failed` is called with the reason where it has to end.
-    """
+    """A broker's membership of a cluster. `failed` is called with the reason when the broker has
+    to end."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class Member:
 
     @property
     def broker_epoch(self) -> int:
-        """The epoch that this process is registered under, as the image has it; -1 for none."""
+        """The epoch that this process is registered under, according to the image; -1 for none."""
         broker = self.metadata.image.brokers.get(self.node_id)
         if broker is None or broker.incarnation != self.incarnation:
             return -1
@@ -148,9 +148,9 @@ class Member:
     async def register(
         self, endpoints: Iterable[tuple[str, str, int]], directories: Iterable[str]
     ) -> None:
-        """Tell the cluster that this broker serves; returns once everybody may know.
+        """Register this broker; returns once the image has it.
 
-        Raises StorageRefused where another broker has this id, or ZooKeeper is away.
+        Raises StorageRefused if another broker has this id, or ZooKeeper does not answer.
         """
         self.registration = Registration(
             self.node_id, self.incarnation, tuple(Endpoint(*each) for each in endpoints),
@@ -171,7 +171,7 @@ class Member:
     def _follow(
         self, old: MetadataImage, new: MetadataImage, topics: Collection[str]
     ) -> None:
-        """Notice what the cluster knows of this process."""
+        """Check the image's registration of this process."""
         broker = new.brokers.get(self.node_id)
         if broker is not None and broker.incarnation == self.incarnation:
             self.was_seen = True
@@ -218,7 +218,7 @@ class Member:
             self.registering = None
 
     async def _forget_registration(self) -> None:
-        """Make room for a node with a new broker epoch."""
+        """Delete this broker's node to create one with a new broker epoch."""
         try:
             _, stat = await self.coordination.get(path_of(self.node_id))
             if stat.owner == self.coordination.session_id:
@@ -227,8 +227,8 @@ class Member:
             pass
 
     async def _check_time_travel(self) -> None:
-        """Raise StorageRefused where ZooKeeper has gone back in time, as far as shows in what this
-        broker has read and written down."""
+        """Raise StorageRefused if ZooKeeper has gone back in time, as far as that can be seen from
+        the marks that this broker has written."""
         if self.mark is None:
             self.mark = read_mark(self.disk, self.directories)
         if self.mark is not None and await self.store.has_gone_back(self.mark):
@@ -240,7 +240,7 @@ class Member:
             )
 
     async def _remember(self) -> None:
-        """Write down how far this broker has read."""
+        """Write a mark of how far this broker has read."""
         mark = await self.store.mark(self.metadata.decided.entry)
         if mark is None or mark == self.mark:
             return
@@ -253,7 +253,7 @@ class Member:
                 log.warning("%s/%s could not be written: %s", path, MARK, error)
 
     async def caught_up(self) -> None:
-        """Return once what was decided before is seen here, or after a second."""
+        """Return once the image has everything decided before this call, or after a second."""
         try:
             async with asyncio.timeout(CATCH_UP_SECONDS):
                 await self.metadata.catch_up()
@@ -261,7 +261,7 @@ class Member:
             log.info("catching up with the metadata: %r", error)
 
     async def leave(self) -> None:
-        """Hand over what this broker leads, before it stops; HAND_OVER_SECONDS at most."""
+        """Hand over leadership before this broker stops, within HAND_OVER_SECONDS."""
         if self.broker_epoch < 0 or self.broken:
             return
         try:
@@ -297,7 +297,7 @@ class Member:
         return bool(answer.should_shut_down)
 
     async def stop(self) -> None:
-        """End the session, and with it the registration and the office."""
+        """End the session, and with it the registration and the controller's term."""
         if self.stopping:
             return
         self.stopping = True
@@ -312,7 +312,7 @@ class Member:
 
 
 def read_mark(disk: Disk, directories: Iterable[str]) -> Mark | None:
-    """The furthest mark in the log directories; one that is torn does not count."""
+    """The furthest mark in the log directories; an incomplete one is ignored."""
     found = []
     for path in directories:
         try:
@@ -329,7 +329,7 @@ def known_cluster(disk: Disk, directories: Iterable[str]) -> tuple[str, str] | N
         try:
             known = checkpoints.decode_properties(disk.read_bytes(f"{path}/{META}"))
         except (OSError, UnicodeDecodeError):
-            continue                                # opening it will say what is wrong
+            continue                                # opening it will report what is wrong
         check_mode(path, known, clustered=True)
         if known.get("cluster.id"):
             return path, known["cluster.id"]

@@ -1,4 +1,5 @@
-"""Makes a server one of several: its session with ZooKeeper, its ways to the other brokers."""
+"""Makes a server one of several: its session with ZooKeeper, and its connections to
+the other brokers."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def zookeeper(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> Coordina
 async def join(
     config: BrokerConfig, coordination: Coordination, disk: Disk, loop: asyncio.AbstractEventLoop
 ) -> Member:
-    """Become a member, as far as that goes before the log directories are open.
+    """Join the cluster, as far as that is possible before the log directories are open.
 
     Raises StorageRefused with what is wrong.
     """
@@ -53,7 +54,7 @@ async def join(
 
 
 def begin_isr_changes(config: BrokerConfig, loop: BrokerLoop) -> IsrChanges:
-    """What partitions with several replicas need from the broker; `connect_peers` starts it."""
+    """The ClusterSide of this broker's partitions; `connect_peers` starts it."""
     return IsrChanges(config.node_id, config.replica_lag_time_max_ms, loop)
 
 
@@ -64,7 +65,7 @@ def connect_peers(
     network: Network | None,
     loop: BrokerLoop,
 ) -> None:
-    """Give a member's broker its ways to the others."""
+    """Give a member's broker its connections to the others."""
     listener = broker.config.inter_broker_listener()
     broker.member = member
     broker.inter_broker_listener = listener
@@ -80,7 +81,7 @@ def connect_peers(
     broker.fetchers = ReplicaFetchers(broker.config, broker.peers, broker.checkpoints)
     broker.replicas.roles_changed = broker.fetchers.changed
     isr_changes.start(broker, lambda: member.broker_epoch)
-    # Before the replicas: what they begin to follow is fetched under the newest epoch.
+    # Before the replicas: fetches for newly followed partitions carry the newest epoch.
     member.metadata.subscribe(broker.fetchers.follow)
     broker.peers.on_refused = member.controller.refused
     member.controller.brokers_changed = broker.peers.keep

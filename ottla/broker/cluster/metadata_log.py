@@ -1,10 +1,10 @@
 """The single writer of the metadata log.
 
 A decision is a pure function from the image to records and a result. Decisions are made one after
-the other, each on the image that the one before it left; those that arrive while a sync runs share
-the next one. Nobody sees an image before its records are durable: then whoever follows the image
-is told, it replaces the one before it, and the results go to those who asked. While followers are
-told, further decisions are made: `decided` may be ahead of `image`.
+the other, each on the image that the previous one left; those that arrive while a sync runs share
+the next one. No image is visible before its records are durable: then the followers of the image
+are called, it replaces the previous one, and the results are returned. While followers are called,
+further decisions are made: `decided` may be ahead of `image`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class NotController(ProtocolError):
 
 
 class OutcomeUnknown(Exception):
-    """Records were kept or not; those who asked for them, `results`, wait until it shows."""
+    """Records were kept or not; the futures in `results` wait until that is known."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,11 +53,11 @@ Results = list[tuple[asyncio.Future[Any], Any]]
 
 
 class Metadata:
-    """The image as of now, and the way to change it.
+    """The current image, and the only way to change it.
 
-    `image` is what is seen: everybody here goes by it. `decided` is what further decisions are made
-    on. How records are kept is a subclass's: `begin` may refuse them, and `keep` returns once they
-    survive.
+    `image` is the visible one: everything on this broker uses it. `decided` is the one on which
+    further decisions are made. A subclass defines how records are kept: `begin` may refuse them,
+    and `keep` returns once they are durable.
     """
 
     is_controller = True
@@ -73,18 +73,20 @@ class Metadata:
         self.shower: asyncio.Task[None] | None = None
 
     def begin(self, records: Sequence[MetadataRecord], image: MetadataImage) -> Any:
-        """Prepare to keep records whose fold is `image`; nothing is kept where this raises."""
+        """Prepare to keep records that lead to `image`; nothing is kept where this raises."""
         raise NotImplementedError
 
     async def keep(self, write: Any, image: MetadataImage) -> MetadataImage:
-        """Keep what `begin` has prepared; the image to go on with. Raises what the askers get."""
+        """Keep what `begin` has prepared; returns the image to continue with. Its errors go to
+        those who asked."""
         raise NotImplementedError
 
     def subscribe(self, follower: Follower) -> None:
-        """Call `follower(old, new, topics)` once records are durable, before anybody is answered.
+        """Call `follower(old, new, topics)` once records are durable, before any result is
+        returned.
 
-        `topics` are those that changed. A follower may return steps to be walked through; between
-        them the loop serves others, who see the old image until the last step is done.
+        `topics` are those that changed. A follower may return an iterator of steps; between them
+        the loop serves others, who see the old image until the last step is done.
         """
         self.followers.append(follower)
 
@@ -99,7 +101,7 @@ class Metadata:
         self.asked.append((lambda image: function(image, *arguments), future))
         if self.writer is None:
             self.writer = self.loop.create_task(self._write())
-        # A client that goes away does not take back what was decided for it.
+        # A client that disconnects does not cancel what was decided for it.
         return await asyncio.shield(future)
 
     async def decide_each(
@@ -108,8 +110,8 @@ class Metadata:
         function: Callable[..., Decision[Result]],
         *arguments: Any,
     ) -> Result:
-        """The same for an API that has no error of the whole: what the store refuses, such as on
-        a full disk, is what `refused` makes of it, an error for each item."""
+        """The same for an API without a top-level error code: `refused` turns an error of the
+        store, such as a full disk, into an error for each item."""
         try:
             return await self.decide(function, *arguments)
         except (StorageFailed, NotController) as error:
@@ -146,7 +148,8 @@ class Metadata:
                 except ProtocolError:
                     if len(results) == 1:
                         raise
-                    # On a full disk what makes room passes, where others that came with it do not.
+                    # On a full disk decisions that free space pass, even if others of the same
+                    # batch fail.
                     for asked in group:
                         await self._write_group([asked])
                     return
@@ -161,7 +164,7 @@ class Metadata:
         self._show(image, topics_of(records), results)
 
     def _show(self, image: MetadataImage, topics: Collection[str], results: Results) -> None:
-        """Have everybody go by an image that is durable, then answer."""
+        """Make an image visible that is durable, then return the results."""
         self.decided = image
         self.unseen.append((image, topics, results))
         if self.shower is None:
@@ -173,7 +176,7 @@ class Metadata:
                 unseen, self.unseen = self.unseen, []
                 image = unseen[-1][0]
                 if image is not self.image:
-                    # In the order in which they were changed, which sets do not keep.
+                    # A dict, since it keeps the order of the changes.
                     topics = dict.fromkeys(name for _, names, _ in unseen for name in names)
                     await self._tell(self.image, image, topics)
                     self.image = image
@@ -192,16 +195,16 @@ class Metadata:
                 log.exception("following the metadata failed in %r", follower)
 
     async def settle(self) -> None:
-        """Return once nobody waits for a decision, or for its followers."""
+        """Return once no decision and no follower is pending."""
         while tasks := [task for task in (self.writer, self.shower) if task is not None]:
             await asyncio.wait(tasks)
 
     def close(self) -> None:
-        """Let go of what is held open, once `settle` has returned."""
+        """Close what is held open, once `settle` has returned."""
 
 
 class MetadataLog(Metadata):
-    """The metadata of a broker alone, in a store beside its logs."""
+    """The metadata of a standalone broker, in a store beside its logs."""
 
     def __init__(self, store: MetadataStore, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(store.load(), loop)
@@ -231,7 +234,7 @@ class MetadataLog(Metadata):
     async def register_broker(
         self, node_id: int, endpoints: Iterable[tuple[str, str, int]], rack: str | None = None
     ) -> None:
-        """Say where clients reach this broker; nothing is written where that is known already."""
+        """Record this broker's addresses; nothing is written if they are known already."""
         addresses = tuple(Endpoint(*each) for each in endpoints)
 
         def register(image: MetadataImage) -> Decision[None]:
@@ -244,7 +247,7 @@ class MetadataLog(Metadata):
         await self.decide(register)
 
     def close(self) -> None:
-        """Wait for the write that runs."""
+        """Wait for the write under way."""
         self.thread.shutdown(wait=True)
         self.store.close()
 
@@ -255,7 +258,7 @@ def _not_written(error: Exception) -> StorageFailed:
 
 
 def for_each(items: Sized) -> Callable[[ProtocolError], list[Any]]:
-    """For `decide_each`: the error once for each item."""
+    """For `decide_each`: returns the error once for each item."""
     return lambda error: [error] * len(items)
 
 

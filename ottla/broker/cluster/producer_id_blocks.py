@@ -1,4 +1,4 @@
-"""Producer ids, taken from the controller a block at a time and handed out one by one."""
+"""Producer ids, requested from the controller in blocks and handed out one by one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ProducerIds:
-    """Ids that this broker may give; what is left of a block when it stops is never given."""
+    """The ids that this broker may assign; the rest of a block is lost when it stops."""
 
     def __init__(self, broker: BrokerContext) -> None:
         self.broker = broker
@@ -22,7 +22,7 @@ class ProducerIds:
         self.refilling = asyncio.Lock()
 
     async def take(self) -> int:
-        """An id that no producer had before."""
+        """An id that no producer has had before."""
         async with self.refilling:
             for producer_id in self.block:
                 return producer_id
@@ -44,7 +44,7 @@ class ProducerIds:
         )
         answer = await broker.forwarding.ask(request, 0)
         if answer.error_code != 0:
-            # Such as an epoch that is not the newest: whoever waits for an id asks again.
+            # For example a stale broker epoch: the client asks for an id again.
             raise CoordinatorNotAvailable(
                 f"the controller gives no producer ids: {ErrorCode(answer.error_code).name}"
             )

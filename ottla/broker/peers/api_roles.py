@@ -1,4 +1,4 @@
-"""Which APIs are not every broker's own affair in a cluster."""
+"""The APIs that not every broker of a cluster serves by itself."""
 
 from __future__ import annotations
 

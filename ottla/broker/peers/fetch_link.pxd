@@ -1,4 +1,4 @@
-# The connection on which one broker is fetched from; see fetch_link.pyx.
+# The connection on which partitions are fetched from one broker; see fetch_link.pyx.
 
 from libc.stdint cimport uint8_t
 
@@ -10,16 +10,16 @@ from ottla.replication.fetcher cimport Fetcher
 cdef class FetchLink(Pollable):
     cdef object loop
     cdef Poller poller
-    cdef Transport transport            # None once it is closed
+    cdef Transport transport            # None once closed
     cdef readonly Fetcher fetcher
     cdef object on_end, on_cut
-    # Received and not used up yet is buffer[:filled].
+    # buffer[:filled] is received and not consumed yet.
     cdef uint8_t *buffer
     cdef Py_ssize_t filled, room
     cdef bytes unsent
     cdef Py_ssize_t sent
-    cdef bint writing                   # the socket took no more
-    cdef object timer                   # when a partition may be asked for again
+    cdef bint writing                   # the socket accepts no more at present
+    cdef object timer                   # fires when a partition may be fetched again
     cdef readonly double heard_at       # loop time of the newest bytes, or of the last request
     cdef readonly object error          # why it has ended; None while it is open
 

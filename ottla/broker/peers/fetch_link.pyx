@@ -1,9 +1,10 @@
 # cython: boundscheck=False, wraparound=False
-"""The connection on which the partitions of one leader are fetched: requests out, and the bytes of
-replies to the `Fetcher` as they come.
+"""The connection on which the partitions of one leader are fetched: it sends requests, and passes
+the bytes of
+replies to the `Fetcher` as they arrive.
 
-The fetcher writes whole batches of records out of the buffer that they were received in; what it
-does not use up, half a batch at most, moves to the front. So a reply never has to be here whole.
+The fetcher appends whole batches of records from the buffer that they were received in; what it
+does not consume, part of a batch at most, moves to the front. So no reply is ever held as a whole.
 """
 
 from libc.stdint cimport uint8_t
@@ -22,15 +23,16 @@ log = logging.getLogger("ottla.peers")
 
 cdef enum:
     SIZE = 1 << 16                  # of a new buffer; it grows with what arrives
-    SIZE_FULL = 1 << 20             # of one that is always full; a larger batch makes it larger
+    SIZE_FULL = 1 << 20             # of one that is always full; larger for a larger batch
     SIZE_MAX = 1 << 30              # no batch is as large
-    RECEIVED_PER_TURN = 1 << 20     # then the other connections have their turn
-    REQUESTS_MAX = 2                # one that waits, and one with news that ends its waiting
+    RECEIVED_PER_TURN = 1 << 20     # then the other connections are served
+    REQUESTS_MAX = 2                # one that waits, and one with changes that ends the wait
 
 
 cdef class FetchLink(Pollable):
-    """Runs a fetcher over an open connection. `on_end` is called with the reason when the
-    connection ends by itself, `on_cut` when the fetcher has cut logs."""
+    """Runs a fetcher over an open connection. `on_end` is called with the reason when
+    the
+    connection ends by itself, `on_cut` when the fetcher has truncated logs."""
 
     def __init__(
         self, loop, Transport transport not None, Fetcher fetcher not None, on_end, on_cut
@@ -48,7 +50,7 @@ cdef class FetchLink(Pollable):
     # -- requests --------------------------------------------------------------------------------
 
     def go_on(self):
-        """Send the requests that are worth it now; later ones come by themselves."""
+        """Send the requests that are due now; later ones are sent by a timer."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -86,7 +88,7 @@ cdef class FetchLink(Pollable):
         self.go_on()
 
     cdef int flush(self) except -1:
-        """Send what the socket takes; what is left goes once it has room."""
+        """Send what the socket accepts; the rest follows once it has room."""
         cdef Py_ssize_t moved, size = len(self.unsent)
         cdef const uint8_t *data = self.unsent
         while self.sent < size:
@@ -103,7 +105,7 @@ cdef class FetchLink(Pollable):
     # -- replies ---------------------------------------------------------------------------------
 
     cdef int ready(self) except -1:
-        """The socket has bytes, its end, or room."""
+        """The socket is readable, closed or writable."""
         try:
             if self.writing:
                 self.flush()
@@ -120,7 +122,7 @@ cdef class FetchLink(Pollable):
         return 0
 
     def receive_pending(self):
-        """Receive what waits inside the transport: the poller does not know of it."""
+        """Receive what is buffered in the transport, which the poller cannot see."""
         if self.error is None:
             self.ready()
 
@@ -141,7 +143,7 @@ cdef class FetchLink(Pollable):
         return 0
 
     cdef int make_room(self, Py_ssize_t wanted) except -1:
-        """A buffer that was full gets larger, and as large as the batch that comes."""
+        """Enlarge a buffer that was full, at least to the size of the next batch."""
         cdef Py_ssize_t size = max(wanted, min(max(2 * self.room, SIZE), SIZE_FULL))
         if size > SIZE_MAX:
             raise MalformedMessage(f"a batch of {wanted} bytes")
@@ -155,7 +157,7 @@ cdef class FetchLink(Pollable):
         return 0
 
     cdef int hand_on(self) except -1:
-        """Give the fetcher what is here; it says how much it has used up."""
+        """Pass the received bytes to the fetcher, which returns how many it has consumed."""
         cdef Py_ssize_t used
         if self.filled < self.fetcher.wanted:
             if self.fetcher.wanted > self.room:
@@ -174,7 +176,7 @@ cdef class FetchLink(Pollable):
         return 0
 
     def trim(self):
-        """Give the memory of an idle link back."""
+        """Free the memory of an idle link."""
         if self.filled == 0 and self.room > SIZE:
             free(self.buffer)
             self.buffer, self.room = NULL, 0
@@ -190,7 +192,7 @@ cdef class FetchLink(Pollable):
         return 0
 
     def close(self, error):
-        """End the link; the fetcher begins anew with the next one."""
+        """End the link; the fetcher starts again with the next one."""
         if self.error is not None:
             return
         self.error = error

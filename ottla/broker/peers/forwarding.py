@@ -1,10 +1,10 @@
-"""What only the controller may decide: requests of clients that any broker takes for it (KIP-590),
-and the questions that this broker has itself.
+"""What only the controller may decide: clients' requests that any broker forwards to it (KIP-590),
+and this broker's own requests to it.
 
-A client's request travels inside of an Envelope with the client's principal and address; the
-controller judges those, decides and answers, and the answer goes back as it is. The controller
-may change meanwhile: the request then goes to the next one, until its time is up. As in Apache
-Kafka it is sent again where nobody knows whether it was served, so that a topic which was created
+A client's request is sent in an Envelope with the client's principal and address; the
+controller authorizes it for those, decides and answers, and the response is passed on unchanged. If
+the controller changes meanwhile, the request is sent to the next one, until it times out. As in
+Apache Kafka it is sent again if it is not known whether it was served, so that a topic created
 by the first attempt may be reported as one that exists.
 """
 
@@ -38,11 +38,11 @@ BROKER_LOGGER = 8
 
 
 class Forwarding:
-    """The way to the controller, whoever that is.
+    """Requests to the current controller.
 
-    `controller_id` is the controller's node as far as it is known, -1 where it is not;
-    `deciding` says whether this broker is it; `caught_up` returns once the image here has what
-    the controller has decided.
+    `controller_id` returns the controller's node id as far as it is known, otherwise -1;
+    `deciding` returns whether this broker is the controller; `caught_up` returns once the image
+    here has what the controller has decided.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Forwarding:
         self.controller_id, self.deciding, self.caught_up = controller_id, deciding, caught_up
 
     def takes(self, request: Message) -> bool:
-        """Whether a request whose API is decided by the controller has to go there from here."""
+        """Whether a request of an API that the controller serves must be forwarded."""
         if self.deciding():
             return False
         if request.API_KEY == ApiKey.INCREMENTAL_ALTER_CONFIGS:
@@ -65,7 +65,7 @@ class Forwarding:
         return True
 
     async def forward(self, context: RequestContext, body: bytes) -> Any:
-        """Have the controller serve a client's request; the body of its response."""
+        """Have the controller serve a client's request; returns the body of its response."""
         client = context.client
         header = RequestHeader(context.api_key, context.version, 0, client.client_id)
         envelope = EnvelopeRequest(
@@ -94,8 +94,9 @@ class Forwarding:
     async def ask(
         self, request: Message, version: int, timeout_seconds: float = REQUEST_SECONDS
     ) -> Any:
-        """The controller's answer to a question of this broker's, while it is another one's task to
-        decide. Raises RequestTimedOut. The question must bear to be asked twice."""
+        """The controller's response to a request of this broker, while another broker is
+        controller. Raises RequestTimedOut. The request must be idempotent, as it may be sent
+        twice."""
         deadline = self.loop.time() + timeout_seconds
         while True:
             answer = await self._attempt(request, version, deadline, CONTROL)
@@ -106,7 +107,7 @@ class Forwarding:
     async def _attempt(
         self, request: Message, version: int, deadline: float, lane: str
     ) -> Any | None:
-        """One controller's answer; None where it was none, or is none."""
+        """One controller's response; None if it is not the controller, or did not answer."""
         node_id = self.controller_id()
         if node_id < 0 or node_id == self.peers.node_id:
             return None
@@ -128,13 +129,13 @@ class Forwarding:
 
 
 def encode_principal(principal: str) -> bytes:
-    """A principal as Apache Kafka's brokers write it: a version and DefaultPrincipalData."""
+    """A principal as Apache Kafka's brokers encode it: a version and DefaultPrincipalData."""
     kind, _, name = principal.partition(":")
     return b"\0\0" + DefaultPrincipalData(type=kind, name=name).encode(0)
 
 
 def decode_principal(data: bytes) -> str:
-    """The principal that `encode_principal` wrote. Raises MalformedMessage."""
+    """Decode what `encode_principal` wrote. Raises MalformedMessage."""
     found = DefaultPrincipalData.decode(data[2:], int.from_bytes(data[:2], "big"))
     return f"{found.type}:{found.name}"
 
@@ -148,5 +149,5 @@ def encode_address(host: str) -> bytes:
 
 
 def decode_address(data: bytes) -> str:
-    """The address that `encode_address` wrote. Raises ValueError."""
+    """Decode what `encode_address` wrote. Raises ValueError."""
     return str(ipaddress.ip_address(data))

@@ -1,4 +1,4 @@
-"""How a broker reaches another one: the port with real sockets."""
+"""Connections to other brokers: the interface, and its implementation with sockets."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from ottla.broker.network.transport import Transport
 
 
 class Network(Protocol):
-    """What makes connections; the simulator has links of its own in its place."""
+    """Makes connections; the simulator has an implementation of its own."""
 
     async def connect(self, host: str, port: int, listener: str) -> Transport:
-        """A connection to the listener of this name at another broker. Raises OSError."""
+        """Connect to the listener with this name of another broker. Raises OSError."""
 
 
 class TcpNetwork:
     """Plain TCP."""
 
     async def connect(self, host: str, port: int, listener: str) -> Transport:
-        """Connect without blocking; each address that the host has is tried in turn."""
+        """Connect without blocking; each address of the host is tried in turn."""
         loop = asyncio.get_running_loop()
         refused: OSError | None = None
         for family, address in await _addresses(host, port):
@@ -32,7 +32,7 @@ class TcpNetwork:
             except OSError as error:
                 sock.close()
                 refused = error
-            except BaseException:           # the time is up
+            except BaseException:           # such as a timeout
                 sock.close()
                 raise
             else:
@@ -42,7 +42,7 @@ class TcpNetwork:
 
 
 async def _addresses(host: str, port: int) -> list[tuple[int, tuple[str, int]]]:
-    """Family and address; only a name costs a thread, which asks the resolver."""
+    """Families and addresses; only a host name needs a thread, for the resolver."""
     try:
         found = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST

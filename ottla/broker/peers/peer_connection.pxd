@@ -14,15 +14,15 @@ cdef class PeerConnection(Pollable):
     cdef Transport transport            # None once it is closed or handed over
     cdef Inbox inbox
     cdef Writer out
-    cdef Py_ssize_t sent                # how much of `out` the socket has
-    cdef bint writing                   # the socket took no more
+    cdef Py_ssize_t sent                # bytes of `out` that were sent
+    cdef bint writing                   # the socket accepts no more at present
     cdef int32_t correlation_id
     cdef str client_id
     cdef object waiting                 # deque of (correlation id, api, version, future), in order
-    cdef readonly str name              # whom it reaches, for texts
+    cdef readonly str name              # of the other broker, for messages
     cdef readonly object error          # why it has ended; None while it is open
     cdef readonly double heard_at       # loop time of the newest bytes
-    cdef object on_close                # called once, after it has ended by itself
+    cdef object on_close                # called once, unless closed from this side
 
     cdef int flush(self) except -1
     cdef int receive(self) except -1

@@ -1,4 +1,4 @@
-"""One connection to another broker: requests out in order, and their replies in the same order."""
+"""One connection to another broker: it sends requests and receives replies in the same order."""
 
 import asyncio
 from collections.abc import Callable

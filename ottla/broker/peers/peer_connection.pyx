@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False
-"""One connection to another broker: requests out in order, and their replies in the same order.
+"""One connection to another broker: it sends requests and receives replies in the same order.
 
-The connection knows nothing of addresses and of trying again: `Peers` does. Whatever ends it,
-the requests that wait for a reply fail, and nobody knows whether they were served.
+The connection knows neither addresses nor retries: those belong to `Peers`. When it ends, the
+requests without a reply fail, and it is not known whether they were served.
 """
 
 from libc.stdint cimport uint8_t
@@ -27,15 +27,15 @@ log = logging.getLogger("ottla.peers")
 
 cdef enum:
     WAITING_MAX = 1000              # requests without a reply
-    UNSENT_MAX = 4 << 20            # bytes of requests that the socket has not taken
-    REPLY_SIZE_MAX = 100 << 20      # as socket.request.max.bytes in the other direction
+    UNSENT_MAX = 4 << 20            # bytes of requests that are not sent yet
+    REPLY_SIZE_MAX = 100 << 20      # like socket.request.max.bytes for requests
     LENGTH_SIZE = 4
     API_VERSIONS = 18
 
 
 class PeerUnavailable(ConnectionError):
-    """Another broker did not answer. `sent` is False where it certainly has not served the
-    request; otherwise nobody knows."""
+    """Another broker did not answer. `sent` is False if it certainly has not served the
+    request; otherwise that is not known."""
 
     def __init__(self, str text, bint sent):
         super().__init__(text)
@@ -60,7 +60,7 @@ cdef class PeerConnection(Pollable):
     def ask(self, Message request not None, int version):
         """Send a request; returns a future of the response, which fails with PeerUnavailable.
 
-        Raises PeerUnavailable where the connection has ended or too much waits already.
+        Raises PeerUnavailable if the connection has ended or too many requests are waiting.
         """
         cdef Writer out = self.out
         cdef RequestHeader header
@@ -90,7 +90,7 @@ cdef class PeerConnection(Pollable):
         return future
 
     cdef int ready(self) except -1:
-        """The socket has bytes, its end, or room."""
+        """The socket is readable, closed or writable."""
         try:
             if self.writing:
                 self.flush()
@@ -103,7 +103,7 @@ cdef class PeerConnection(Pollable):
         return 0
 
     cdef int flush(self) except -1:
-        """Send what the socket takes; what is left goes once it has room."""
+        """Send what the socket accepts; the rest follows once it has room."""
         cdef Writer out = self.out
         cdef Py_ssize_t moved
         while self.sent < out.size:
@@ -122,7 +122,7 @@ cdef class PeerConnection(Pollable):
         return 0
 
     cdef int receive(self) except -1:
-        """Take what has come, and give the whole replies to those who wait for them."""
+        """Receive bytes, and complete the futures of the replies that are whole."""
         cdef Py_ssize_t got
         while self.error is None and self.transport is not None:
             got = self.inbox.receive(self.transport)
@@ -150,7 +150,7 @@ cdef class PeerConnection(Pollable):
             raise MalformedMessage(f"a reply came out of order, before that to {api.name}")
         if api.key != API_VERSIONS and is_flexible(api.key, version):
             reply.skip_tags()
-        if future.done():                       # whoever asked has given up
+        if future.done():                       # the caller has cancelled it
             self.waiting.popleft()
             return 0
         response = decode_from(api.response, reply, version)
@@ -159,7 +159,7 @@ cdef class PeerConnection(Pollable):
         return 0
 
     cdef int fail(self, error) except -1:
-        """It has ended by itself."""
+        """End the connection after an error, and report that."""
         if self.error is not None:
             return 0
         on_close = self.on_close
@@ -169,7 +169,7 @@ cdef class PeerConnection(Pollable):
         return 0
 
     def close(self, error):
-        """End the connection; what waits for replies fails for this reason."""
+        """End the connection; requests without a reply fail for this reason."""
         if self.error is not None:
             return
         self.error, self.on_close = error, None
@@ -184,7 +184,7 @@ cdef class PeerConnection(Pollable):
                     PeerUnavailable(f"{self.name} did not answer {api.name}: {error}", sent=True))
 
     def hand_over(self):
-        """The transport, for somebody who goes on with it alone: nothing may wait here."""
+        """Give the transport to a new owner; no request may be waiting here."""
         if self.waiting or self.inbox.held() or self.error is not None:
             raise PeerUnavailable(f"{self.name}: {self.error or 'requests are open'}", sent=False)
         transport = self.transport

@@ -1,9 +1,9 @@
 """The other brokers of the cluster: requests to them, and the connections that carry those.
 
-A node has one connection for each lane, so that a request which takes its time holds up nobody
-but others of its kind. A connection is made when it is first needed, or kept where somebody asked
-for that (`keep`). It begins with ApiVersions that names the cluster and the node (KIP-1242): who
-answers under an address that is another broker's by now is not spoken to.
+A node has one connection for each lane, so that a slow request delays only others of its kind. A
+connection is made when it is first needed, or kept open on request (`keep`). It begins with an
+ApiVersions request that names the cluster and the node (KIP-1242): if another broker answers at
+the address, the connection is not used.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ KEPT_AGAIN_SECONDS = 1.0
 
 
 class Line:
-    """One node in one lane: its connection, or the way to the next one."""
+    """One node in one lane: its connection, or the attempt to make one."""
 
     def __init__(self, node_id: int, lane: str) -> None:
         self.node_id, self.lane = node_id, lane
@@ -49,7 +49,7 @@ class Line:
 
 
 class Peers:
-    """Whom this broker can ask. `image` gives the metadata as of now, with everybody's address."""
+    """Requests to other brokers. `image` returns the current metadata, with all addresses."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Peers:
         self.kept: dict[int, asyncio.Task[None]] = {}
         self.closed = False
 
-    # Asking
+    # Requests
 
     async def ask(
         self,
@@ -79,7 +79,7 @@ class Peers:
         timeout_seconds: float = REQUEST_SECONDS,
         lane: str = CONTROL,
     ) -> Any:
-        """The other broker's response. Raises PeerUnavailable, whose `sent` is False where the
+        """Returns the other broker's response. Raises PeerUnavailable, whose `sent` is False if the
         request was certainly not served."""
         deadline = self.loop.time() + timeout_seconds
         line = self._line(node_id, lane)
@@ -97,7 +97,7 @@ class Peers:
                 return await future
         except TimeoutError:
             if connection.heard_at <= began:
-                # It may be a machine that has gone without a word: the next one begins anew.
+                # The machine may have failed silently: use a new connection next time.
                 connection.close(TimeoutError("nothing was heard of it"))
             raise PeerUnavailable(
                 f"broker {node_id} did not answer {type(request).__name__} within"
@@ -105,8 +105,8 @@ class Peers:
             ) from None
 
     async def open_transport(self, node_id: int) -> Transport:
-        """A connection of its own, for one who speaks Kafka's protocol on it alone; the other end
-        has said who it is. Raises PeerUnavailable."""
+        """A connection for a caller that sends Kafka requests on it by itself; the other end has
+        been identified. Raises PeerUnavailable."""
         connection = await self._open(node_id, self._endpoint(node_id), None)
         return connection.hand_over()
 
@@ -128,7 +128,7 @@ class Peers:
         return endpoint
 
     async def _connected(self, line: Line) -> PeerConnection:
-        """The line's connection, made now if there is none; everybody waits for the same one."""
+        """The line's connection, made now if there is none; all callers wait for the same one."""
         endpoint = self._endpoint(line.node_id)
         if line.endpoint != endpoint:
             self._hang_up(line, ConnectionError("its address has changed"))
@@ -170,7 +170,7 @@ class Peers:
         endpoint: Endpoint,
         on_close: Callable[[Exception], None] | None,
     ) -> PeerConnection:
-        """Connect and ask who is there."""
+        """Connect and verify the other broker's identity."""
         where = f"broker {node_id} at {endpoint.host}:{endpoint.port}"
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
@@ -190,7 +190,7 @@ class Peers:
         return connection
 
     async def _greet(self, connection: PeerConnection, node_id: int) -> None:
-        """Refuse whoever is not the broker that was meant (KIP-1242)."""
+        """Raise PeerUnavailable unless the intended broker has answered (KIP-1242)."""
         hello = ApiVersionsRequest(
             client_software_name=SOFTWARE_NAME, client_software_version="1",
             cluster_id=self.image().cluster_id or None, node_id=node_id,
@@ -220,7 +220,8 @@ class Peers:
     # Connections that are kept
 
     def keep(self, nodes: Collection[int]) -> None:
-        """Keep a connection to each of these, and to nobody else, so that its end is noticed."""
+        """Keep a connection to each of these nodes, and no others, so that their failure is
+        noticed."""
         for node_id in [node_id for node_id in self.kept if node_id not in nodes]:
             self.kept.pop(node_id).cancel()
         for node_id in sorted(nodes):
@@ -228,7 +229,7 @@ class Peers:
                 self.kept[node_id] = self.loop.create_task(self._hold(node_id))
 
     async def _hold(self, node_id: int) -> None:
-        """Connect, however long it takes; `_broke` goes on where the connection ends."""
+        """Connect, however long it takes; `_broke` takes over when the connection ends."""
         while True:
             try:
                 await self._connected(self._line(node_id, CONTROL))
@@ -237,7 +238,7 @@ class Peers:
                 await asyncio.sleep(KEPT_AGAIN_SECONDS)
 
     async def _look_again(self, node_id: int) -> None:
-        """A kept connection broke: who refuses two new ones has no process any more."""
+        """A kept connection broke: a node that refuses two new ones has no process any more."""
         for pause in (0.0, REFUSED_AGAIN_SECONDS):
             await asyncio.sleep(pause)
             try:
@@ -252,7 +253,7 @@ class Peers:
         await self._hold(node_id)
 
     def close(self) -> None:
-        """End every connection; who waits for an answer is told that nobody knows."""
+        """End every connection; pending requests fail with an unknown outcome."""
         self.closed = True
         self.keep(())
         for line in self.lines.values():

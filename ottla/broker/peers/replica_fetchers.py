@@ -1,5 +1,5 @@
-"""Who fetches what from whom: a fetcher and a link for each broker that leads what is followed
-here."""
+"""Assigns followed partitions to fetchers: one fetcher and one link for each broker that leads some
+of them."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ CUT_AGAIN_SECONDS = 1.0
 
 
 class Source:
-    """One leader: what is fetched from it, over its link or soon over the next one."""
+    """One leader: its fetcher, and its link while there is one."""
 
     def __init__(self, fetcher: Fetcher) -> None:
         self.fetcher = fetcher
         self.link: FetchLink | None = None
         self.connecting: asyncio.Task[None] | None = None
         self.failures = 0
-        self.fetched = -1               # by the fetcher, when its last link ended
+        self.fetched = -1               # the fetcher's count when its last link ended
 
     @property
     def node_id(self) -> int:
@@ -44,8 +44,8 @@ class Source:
 
 
 class ReplicaFetchers:
-    """The fetchers of one broker. `changed` is told of every partition whose leader, epoch or role
-    is another one; `follow` of the image."""
+    """The fetchers of one broker. `changed` is called with every partition whose leader, epoch or
+    role has changed, `follow` with the image."""
 
     def __init__(self, config: BrokerConfig, peers: Peers, checkpoints: Checkpoints) -> None:
         self.node_id, self.peers, self.checkpoints = config.node_id, peers, checkpoints
@@ -67,19 +67,19 @@ class ReplicaFetchers:
         self.sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
         self.closed = False
 
-    # What is followed
+    # The partitions that are followed
 
     def follow(
         self, old: MetadataImage, new: MetadataImage, topics: Collection[str]
     ) -> None:
-        """Fetch under the epoch that this broker is registered with."""
+        """Fetch under this broker's registered epoch."""
         broker = new.brokers.get(self.node_id)
         self.broker_epoch = -1 if broker is None else broker.epoch
         for source in self.sources.values():
             source.fetcher.broker_epoch = self.broker_epoch
 
     def changed(self, partitions: Iterable[Partition]) -> None:
-        """These have another leader, epoch or role, or are gone: fetch them from there."""
+        """These have a new leader, epoch or role, or are gone: fetch them accordingly."""
         touched: dict[int, Source] = {}
         for partition in partitions:
             before = self.source_of.get(partition)
@@ -113,7 +113,7 @@ class ReplicaFetchers:
             source.connecting = self.loop.create_task(self._connect(source))
 
     def _let_go(self, source: Source) -> None:
-        """Nothing is fetched from there any more."""
+        """Close a source from which nothing is fetched any more."""
         self.sources.pop(source.node_id, None)
         if source.connecting is not None:
             source.connecting.cancel()
@@ -125,7 +125,7 @@ class ReplicaFetchers:
     # Links
 
     async def _connect(self, source: Source) -> None:
-        """Open the source's link, however often that has to be tried."""
+        """Open the source's link, retrying until it succeeds."""
         while True:
             if source.failures:
                 await asyncio.sleep(min(
@@ -155,7 +155,7 @@ class ReplicaFetchers:
             log.warning("fetching from broker %d has ended: %s", source.node_id, error)
             if self.closed or self.sources.get(source.node_id) is not source:
                 return
-            # A connection that breaks at once each time is made ever later.
+            # The delay grows while each connection breaks at once.
             fetched = source.fetcher.bytes_fetched
             source.failures = source.failures + 1 if fetched == source.fetched else 1
             source.fetched = fetched
@@ -164,7 +164,7 @@ class ReplicaFetchers:
         return ended
 
     def _sweep(self) -> None:
-        """A link that is silent although an answer is due connects anew."""
+        """Replace links that are silent although an answer is due."""
         now = self.loop.time()
         for source in list(self.sources.values()):
             link = source.link
@@ -177,15 +177,15 @@ class ReplicaFetchers:
                 link.trim()
         self.sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
 
-    # Cuts
+    # Truncations
 
     def _write_cuts(self) -> None:
         if self.cutting is None and not self.closed:
             self.cutting = self.loop.create_task(self._checkpoint())
 
     async def _checkpoint(self) -> None:
-        """Logs that were cut below their recovery point on the medium are appended to only once a
-        lower one is there; one write serves all that were cut meanwhile."""
+        """Logs that were truncated below their recovery point on disk are appended to only after a
+        lower one has been written; one write serves all that were truncated meanwhile."""
         try:
             while any(source.fetcher.cut for source in self.sources.values()):
                 cut = {source.node_id: list(source.fetcher.cut)
@@ -205,7 +205,7 @@ class ReplicaFetchers:
             self.cutting = None
 
     def close(self) -> None:
-        """Fetch nothing more."""
+        """Stop fetching."""
         self.closed = True
         self.sweeper.cancel()
         if self.cutting is not None:

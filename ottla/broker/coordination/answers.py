@@ -1,4 +1,4 @@
-"""How handlers wait for what a coordinator answers."""
+"""How handlers wait for a coordinator's answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ottla.wire.errors import ProtocolError
 from ottla.wire.structs import Message
 
 Change = Callable[[str, Callable[[S, Result], Any], Answer], None]
-"""`ShardRuntime.change` or `gather`: runs an operation and answers what it returns."""
+"""`ShardRuntime.change` or `gather`: runs an operation and calls back with its answer."""
 
 
 async def answer_of(
@@ -23,8 +23,8 @@ async def answer_of(
     operation: Callable[[S, Result], Any],
     producer: Producer = NO_PRODUCER,
 ) -> Any:
-    """Run an operation on the shard of a group or transactional id, and wait until what it did is
-    committed; raises its refusal."""
+    """Run an operation on the shard of a group or transactional id, and wait until its records are
+    committed. Raises the ProtocolError of a refusal."""
     future: asyncio.Future[Any] = coordinator.loop.create_future()
     coordinator.runtime.change(key, operation, deliver_to(future), producer)
     return await future
@@ -38,8 +38,8 @@ def answer_later(
 ) -> LateReply:
     """The same for a handler that is no coroutine; `change` is `change` or `gather` of a runtime.
 
-    `respond` makes the response of the operation's reply or of the ProtocolError that refused it.
-    A task, its steps and their turns of the loop would cost as much as the commit itself.
+    `respond` makes the response from the operation's reply or from its ProtocolError. A task, its
+    steps and their turns of the loop would cost as much as the commit itself.
     """
     late = LateReply()
 
@@ -57,7 +57,7 @@ def answer_later(
 
 
 def deliver_to(future: asyncio.Future[Any]) -> Callable[[Any], None]:
-    """An answer that ends a future; nobody minds if the client has gone meanwhile."""
+    """An answer that completes a future; it is ignored if the client has disconnected."""
 
     def deliver(reply: Any) -> None:
         if future.done():

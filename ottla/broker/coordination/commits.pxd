@@ -1,4 +1,4 @@
-# Python code that waits until what it appended is as durable as its partition promises.
+# Waits until an append of Python code is as durable as its partition promises.
 
 from ottla.replication.partition cimport Partition, Promise
 

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False
-"""Tells Python code when what it appended to a partition is committed, as acks=all means it."""
+"""Reports to Python code when its append to a partition is committed in the sense of acks=all."""
 
 from ottla.replication.partition cimport Partition, Promise
 
@@ -21,8 +21,8 @@ cdef class CommitPromise(Promise):
 def when_committed(Partition partition not None, done):
     """Call `done(None)` once everything that the log holds now is committed, else `done(error)`.
 
-    Where it is committed already, `done` is called before this returns; otherwise in the order
-    of the appends.
+    If it is committed already, `done` is called before this returns; otherwise in the order of the
+    appends.
     """
     cdef CommitPromise promise
     if partition.high_watermark >= partition.log.log_end_offset:

@@ -1,6 +1,6 @@
-"""The coordinators of this broker: made once there are groups or transactions, or somebody asks.
+"""The coordinators of this broker, created once there are groups or transactions, or a client asks.
 
-Their modules are a fifth of what a start would import, and many a broker never needs them.
+Their modules are a fifth of the imports of a start, and many brokers never need them.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from ottla.groups.transactions.records import TopicIndex
 
 COORDINATED = {"groups": "__consumer_offsets", "transactions": "__transaction_state"}
-"""Each coordinator with the internal topic that it keeps its state in."""
+"""Each coordinator with the internal topic of its state."""
 
 
 class Coordinators:
-    """Everything that keeps its state in an internal topic, following the metadata image."""
+    """The coordinators, which follow the metadata image."""
 
     def __init__(self, broker: BrokerContext, loop: asyncio.AbstractEventLoop) -> None:
         self.broker, self.loop = broker, loop
@@ -59,7 +59,7 @@ class Coordinators:
         return [self.__dict__[name] for name in COORDINATED if name in self.__dict__]
 
     def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
-        """Take over and hand over partitions of internal topics as the image says."""
+        """Take over and hand over partitions of internal topics according to the image."""
         self.image = new
         for made in self._made():
             made.follow(old, new, topics)
@@ -80,7 +80,7 @@ class Coordinators:
         return self.transactions.add_batches(transactional_id, producer, partitions)
 
     def let_go_of(self, offline: Collection[tuple[str, int]]) -> None:
-        """The log directories of these partitions have failed: nobody coordinates from them."""
+        """The log directories of these partitions have failed: stop coordinating from them."""
         for made in self._made():
             made.let_go_of(offline)
 

@@ -1,4 +1,4 @@
-"""Groups meet the log, the loop and the clock: `groups.runtime` over `__consumer_offsets`."""
+"""Connects groups to the log, loop and clock: `groups.runtime` over `__consumer_offsets`."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from ottla.wire.records import ControlType
 
 
 class ImageView:
-    """What groups may know of the metadata (`groups.cluster.Cluster`)."""
+    """The part of the metadata that groups may read (`groups.cluster.Cluster`)."""
 
     def __init__(self, image: MetadataImage, version: int) -> None:
         self.image, self.version = image, version
 
     def topic(self, name: str) -> Topic | None:
-        """The topic of this name."""
+        """The topic with this name."""
         topic = self.image.topics.get(name)
         return None if topic is None else Topic(name, topic.topic_id, len(topic.partitions))
 
     def topic_of_id(self, topic_id: bytes) -> Topic | None:
-        """The topic of this id."""
+        """The topic with this id."""
         name = self.image.names.get(topic_id)
         return None if name is None else self.topic(name)
 
@@ -45,7 +45,7 @@ class ImageView:
         return self.image.topics
 
     def group_settings(self, group_id: str) -> Mapping[str, str]:
-        """What is set of the `group` resource."""
+        """The settings of a `group` resource."""
         return self.image.config_of("group", group_id)
 
 
@@ -64,7 +64,7 @@ class GroupCoordinator(LogCoordinator[Shard]):
         self.runtime.lost = self.reload
 
     def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
-        """Load what this broker leads now, let go of what it does not, forget deleted topics."""
+        """Load what this broker leads now, drop what it does not, forget deleted topics."""
         if new.topics is old.topics:
             self.view.image = new
             return
@@ -77,22 +77,22 @@ class GroupCoordinator(LogCoordinator[Shard]):
             self.runtime.change_all(lambda shard, result: shard.forget_topics(deleted, result))
 
     def begin_shard(self, index: int, leader_epoch: int) -> Shard:
-        """The empty shard of a partition, made known to the runtime."""
+        """Create the empty shard of a partition, registered with the runtime."""
         return self.runtime.begin_load(index)
 
     def replay_batch(self, batch: bytes, shard: Shard) -> None:
-        """Take a batch of `__consumer_offsets` into a shard."""
+        """Replay a batch of `__consumer_offsets` in a shard."""
         replay_batch(batch, shard)
 
 
 def settings_from(config: object) -> GroupSettings:
-    """The settings of the same names that the broker has; Kafka's defaults for the others."""
+    """The group settings that the broker sets under the same names; Kafka's defaults otherwise."""
     names = GroupSettings.__dataclass_fields__
     return GroupSettings(**{n: getattr(config, n) for n in names if hasattr(config, n)})
 
 
 def replay_batch(batch: bytes, shard: Shard) -> None:
-    """Take a batch of `__consumer_offsets` into a shard."""
+    """Replay a batch of `__consumer_offsets` in a shard."""
     attributes, producer_id = attributes_of(batch)
     for record in wire_records.read_records(batch):
         if attributes & CONTROL:

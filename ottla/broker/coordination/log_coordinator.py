@@ -1,4 +1,4 @@
-"""State machines meet the log, the loop and the clock: a `ShardRuntime` over an internal topic."""
+"""Connects state machines to the log, loop and clock: a `ShardRuntime` over an internal topic."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from ottla.wire.errors import (
 log = logging.getLogger("ottla.groups")
 
 LOAD_BYTES = 1 << 17
-"""Read between two breaths of the loop while shards load: ten milliseconds of small records."""
+"""Read in one turn of the loop while shards load: ten milliseconds of small records."""
 
 RELOAD_SECONDS = 5.0
-"""Between two attempts to read a shard whose log fails."""
+"""Between two attempts to read a shard whose log cannot be read."""
 
 LATE_SECONDS = 1.0
-"""Timers that are later than this say more about the broker than about its clients."""
+"""A timer that fires later than this shows that the broker stood still: clients may be alive."""
 
 S = TypeVar("S", bound=AnyShard)
 Encode = Callable[[Any], tuple[bytes, bytes | None]]
 
 
 class LogCoordinator(Generic[S]):
-    """Loads the shards of the partitions that this broker leads, and keeps their timers.
+    """Loads the shards of the partitions that this broker leads, and runs their timers.
 
-    A subclass sets `runtime` and says how a shard is begun and how batches are taken into it.
+    A subclass sets `runtime` and defines how a shard is created and how it replays batches.
     """
 
     runtime: ShardRuntime[S]
@@ -55,20 +55,20 @@ class LogCoordinator(Generic[S]):
         self._waited = False
         self._loads: dict[int, asyncio.Task[None]] = {}
         self._epochs: dict[int, int] = {}
-        """The leader epoch in which each partition is coordinated: another one is another shard."""
+        """The leader epoch in which each partition is coordinated: each epoch has its own shard."""
         self._reading = asyncio.Lock()
         self._closed = False
 
     def begin_shard(self, index: int, leader_epoch: int) -> S:
-        """The empty shard of a partition, made known to the runtime."""
+        """Create the empty shard of a partition, registered with the runtime."""
         raise AssertionError("a coordinator says how its shards begin")
 
     def replay_batch(self, batch: bytes, shard: S) -> None:
-        """Take a batch of the internal topic into a shard."""
+        """Replay a batch of the internal topic in a shard."""
         raise AssertionError("a coordinator says how its shards are read")
 
     def follow_topic(self, new: MetadataImage) -> None:
-        """Load what this broker leads now, let go of what it does not."""
+        """Load what this broker leads now, drop what it does not."""
         topic = new.topics.get(self.topic)
         if topic is not None:
             self.runtime.partitions = len(topic.partitions)
@@ -90,7 +90,7 @@ class LogCoordinator(Generic[S]):
         self._loads[index] = self.loop.create_task(self._load(index, leader_epoch))
 
     def let_go_of(self, offline: Collection[tuple[str, int]]) -> None:
-        """The log directories of these partitions have failed: who asks is sent to look anew."""
+        """The log directories of these partitions have failed: refuse requests for their shards."""
         for index in [index for index in self._loads if (self.topic, index) in offline]:
             self._loads.pop(index).cancel()
             self.runtime.unload(index)
@@ -110,7 +110,7 @@ class LogCoordinator(Generic[S]):
         return partition
 
     def _led_in(self, index: int, leader_epoch: int | None) -> Partition:
-        """The partition, as long as it is led here in this epoch. Raises NotLeaderOrFollower."""
+        """The partition, if it is led here in this epoch. Raises NotLeaderOrFollower."""
         partition = self._partition(index)
         partition.require_leader()
         if partition.leader_epoch != leader_epoch:
@@ -124,7 +124,7 @@ class LogCoordinator(Generic[S]):
         self, index: int, records: list[Any], producer: Producer, committed: Committed
     ) -> None:
         """Append records as one batch (`shard_runtime.Append`)."""
-        # The replicas know of another leader before the coordinators do.
+        # The replicas learn of another leader before the coordinators do.
         partition = self._led_in(index, self._epochs.get(index))
         now_ms = self.broker.clock.now_ms()
         batch = wire_records.build_batch(
@@ -139,31 +139,31 @@ class LogCoordinator(Generic[S]):
         append_batch(self.broker, partition, batch, committed)
 
     def reload(self, index: int) -> None:
-        """An append was lost, and what followed from it: the shard is what its log says."""
+        """An append was lost, with the state that depends on it: reload the shard from its log."""
         partition = self.broker.replicas.partition(self.topic, index)
         if partition is not None and index in self._loads and not self._closed:
             self._loads.pop(index).cancel()
             self._begin_load(index, partition.leader_epoch)
 
     async def _load(self, index: int, leader_epoch: int) -> None:
-        """Read a shard, as soon as it is led here and its log can be read and written.
+        """Read a shard, once it is led here and its log can be read and written.
 
-        One with records that nobody can read stays away.
+        A shard with unreadable records is not loaded.
         """
         told = ""
         while True:
             shard = self.begin_shard(index, leader_epoch)
             try:
                 partition = self._led_in(index, leader_epoch)
-                # One after the other: clients are heard between any two of them.
+                # One after the other: clients are served between any two of them.
                 async with self._reading:
-                    # What a crash left unflushed a power cut may still take. Nothing is answered
-                    # or written elsewhere on its word before: a marker of a commit that is lost
+                    # A power failure may still lose what a crash left unflushed. So nothing may be
+                    # answered or written elsewhere because of it: a marker of a commit that is lost
                     # would leave a transaction committed in one partition alone.
                     await self.broker.flusher.make_durable(partition)
                     await self._read(partition, shard)
-                # With several replicas: what is not committed the next leader may not have. Who
-                # is told of it here would be told something else there.
+                # With several replicas: the next leader may lack what is not committed. A client
+                # that was answered from it here would get a different answer there.
                 await self._committed(partition)
                 self._led_in(index, leader_epoch)
                 self.runtime.adopt(shard)
@@ -209,11 +209,11 @@ class LogCoordinator(Generic[S]):
         await future
 
     def wake(self, at_ms: int) -> None:
-        """Have the runtime's timers fire at a moment in ticks."""
+        """Have the runtime's timers fire at a time in ticks."""
         if self._timer is not None:
             self._timer.cancel()
         now = self.broker.clock.monotonic()
-        # Rounded up: a timer that fires too early would only set itself again.
+        # Rounded up: a timer that fires too early would only be set again.
         self._fire_at(max(at_ms / 1000, now) + 0.001, now)
 
     def _fire_at(self, due: float, now: float) -> None:
@@ -224,8 +224,8 @@ class LogCoordinator(Generic[S]):
         self._timer = None
         now = self.broker.clock.monotonic()
         if now - self._due > LATE_SECONDS and not self._waited:
-            # This process stood still (a suspended machine, SIGSTOP). Heartbeats that came
-            # meanwhile lie in the sockets: read them before anybody's session is taken for over.
+            # This process was stopped (a suspended machine, SIGSTOP). Heartbeats that arrived
+            # meanwhile are in the sockets: read them before any session expires.
             self._waited = True
             self._fire_at(now + LATE_SECONDS, now)
         else:
@@ -236,9 +236,9 @@ class LogCoordinator(Generic[S]):
 def append_batch(
     broker: BrokerContext, partition: Partition, batch: bytes, committed: Committed
 ) -> None:
-    """Append a coordinator's own batch as acks=all does; `committed` is told once it is safe.
+    """Append a coordinator's own batch with acks=all; `committed` is called once it is safe.
 
-    Raises ProtocolError where this broker may not append.
+    Raises ProtocolError if this broker may not append.
     """
     partition.require_leader()
     try:
@@ -250,7 +250,7 @@ def append_batch(
     when_committed(partition, committed)
 
 
-# A batch in the log: base_offset i64 | length i32 of what follows | ... attributes i16 at 21 |
+# A batch in the log: base_offset i64 | length i32 of the rest | ... attributes i16 at 21 |
 # last_offset_delta i32 at 23 | ... producer_id i64 at 43
 _HEADER = struct.Struct(">qi")
 _ATTRIBUTES = struct.Struct(">hi")
@@ -259,7 +259,7 @@ TRANSACTIONAL, CONTROL = 0x10, 0x20
 
 
 def batches_of(data: bytes) -> Iterator[tuple[bytes, int]]:
-    """Whole batches with the offset that follows each; a batch that is cut off is left out."""
+    """Complete batches, each with the offset that follows it; a truncated last one is left out."""
     at = 0
     while at + 61 <= len(data):
         base_offset, length = _HEADER.unpack_from(data, at)

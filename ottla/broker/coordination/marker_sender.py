@@ -1,6 +1,6 @@
-"""Markers into partitions that other brokers lead: WriteTxnMarkers, one request at a time to each.
+"""Sends markers for partitions that other brokers lead: WriteTxnMarkers, one at a time to each.
 
-Those that are to be written while a request is under way are gathered for the next one.
+Markers that are added while a request is in flight are sent with the next one.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 VERSION = 1
 PARTITIONS_MAX = 1000
-"""In one request; the others follow with the next one."""
+"""Markers in one request; the others are sent with the next one."""
 REQUEST_SECONDS = 30.0
 
 Item = tuple[TopicIndex, TransactionMarker, MarkerWritten]
 
 
 class MarkerSender:
-    """Asks leaders to write markers. What becomes of each its `written` is told, once."""
+    """Asks leaders to write markers. Each marker's `written` is called once, with the outcome."""
 
     def __init__(self, broker: BrokerContext, peers: Peers) -> None:
         self.broker, self.peers = broker, peers
@@ -37,7 +37,7 @@ class MarkerSender:
     def send(
         self, leader: int, where: TopicIndex, marker: TransactionMarker, written: MarkerWritten
     ) -> None:
-        """Have this broker write a marker. Raises NotLeaderOrFollower where nobody leads."""
+        """Have the leader write a marker. Raises NotLeaderOrFollower if there is no leader."""
         if leader < 0:
             raise NotLeaderOrFollower(f"{where[0]}-{where[1]} has no leader")
         self.waiting.setdefault(leader, []).append((where, marker, written))
@@ -65,7 +65,7 @@ class MarkerSender:
                 leader, request, VERSION, REQUEST_SECONDS, lane=MARKERS
             )
         except PeerUnavailable as error:
-            # Written or not: it is tried again, and a second marker ends nothing.
+            # Perhaps written, perhaps not: it is tried again; a second marker has no effect.
             for _, _, written in items:
                 written(NotLeaderOrFollower(str(error)))
             return
@@ -74,13 +74,13 @@ class MarkerSender:
             written(self._outcome(where, leader, codes[marker, where]))
 
     def _outcome(self, where: TopicIndex, leader: int, code: int) -> ProtocolError | None:
-        """What a leader's code means here."""
+        """Interpret a leader's error code."""
         topic, index = where
         if code == ErrorCode.NONE:
             return None
         if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            # A leader whose metadata lag knows no new topic. Only if it is deleted, as far as this
-            # broker knows, does it need no marker.
+            # The leader's metadata may be older than the topic. Only a topic that is deleted, as
+            # far as this broker knows, needs no marker.
             known = self.broker.image.topics.get(topic)
             if known is not None and index < len(known.partitions):
                 return NotLeaderOrFollower(f"broker {leader} does not know {topic}-{index} yet")
@@ -106,12 +106,11 @@ def _marker(
 def _codes(
     groups: dict[TransactionMarker, list[TopicIndex]], response: WriteTxnMarkersResponse
 ) -> Iterable[tuple[tuple[TransactionMarker, TopicIndex], int]]:
-    """The codes; a partition that the answer leaves out was not written, as far as anybody knows.
-    """
+    """The error codes; a partition that is missing in the response counts as not written."""
     for marker, partitions in groups.items():
         for where in partitions:
             yield (marker, where), int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    # The markers of a response are in the order of the request's.
+    # The markers of a response are in the order of the request.
     for marker, answered in zip(groups, response.markers, strict=False):
         for topic in answered.topics:
             for partition in topic.partitions:

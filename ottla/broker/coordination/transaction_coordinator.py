@@ -1,5 +1,5 @@
-"""Transactions meet the log: `groups.transaction_runtime` over `__transaction_state`, the markers
-that it has written into partitions, and the leave that partitions' leaders ask of it."""
+"""Connects transactions to the log: runs `groups.transaction_runtime` over `__transaction_state`,
+writes its markers into partitions, and authorizes transactional appends for partition leaders."""
 
 from __future__ import annotations
 
@@ -62,16 +62,16 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
         self.runtime.lost = self.reload
 
     def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
-        """Load what this broker leads now, let go of what it does not."""
+        """Load what this broker leads now, drop what it does not."""
         if self.topic in topics:
             self.follow_topic(new)
 
     def begin_shard(self, index: int, leader_epoch: int) -> TransactionShard:
-        """The empty shard of a partition, made known to the runtime."""
+        """Create the empty shard of a partition, registered with the runtime."""
         return self.runtime.begin_load(index, leader_epoch)
 
     def replay_batch(self, batch: bytes, shard: TransactionShard) -> None:
-        """Take a batch of `__transaction_state` into a shard."""
+        """Replay a batch of `__transaction_state` in a shard."""
         for record in wire_records.read_records(batch):
             decoded = decode_record(record.key or b"", record.value)
             if decoded is not None:
@@ -80,7 +80,7 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
     def send_marker(
         self, where: TopicIndex, marker: TransactionMarker, written: MarkerWritten
     ) -> None:
-        """End a producer's transaction in a partition, whoever leads it (`markers.WriteMarker`)."""
+        """End a producer's transaction in a partition with any leader (`markers.WriteMarker`)."""
         topic, index = where
         known = self.broker.image.topics.get(topic)
         if self.sender is not None and known is not None and index < len(known.partitions):
@@ -124,14 +124,14 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
 
         append_batch(self.broker, partition, batch, tell_groups)
 
-    # What the leader of a partition asks before it appends a transactional batch
+    # Questions of a partition's leader before it appends a transactional batch
 
     def check_batch(
         self, transactional_id: str, producer: Producer, partition: TopicIndex, version: int
     ) -> None:
-        """See to it that the partition is in the producer's open transaction (KIP-890).
+        """Check that the partition is in the producer's open transaction (KIP-890).
 
-        `version` is that of the Produce, which decides what the refusal is called.
+        `version` is that of the Produce request, which determines the error code of a refusal.
         """
         try:
             self.runtime.shard(transactional_id).check_partition(
@@ -143,9 +143,9 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
     def add_batches(
         self, transactional_id: str, producer: Producer, partitions: frozenset[TopicIndex]
     ) -> asyncio.Future[ProtocolError | None]:
-        """Add partitions to the producer's transaction as its first batches reach them (KIP-890).
+        """Add partitions to the producer's transaction with its first batches there (KIP-890).
 
-        The future's result is None, or what the batches are to be refused with.
+        The future's result is None, or the error with which the batches are refused.
         """
         future: asyncio.Future[ProtocolError | None] = self.loop.create_future()
 
@@ -167,7 +167,7 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
 
 
 def as_produce_error(error: ProtocolError, version: int) -> ProtocolError:
-    """A coordinator's error as a code that a producer of this Produce version understands."""
+    """A coordinator's error as a code that producers with this Produce version understand."""
     code = error.code
     if code is ErrorCode.PRODUCER_FENCED:
         code = ErrorCode.INVALID_PRODUCER_EPOCH
@@ -176,12 +176,12 @@ def as_produce_error(error: ProtocolError, version: int) -> ProtocolError:
     elif code in _AWAY or (
         code is ErrorCode.CONCURRENT_TRANSACTIONS and version < IMPLICIT_FROM
     ):
-        # Retried by every client, and without asking for metadata.
+        # Every client retries this, without a refresh of its metadata.
         code = ErrorCode.NOT_ENOUGH_REPLICAS
     return ProtocolError(error.message, code)
 
 
 def settings_from(config: object) -> TransactionSettings:
-    """The settings of the same names that the broker has; Kafka's defaults for the others."""
+    """The settings that the broker sets under the same names; Kafka's defaults otherwise."""
     names = TransactionSettings.__dataclass_fields__
     return TransactionSettings(**{n: getattr(config, n) for n in names if hasattr(config, n)})

@@ -1,9 +1,9 @@
-"""Asks coordinators on other brokers about transactional batches (KIP-890).
+"""Verifies transactional batches with coordinators on other brokers (KIP-890).
 
-Between the question and the append much may happen: the transaction ends, and its marker is here
-before the answer; the partition gets another leader and comes back. A batch that was allowed before
-would then open a transaction that nobody ends. So a verdict is taken with the state of the
-partition as it was before the question left, and counts only while that is the same.
+Between the request and the append the transaction may end, with a marker that arrives before the
+answer, or the partition may move to another leader and return. A batch that was allowed before
+would then open a transaction that nobody ends. So a verdict is stored with the state that the
+partition had before the request, and is valid only while that state is unchanged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REQUEST_SECONDS = 10.0
 
 
 class Guard(NamedTuple):
-    """What has to be the same at the append as it was before the question."""
+    """The state that must be the same at the append as it was before the request."""
 
     producer: Producer
     leader_epoch: int
@@ -41,13 +41,13 @@ Verdicts = dict[Partition, Guard | ProtocolError]
 
 
 class TransactionVerifier:
-    """The way to the coordinators that are not here."""
+    """Verifies batches with coordinators on other brokers."""
 
     def __init__(self, broker: BrokerContext, peers: Peers) -> None:
         self.broker, self.peers = broker, peers
 
     def elsewhere(self, transactional_id: str | None) -> int | None:
-        """The node that coordinates a transactional id, -1 if nobody does; None for this one."""
+        """The node that coordinates a transactional id, -1 if there is none; None for this node."""
         topic = self.broker.image.topics.get(TRANSACTION_TOPIC)
         if not transactional_id or topic is None:
             return None
@@ -62,7 +62,7 @@ class TransactionVerifier:
         partitions: Sequence[Partition],
         version: int,
     ) -> asyncio.Future[Verdicts]:
-        """Ask for the sake of a Produce of this version; from 12 on the partitions are added."""
+        """Ask on behalf of a Produce of this version; from 12 on the partitions are added."""
         return self.peers.loop.create_task(
             self._ask(node_id, transactional_id, producer, partitions, version)
         )
@@ -84,7 +84,7 @@ class TransactionVerifier:
             )
             codes = _codes(answer)
         except PeerUnavailable as error:
-            # Every client tries this again, after the next broker is the coordinator, too.
+            # Every client retries this, also after the coordinator has moved.
             refusal = ProtocolError(str(error), ErrorCode.NOT_ENOUGH_REPLICAS)
             return dict.fromkeys(partitions, refusal)
         verdicts: Verdicts = {}
@@ -94,8 +94,7 @@ class TransactionVerifier:
         return verdicts
 
     def require(self, verdicts: Verdicts, partition: Partition, producer: Producer) -> None:
-        """Raise ProtocolError unless a batch of the producer may be the first of its transaction in
-        the partition now."""
+        """Raise ProtocolError unless the producer may begin its transaction here now."""
         verdict = verdicts.get(partition)
         if isinstance(verdict, ProtocolError):
             raise verdict
@@ -107,7 +106,7 @@ class TransactionVerifier:
 
 
 def guard_of(partition: Partition, producer: Producer) -> Guard:
-    """The state of a partition that an answer about a producer's transaction goes with."""
+    """The state of a partition with which an answer about a producer's transaction is stored."""
     state = partition.log.producers.get(producer.producer_id)
     return Guard(producer, partition.leader_epoch, -1 if state is None else state.marked_at)
 

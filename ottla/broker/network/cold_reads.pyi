@@ -1,4 +1,4 @@
-"""Reads from the disk that must not hold up the loop."""
+"""Disk reads that must not block the loop."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from ottla.log.disk import File
 def resident(file: File, position: int, size: int) -> bool: ...
 
 class ColdReads:
-    """Brings ranges of files into memory in a few threads; `begun` counts them."""
+    """Reads ranges of files into memory in a few threads; `begun` counts them."""
 
     begun: int
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None: ...

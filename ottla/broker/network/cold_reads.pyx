@@ -1,8 +1,8 @@
-"""Reads from the disk that must not hold up the loop.
+"""Disk reads that must not block the loop.
 
-`read` and `sendfile` of what is not in memory wait for the disk, and with them everybody else. So a
-connection sends only what is resident; for other ranges a thread waits, and goes ahead a little,
-while other connections are served.
+`read` and `sendfile` of bytes outside the page cache wait for the disk and would block all clients.
+So a connection sends only resident ranges; other ranges are read by a thread first, with some
+readahead, while other connections are served.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -85,13 +85,13 @@ cdef extern from "<unistd.h>" nogil:
     Py_ssize_t c_pread "pread"(int fd, void *into, size_t size, int64_t position)
 
 cdef enum:
-    PROBE_STEP = 1 << 16                # a disk is asked for pages in their order, many at a time
+    PROBE_STEP = 1 << 16                # the disk reads pages in order, many at a time
     AHEAD_SIZE = 2 << 20                # what the next fetch is likely to want
-    THREADS_MAX = 4                     # a disk has its queue full with few readers
+    THREADS_MAX = 4                     # a few readers fill the queue of a disk
 
 
 cdef bint is_resident(File file, int64_t position, Py_ssize_t size) except -1:
-    """Whether sending this range would wait for no disk, as far as the system can tell."""
+    """Whether sending this range needs no wait for the disk, as far as the system can tell."""
     cdef int found, fd = file.fd
     if size <= 0:
         return True
@@ -99,11 +99,11 @@ cdef bint is_resident(File file, int64_t position, Py_ssize_t size) except -1:
         return file.resident(position, size)
     found = ottla_cached(fd, position, size)
     if found < 0:
-        # Pages are evicted in the order of their use: the ends say most of what is between.
+        # Pages are evicted in the order of their use: the ends are a good sample of the range.
         return ottla_readable_now(fd, position) and ottla_readable_now(fd, position + size - 1)
     if found == 0:
         return False
-    # Pages that are being read are there as well; a read that may not wait tells them from others.
+    # Pages still being read count as cached too; a non-blocking read detects those.
     while size > 0:
         if not ottla_readable_now(fd, position):
             return False
@@ -120,7 +120,7 @@ def resident(File file not None, int64_t position, Py_ssize_t size):
 cdef Py_ssize_t read_now(
     File file, uint8_t *into, Py_ssize_t size, int64_t position
 ) except -1:
-    """Read what of a range waits for no disk: from 0 bytes to all."""
+    """Read as much of a range as needs no wait for the disk: from 0 bytes to all."""
     cdef Py_ssize_t got
     if file.fd < 0:
         return file.read_at(into, size, position) if file.resident(position, size) else 0
@@ -131,9 +131,9 @@ cdef Py_ssize_t read_now(
 
 
 cdef int bring(int fd, int64_t position, Py_ssize_t size) noexcept nogil:
-    """Have the disk read a range, wait for it, and have what follows begun; 0 or an errno.
+    """Read a range into the page cache, wait for it, and start readahead; returns 0 or an errno.
 
-    A byte of each step is enough to wait for: to copy all of them would take the processor from
+    Waiting for one byte of each step is enough: copying all of them would take CPU time from
     others.
     """
     cdef char byte
@@ -152,7 +152,7 @@ cdef int bring(int fd, int64_t position, Py_ssize_t size) noexcept nogil:
 
 
 def read(File file not None, int64_t position, Py_ssize_t size):
-    """Runs in a thread, without Python's lock."""
+    """Run in a thread, without the interpreter lock."""
     cdef int code, fd = file.fd
     if fd < 0:
         try:
@@ -172,14 +172,14 @@ class ColdReads:
         self.threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="ottla-read")
 
     def begin(self, file, position, size, done):
-        """Bring a range into memory, then call `done(error or None)` on the loop.
+        """Read a range into memory, then call `done(error or None)` on the loop.
 
-        Who asks has one range here at a time, which bounds what is queued.
+        A caller has one range here at a time, which bounds the queue.
         """
         self.begun += 1
         future = self.loop.run_in_executor(self.threads, read, file, position, size)
         future.add_done_callback(lambda ended: ended.cancelled() or done(ended.result()))
 
     def close(self):
-        """Wait for what is being read; what has not begun never is."""
+        """Wait for reads in progress; queued ones never start."""
         self.threads.shutdown(wait=True, cancel_futures=True)

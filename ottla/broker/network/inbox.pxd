@@ -6,7 +6,7 @@ from ottla.broker.network.transport cimport Transport
 
 
 cdef class Inbox:
-    # Received and not handled yet is data[begin:filled]; room is what is allocated.
+    # data[begin:filled] is received and not handled yet; room is the allocated size.
     cdef uint8_t *data
     cdef Py_ssize_t begin, filled, room
     cdef Py_ssize_t frame_size_min, frame_size_max

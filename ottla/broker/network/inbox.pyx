@@ -1,10 +1,10 @@
 # cython: boundscheck=False, wraparound=False
-"""What a connection has received and not handled: frames, the last one perhaps not whole.
+"""The received bytes that are not handled yet: frames, of which the last may be incomplete.
 
     | size int32 | frame ... | size int32 | frame ... | size int32 | half of a fr
     begin                                                                        filled
 
-Memory follows what has arrived, never what a length announces.
+Memory grows with the bytes that have arrived, never with the length that a frame announces.
 """
 
 from libc.stdint cimport int16_t, uint8_t
@@ -17,13 +17,13 @@ from ottla.wire.byteorder cimport load_int16, load_int32
 from ottla.wire.errors import MalformedMessage
 
 cdef enum:
-    SIZE = 4096                 # of a new inbox; it doubles with what arrives
-    SIZE_KEPT = 4 << 20         # above it the memory goes back once the frame is handled
+    SIZE = 4096                 # of a new inbox; it doubles as bytes arrive
+    SIZE_KEPT = 4 << 20         # a larger buffer is freed once its frame is handled
     LENGTH_SIZE = 4             # the length in front of each frame
     HEADER_SIZE_MIN = 8         # API key, version and correlation id; tokens of SASL have none
-    PIECE_SIZE = 4096           # a frame in smaller pieces comes slowly: several make a wake-up
-    FOREIGN_SIZE = 16           # of a first frame that is none: enough to name its protocol
-    AWAITED_SIZE_MAX = 1 << 15  # of them; the kernel's window has to have room for more
+    PIECE_SIZE = 4096           # smaller pieces are a slow frame: several make a wake-up
+    FOREIGN_SIZE = 16           # of a malformed first frame: enough to name its protocol
+    AWAITED_SIZE_MAX = 1 << 15  # bytes to wait for; the receive window must be larger
 
 
 FOREIGN = (
@@ -34,7 +34,7 @@ FOREIGN = (
 
 
 def foreign_protocol(bytes start):
-    """Which other protocol begins like this; None where none that is known does."""
+    """The other protocol whose traffic begins like this; None if it is none of the known ones."""
     for beginning, name in FOREIGN:
         if start.startswith(beginning):
             return name
@@ -42,7 +42,7 @@ def foreign_protocol(bytes start):
 
 
 cdef class Inbox:
-    """The bytes of one connection, begin to filled, in one piece."""
+    """The bytes of one connection, from begin to filled, in contiguous memory."""
 
     def __init__(self, Py_ssize_t frame_size_max):
         self.frame_size_min, self.frame_size_max = HEADER_SIZE_MIN, frame_size_max
@@ -51,11 +51,11 @@ cdef class Inbox:
         free(self.data)
 
     cdef Py_ssize_t held(self) noexcept:
-        """How many bytes are here."""
+        """The number of bytes held."""
         return self.filled - self.begin
 
     cdef Py_ssize_t receive(self, Transport transport) except? -1:
-        """Receive what fits; the result is the transport's."""
+        """Receive as much as fits; returns what the transport returns."""
         cdef Py_ssize_t got
         if self.filled == self.room:
             self.grow()
@@ -73,7 +73,7 @@ cdef class Inbox:
         return 0
 
     cdef bint has_frame(self) except -1:
-        """Whether a whole frame comes first; refuses a length that no frame may have."""
+        """Whether the first frame is complete; refuses an invalid length."""
         cdef Py_ssize_t size
         if self.filled - self.begin < LENGTH_SIZE:
             return False
@@ -89,19 +89,19 @@ cdef class Inbox:
         return self.filled - self.begin - LENGTH_SIZE >= size
 
     cdef int16_t api_key(self) noexcept:
-        """What the frame asks for that `has_frame` has found."""
+        """The API key of the frame that `has_frame` found."""
         return load_int16(self.data + self.begin + LENGTH_SIZE)
 
     cdef uint8_t *take(self, Py_ssize_t *size) noexcept:
-        """The frame that `has_frame` has found; its bytes stay until `compact`."""
+        """The frame that `has_frame` found; its bytes stay until `compact`."""
         cdef uint8_t *frame = self.data + self.begin + LENGTH_SIZE
         size[0] = load_int32(self.data + self.begin)
         self.begin += LENGTH_SIZE + size[0]
         return frame
 
     cdef int awaited(self, Py_ssize_t got) noexcept:
-        """How many more bytes are worth a wake-up, after a receive of `got` of them: one, or
-        several pieces of a frame that comes slowly."""
+        """The number of further bytes worth a wake-up, after a receive of `got` bytes: one, or
+        several pieces of a frame that arrives slowly."""
         cdef Py_ssize_t missing
         if got >= PIECE_SIZE or self.held() < LENGTH_SIZE:
             return 1
@@ -110,7 +110,7 @@ cdef class Inbox:
         return 1 if missing < PIECE_SIZE else <int>min(missing, AWAITED_SIZE_MAX)
 
     cdef int compact(self) except -1:
-        """Move what is left to the front, over what is handled."""
+        """Move the remaining bytes to the front, over the handled ones."""
         if self.begin > 0:
             self.filled -= self.begin
             if self.filled > 0:
@@ -121,7 +121,7 @@ cdef class Inbox:
         return 0
 
     cdef int trim(self) except -1:
-        """Give the memory of an idle connection, or of a large frame, back."""
+        """Free the memory of an idle connection, or of a large frame."""
         if self.filled == 0 and self.room > SIZE:
             free(self.data)
             self.data, self.room = NULL, 0

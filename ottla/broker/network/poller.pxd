@@ -1,4 +1,4 @@
-# The loop's epoll, with the connections' sockets called straight from it. See poller.pyx.
+# The loop's epoll, which calls ready connections directly. See poller.pyx.
 
 from libc.stdint cimport int64_t, uint32_t
 
@@ -65,9 +65,9 @@ cdef class Pollable:
 
 cdef class Poller:
     cdef int epoll_fd
-    cdef readonly Clock clock           # the loop's time
+    cdef readonly Clock clock           # the loop's clock
     cdef list watched                   # Pollable or None, by descriptor
-    cdef public bint touched            # somebody gave the loop something to do
+    cdef public bint touched            # a callback or timer was added to the loop
     cdef epoll_event[EVENTS_PER_TURN] events
 
     cdef int watch(self, int fd, Pollable who, uint32_t events) except -1

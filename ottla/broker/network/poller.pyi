@@ -18,7 +18,7 @@ class ConnectionSelector(selectors.EpollSelector):
     def __init__(self, clock: Clock) -> None: ...
 
 class BrokerLoop(asyncio.SelectorEventLoop):
-    """asyncio's loop, in which the sockets of connections are served before it hears of them."""
+    """asyncio's event loop with a selector that serves the sockets of connections itself."""
 
     poller: Poller
 

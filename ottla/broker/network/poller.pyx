@@ -1,9 +1,9 @@
-"""asyncio's loop, in which the sockets of connections are served before it hears of them.
+"""asyncio's event loop with a selector that serves the sockets of connections itself.
 
-A ready socket costs the plain loop some four microseconds of Python before its callback runs, as
-much as a small request costs in all. Here the selector calls the connection itself and, while
-nobody gave the loop anything to do, goes on waiting in C. Everything else (timers, tasks, threads'
-calls, other descriptors) is asyncio's and works as it always does.
+With the plain loop a ready socket costs some four microseconds of Python before its callback runs,
+as much as a small request costs in all. Here the selector calls the connection itself and, while
+nothing is scheduled on the loop, continues to wait in C. Everything else (timers, tasks, calls from
+threads, other descriptors) is asyncio's and works as usual.
 """
 
 import asyncio
@@ -22,21 +22,21 @@ WAIT_SECONDS_MAX = 86_400.0             # asyncio's own limit for one wait
 
 
 cdef class Pollable:
-    """Something with a socket: `ready` is called whenever what it is watched for has come."""
+    """An object with a socket: `ready` is called when one of the watched events has occurred."""
 
     cdef int ready(self) except -1:
         raise TypeError(f"{type(self).__name__} does not say what it does when it is ready")
 
 
 cdef class Poller:
-    """The sockets that are called straight from an epoll descriptor which asyncio made."""
+    """The sockets that are served directly, on an epoll descriptor made by asyncio."""
 
     def __init__(self, int epoll_fd, Clock clock not None):
         self.epoll_fd, self.clock = epoll_fd, clock
         self.watched = []
 
     cdef int watch(self, int fd, Pollable who, uint32_t events) except -1:
-        """Call `who` when one of these events has come; without events never again."""
+        """Call `who` when one of these events occurs; without events, stop watching."""
         cdef epoll_event event
         cdef bint known = fd < len(self.watched) and self.watched[fd] is not None
         if not known and events == 0:
@@ -55,10 +55,10 @@ cdef class Poller:
         return 0
 
     cpdef list wait(self, object timeout_seconds):
-        """Serve what is ready until somebody else is due; returns their descriptors and events.
+        """Serve ready sockets until asyncio has work; returns its ready descriptors with events.
 
-        That is until the time is up, a descriptor is ready that is not watched here, or the loop
-        was given a callback or a timer.
+        That is until the timeout, until a descriptor is ready that is not watched here, or until
+        a callback or timer was added to the loop.
         """
         cdef list others = []
         cdef int count, i, fd
@@ -102,7 +102,7 @@ class ConnectionSelector(selectors.EpollSelector):
             try:
                 key = self.get_key(fd)
             except KeyError:
-                continue                # it was unregistered by what was served before it
+                continue                # a handler that ran before has unregistered it
             events = 0
             if happened & ~select.EPOLLIN:
                 events |= selectors.EVENT_WRITE

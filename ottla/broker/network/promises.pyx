@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False
-"""Requests that cannot be answered yet, and what ends their waiting."""
+"""Requests that cannot be answered yet, and the events that they wait for."""
 
 from libc.stdint cimport int16_t, int64_t
 
@@ -16,7 +16,7 @@ cdef int16_t STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
 
 
 cdef class PendingReply:
-    """A produce's reply that is written already but may not be sent before its batches are safe."""
+    """A produce's complete reply, which may not be sent before its batches are durable."""
 
     def __init__(self, Writer frame, receiver, double deadline):
         self.frame, self.receiver, self.deadline = frame, receiver, deadline
@@ -33,7 +33,7 @@ cdef class PendingReply:
         return 0
 
     cdef int move_to(self, Writer frame, Py_ssize_t start) except -1:
-        """The reply was written from `start` on among others: from now on it is `frame`."""
+        """Set `frame`, the reply, which was written among others from `start` on."""
         frame.write_raw(self.frame.data + start, self.frame.size - start)
         self.frame = frame
         for item in self.promises:
@@ -48,7 +48,7 @@ cdef class PendingReply:
         return 0
 
     cdef int expire(self) except -1:
-        """The time is up: what is not safe by now is told as timed out; it may become so later."""
+        """On timeout: report batches that are not acknowledged as timed out; they may be later."""
         cdef AckPromise promise
         if self.promises is None:
             return 0
@@ -62,7 +62,7 @@ cdef class PendingReply:
 
 cdef class AckPromise(Promise):
     cdef int kept(self, Partition partition) except -1:
-        if partition.high_watermark < self.required:    # given up: the leader or its disk is gone
+        if partition.high_watermark < self.required:    # failed: the leader or its disk is gone
             store_int16(
                 self.reply.frame.data + self.error_at,
                 STORAGE_ERROR if partition.log.offline is not None else partition.ended_code)
@@ -70,7 +70,7 @@ cdef class AckPromise(Promise):
 
 
 cdef class Wait(Watcher):
-    """A request that holds its connection until `resume` is called, once, from the loop."""
+    """Calls `resume` of a waiting request, from the loop, at a change or at the timeout."""
 
     def __init__(self, loop, resume):
         self.loop, self.resume = loop, resume
@@ -83,7 +83,7 @@ cdef class Wait(Watcher):
         return self.wake()
 
     cdef int wake(self) except -1:
-        # One append may move many partitions of one fetch: it runs again once, after all of them.
+        # One turn may change many partitions of one fetch: it runs again once, after all of them.
         if not self.scheduled and not self.over:
             self.scheduled = True
             self.loop.call_soon(self.run)
@@ -108,30 +108,30 @@ cdef class Wait(Watcher):
 
 
 cdef class Held:
-    """A request that holds the frames after it. It calls `resume` of its receiver, from the loop,
-    when `go_on` is worth a try."""
+    """A request that holds later frames. It calls its receiver's `resume`, from the loop, when
+    `go_on` may make progress."""
 
     cdef Held go_on(self):
-        """End the request; returns what holds the frames from now on, None if nothing does."""
+        """Continue the request; returns what holds later frames from now on, None if nothing."""
         return None
 
     cdef int next_is_here(self) except -1:
-        """The client has sent its next frame; it may call `resume` from here."""
+        """The client's next frame has arrived; this may call `resume` at once."""
         return 0
 
     cdef int abandon(self) except -1:
-        """The client has gone: let go of everything."""
+        """The client has disconnected: cancel everything that the request waits for."""
         self.over = True
         return 0
 
 
 cdef class LateReply(Held):
-    """A response that its handler has later: cheaper than a coroutine, its task and their turns."""
+    """A response that its handler has later: cheaper than a coroutine with its task and turns."""
 
     def deliver(self, response):
-        """Answer with this message, or fail with this exception; once, from the loop's thread."""
+        """Complete with this message, or fail with this exception; once, in the loop's thread."""
         if self.over:
-            return                      # the client has gone
+            return                      # the client has disconnected
         self.over = True
         if self.amend is not None and not isinstance(response, Exception):
             self.amend(response)
@@ -148,7 +148,7 @@ cdef class TaskReply(LateReply):
         self.task.add_done_callback(self.done)
 
     def done(self, task):
-        """The coroutine has ended."""
+        """The coroutine has finished."""
         if not task.cancelled():
             error = task.exception()
             self.deliver(task.result() if error is None else error)

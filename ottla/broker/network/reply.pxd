@@ -1,4 +1,4 @@
-# What a connection sends: bytes, and between them ranges of files; see reply.pyx.
+# The output of a connection: bytes, with ranges of files in between; see reply.pyx.
 
 from libc.stdint cimport int64_t, uint8_t
 
@@ -8,15 +8,15 @@ from ottla.wire.codec cimport Writer
 
 
 cdef enum:
-    COLD = -2                           # what comes next has to be read from the disk first
+    COLD = -2                           # the next bytes have to be read from the disk first
 
 
 cdef class FileRange:
     cdef File file
     cdef int64_t position
     cdef Py_ssize_t left                # bytes of the file still to send
-    cdef int64_t warm_upto              # below this position no disk is waited for
-    cdef readonly Py_ssize_t after      # due once this many bytes of the reply are sent
+    cdef int64_t warm_upto              # below this position the file is in memory
+    cdef readonly Py_ssize_t after      # sent after this many bytes of the reply
 
     cdef bint read_into(self, uint8_t *into) except -1
 

@@ -6,4 +6,4 @@ class Reply:
     def __init__(self) -> None: ...
 
 class RangeLost(Exception):
-    """A file does not have what a reply has promised of it."""
+    """A file no longer has the bytes that a reply has announced."""

@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False
-"""What a connection sends: bytes, and between them ranges of files.
+"""The output of a connection: bytes, with ranges of files in between.
 
-Short ranges are copied together with the bytes around them and take one send; long ones never pass
-through user space.
+Short ranges are copied together with the bytes around them and sent in one call; long ones never
+pass through user space.
 """
 
 from libc.stdint cimport int64_t, uint8_t
@@ -15,15 +15,15 @@ from ottla.wire.codec cimport Writer
 
 cdef enum:
     IN_REPLY_SIZE_MAX = 8192            # shorter ones become bytes of the reply when it is made
-    COPY_SIZE_MAX = 1 << 17             # from here on sendfile costs less than the copies
+    COPY_SIZE_MAX = 1 << 17             # from this size on sendfile costs less than copying
     GATHERED_SIZE_MAX = COPY_SIZE_MAX + (1 << 16)
 
-cdef uint8_t gathered[GATHERED_SIZE_MAX]    # filled and sent in one go, so one does for everybody
+cdef uint8_t gathered[GATHERED_SIZE_MAX]    # filled and sent in one go, so all share it
 
 
 cdef class FileRange:
     cdef bint read_into(self, uint8_t *into) except -1:
-        """Copy what is left, or say that a disk would have to be waited for."""
+        """Copy the rest of the range, or report that the disk would have to be waited for."""
         cdef Py_ssize_t got
         if self.warm_upto < self.position + self.left:
             return read_now(self.file, into, self.left, self.position) == self.left
@@ -34,20 +34,20 @@ cdef class FileRange:
 
 
 class RangeLost(Exception):
-    """A file does not have what a reply has promised of it."""
+    """A file no longer has the bytes that a reply has announced."""
 
     def __init__(self, path, position, size, got):
         super().__init__(f"{path} has {got} of {size} bytes at {position}")
 
 
 cdef class Reply(Writer):
-    """Replies of one connection in order, sent from the front while more are added behind."""
+    """The replies of one connection in order; sent from the front while more are appended."""
 
     def __init__(self):
         self.ranges = []
 
     cdef int add_file(self, File file, int64_t position, Py_ssize_t size) except -1:
-        """Add `size` bytes of a file; the caller has written their length already."""
+        """Add `size` bytes of a file; the caller has already written their length."""
         cdef FileRange piece
         cdef Py_ssize_t got
         if size < IN_REPLY_SIZE_MAX:
@@ -66,10 +66,10 @@ cdef class Reply(Writer):
         return self.size - self.sent
 
     cdef Py_ssize_t send_some(self, Transport transport, Py_ssize_t budget) except? -3:
-        """Send what comes next, up to `budget` bytes of a file: how many bytes that were.
+        """Send the next bytes, up to `budget` bytes of a file; returns how many were sent.
 
-        -1 where the socket takes no more, COLD where a disk would have to be waited for. Raises
-        OSError for the socket or the disk, RangeLost where a file is shorter than it was.
+        Returns -1 if the socket accepts no more, COLD if the disk would have to be waited for.
+        Raises OSError for the socket or the disk, RangeLost if a file has become shorter.
         """
         cdef FileRange piece
         cdef Py_ssize_t before, size, sent
@@ -95,7 +95,7 @@ cdef class Reply(Writer):
         if piece.file.fd >= 0:
             sent = transport.send_file(piece.file.fd, piece.position, size)
         else:
-            # A file without a descriptor, as tests have: copied like a short range.
+            # A file without a descriptor, as in tests: copied like a short range.
             size = piece.file.read_at(gathered, min(size, GATHERED_SIZE_MAX), piece.position)
             sent = transport.send(gathered, size, True) if size else 0
         if sent == 0:
@@ -103,7 +103,7 @@ cdef class Reply(Writer):
         return self.move_on(sent)
 
     cdef Py_ssize_t gather(self, bint *all_of_it) except -1:
-        """Copy what comes next and is resident to `gathered`: how many bytes that are."""
+        """Copy the next resident bytes to `gathered`; returns their number."""
         cdef FileRange piece
         cdef Py_ssize_t before, size = 0, taken = self.sent
         all_of_it[0] = False
@@ -121,7 +121,7 @@ cdef class Reply(Writer):
         return size + before
 
     cdef Py_ssize_t move_on(self, Py_ssize_t sent) except? -3:
-        """Forget what was sent; -1, for nothing, is handed on."""
+        """Remove the sent bytes; returns `sent`, also if it is -1 (nothing was sent)."""
         cdef FileRange piece
         cdef Py_ssize_t step, done = 0, left = sent
         for piece in self.ranges:
@@ -141,20 +141,20 @@ cdef class Reply(Writer):
         return sent
 
     cdef int warmed(self) except -1:
-        """What was COLD has been read."""
+        """The range that was COLD has been read into memory."""
         cdef FileRange piece = <FileRange>self.ranges[0]
         piece.warm_upto = piece.position + min(piece.left, WARM_SIZE)
         return 0
 
     cdef int clear(self) except -1:
-        """Everything was sent: start over in the same memory, or without it after a large reply."""
+        """Everything was sent: reuse the memory, or free it after a large reply."""
         self.size = self.sent = self.file_bytes = 0
         if self.room > 1 << 18:
             self.shrink()
         return 0
 
     cdef int cut(self, Py_ssize_t size, Py_ssize_t ranges) except -1:
-        """Take back what was written since the reply had `size` bytes and `ranges` file ranges."""
+        """Remove everything written after the first `size` bytes and `ranges` file ranges."""
         cdef Py_ssize_t i
         for i in range(ranges, len(self.ranges)):
             self.file_bytes -= (<FileRange>self.ranges[i]).left

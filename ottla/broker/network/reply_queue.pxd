@@ -18,11 +18,11 @@ cdef class ReplyQueue:
     cdef Clock clock
     cdef Counts counts
     cdef object connection              # for the log; None once it is closed
-    cdef double began                   # when the request in hand had arrived
+    cdef double began                   # when the current request arrived
     cdef Quotas quotas
-    cdef Client client                  # who asks, as of the request in hand
-    cdef Py_ssize_t frame_size          # of the request in hand
-    cdef double in_hand                 # when the loop took it up, less what it spent before
+    cdef Client client                  # the sender of the current request
+    cdef Py_ssize_t frame_size          # of the current request
+    cdef double in_hand                 # when the loop took it up, less the time spent before
 
     cdef Py_ssize_t waiting(self) except -1
     cdef int add(self, Writer reply, Py_ssize_t start, PendingReply pending) except -1

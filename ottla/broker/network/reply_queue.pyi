@@ -1,4 +1,4 @@
-"""The replies of one connection: those that may be sent, and those whose promises are open."""
+"""The replies of one connection: those that may be sent, and those that wait."""
 
 import asyncio
 

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False
-"""The replies of one connection: those that may be sent, and those whose promises are open."""
+"""The replies of one connection: those that may be sent, and those that wait."""
 
 from libc.stdint cimport int32_t
 
@@ -30,18 +30,18 @@ cdef class ReplyQueue:
         self.out, self.promised = Reply(), deque()
 
     cdef Py_ssize_t waiting(self) except -1:
-        """How many replies may not be sent yet, or follow such a one."""
+        """The number of replies that may not be sent yet, or follow such a reply."""
         return len(self.promised)
 
     cdef int add(self, Writer reply, Py_ssize_t start, PendingReply pending) except -1:
-        """A produce's whole reply, in `out` from `start` on or in a writer of its own; `pending`
-        are its promises, None without."""
+        """Add a produce's complete reply, in `out` from `start` on or in a writer of its own;
+        `pending` has its promises, None if there are none."""
         if pending is not None and pending.open_promises == 0:
             pending = None
         if reply is self.out:
             if pending is None:
                 return self.answered(PRODUCE, self.began)
-            # acks=1 that flush.messages holds back: the replies before it go without it.
+            # acks=1 that waits because of flush.messages: earlier replies are sent without it.
             pending.move_to(Writer(), start)
             self.out.cut(start, len(self.out.ranges))
         if pending is None and not self.promised:
@@ -56,7 +56,7 @@ cdef class ReplyQueue:
         return 0
 
     cdef int release(self) except -1:
-        """Move the replies at the head of the queue that are whole to those to be sent."""
+        """Move the complete replies at the head of the queue to those that may be sent."""
         cdef PendingReply head
         cdef bint released = False
         while self.promised:
@@ -72,7 +72,7 @@ cdef class ReplyQueue:
         return 0
 
     cdef int watch(self) except -1:
-        """Have one timer for the whole queue: nothing after the head can be sent before it."""
+        """Keep one timer for the whole queue: no reply can be sent before the head."""
         cdef double deadline = (<PendingReply>self.promised[0]).deadline
         if self.timer is not None:
             if <double>self.timer.when() <= deadline:
@@ -82,7 +82,7 @@ cdef class ReplyQueue:
         return 0
 
     def due(self):
-        """Answer the clients whose time is up; look again when the next one's may be."""
+        """Answer requests that have timed out; set the timer for the next one."""
         cdef PendingReply reply
         self.timer = None
         now = self.clock.monotonic()
@@ -95,7 +95,7 @@ cdef class ReplyQueue:
             self.watch()
 
     cdef int answered(self, int key, double began) except -1:
-        """A reply is ready; a clock is asked where somebody wants to know how long it took."""
+        """A reply is ready: measure and count its duration if that is wanted."""
         cdef double seconds
         if self.counts.timing or self.counts.traced:
             seconds = self.clock.monotonic() - began
@@ -105,9 +105,9 @@ cdef class ReplyQueue:
         return 0
 
     cdef int32_t charge(self, int key, Py_ssize_t size) except -1:
-        """Count the request in hand, whose reply is known, among what its client uses.
+        """Charge the current request, whose reply is known, to its client's quotas.
 
-        Asked only while there are quotas (`quotas.active`). Returns its throttle time.
+        Called only while there are quotas (`quotas.active`). Returns the throttle time.
         """
         cdef double now = self.clock.monotonic()
         return self.quotas.charge(self.client, key, size, now - self.in_hand, now)
@@ -115,7 +115,7 @@ cdef class ReplyQueue:
     cdef int throttle(
         self, Writer reply, Py_ssize_t body_at, int key, int version, int32_t ms
     ) except -1:
-        """Say in a reply that its client is throttled, and read nothing from it meanwhile."""
+        """Report the throttle time in a reply, and read nothing from the client meanwhile."""
         if reply is not None:
             set_throttle_time(reply, body_at, key, version, ms)
         self.counts.throttled += 1
@@ -124,7 +124,7 @@ cdef class ReplyQueue:
         return 0
 
     cdef int close(self) except -1:
-        """The client has gone."""
+        """The client has disconnected."""
         self.connection = None
         if self.timer is not None:
             self.timer.cancel()

@@ -11,7 +11,7 @@ cdef class TlsHandshake(Pollable):
     cdef Py_ssize_t received
     cdef readonly double began_at       # loop time
     cdef bint finished, over
-    cdef bint writing                   # the socket did not take all of what is to be sent
+    cdef bint writing                   # the socket did not accept all bytes to send
     cdef bytes unsent
 
     cdef int receive(self) except -1

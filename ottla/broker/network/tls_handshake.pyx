@@ -1,8 +1,8 @@
 """One TLS handshake, of a listener or of a broker that connects.
 
-Its computations (a signature costs a millisecond) are a thread's; the loop only moves bytes. At the
-end it hands over a `TlsTransport`, or why there is none. Bytes and time are bounded: the time by
-whoever began it, who calls `fail`.
+A thread does the computations (a signature costs a millisecond); the loop only moves bytes. The
+result is a `TlsTransport` or an error. Bytes and time are bounded: the time by whoever started the
+handshake, who calls `fail`.
 """
 
 import ssl
@@ -12,12 +12,12 @@ from ottla.broker.network.tls_transport cimport TlsTransport
 
 cdef enum:
     RECEIVE_SIZE = 1 << 14
-    HANDSHAKE_SIZE_MAX = 1 << 17        # a long chain of certificates has a tenth of it
-    RECORD_HANDSHAKE = 0x16             # how TLS begins
+    HANDSHAKE_SIZE_MAX = 1 << 17        # a long chain of certificates needs a tenth of it
+    RECORD_HANDSHAKE = 0x16             # the first byte of TLS
 
 
 class NotTls(ConnectionError):
-    """What arrived is not TLS."""
+    """The received bytes are not TLS."""
 
 
 cdef class TlsHandshake(Pollable):
@@ -62,13 +62,13 @@ cdef class TlsHandshake(Pollable):
         return self.step()
 
     cdef int step(self) except -1:
-        """Have a thread do what the received bytes allow."""
+        """Have a thread process the received bytes."""
         self.poller.watch(self.fd, self, 0)
         self.workers.run(self.compute).add_done_callback(self.stepped)
         return 0
 
     def compute(self):
-        """A thread's part: nobody else touches the TLS objects meanwhile."""
+        """The thread's part: nothing else uses the TLS objects meanwhile."""
         try:
             self.tls.do_handshake()
             self.finished = True
@@ -78,7 +78,7 @@ cdef class TlsHandshake(Pollable):
             self.error = error
 
     def stepped(self, future):
-        """Back on the loop."""
+        """Continue on the loop after the thread's part."""
         if self.over or future.cancelled():
             return
         try:
@@ -88,7 +88,7 @@ cdef class TlsHandshake(Pollable):
             self.fail(error)
 
     cdef int flush(self) except -1:
-        """Send what the handshake has to say, an alert too; then wait for the other side's part."""
+        """Send the bytes of the handshake, or an alert; then wait for the peer's next message."""
         if self.unsent:
             try:
                 self.unsent = self.unsent[self.sock.send(self.unsent):]
@@ -110,7 +110,7 @@ cdef class TlsHandshake(Pollable):
         return 0
 
     def fail(self, error):
-        """Give up, and say why."""
+        """Give up, and report the error."""
         if not self.over:
             self.end()
             try:
@@ -119,12 +119,12 @@ cdef class TlsHandshake(Pollable):
                 self.sock.close()
 
     def cancel(self):
-        """Give up without a word."""
+        """Give up without reporting it."""
         if not self.over:
             self.end()
             self.sock.close()
 
     def end(self):
-        """Nothing is heard of this any more."""
+        """End the handshake: no callback is called any more."""
         self.over = True
         self.poller.watch(self.fd, self, 0)

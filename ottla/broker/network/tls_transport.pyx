@@ -1,12 +1,12 @@
 # cython: boundscheck=False, wraparound=False
-"""TLS over a socket, by the standard library's `ssl` between two buffers in memory.
+"""TLS over a socket, with the standard library's `ssl` between two memory buffers.
 
     socket -> recv -> incoming -> tls.read  -> the connection's inbox
     socket <- send <- outgoing <- tls.write <- replies, ranges of files
 
-A call encrypts at most RECORDS_SIZE_MAX bytes, so that a large reply leaves in pieces and other
-connections have their turn. What the socket does not take of them stays here: the call says -1,
-and the next one reports the bytes once they are gone.
+A call encrypts at most RECORDS_SIZE_MAX bytes, so that a large reply is sent in pieces and other
+connections have their turn. Records that the socket does not accept stay here: the call returns
+-1, and the next one reports their bytes once they are sent.
 """
 
 from cpython.buffer cimport PyBUF_READ, PyBUF_WRITE
@@ -37,7 +37,7 @@ cdef enum:
     FILE_PIECE_SIZE = 1 << 17           # of a file, read and encrypted in one go
     RECORDS_SIZE_MAX = 1 << 18
 
-cdef uint8_t received[RECEIVE_SIZE]     # filled and consumed in one go, so one does for everybody
+cdef uint8_t received[RECEIVE_SIZE]     # filled and consumed in one go, so all share it
 cdef uint8_t piece[FILE_PIECE_SIZE]
 
 WantRead, WantWrite = ssl.SSLWantReadError, ssl.SSLWantWriteError
@@ -67,14 +67,14 @@ cdef class TlsTransport(Transport):
             except End:
                 got = 0
             if got == 0:
-                return total            # without any, the end: the next call says so again
+                return total            # 0 is the end: the next call returns it again
             total += got
             if self.incoming.pending == 0 and self.tls.pending() == 0:
                 break
         return total if total > 0 else -1
 
     cdef Py_ssize_t fill(self) except? -1:
-        """Receive records: how many bytes, 0 at the end, -1 where none are there."""
+        """Receive records; returns the number of bytes, 0 at the end, -1 if none are there."""
         cdef Py_ssize_t got = self.moved(recv(self.fd, received, RECEIVE_SIZE, 0))
         if got > 0:
             self.incoming.write(PyMemoryView_FromMemory(<char *>received, got, PyBUF_READ))
@@ -82,13 +82,13 @@ cdef class TlsTransport(Transport):
         return got
 
     cdef Py_ssize_t pending(self) noexcept:
-        # Half a record needs the socket to go on.
+        # An incomplete record needs more bytes from the socket.
         if self.starved:
             return 0
         return self.incoming.pending + self.tls.pending()
 
     cdef int wait_for(self, int size) except -1:
-        """The kernel counts encrypted bytes, some of which are here already: each wakes up."""
+        """Do nothing: the kernel counts encrypted bytes, so each piece is a wake-up."""
         return 0
 
     cdef Py_ssize_t send(self, const uint8_t *data, Py_ssize_t size, bint more) except? -1:
@@ -111,7 +111,7 @@ cdef class TlsTransport(Transport):
         return -1
 
     cdef bint push(self, bint more) except -1:
-        """Send records; returns whether all of them have left."""
+        """Send records; returns whether all of them were sent."""
         cdef Py_ssize_t size = len(self.unsent), sent
         while self.unsent_at < size:
             sent = self.moved(c_send(
@@ -131,7 +131,7 @@ cdef class TlsTransport(Transport):
         return got if got <= 0 else self.send(piece, got, False)
 
     def close(self):
-        """Say goodbye where the socket takes it, and close it."""
+        """Send a close_notify alert if the socket accepts it, and close the socket."""
         try:
             if self.unsent is None:
                 try:

@@ -1,4 +1,4 @@
-# What a connection does with its socket. Its listener makes it; TlsTransport is the other form.
+# A connection's access to its socket; made by its listener. TlsTransport is the subclass for TLS.
 
 from libc.stdint cimport int64_t, uint8_t
 
@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t, uint8_t
 cdef class Transport:
     cdef readonly object sock
     cdef readonly int fd
-    cdef int awaited                    # how many bytes make it ready
+    cdef int awaited                    # bytes from which the socket is ready
 
     cdef Py_ssize_t moved(self, Py_ssize_t result) except? -1
     cdef Py_ssize_t receive(self, uint8_t *into, Py_ssize_t size) except? -1

@@ -1,8 +1,8 @@
-"""What a connection does with its socket: receive, send, send a range of a file.
+"""A connection's access to its socket: receive, send, send a range of a file.
 
-Each of these returns how many bytes it moved, 0 at the end of the stream or of the file, -1 where
-the socket is not ready, and raises OSError for everything else. After -1 the next call has to offer
-the same stream again, from its first byte: TLS may have taken some of it, and reports that then.
+Each of these returns how many bytes it moved, 0 at the end of the stream or of the file, -1 if the
+socket is not ready, and raises OSError for everything else. After -1 the next call has to offer the
+same bytes again, from the first one: TLS may have accepted some of them, and reports that then.
 """
 
 from libc.errno cimport EAGAIN, EINTR, errno
@@ -41,13 +41,13 @@ cdef class Transport:
         return self.moved(recv(self.fd, into, size, 0))
 
     cdef Py_ssize_t pending(self) noexcept:
-        """How many received bytes wait in here, of which the socket will not tell again."""
+        """The number of received bytes buffered here, which make no further event on the socket."""
         return 0
 
     cdef int wait_for(self, int size) except -1:
-        """Be ready for receiving only once `size` bytes have come, or the end of the stream.
+        """Be readable only once `size` bytes have arrived, or the end of the stream.
 
-        Without it every piece of a frame that comes slowly is a wake-up of its own.
+        Without it every piece of a frame that arrives slowly is a wake-up of its own.
         """
         if self.awaited != size:
             self.awaited = size
@@ -69,5 +69,5 @@ cdef class Transport:
         raise OSError(errno, os.strerror(errno))
 
     def close(self):
-        """Close the socket; what the peer has not received is lost."""
+        """Close the socket; bytes that the peer has not received are lost."""
         self.sock.close()

@@ -1,6 +1,6 @@
-"""What a request's sender may do: `context.access`, with or without an authorizer.
+"""What the sender of a request is allowed to do: `context.access`, with or without an authorizer.
 
-Handlers ask it for each item, and decisions (`decisions`) for a whole request. Without an
+Handlers ask it about each item, and decisions (`decisions`) about a whole request. Without an
 authorizer everything is allowed.
 """
 
@@ -26,13 +26,13 @@ TRANSACTION_REFUSED = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
 
 class Rules(Protocol):
-    """What decides about access: of the broker's parts these two."""
+    """The two parts of the broker that decisions about access need."""
 
     authorizer: Authorizer | None
 
     @property
     def image(self) -> MetadataImage:
-        """The metadata of this moment."""
+        """The current metadata."""
 
 
 class ClusterRefused(ProtocolError):
@@ -60,7 +60,7 @@ class TransactionRefused(ProtocolError):
 
 
 class Access:
-    """What one client may do, by the authorizer and the metadata of this moment."""
+    """What one client may do, by the authorizer and the current metadata."""
 
     def __init__(
         self,
@@ -74,71 +74,71 @@ class Access:
         self.key, self.version = api_key, version
 
     def may(self, operation: int, resource_type: int, name: str) -> bool:
-        """Whether this is allowed."""
+        """Whether an operation is allowed on a resource."""
         return self.authorizer is None or self.authorizer.allows(
             self.client.principal, self.client.host, operation, resource_type, name
         )
 
     def may_with_any(self, operation: int, resource_type: int) -> bool:
-        """Whether there may be a resource of this type with which this is allowed."""
+        """Whether the operation is allowed on at least one possible resource of this type."""
         return self.authorizer is None or self.authorizer.allows_any(
             self.client.principal, self.client.host, operation, resource_type
         )
 
     def cluster(self, operation: int) -> bool:
-        """Whether this is allowed on the cluster."""
+        """Whether an operation is allowed on the cluster."""
         return self.may(operation, Resource.CLUSTER, CLUSTER_NAME)
 
     def topic(self, operation: int, name: str) -> bool:
-        """Whether this is allowed on a topic."""
+        """Whether an operation is allowed on a topic."""
         return self.may(operation, Resource.TOPIC, name)
 
     def group(self, operation: int, name: str) -> bool:
-        """Whether this is allowed on a group."""
+        """Whether an operation is allowed on a group."""
         return self.may(operation, Resource.GROUP, name)
 
     def transaction(self, operation: int, name: str) -> bool:
-        """Whether this is allowed on a transactional id."""
+        """Whether an operation is allowed on a transactional id."""
         return self.may(operation, Resource.TRANSACTIONAL_ID, name)
 
     def need_cluster(self, operation: int) -> None:
-        """Raise ClusterRefused where this is not allowed on the cluster."""
+        """Raise ClusterRefused if an operation is not allowed on the cluster."""
         if not self.cluster(operation):
             raise ClusterRefused("Cluster authorization failed.")
 
     def need_group(self, operation: int, name: str) -> None:
-        """Raise GroupRefused where this is not allowed on a group."""
+        """Raise GroupRefused if an operation is not allowed on a group."""
         if not self.group(operation, name):
             raise GroupRefused("Group authorization failed.")
 
     def need_topic(self, operation: int, name: str) -> None:
-        """Raise TopicRefused where this is not allowed on a topic."""
+        """Raise TopicRefused if an operation is not allowed on a topic."""
         if not self.topic(operation, name):
             raise TopicRefused("Topic authorization failed.")
 
     def need_transaction(self, operation: int, name: str) -> None:
-        """Raise TransactionRefused where this is not allowed on a transactional id."""
+        """Raise TransactionRefused if an operation is not allowed on a transactional id."""
         if not self.transaction(operation, name):
             raise TransactionRefused("Transactional Id authorization failed.")
 
     def name_of(self, topic_id: bytes) -> str | None:
-        """The topic of this id; None for one that is unknown, which handlers tell."""
+        """The topic with this id; None for an unknown id, which handlers report."""
         return self.image.names.get(topic_id)
 
     def topic_item(self, operation: int, item: Any) -> bool:
-        """Whether this is allowed on a topic that a request names, or gives by its id."""
+        """Whether an operation is allowed on a topic that a request gives by name or id."""
         name = getattr(item, "name", "") or self.name_of(getattr(item, "topic_id", b""))
         return name is None or self.topic(operation, name)
 
     def operations(self, resource_type: int, name: str, of: Iterable[Operation]) -> int:
-        """The bits of the operations that are allowed (KIP-430)."""
+        """The allowed operations as bits (KIP-430)."""
         return sum(1 << each for each in of if self.may(each, resource_type, name))
 
 
 def split(
     items: Iterable[Item], allowed: Callable[[Item], bool]
 ) -> tuple[list[Item], list[Item]]:
-    """Those that are allowed, and the others."""
+    """Split the items into the allowed ones and the others."""
     kept: list[Item] = []
     refused: list[Item] = []
     for item in items:
@@ -147,5 +147,5 @@ def split(
 
 
 def access_of(broker: Rules, client: Client) -> Access:
-    """What a client may do now, for requests that do not pass through `dispatch`."""
+    """The current access of a client, for requests that do not pass through `dispatch`."""
     return Access(broker.authorizer, client, broker.image)

@@ -1,7 +1,7 @@
-"""Who may do what: Kafka's StandardAuthorizer over the access rules of the metadata.
+"""Decides who may do what: Kafka's StandardAuthorizer over the ACLs in the metadata.
 
-A super user may do everything. A rule that denies wins over all that allow. Where no rule is about
-a resource, `allow.everyone.if.no.acl.found` decides; where rules are, one of them has to allow.
+A super user may do everything. A denying ACL wins over all allowing ones. If no ACL matches a
+resource, `allow.everyone.if.no.acl.found` decides; otherwise one of them has to allow.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ IMPLIED_BY = {
     Operation.DESCRIBE: (Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER),
     Operation.DESCRIBE_CONFIGS: (Operation.ALTER_CONFIGS,),
 }
-"""Who is allowed one of these is allowed the first; denials imply nothing (KIP-11)."""
+"""Each operation with those that imply it; denials imply nothing (KIP-11)."""
 CACHE_SIZE_MAX = 100_000
 
 Question = tuple[str, str, int, int, str]
 
 
 class RuleIndex:
-    """The rules of one type of resource, found by name without a look at all of them."""
+    """The ACLs of one resource type, indexed by name."""
 
     def __init__(self) -> None:
         self.all: list[AccessRule] = []
@@ -39,7 +39,7 @@ class RuleIndex:
         self.lengths: list[int] = []
 
     def add(self, rule: AccessRule) -> None:
-        """Take a rule in."""
+        """Add an ACL."""
         self.all.append(rule)
         if rule.pattern_type == Pattern.PREFIXED:
             self.prefixed.setdefault(rule.resource_name, []).append(rule)
@@ -49,7 +49,7 @@ class RuleIndex:
             self.literal.setdefault(rule.resource_name, []).append(rule)
 
     def about(self, name: str) -> list[AccessRule]:
-        """The rules about the resource of this name."""
+        """The ACLs that match the resource with this name."""
         found = [*self.literal.get(name, ())]
         if name != EVERYTHING:
             found += self.literal.get(EVERYTHING, ())
@@ -61,7 +61,7 @@ class RuleIndex:
 
 
 class Authorizer:
-    """Answers from the rules of the newest image; answers are remembered until rules change."""
+    """Decides by the ACLs of the newest image; decisions are cached until the ACLs change."""
 
     def __init__(self, super_users: Iterable[str], allow_without_rules: bool) -> None:
         self.super_users = frozenset(super_users)
@@ -72,7 +72,7 @@ class Authorizer:
     def follow(
         self, old: MetadataImage, new: MetadataImage, topics: Collection[str] = ()
     ) -> None:
-        """Take other rules; it follows the metadata."""
+        """Use the ACLs of the new image; called for each change of the metadata."""
         if new.rules is old.rules and self.by_type:
             return
         self.known.clear()
@@ -111,7 +111,7 @@ class Authorizer:
         )
 
     def allows_any(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
-        """Whether there may be a resource of this type with which `principal` may do it."""
+        """Whether `principal` may do the operation on at least one resource of this type."""
         if principal in self.super_users or self.allow_without_rules:
             return True
         mine = [r for r in self.by_type[resource_type].all if _is_for(r, principal, host)]
@@ -130,7 +130,7 @@ def _is_for(rule: AccessRule, principal: str, host: str) -> bool:
 
 
 def _covers(denial: AccessRule, rule: AccessRule) -> bool:
-    """Whether everything that `rule` is about is what `denial` is about."""
+    """Whether `denial` matches everything that `rule` matches."""
     if denial.pattern_type == Pattern.LITERAL:
         if denial.resource_name == EVERYTHING:
             return True

@@ -1,4 +1,4 @@
-"""Who asks: one value for each connection, which every request carries."""
+"""The sender of a request: one value for each connection, which every request carries."""
 
 ANONYMOUS: str
 

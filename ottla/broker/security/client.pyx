@@ -1,7 +1,7 @@
-"""Who asks: one value for each connection, which every request carries."""
+"""The sender of a request: one value for each connection, which every request carries."""
 
 ANONYMOUS = "User:ANONYMOUS"
-"""The principal of clients that come through a listener which does not authenticate."""
+"""The principal of clients of a listener that does not authenticate."""
 
 
 cdef class Client:
@@ -15,7 +15,7 @@ cdef class Client:
         self.principal, self.protocol = principal, protocol
 
     cpdef Client named(self, str client_id):
-        """The same client under the client id of a later request."""
+        """The same client with the client id of a later request."""
         cdef Client client = Client(
             self.host, self.listener, self.connection_id, self.principal, self.protocol)
         client.client_id, client.by_token = client_id, self.by_token
@@ -23,7 +23,7 @@ cdef class Client:
         return client
 
     def authenticated(self, str principal, bint by_token):
-        """The same client after it has proved to be `principal`."""
+        """The same client after it has authenticated as `principal`."""
         cdef Client client = self.named(self.client_id)
         client.principal, client.by_token = principal, by_token
         return client
@@ -34,5 +34,5 @@ cdef class Client:
         return rest.rpartition("-")[0] if dash else self.host
 
     def introduce(self, str software_name, str software_version):
-        """Note the software that the client has named in ApiVersions."""
+        """Note the name and version of the client's software from ApiVersions."""
         self.software_name, self.software_version = software_name, software_version

@@ -1,8 +1,8 @@
-"""What `@handles` has to say about access: an API without a decision cannot be registered.
+"""The access decisions that `@handles` takes: an API without one cannot be registered.
 
-A decision is called with the decoded request and the `Access` of who sent it, before the handler
-and only where there is an authorizer. It raises the ProtocolError that the whole request is
-refused with, or `Answered`; it may return how to amend the handler's response.
+A decision is called with the decoded request and the `Access` of its sender, before the handler and
+only if there is an authorizer. It raises the ProtocolError with which the whole request is refused,
+or `Answered`; it may return a function that changes the handler's response.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Decision = Callable[[Any, "Access"], Amend | None]
 
 
 class Answered(Exception):
-    """The decision answers in the handler's place."""
+    """The decision itself answers, instead of the handler."""
 
     def __init__(self, response: Any) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class Answered(Exception):
 
 
 def everybody(request: Any, access: Access) -> None:
-    """Open to all, and to those who have not authenticated yet."""
+    """Allowed for all clients, also before they have authenticated."""
 
 
 def by_item(request: Any, access: Access) -> None:
@@ -35,7 +35,7 @@ def by_item(request: Any, access: Access) -> None:
 
 
 def on_cluster(operation: int) -> Decision:
-    """The whole request needs this operation on the cluster."""
+    """The whole request requires this operation on the cluster."""
 
     def decide(request: Any, access: Access) -> None:
         access.need_cluster(operation)
@@ -44,7 +44,7 @@ def on_cluster(operation: int) -> Decision:
 
 
 def on_group(operation: int) -> Decision:
-    """The whole request needs this operation on the group that it names."""
+    """The whole request requires this operation on the group that it names."""
 
     def decide(request: Any, access: Access) -> None:
         access.need_group(operation, request.group_id)
@@ -53,7 +53,7 @@ def on_group(operation: int) -> Decision:
 
 
 def on_transaction(operation: int) -> Decision:
-    """The whole request needs this operation on the transactional id that it names."""
+    """The whole request requires this operation on the transactional id that it names."""
 
     def decide(request: Any, access: Access) -> None:
         access.need_transaction(operation, request.transactional_id)

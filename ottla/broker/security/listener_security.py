@@ -1,4 +1,4 @@
-"""How the clients of one listener are protected and known: its protocol and its mechanisms."""
+"""The security of one listener: its protocol and SASL mechanisms."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VALIDATORS = (
     "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
     "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerValidatorCallbackHandler",
 )
-"""Kafka's own check of OAUTHBEARER's tokens, under both of its names; ours does the same."""
+"""Kafka's own validator of OAUTHBEARER tokens, under both of its names; ours does the same."""
 
 NewExchange = Callable[["BrokerContext"], Exchange]
 
@@ -60,7 +60,7 @@ class ListenerSecurity:
 
         prefix = f"listener.name.{self.listener.lower()}."
         if self.authenticates and f"{prefix}ssl.client.auth" not in texts:
-            # As in Kafka: whoever logs in by SASL needs no certificate beside that.
+            # As in Kafka: clients that authenticate by SASL need no certificate.
             own = {**own, "ssl.client.auth": "none"}
         try:
             return TlsSettings(ListenerSettings(own))
@@ -128,7 +128,7 @@ def _module(name: str, settings: ListenerSettings) -> LoginModule | None:
 def listeners_security(
     config: BrokerConfig, texts: Mapping[str, str]
 ) -> dict[str, ListenerSecurity]:
-    """The security of each listener by its name, with these properties. Raises SettingsError."""
+    """The security of each listener by its name, from these properties. Raises SettingsError."""
     return {
         endpoint.name: ListenerSecurity(endpoint.name, config.protocols[endpoint.name], texts)
         for endpoint in config.endpoints()

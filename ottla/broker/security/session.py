@@ -1,4 +1,4 @@
-"""One connection's authentication over SASL: which request may come next, and how it ends.
+"""One connection's authentication over SASL: which requests are allowed next, and its end.
 
     FIRST       ApiVersions, SaslHandshake
     VERSIONS    SaslHandshake               ApiVersions has been answered
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.authentication")
 
 HANDSHAKE_INTERVAL_SECONDS = 1.0
-"""A connection may begin to authenticate again once in this time, as in Kafka."""
+"""A connection may start to re-authenticate at most once in this time, as in Kafka."""
 
 
 class State(Enum):
-    """How far the client has come."""
+    """The progress of the authentication."""
 
     FIRST = "before SaslHandshake"
     VERSIONS = "after ApiVersions"
@@ -56,11 +56,11 @@ ALLOWED = {
 
 
 class NotAuthenticated(MalformedMessage):
-    """A request that this client may not make yet, or not any more."""
+    """A request that this client may not send in this state."""
 
 
 class Session:
-    """The gate of one connection."""
+    """The authentication state of one connection, which decides about each request."""
 
     def __init__(
         self, security: ListenerSecurity, broker: BrokerContext, connection: Connection
@@ -80,11 +80,11 @@ class Session:
 
     @property
     def authenticated(self) -> bool:
-        """Whether the client has proved who it is, once at least."""
+        """Whether the client has authenticated at least once."""
         return self.identity is not None
 
     def admit(self, api_key: int, version: int) -> None:
-        """Raise NotAuthenticated where the client may not make this request now."""
+        """Raise NotAuthenticated if the client may not send this request now."""
         if self.state is State.COMPLETE:
             if (
                 self.ends_at is not None
@@ -100,7 +100,7 @@ class Session:
             self.state = State.VERSIONS
 
     async def handshake(self, mechanism: str, version: int) -> SaslHandshakeResponse:
-        """Begin with a mechanism; SaslHandshake 0 is followed by bare tokens."""
+        """Start a mechanism; after SaslHandshake 0 the tokens are bare."""
         offered = list(self.security.mechanisms)
         if self.state is State.COMPLETE and not self._may_begin_again():
             return SaslHandshakeResponse(
@@ -132,7 +132,7 @@ class Session:
         return True
 
     async def authenticate(self, token: bytes, version: int) -> SaslAuthenticateResponse:
-        """Take the client's next token."""
+        """Process the client's next token."""
         try:
             answer = await self._step(token)
         except AuthenticationFailed as error:
@@ -148,7 +148,7 @@ class Session:
         return response
 
     async def bare_token(self, token: bytes) -> bytes:
-        """Take a token that came without a request around it; the reply is as bare."""
+        """Process a token without a request around it; the reply has no response header either."""
         try:
             return await self._step(token)
         except AuthenticationFailed as error:
@@ -198,7 +198,7 @@ class Session:
         )
 
     async def _fail(self, error: AuthenticationFailed) -> None:
-        """Note a failure; its reply goes out after the delay, and then the connection ends."""
+        """Note a failure; its reply is sent after the delay, and then the connection is closed."""
         self.state, self.exchange = State.FAILED, None
         self.connection.listener.refused(self.connection, error)
         await asyncio.sleep(self.broker.config.connection_failed_authentication_delay_ms / 1000)
@@ -208,7 +208,7 @@ class Session:
 
 
 class Refused(Exchange):
-    """An exchange that cannot succeed; the client is told so when it sends its first token."""
+    """An exchange that cannot succeed; the client's first token is answered with the error."""
 
     def __init__(self, message: str) -> None:
         self.message = message

@@ -1,6 +1,6 @@
-"""Delegation tokens' secrets: each follows from its id, the cluster's secret key, and nothing else.
+"""Secrets of delegation tokens: each is derived from its id and the cluster's secret key alone.
 
-A client logs in by SCRAM with the token's id as its name and the HMAC in base64 as its password.
+A client logs in with SCRAM: the token's id is its name, the HMAC in base64 its password.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from ottla.replication.principals import ScramCredential
 
 CREDENTIALS_MAX = 10_000
-"""Derived ones that are remembered; each costs a thread milliseconds."""
+"""Derived credentials that are cached; each costs a thread milliseconds."""
 SALT_SIZE = 26
 
 
 class TokenSecrets:
-    """What follows from `delegation.token.secret.key`."""
+    """The secrets that are derived from `delegation.token.secret.key`."""
 
     def __init__(self, key: str) -> None:
         self.key = key.encode()
@@ -32,18 +32,18 @@ class TokenSecrets:
         self.derived: dict[tuple[str, str], ScramCredential] = {}
 
     def hmac(self, token_id: str) -> bytes:
-        """The secret of a token, which only who created it is told."""
+        """The secret of a token, which only its creator gets."""
         return hmac.digest(self.key, token_id.encode(), "sha512")
 
     def find(self, token_ids: Iterable[str], given: bytes) -> str | None:
-        """Whose secret that is."""
+        """The id of the token with this secret; None if there is none."""
         for token_id in token_ids:
             if hmac.compare_digest(self.hmac(token_id), given):
                 return token_id
         return None
 
     async def credential(self, token_id: str, mechanism: str) -> ScramCredential:
-        """What SCRAM checks a token's proof against; a thread derives it."""
+        """The SCRAM credential of a token, derived in a thread."""
         known = self.derived.get((token_id, mechanism))
         if known is None:
             password = base64.b64encode(self.hmac(token_id))

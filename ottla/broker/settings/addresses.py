@@ -1,4 +1,4 @@
-"""Listeners as `NAME://host:port`, and which security protocol a name stands for."""
+"""Listeners as `NAME://host:port`, and the security protocols of listener names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A listener's name with a host and a port. An empty host is every interface."""
+    """A listener's name with a host and a port. An empty host means every interface."""
 
     name: str
     host: str
@@ -65,7 +65,7 @@ def parse_protocols(text: str) -> dict[str, str]:
 
 
 def check_protocols(addresses: Iterable[Address], protocols: dict[str, str]) -> None:
-    """Raise SettingsError for a listener whose protocol is not named."""
+    """Raise SettingsError for a listener without a security protocol."""
     for address in addresses:
         if address.name not in protocols:
             raise SettingsError(
@@ -74,7 +74,7 @@ def check_protocols(addresses: Iterable[Address], protocols: dict[str, str]) -> 
 
 
 def check_advertised(advertised: Iterable[Address], listeners: Iterable[Address]) -> None:
-    """Raise SettingsError where clients would be told what they cannot use."""
+    """Raise SettingsError if clients would get an advertised address that they cannot use."""
     names = {address.name for address in listeners}
     for address in advertised:
         if address.name not in names:
@@ -87,7 +87,7 @@ def check_advertised(advertised: Iterable[Address], listeners: Iterable[Address]
 
 
 def check_ports(listeners: Iterable[Address]) -> None:
-    """Raise SettingsError where two listeners want one port, but one on IPv4 and one on IPv6."""
+    """Raise SettingsError if two listeners use one port, unless one has IPv4 and one IPv6."""
     ports: dict[tuple[int, bool], str] = {}
     for address in listeners:
         key = (address.port, ":" in address.host)

@@ -1,7 +1,7 @@
 """The broker's settings that Ottla uses, declared with Kafka's names, types, defaults and limits.
 
-Defaults of topics' settings (`log.retention.ms` and the like) are declared beside the topics', in
-broker/settings/topic.py; a class in the place of a default has it under the setting's own name.
+Defaults of topic settings (`log.retention.ms` and the like) are declared next to the topics', in
+broker/settings/topic.py; a class as the default means its attribute of the same name.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ DYNAMIC = frozenset({
     "producer.id.expiration.ms",
     "replica.alter.log.dirs.io.max.bytes.per.second",
 })
-"""Settings that can be changed on a running broker (KIP-226), beside the defaults of topics."""
+"""Settings that can be changed on a running broker (KIP-226), besides the defaults of topics."""
 OTHER_DEFAULTS = frozenset({"socket.receive.buffer.bytes"})
 """Settings whose default differs from Kafka's; the setting's description says why."""
 ONLY_DYNAMIC = frozenset({"replica.alter.log.dirs.io.max.bytes.per.second"})
-"""Kafka takes these in no file, and has no defaults of them in its table; here a file may."""
+"""Kafka allows these in no file and has no defaults for them in its table; here a file may."""
 
 
 class BrokerSettings(ListenerSettings):
-    """The settings of a broker; those of ListenerSettings count where a listener has no other."""
+    """The settings of a broker; those of ListenerSettings apply to listeners without their own."""
 
     node_id: int = setting("node.id", 0, at_least=0, help="This broker's number in its cluster.")
     broker_id: int = setting("broker.id", -1, help="The former name of node.id.")

@@ -1,4 +1,4 @@
-"""What may be set on a running cluster: which settings a resource has, and what they allow."""
+"""Which settings of a resource may be changed on a running cluster, and their limits."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ MATCHED = (
     "client_id", "client_instance_id", "client_software_name", "client_software_version",
     "client_source_address", "client_source_port",
 )
-"""What a subscription to client metrics may match (KIP-714)."""
+"""The attributes that a subscription to client metrics may match (KIP-714)."""
 GROUP_SETTINGS = frozenset({"consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"})
-"""The settings of groups that something here goes by."""
+"""The settings of groups that have an effect here."""
 GROUP_LIMITS = re.compile(
     r"(consumer|share|streams)\.((?:session|heartbeat)\.(?:timeout|interval)\.ms)"
 )
@@ -34,9 +34,9 @@ def rules_for(
     static: Mapping[str, str],
     check_listeners: Callable[[Mapping[str, str]], object] = lambda texts: None,
 ) -> dict[str, ConfigRules]:
-    """The rules of each type of resource, as broker `node_id` with these properties has them.
+    """The rules of each type of resource for broker `node_id` with these static properties.
 
-    `check_listeners` raises SettingsError where a listener could not go by these properties.
+    `check_listeners` raises SettingsError if a listener cannot use the given properties.
     """
 
     def check_broker(name: str, configs: Mapping[str, str], changed: frozenset[str]) -> None:
@@ -54,7 +54,7 @@ def rules_for(
         "topic": ConfigRules(_topic_list, _check_topic),
         "broker": ConfigRules(lambda name: _list(_broker_setting(name)), check_broker),
         "group": ConfigRules(lambda name: _known_list("group", name), check_group),
-        # Kafka does not append to their lists.
+        # As in Kafka, nothing can be appended to their lists.
         "client-metrics": ConfigRules(lambda name: None, _check_client_metrics),
     }
 
@@ -73,7 +73,7 @@ def _known_list(scope: str, name: str) -> str | None:
 
 
 def _list(setting: Setting | None) -> str | None:
-    """A list's default as text; None for what is no list."""
+    """The default of a list setting as text; None for settings that are no lists."""
     if setting is None or setting.kind != "list":
         return None
     return setting.text(setting.default) or ""
@@ -96,7 +96,7 @@ def _check_broker(
     for key in sorted(changed):
         bare = bare_name(key)
         if bare not in known:
-            # Plugins have settings that we do not know; some of Kafka's are in no file, only here.
+            # Plugins have settings unknown to us; a few of Kafka's can only be set dynamically.
             if bare in DYNAMIC and key in configs:
                 _check_broker_value(bare, configs[key], BrokerSettings.declared[bare])
             continue
@@ -124,7 +124,7 @@ def _check_broker_value(name: str, text: str, setting: Setting) -> None:
 
 
 def _check_topic_default(name: str, text: str) -> None:
-    """A default of topics is held to what the topics' own setting is."""
+    """Check a broker's default of a topic setting by the rules of the topic setting itself."""
     try:
         check_topic_configs(defaults(({name: text},)))
     except InvalidConfig as error:
@@ -132,9 +132,9 @@ def _check_topic_default(name: str, text: str) -> None:
 
 
 def without_effect(names: Iterable[str]) -> str | None:
-    """What to tell about settings of a broker that can be changed but change nothing here.
+    """The message about settings of a broker that can be changed but have no effect here.
 
-    They are taken, as by Kafka, whose clients count on that: scripts set threads and security.
+    As in Kafka they are accepted, which scripts rely on: they set threads and security.
     """
     idle = [
         name for name in names

@@ -1,7 +1,7 @@
 """Reads server.properties and overrides into a broker's settings and what follows from them.
 
 Kafka's properties that Ottla does not use are checked against Kafka's own table and accepted with
-one warning; what nobody knows is warned about with the nearest known name.
+one warning; unknown names cause a warning with the nearest known name.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ TOPIC_DEFAULTS = {
     for each in TopicConfig.declared.keys() - topic.IDLE.keys()
     for name, _ in synonyms_of(each)
 }
-"""The broker's properties that are defaults of topics' settings."""
+"""The broker's properties that are defaults of topic settings."""
 
 AUTHORIZERS = (
     "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "kafka.security.authorizer.AclAuthorizer",
 )
-"""Both have the same rules; the second is that of Kafka's ZooKeeper mode."""
+"""Both have the same rules; the second is the one of Kafka's ZooKeeper mode."""
 NEAR = 0.8
-"""How alike two names have to be, from 0 to 1, for one to be a slip of the pen."""
+"""The similarity, from 0 to 1, above which an unknown name is taken for a typing error."""
 METRICS_FAMILIES = frozenset({"confluent", "lag_exporter"})
 OF_AUTHORIZERS = ("super.users", "allow.everyone.if.no.acl.found")
 NOTHING: Mapping[str, str] = {}
@@ -64,14 +64,14 @@ Layers = tuple[Mapping[str, str], ...]
 
 @dataclass
 class Reloaded:
-    """What reading the properties again has changed, old and new text; what it could not change."""
+    """The result of reading the properties again: changes (old and new text) and refused names."""
 
     changed: dict[str, tuple[str | None, str | None]] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
 
 
 class BrokerConfig(BrokerSettings):
-    """The settings of a broker. `static` is what was set, `warnings` what to tell about it."""
+    """The settings of a broker. `static` is what was set, `warnings` are to be logged."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         """Take properties by name; `load` is the usual way. Raises SettingsError."""
@@ -112,13 +112,13 @@ class BrokerConfig(BrokerSettings):
 
     @classmethod
     def of(cls, sources: Sources) -> BrokerConfig:
-        """Read what `sources` name. Raises SettingsError or OSError."""
+        """Read the properties of `sources`. Raises SettingsError or OSError."""
         config = cls(sources.read())
         config.sources = sources
         return config
 
     def _check_others(self) -> None:
-        """Look at the properties that are not declared here."""
+        """Check the properties that are not declared here."""
         unused = []
         served = self._served_protocols()
         unused += idle(self.static, served)
@@ -138,7 +138,7 @@ class BrokerConfig(BrokerSettings):
                 if name not in TOPIC_DEFAULTS:
                     unused.append(name)
             elif name in TopicConfig.declared and name in TOPIC_DEFAULTS:
-                TopicConfig.declared[name].parse(text)  # younger than the table
+                TopicConfig.declared[name].parse(text)  # newer than the table
             elif name in kafka_settings("removed"):
                 unused.append(name)
             else:
@@ -147,7 +147,7 @@ class BrokerConfig(BrokerSettings):
             self.warnings.append(f"without effect in Ottla: {', '.join(sorted(unused))}")
 
     def _served_protocols(self) -> dict[str, str]:
-        """The security protocol of each listener for clients, as far as it is named."""
+        """The security protocol of each listener for clients, if it is defined."""
         protocols = parse_protocols(self.listener_security_protocol_map)
         for_controllers = {name.upper() for name in self.controller_listener_names}
         return {
@@ -225,7 +225,7 @@ class BrokerConfig(BrokerSettings):
         return next((name for name in names if self.protocols[name] == wanted), names[0])
 
     def security_texts(self, image: MetadataImage | None = None) -> dict[str, str]:
-        """The properties that a listener's security follows from: what counts of each."""
+        """The effective properties, from which a listener's security follows."""
         texts: dict[str, str] = {}
         for layer in reversed(self.layers(image)):
             texts |= layer
@@ -236,7 +236,7 @@ class BrokerConfig(BrokerSettings):
         return self._listeners
 
     def advertised(self, listener: str, bound_port: int) -> tuple[str, int]:
-        """The host and port that clients of a listener are told, once it is bound to a port."""
+        """The host and port advertised to clients of a listener, once it is bound to a port."""
         address = self._advertised[listener]
         return address.host or socket.gethostname(), address.port or bound_port
 
@@ -245,7 +245,7 @@ class BrokerConfig(BrokerSettings):
         return [Path(name) for name in (self.log_dirs or self.log_dir)]
 
     def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
-        """Take what was set at run time, for this broker or for all; it follows the metadata."""
+        """Apply the settings made at run time, for this or all brokers; follows the metadata."""
         layers = self.layers(new)
         if all(map(operator.is_, layers, self.layers(old))):
             return
@@ -264,9 +264,9 @@ class BrokerConfig(BrokerSettings):
                 setattr(self, declared.attribute, value)
 
     def reload(self, texts: Mapping[str, str], image: MetadataImage) -> Reloaded:
-        """Take what `texts`, read anew, say differently and can be changed on a running broker.
+        """Apply the changes in `texts` that are possible on a running broker; report the others.
 
-        What was set at run time still wins. Raises SettingsError, and changes nothing then.
+        Settings made at run time still win. Raises SettingsError without any change.
         """
         fresh = BrokerConfig(texts)
         found = Reloaded()
@@ -292,18 +292,18 @@ class BrokerConfig(BrokerSettings):
         return found
 
     def layers(self, image: MetadataImage | None = None) -> Layers:
-        """The broker's properties as they were set: for this node, for all brokers, in the file."""
+        """The layers of the broker's properties: for this node, for all brokers, from the file."""
         if image is None:
             return (self.static,)
         mine = image.configs.get(("broker", str(self.node_id)), NOTHING)
         return (mine, image.configs.get(("broker", ""), NOTHING), self.static)
 
     def topic_defaults(self, image: MetadataImage | None = None) -> dict[str, str]:
-        """Settings of a topic that sets nothing, as far as the broker sets something for it."""
+        """The topic settings that the broker's properties define for topics without their own."""
         return defaults(self.layers(image))
 
     def topic_log_config(self, image: MetadataImage, topic: str) -> LogConfig:
-        """What a topic's partitions go by: its own settings, then the broker's, then Kafka's."""
+        """A topic's effective settings: its own, then the broker's, then Kafka's defaults."""
         layers = self.layers(image)
         if self._cached is None or not all(map(operator.is_, self._cached[0], layers)):
             found = defaults(layers)
@@ -316,7 +316,7 @@ class BrokerConfig(BrokerSettings):
 
 
 def limits_by_host(text: str) -> dict[str, int]:
-    """What max.connections.per.ip.overrides says. Raises SettingsError."""
+    """Parse max.connections.per.ip.overrides. Raises SettingsError."""
     found = {}
     for pair in filter(None, text.split(",")):
         host, _, count = pair.rpartition(":")
@@ -329,7 +329,7 @@ def limits_by_host(text: str) -> dict[str, int]:
 
 
 def _unknown(name: str) -> str:
-    from difflib import get_close_matches  # only a mistake pays for it
+    from difflib import get_close_matches  # imported only after a mistake
 
     known = [*BrokerSettings.declared, *kafka_settings("broker"), *kafka_settings("removed")]
     near = get_close_matches(name, known, 1, NEAR)

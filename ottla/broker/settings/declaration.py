@@ -26,14 +26,14 @@ KINDS = {
     "bool": "boolean", "int": "int", "Long": "long", "Short": "short", "float": "double",
     "str": "string", "Names": "list", "Password": "password", "ClassName": "class",
 }
-"""The annotation of a setting, and Kafka's name for the type."""
+"""The annotation of a setting, and Kafka's name of the type."""
 BITS = {"short": 15, "int": 31, "long": 63}
 INTEGER = re.compile(r"[+-]?[0-9]+")
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 class SettingsError(ValueError):
-    """A property that cannot be used as it is set; the message names it and what it allows."""
+    """A property whose value is not allowed; the message names it and the allowed values."""
 
     def __init__(self, name: str, problem: str) -> None:
         super().__init__(f"{name}: {problem}")
@@ -43,7 +43,7 @@ class SettingsError(ValueError):
 class Setting:
     """One setting: its name, type and limits; `also` are allowed values outside them.
 
-    A dataclass as the default stands for its own default of the same name.
+    If the default is a dataclass, its attribute of the same name is the default.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Setting:
     def __set_name__(self, owner: type[Settings], attribute: str) -> None:
         self.attribute = attribute
         if dataclasses.is_dataclass(self.default):
-            # Declared where it is used, such as in groups/settings.py.
+            # Declared where it is used, for instance in groups/settings.py.
             self.default = self.default.__dataclass_fields__[attribute].default
         annotation, _, rest = owner.__annotations__[attribute].partition(" | ")
         self.kind = KINDS[annotation]
@@ -77,11 +77,11 @@ class Setting:
 
     @property
     def sensitive(self) -> bool:
-        """Whether the value must not be shown."""
+        """Whether the value is a secret."""
         return self.kind == "password"
 
     def parse(self, text: str) -> Any:
-        """The value that a property's text means. Raises SettingsError."""
+        """Parse the text of a property. Raises SettingsError."""
         value = self._convert(text.strip() if self.kind != "password" else text)
         self.check(value)
         return value
@@ -106,7 +106,7 @@ class Setting:
         return text
 
     def check(self, value: Any) -> None:
-        """Raise SettingsError where a value is outside what the setting allows."""
+        """Raise SettingsError if a value is outside the setting's limits."""
         if value is None:
             if not self.nullable:
                 raise SettingsError(self.name, f"has to be set: {self.allowed()}")
@@ -131,7 +131,7 @@ class Setting:
         return SettingsError(self.name, f"{text!r} is not allowed, must be {self.allowed()}")
 
     def allowed(self) -> str:
-        """What may be set, for a human."""
+        """The allowed values, for a human reader."""
         if self.kind == "boolean":
             return "true or false"
         if self.one_of:
@@ -149,7 +149,7 @@ class Setting:
         return words
 
     def text(self, value: Any) -> str | None:
-        """A value as Kafka's tools print it; None for none and for what is secret."""
+        """A value as Kafka's tools print it; None for null and for secrets."""
         if value is None or self.sensitive:
             return None
         if isinstance(value, bool):
@@ -171,7 +171,7 @@ def setting(
     synonyms: tuple[str, ...] = (),
     help: str,
 ) -> Any:
-    """Declare a setting of a Settings class; the attribute's annotation says its type."""
+    """Declare a setting of a Settings class; the attribute's annotation is its type."""
     return Setting(
         name, default, at_least=at_least, at_most=at_most, also=also, one_of=one_of,
         any_case=any_case, synonyms=synonyms, help=help,
@@ -179,7 +179,7 @@ def setting(
 
 
 class Settings:
-    """Declared settings with their values; what was not set has its default."""
+    """Declared settings with their values; a setting that was not set has its default."""
 
     declared: ClassVar[dict[str, Setting]] = {}
 
@@ -189,7 +189,7 @@ class Settings:
         cls.declared = {**cls.declared, **own}
 
     def __init__(self, texts: Mapping[str, str]) -> None:
-        """Take the properties in `texts` that are declared here. Raises SettingsError."""
+        """Set the properties in `texts` that are declared here. Raises SettingsError."""
         for name, declared in self.declared.items():
             text = texts.get(name)
             self.__dict__[declared.attribute] = (

@@ -1,7 +1,7 @@
-"""What a setting's value is and where it comes from, in Kafka's order, for DescribeConfigs.
+"""The value of each setting and its sources, in Kafka's order, for DescribeConfigs.
 
-A topic's setting is its own, else what the broker's properties of the same meaning say: set for
-this broker, for all brokers, in server.properties, and Kafka's default at last.
+A topic's setting has its own value, else that of the broker's properties of the same meaning: set
+for this broker, for all brokers, in server.properties; and finally Kafka's default.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ottla.replication.metadata import MetadataImage
 
 
 class ResourceType(IntEnum):
-    """Kafka's numbers of what has settings."""
+    """Kafka's numbers of the resource types that have settings."""
 
     TOPIC = 2
     BROKER = 4
@@ -30,7 +30,7 @@ class ResourceType(IntEnum):
 
 
 class Source(IntEnum):
-    """Where a value comes from, by Kafka's numbers."""
+    """The source of a value, with Kafka's numbers."""
 
     TOPIC = 1
     BROKER = 2
@@ -51,7 +51,7 @@ TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Synonym:
-    """A value that would count if those before it were not there; its own name, its own unit."""
+    """A value that applies if those before it are missing; it has its own name and unit."""
 
     name: str
     value: str | None
@@ -60,7 +60,7 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One setting of a resource as DescribeConfigs tells it. A secret has no value."""
+    """One setting of a resource in DescribeConfigs. The value of a secret is None."""
 
     name: str
     value: str | None
@@ -76,7 +76,7 @@ Layers = list[tuple[Source, Mapping[str, str]]]
 
 
 def broker_layers(broker: BrokerContext, image: MetadataImage) -> Layers:
-    """The broker's properties, those that win first."""
+    """The broker's properties, by descending precedence."""
     return [
         (Source.BROKER, image.config_of("broker", str(broker.node_id))),
         (Source.ALL_BROKERS, image.config_of("broker", "")),
@@ -87,7 +87,7 @@ def broker_layers(broker: BrokerContext, image: MetadataImage) -> Layers:
 def topic_entries(
     broker: BrokerContext, image: MetadataImage, own: Mapping[str, str]
 ) -> Iterator[Entry]:
-    """All settings of a topic that sets `own` itself."""
+    """All settings of a topic with `own` as its own settings."""
     layers = broker_layers(broker, image)
     for name, setting in TopicConfig.declared.items():
         if name in TO_COME:
@@ -117,7 +117,7 @@ def topic_entries(
 
 
 def _defaults(names: list[tuple[str, int]]) -> list[tuple[Synonym, int]]:
-    """The broker's properties that have a default."""
+    """The defaults of the broker's properties that have one."""
     known = kafka_settings("broker")
     return [
         (Synonym(name, setting.text(setting.default), Source.DEFAULT), factor)
@@ -129,7 +129,7 @@ def _defaults(names: list[tuple[str, int]]) -> list[tuple[Synonym, int]]:
 
 
 def broker_entries(broker: BrokerContext, image: MetadataImage) -> Iterator[Entry]:
-    """All settings of this broker: Kafka's, Ottla's own, and what else was set."""
+    """All settings of this broker: Kafka's, Ottla's own, and others that were set."""
     layers = broker_layers(broker, image)
     known = kafka_settings("broker")
     declared = broker.config.declared
@@ -152,7 +152,7 @@ def broker_entries(broker: BrokerContext, image: MetadataImage) -> Iterator[Entr
 
 
 def _same_meaning(name: str) -> list[str]:
-    """Properties that stand for each other, from `name` on: log.retention.ms, .minutes, .hours."""
+    """Properties of one meaning, from `name` on: log.retention.ms, .minutes, .hours."""
     for topic_setting in TopicConfig.declared:
         names = [synonym for synonym, _ in synonyms_of(topic_setting)]
         if name in names:
@@ -161,7 +161,7 @@ def _same_meaning(name: str) -> list[str]:
 
 
 def all_brokers_entries(image: MetadataImage) -> Iterator[Entry]:
-    """What was set for all brokers alike."""
+    """The settings made for all brokers."""
     known = kafka_settings("broker")
     for name, value in sorted(image.config_of("broker", "").items()):
         setting = known[name].setting if name in known else None
@@ -189,7 +189,7 @@ def group_entries(
 
 
 def client_metrics_entries(own: Mapping[str, str]) -> Iterator[Entry]:
-    """All settings of a subscription to clients' metrics (KIP-714)."""
+    """All settings of a subscription to client metrics (KIP-714)."""
     for name, known in kafka_settings("client-metrics").items():
         found = [Synonym(name, own[name], Source.CLIENT_METRICS)] if name in own else []
         setting = known.setting
@@ -213,8 +213,8 @@ def _entry(
     read_only: bool,
     own_unit: bool = False,
 ) -> Entry:
-    """The setting with the value that counts; where its synonyms have other units, its own."""
-    # What nobody declared may be anything, a password too: Kafka does not show it either.
+    """The setting with its effective value; in its own unit if its synonyms have others."""
+    # An undeclared setting may be a password: as in Kafka its value is not shown.
     sensitive = setting is None or setting.sensitive
     shown = tuple(
         Synonym(each.name, None, each.source) if sensitive else each for each in synonyms

@@ -13,12 +13,12 @@ NO_PROPERTIES = frozenset({
     "KAFKA_VERSION", "KAFKA_HOME", "KAFKA_CLUSTER_ID", "KAFKA_ENABLE_KRAFT", "KAFKA_DEBUG",
     "KAFKA_KRAFT_CLUSTER_ID", "KAFKA_CLIENT_USERS", "KAFKA_CLIENT_PASSWORDS", "KAFKA_OPTS",
 })
-"""Variables of the images and of Kafka's scripts that stand for no property."""
+"""Variables of the images and of Kafka's scripts that are no properties."""
 NO_PROPERTY_PARTS = ("HEAP_OPTS", "LOG4J", "JMX_", "JVM_PERFORMANCE", "GC_LOG_OPTS")
 
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """The value of each property with the variable that says so, in the order of their names."""
+    """The value of each property with its variable, in the order of the variables' names."""
     found: dict[str, tuple[str, str]] = {}
     for variable, value in sorted(environment.items()):
         prefix = next((p for p in PREFIXES if variable.startswith(p)), None)
@@ -37,7 +37,7 @@ def property_name(rest: str) -> str:
 
 
 def log_level(environment: Mapping[str, str]) -> str | None:
-    """The level that the images' variable asks for, in Python's words; None where it is not set."""
+    """The level in the images' variable, in Python's terms; None if it is not set."""
     asked = environment.get("KAFKA_LOG4J_ROOT_LOGLEVEL", "").lower()
     levels = {"trace": "debug", "warn": "warning", "fatal": "error", "off": "error"}
     level = levels.get(asked, asked)

@@ -1,4 +1,4 @@
-"""What the broker's settings of groups have to be among themselves; Kafka's rules, told at start.
+"""Kafka's rules that relate several of the broker's group settings; they are checked at start.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ KAFKAS_ASSIGNORS = {
     "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
 }
 ASSIGNORS = ("uniform", "range")
-"""Those of `groups.assignors`, which a start need not import for their names."""
+"""The names in `groups.assignors`; stated here so that a start need not import it."""
 NOT_SERVED = ("share", "streams")
 
 
 def check_group_settings(settings: BrokerSettings) -> list[str]:
-    """Warnings about settings that are allowed. Raises SettingsError for those that are not."""
+    """Warnings about settings that are unwise. Raises SettingsError for forbidden ones."""
     for name in ("session.timeout.ms", "heartbeat.interval.ms"):
         _check_limits(settings, name)
     session, interval = "group.consumer.session.timeout.ms", "group.consumer.heartbeat.interval.ms"
@@ -38,7 +38,7 @@ def _check_limits(settings: BrokerSettings, name: str) -> None:
 
 
 def known_assignors(names: Sequence[str]) -> tuple[str, ...]:
-    """Names of assignors that there are; Kafka's own classes may stand for them.
+    """Resolve names of assignors; Kafka's own class names are accepted for them.
 
     Raises SettingsError.
     """

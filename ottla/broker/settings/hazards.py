@@ -1,4 +1,4 @@
-"""What a configuration risks, said so that it cannot be overlooked; nothing here stops a start."""
+"""Prominent warnings about risky configurations; none of them prevents a start."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm", "/run")
 
 
 def hazards(config: BrokerConfig) -> Iterator[str]:
-    """One sentence or two for each."""
+    """One or two sentences for each hazard."""
     for endpoint in config.endpoints():
         open_to_all = config.protocols[endpoint.name] == "PLAINTEXT"
         if open_to_all and endpoint.host in ("", *EVERYWHERE):
@@ -62,7 +62,7 @@ def framed(texts: list[str]) -> str:
 
 
 def unresolvable(config: BrokerConfig) -> Iterator[str]:
-    """Advertised names that this machine cannot resolve. Asks DNS, which may take its time."""
+    """Advertised names that this machine cannot resolve. Asks DNS, which may be slow."""
     for endpoint in config.endpoints():
         host, port = config.advertised(endpoint.name, endpoint.port)
         try:

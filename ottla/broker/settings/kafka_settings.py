@@ -1,7 +1,7 @@
-"""Kafka's own table of settings: all public ones of 4.3.1, and what 4.x removed from 3.9.2.
+"""Kafka's own table of settings: all public ones of 4.3.1, and those of 3.9.2 that 4.x removed.
 
 `kafka_settings.tsv` was read from its ConfigDefs by compat_tests/settings/KafkaSettings.java. It
-is opened only where something is not declared here: a property that Ottla does not use,
+is read only for names that are not declared here: a property that Ottla does not use,
 DescribeConfigs, the documentation.
 """
 
@@ -27,7 +27,7 @@ OUTSIDE_THE_TABLE = (
 
 @dataclass(frozen=True, slots=True)
 class KafkaSetting:
-    """A setting as Kafka has it. `update` is read-only, per-broker or cluster-wide."""
+    """A setting of Kafka. `update` is read-only, per-broker or cluster-wide."""
 
     setting: Setting
     importance: str

@@ -1,7 +1,7 @@
-"""Settings that each listener may have for itself, `listener.name.<name>.` before Kafka's name.
+"""Settings that may be set per listener, with `listener.name.<name>.` before Kafka's name.
 
-A listener's own setting wins over the broker's, whatever set either of them: the file or an
-administrator at run time.
+A listener's own setting wins over the broker's, no matter whether the file or an administrator set
+either of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ PREFIX = re.compile(r"listener\.name\.([^.]+)\.")
 OF_MECHANISM = (
     "sasl.jaas.config", "connections.max.reauth.ms", "sasl.server.callback.handler.class",
 )
-"""Settings that a mechanism may have for itself: `plain.sasl.jaas.config`."""
+"""Settings that may be set per mechanism: `plain.sasl.jaas.config`."""
 
 DYNAMIC_OF_LISTENERS = frozenset({
     "sasl.enabled.mechanisms", "sasl.jaas.config", "ssl.cipher.suites", "ssl.client.auth",
@@ -24,7 +24,7 @@ DYNAMIC_OF_LISTENERS = frozenset({
     "ssl.keystore.password", "ssl.keystore.type", "ssl.truststore.certificates",
     "ssl.truststore.location", "ssl.truststore.password", "ssl.truststore.type",
 })
-"""Settings of listeners that can be changed on a running broker: later connections go by them."""
+"""Settings of listeners that can be changed on a running broker; later connections use them."""
 
 
 class ListenerSettings(Settings):
@@ -110,7 +110,7 @@ class ListenerSettings(Settings):
 
 
 def for_listener(listener: str, texts: Mapping[str, str]) -> dict[str, str]:
-    """The properties as one listener has them: its own ones in the place of the broker's."""
+    """The properties for one listener: its own ones override the broker's."""
     prefix = f"listener.name.{listener.lower()}."
     shared = {name: text for name, text in texts.items() if name in ListenerSettings.declared}
     own = {name[len(prefix) :]: text for name, text in texts.items() if name.startswith(prefix)}
@@ -118,15 +118,15 @@ def for_listener(listener: str, texts: Mapping[str, str]) -> dict[str, str]:
 
 
 def for_mechanism(mechanism: str, texts: Mapping[str, str]) -> dict[str, str]:
-    """A listener's properties as one of its mechanisms has them."""
+    """A listener's properties for one of its mechanisms."""
     prefix = f"{mechanism.lower()}."
     own = {name: texts[prefix + name] for name in OF_MECHANISM if prefix + name in texts}
-    # Kafka ignores a server's JAAS text without its mechanism's name.
+    # Kafka ignores a server's JAAS configuration without a mechanism prefix.
     return {**{k: v for k, v in texts.items() if k != "sasl.jaas.config"}, **own}
 
 
 def bare_name(name: str) -> str:
-    """A property's name without its listener and mechanism."""
+    """A property's name without the prefixes of listener and mechanism."""
     bare = PREFIX.sub("", name)
     if bare != name:
         for each in OF_MECHANISM:
@@ -141,13 +141,13 @@ def is_dynamic(name: str) -> bool:
 
 
 def is_secret(name: str) -> bool:
-    """Whether a property of listeners must not be shown."""
+    """Whether a property of listeners is a secret."""
     setting = ListenerSettings.declared.get(bare_name(name))
     return setting is not None and setting.sensitive
 
 
 def idle(names: Iterable[str], protocols: Mapping[str, str]) -> list[str]:
-    """Settings of listeners that decide nothing: no listener is there that would go by them.
+    """Settings of listeners without effect, since no listener uses them.
 
     `protocols` has the security protocol of each listener.
     """
@@ -169,7 +169,7 @@ def idle(names: Iterable[str], protocols: Mapping[str, str]) -> list[str]:
 
 
 def _counts(name: str, protocol: str) -> bool:
-    """Whether a setting means something for listeners of this protocol."""
+    """Whether a setting applies to listeners of this protocol."""
     if name.startswith("ssl."):
         return protocol in ("SSL", "SASL_SSL")
     return protocol in ("SASL_PLAINTEXT", "SASL_SSL")

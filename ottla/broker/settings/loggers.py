@@ -1,7 +1,7 @@
 """The levels of this process's loggers, under Kafka's names (KIP-412).
 
-They last until the process ends, as in Kafka. Python has no TRACE: it is a level of its own below
-DEBUG here; FATAL is CRITICAL.
+Changes last until the process ends, as in Kafka. Python has no TRACE: here it is a level of its own
+below DEBUG; FATAL is CRITICAL.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LEVELS = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL":
 
 
 def levels() -> Iterator[tuple[str, str]]:
-    """Every logger with the level that counts for it."""
+    """Every logger with its effective level."""
     yield ROOT, _name_of(logging.getLogger().level)
     for name, logger in sorted(logging.Logger.manager.loggerDict.items()):
         if isinstance(logger, logging.Logger):
@@ -25,12 +25,12 @@ def levels() -> Iterator[tuple[str, str]]:
 
 
 def _name_of(level: int) -> str:
-    """The least level that passes; what is above FATAL lets nothing pass."""
+    """The lowest level that is logged; a level above FATAL logs nothing."""
     return next((name for name, number in LEVELS.items() if level <= number), "OFF")
 
 
 def alter_levels(changes: Sequence[ConfigChange], validate_only: bool) -> None:
-    """Change levels of loggers, all or none; DELETE gives a logger the level of its parent.
+    """Change levels of loggers, all or none; DELETE restores the level of the parent.
 
     Raises InvalidRequest or InvalidConfig.
     """
@@ -53,7 +53,7 @@ def _check(change: ConfigChange) -> None:
     if change.operation in (Operation.APPEND, Operation.SUBTRACT):
         verb = Operation(change.operation).name
         raise InvalidRequest(f"{verb} operation is not allowed for the BROKER_LOGGER resource")
-    # `getLogger` would make one: a client must not fill the process with loggers.
+    # `getLogger` would create one: clients must not fill the process with loggers.
     if name != ROOT and not isinstance(
         logging.Logger.manager.loggerDict.get(name), logging.Logger
     ):

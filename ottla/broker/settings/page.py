@@ -1,8 +1,8 @@
-"""Writes docs/settings.md, which follows from the declarations and from Kafka's table.
+"""Writes docs/settings.md, generated from the declarations and from Kafka's table.
 
     python -m ottla.broker.settings.page
 
-The page is committed; `tests/broker/settings/test_page.py` says when it is behind.
+The page is committed; `tests/broker/settings/test_page.py` fails when it is outdated.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def without_effect() -> Iterator[Setting]:
-    """Kafka's broker properties that nothing here goes by."""
+    """Kafka's broker properties that have no effect here."""
     for name, known in sorted(kafka_settings("broker").items()):
         if name not in BrokerSettings.declared and name not in TOPIC_DEFAULTS:
             yield known.setting

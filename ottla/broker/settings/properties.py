@@ -12,9 +12,9 @@ LETTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def parse_properties(data: bytes) -> dict[str, str]:
-    r"""Names and values; the last of a name counts. Raises ValueError for a broken \u escape.
+    r"""Names and values; the last value of a name counts. Raises ValueError for a broken \u escape.
 
-    Java reads Latin-1 here; files in UTF-8, which people write, are read as what they are.
+    Java reads Latin-1 here; files in UTF-8, which people write, are read as UTF-8.
     """
     try:
         text = data.decode("utf-8-sig")
@@ -33,7 +33,7 @@ def numbered_entries(text: str) -> Iterator[tuple[int, str, str]]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines without comments and empty ones; a backslash at the end goes on in the next."""
+    """Lines without comments and empty ones; a backslash at the end continues in the next line."""
     begun = ""
     continued = False
     first = 0

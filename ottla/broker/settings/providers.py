@@ -4,8 +4,8 @@
     config.providers.env.class=org.apache.kafka.common.config.provider.EnvVarConfigProvider
     ssl.key.password=${file:/etc/ottla/secrets.properties:key.password}
 
-The class may be left out for providers that are named env, file and directory. What cannot be
-resolved is refused: Kafka starts with the text itself as the value.
+The class may be omitted for providers named env, file and directory. A reference that cannot be
+resolved is refused; Kafka starts with the text itself as the value.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Parameters = Mapping[str, str]
 
 
 class Unresolved(Exception):
-    """Why a reference stands for nothing."""
+    """The reason why a reference cannot be resolved."""
 
 
 def resolve(
@@ -55,7 +55,7 @@ def resolve(
     found = {}
     for name, text in texts.items():
         try:
-            # Only config.providers themselves may not depend on providers.
+            # Only the config.providers settings themselves may not depend on providers.
             found[name] = text if name.startswith("config.providers") else REFERENCE.sub(one, text)
         except (Unresolved, OSError) as error:
             raise SettingsError(name, f"{error} ({where.get(name, 'default')})") from error
@@ -63,7 +63,7 @@ def resolve(
 
 
 def _kinds(texts: Mapping[str, str]) -> dict[str, str]:
-    """The kind of each provider by its name."""
+    """The type of each provider by its name."""
     kinds: dict[str, str] = {}
     for name in filter(None, map(str.strip, texts.get("config.providers", "").split(","))):
         setting = f"config.providers.{name}.class"

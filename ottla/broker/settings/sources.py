@@ -1,4 +1,4 @@
-"""Where a broker's properties come from: a file, the environment, overrides; the later ones win.
+"""The sources of a broker's properties: a file, the environment, overrides; later ones win.
 
 Values may refer to secrets by `config.providers`, as in Kafka (KIP-297, KIP-421).
 """
@@ -22,12 +22,12 @@ NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 @dataclass(frozen=True)
 class Sources:
-    """What the command line named; SIGHUP reads it again."""
+    """The sources given on the command line; SIGHUP reads them again."""
 
     path: Path | None = None
     overrides: Sequence[str] = ()
     environment: Mapping[str, str] | None = None
-    """None where it does not count; it does with `--env`."""
+    """None where the environment is not used; `--env` uses it."""
 
     def read(self) -> dict[str, str]:
         """The properties by name. Raises SettingsError or OSError."""

@@ -1,8 +1,8 @@
-"""The settings of a topic, with Kafka's names, and how a partition's LogConfig follows from them.
+"""The settings of a topic, with Kafka's names, and the LogConfig of a partition made from them.
 
-What a topic does not set itself comes from the broker: each setting names the broker's properties
-that stand for it, the first that is set counts. `*60000` behind a name says that the broker's
-value is in another unit.
+Settings that a topic does not set itself come from the broker: each setting names the broker's
+properties of the same meaning, of which the first one that is set counts. `*60000` after a name
+means that the broker's value has another unit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REMOVED = (
     "message.downconversion.enable",
     "message.timestamp.difference.max.ms",
 )
-"""Settings that Kafka 4.0 removed and old scripts still send: accepted without effect."""
+"""Settings that Kafka 4.0 removed and old scripts still send; accepted without effect."""
 
 ONE_REPLICA = "One broker has one replica of each partition; clusters do not go by it yet."
 NOT_TIERED = "There is no tiered storage, and as in Kafka nothing goes by it then."
@@ -39,20 +39,20 @@ IDLE = {
     "remote.log.delete.on.disable": NOT_TIERED,
     "unclean.leader.election.enable": ONE_REPLICA,
 }
-"""Settings that may be set as in Kafka, but have nothing to decide here; and why."""
+"""Settings that may be set as in Kafka but have no effect here, with the reason."""
 
 TO_COME = frozenset({"errors.deadletterqueue.group.enable"})
-"""Settings of Apache Kafka 4.4 that do nothing here: accepted, not described."""
+"""Settings of Apache Kafka 4.4 that have no effect here: accepted, not described."""
 
 REFUSED = {
     "errors.deadletterqueue.group.enable": "this broker has no dead letter queues of share groups",
     "remote.storage.enable": "this broker has no tiered storage",
 }
-"""Switches of what is not there: true is refused, and why."""
+"""Switches of missing features: true is refused, with the reason."""
 
 
 class TopicConfig(Settings):
-    """A topic's settings as Kafka 4.4 has them."""
+    """A topic's settings as in Kafka 4.4."""
 
     cleanup_policy: Names = setting(
         "cleanup.policy", ("delete",), one_of=("compact", "delete"),
@@ -176,15 +176,15 @@ class TopicConfig(Settings):
 
 
 def synonyms_of(topic_setting: str) -> list[tuple[str, int]]:
-    """The broker's properties for a topic's setting, each with the factor to the topic's unit."""
+    """The broker's properties for a topic's setting, each with the factor into the topic's unit."""
     pairs = (name.partition("*") for name in TopicConfig.declared[topic_setting].synonyms)
     return [(name, int(factor or 1)) for name, _, factor in pairs]
 
 
 def broker_value(topic_setting: str, layers: Iterable[Mapping[str, str]]) -> str | None:
-    """What the broker's properties say for a topic's setting, in the topic's unit.
+    """The value of the broker's properties for a topic's setting, in the topic's unit.
 
-    Properties in an earlier layer hide all of the same meaning in later ones.
+    Properties in an earlier layer hide all those of the same meaning in later ones.
     """
     for layer in layers:
         for name, factor in synonyms_of(topic_setting):
@@ -194,14 +194,14 @@ def broker_value(topic_setting: str, layers: Iterable[Mapping[str, str]]) -> str
 
 
 def convert_unit(text: str, factor: int) -> str:
-    """A broker's value in milliseconds; -1 is -1 in any unit."""
+    """A broker's value in milliseconds; -1 stays -1 in any unit."""
     if factor == 1:
         return text
     return str(-1 if int(text) < 0 else int(text) * factor)
 
 
 def defaults(layers: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Settings of a topic that sets nothing, as far as the broker's properties set something."""
+    """The topic settings that follow from the broker's properties, for those that are set."""
     layers = [layer for layer in layers if layer]
     found = {name: broker_value(name, layers) for name in TopicConfig.declared} if layers else {}
     return {name: text for name, text in found.items() if text is not None}
@@ -212,7 +212,7 @@ def log_config(
     broker: Mapping[str, str],
     producer_id_expiration_ms: int = days(1),
 ) -> LogConfig:
-    """The LogConfig of a topic: its own settings over those that `defaults` found."""
+    """The LogConfig of a topic: its own settings override those in `defaults`."""
     settings = TopicConfig({**broker, **topic})
     values: dict[str, Any] = vars(settings)
     config = {f.name: values[f.name] for f in fields(LogConfig) if f.name in values}
@@ -221,7 +221,7 @@ def log_config(
 
 
 def check_topic_configs(configs: Mapping[str, str]) -> None:
-    """Raise InvalidConfig where a topic may not have these settings."""
+    """Raise InvalidConfig if a topic may not have these settings."""
     try:
         for name, text in configs.items():
             if name in TopicConfig.declared:

@@ -1,1 +1,1 @@
-"""What each API asks the authorizer before its handler runs; only where there is an authorizer."""
+"""The access decisions of APIs, made before the handler runs; only with an authorizer."""

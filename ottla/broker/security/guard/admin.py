@@ -1,4 +1,4 @@
-"""Guards of what is about the cluster, its brokers and settings."""
+"""Guards of APIs about the cluster, its brokers and settings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MESSAGE = "Cluster authorization failed."
 
 
 def guard_rules(request: Any, access: Access) -> None:
-    """ALTER of the cluster; each rule or filter is refused on its own."""
+    """ALTER of the cluster; each ACL or filter is refused on its own."""
     if access.cluster(Operation.ALTER):
         return
     made: Any = APIS[access.key].response
@@ -41,7 +41,7 @@ def guard_rules(request: Any, access: Access) -> None:
 
 
 def guard_election(request: Any, access: Access) -> None:
-    """ALTER of the cluster; the refusal is told for each partition too."""
+    """ALTER of the cluster; the refusal is also set for each partition."""
     if access.cluster(Operation.ALTER):
         return
     made = ElectLeadersResponse.ReplicaElectionResult
@@ -144,7 +144,7 @@ def _config_refusal(access: Access, operation: int, resource: Any) -> int:
 
 
 def guard_describe_configs(request: Any, access: Access) -> Amend | None:
-    """DESCRIBE_CONFIGS of the topic, the group, or the cluster for all else."""
+    """DESCRIBE_CONFIGS of the topic, the group, or the cluster for other resources."""
     codes = [_config_refusal(access, Operation.DESCRIBE_CONFIGS, r) for r in request.resources]
     return _refuse_resources(request, codes, DescribeConfigsResponse.Result, "results")
 

@@ -43,7 +43,7 @@ def guard_consumer(request: Any, access: Access) -> None:
 
 
 def guard_find_coordinator(request: Any, access: Access) -> Amend | None:
-    """DESCRIBE of what is asked for."""
+    """DESCRIBE of the group or transactional id; CLUSTER_ACTION for keys of other types."""
     kind = request.key_type if access.version >= 1 else OF_A_GROUP
 
     def allowed(key: str) -> bool:
@@ -102,7 +102,7 @@ def _tell_operations(response: Any, access: Access, request: Any) -> None:
 
 
 def guard_describe_consumers(request: Any, access: Access) -> Amend:
-    """DESCRIBE of each group, and of every topic that would be told."""
+    """DESCRIBE of each group, and of every topic in the answer."""
     request.group_ids, refused = split(
         request.group_ids, lambda group: access.group(Operation.DESCRIBE, group)
     )
@@ -139,7 +139,7 @@ def _without_secret_topics(
 
 
 def guard_list_groups(request: Any, access: Access) -> Amend | None:
-    """All of them for who may describe the cluster; else those that one may describe."""
+    """All groups for clients that may describe the cluster; else those they may describe."""
     if access.cluster(Operation.DESCRIBE):
         return None
 
@@ -172,7 +172,7 @@ def guard_commit(request: Any, access: Access) -> Amend | None:
 
 
 def guard_offsets(request: Any, access: Access) -> Amend | None:
-    """What OffsetCommit and TxnOffsetCommit have in common."""
+    """The common part of OffsetCommit and TxnOffsetCommit."""
     if not access.group(Operation.READ, request.group_id):
         raise Answered(refuse_topics(access.key, request.topics, GROUP_REFUSED))
     request.topics, refused = split(
@@ -197,7 +197,7 @@ def guard_delete_offsets(request: Any, access: Access) -> Amend | None:
 
 
 def guard_fetch_offsets(request: Any, access: Access) -> Amend | None:
-    """DESCRIBE of the group and of each topic; of all topics only those are told."""
+    """DESCRIBE of the group and of each topic; a request for all topics gets those allowed."""
     if access.version < 8:
         return _guard_one_group(request, access)
     request.groups, refused = split(

@@ -1,4 +1,4 @@
-"""Guards of what is about topics and their records."""
+"""Guards of APIs about topics and their records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MESSAGE = "Topic authorization failed."
 
 
 def guard_partitions(request: Any, access: Access) -> Amend | None:
-    """Each partition of a topic that is refused has the refusal as its error."""
+    """Each partition of a refused topic has the refusal as its error."""
     operation = NEEDED[ApiKey(access.key)]
     request.topics, refused = split(
         request.topics, lambda topic: access.topic(operation, topic.name)
@@ -33,7 +33,7 @@ def guard_partitions(request: Any, access: Access) -> Amend | None:
 
 
 def add_refused(key: int, refused: list[Any], code: int = TOPIC_REFUSED) -> Amend | None:
-    """Put an error for each partition of topics into a response's topics."""
+    """Add an error for each partition of the topics to the topics of a response."""
     if not refused:
         return None
     made: Any = APIS[key].response
@@ -59,7 +59,7 @@ def refusal(made: Any, topic: Any, code: int) -> Any:
 
 
 def guard_epochs(request: Any, access: Access) -> Amend | None:
-    """As above, under other names."""
+    """The same with other field names."""
     request.topics, refused = split(
         request.topics, lambda topic: access.topic(Operation.DESCRIBE, topic.topic)
     )
@@ -84,7 +84,7 @@ def guard_epochs(request: Any, access: Access) -> Amend | None:
 
 
 def guard_create_topics(request: Any, access: Access) -> Amend | None:
-    """CREATE on the cluster, or on the topic; settings are told to who may describe them."""
+    """CREATE on the cluster, or on the topic; settings are shown to those who may describe them."""
     everywhere = access.cluster(Operation.CREATE)
     request.topics, refused = split(
         request.topics, lambda topic: everywhere or access.topic(Operation.CREATE, topic.name)
@@ -114,7 +114,7 @@ def _hide_configs(topic: CreateTopicsResponse.Topic, access: Access) -> None:
 
 
 def guard_delete_topics(request: Any, access: Access) -> Amend | None:
-    """DELETE; who may not describe a topic is not told its name by its id."""
+    """DELETE; without DESCRIBE the name of a topic given by id is not revealed."""
     made = DeleteTopicsResponse.Response
     if access.version < 6:
         request.topic_names, names = split(

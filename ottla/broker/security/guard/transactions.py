@@ -1,4 +1,4 @@
-"""Guards of producers' ids and of transactions."""
+"""Guards of APIs about producer ids and transactions."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def guard_add_offsets(request: Any, access: Access) -> None:
 
 
 def guard_add_partitions(request: Any, access: Access) -> None:
-    """WRITE of the transactional id and of every topic, or none is added. From version 4 on it is
-    a matter among brokers."""
+    """WRITE of the transactional id and of every topic, or none is added. From version 4 on only
+    brokers send it."""
     if access.version >= 4:
         access.need_cluster(Operation.CLUSTER_ACTION)
         return
@@ -77,7 +77,7 @@ def guard_commit(request: Any, access: Access) -> Amend | None:
 
 
 def guard_markers(request: Any, access: Access) -> None:
-    """A matter among brokers: CLUSTER_ACTION, or ALTER of the cluster (KIP-664)."""
+    """Sent by brokers: CLUSTER_ACTION, or ALTER of the cluster (KIP-664)."""
     if access.cluster(Operation.CLUSTER_ACTION) or access.cluster(Operation.ALTER):
         return
     made = WriteTxnMarkersResponse.Marker
@@ -106,7 +106,7 @@ def guard_markers(request: Any, access: Access) -> None:
 
 
 def guard_describe(request: Any, access: Access) -> Amend:
-    """DESCRIBE of each transactional id; of its topics those are told that one may describe."""
+    """DESCRIBE of each transactional id; of its topics those that the client may describe."""
     request.transactional_ids, refused = split(
         request.transactional_ids, lambda each: access.transaction(Operation.DESCRIBE, each)
     )
@@ -126,7 +126,7 @@ def guard_describe(request: Any, access: Access) -> Amend:
 
 
 def guard_list(request: Any, access: Access) -> Amend:
-    """Those that one may describe."""
+    """The transactional ids that the client may describe."""
 
     def amend(response: Any) -> None:
         response.transaction_states = [

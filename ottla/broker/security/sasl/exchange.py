@@ -1,4 +1,4 @@
-"""What the SASL mechanisms have in common: an exchange of tokens that ends in an identity."""
+"""The interface of the SASL mechanisms: an exchange of tokens that ends with an identity."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import Protocol
 
 
 class AuthenticationFailed(Exception):
-    """The client is not who it says; the message may be told to it."""
+    """The client is not who it claims to be; the message may be sent to it."""
 
 
 class InvalidExchange(AuthenticationFailed):
     """The client's token breaks the mechanism's rules, or its proof is wrong.
 
-    The client is told only that its credentials are invalid; the log has the message.
+    The client learns only that its credentials are invalid; the message is in the log.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who has authenticated."""
+    """The identity of a client that has authenticated."""
 
     principal: str
     """Type and name, `User:alice`."""
     expires_at_ms: int | None = None
-    """When the credential ends, in wall-clock milliseconds; None if it does not."""
+    """When the credential expires, in wall-clock milliseconds; None if it does not."""
     by_token: bool = False
-    """Whether a delegation token was used: it cannot make others."""
+    """Whether a delegation token was used: such a client cannot create others."""
 
 
 class Exchange(Protocol):

@@ -1,4 +1,4 @@
-"""Finds what SCRAM needs to know: the credentials and tokens of the newest metadata."""
+"""Finds what SCRAM needs: the credentials and tokens in the newest metadata."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def lookup_in(broker: BrokerContext, mechanism: str) -> Lookup:
-    """A look-up for which a user or token made or deleted a moment ago counts."""
+    """A look-up that sees users and tokens as soon as they are created or deleted."""
 
     async def look(name: str, by_token: bool) -> Known | None:
         image = broker.image

@@ -1,10 +1,10 @@
-"""SASL/OAUTHBEARER (RFC 7628, KIP-255, KIP-768): a signed token (JWT) in the place of a password.
+"""SASL/OAUTHBEARER (RFC 7628, KIP-255, KIP-768): a signed token (JWT) instead of a password.
 
     client   n,,^Aauth=Bearer <token>^A^A           ^A is the byte 1
     server   (empty)                                or {"status":"invalid_token"}
     client                                          ^A, and the exchange has failed
 
-The keys that sign come from a JSON Web Key Set, in a file or behind a URL, which a thread reads.
+The keys that sign come from a JSON Web Key Set, in a file or at a URL, which a thread reads.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BEARER = re.compile(rb"(?:^|\x01)auth=[Bb]earer +([A-Za-z0-9\-_.~+/=]+)\x01")
 
 
 class OauthExchange(Exchange):
-    """One token; or two messages where it is not accepted."""
+    """One token from the client; two messages if it is not accepted."""
 
     def __init__(self, rules: TokenRules) -> None:
         self.rules = rules
@@ -38,7 +38,7 @@ class OauthExchange(Exchange):
         self.refusal = ""
 
     async def answer(self, token: bytes) -> bytes:
-        """Check the token beside the loop. Raises AuthenticationFailed."""
+        """Check the token in a thread. Raises AuthenticationFailed."""
         if self.refusal:
             raise AuthenticationFailed(self.refusal)
         match = FIRST.fullmatch(token) if len(token) <= TOKEN_SIZE_MAX else None
@@ -53,7 +53,7 @@ class OauthExchange(Exchange):
             self.refusal = json.dumps({"status": "invalid_token"}, separators=(",", ":"))
             self.rules.refused(error)
             return self.refusal.encode()
-        # Nobody acts in another's name (CVE-2017-12610).
+        # No authorization on behalf of another user (CVE-2017-12610).
         if match[1] and match[1].decode("utf-8", "replace") != subject:
             raise AuthenticationFailed(
                 "Authentication failed: Client requested an authorization id that is different"

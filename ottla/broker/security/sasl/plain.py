@@ -1,4 +1,4 @@
-"""SASL/PLAIN (RFC 4616) with the users of a JAAS text, as Kafka's PlainLoginModule has them."""
+"""SASL/PLAIN (RFC 4616) with the users of a JAAS configuration, as in Kafka's PlainLoginModule."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def users_of(options: Mapping[str, str]) -> dict[str, bytes]:
 
 
 class PlainExchange(Exchange):
-    """One token: authorization id, user and password with a NUL between them."""
+    """One token: authorization id, user and password, separated by NUL bytes."""
 
     def __init__(self, users: Mapping[str, bytes]) -> None:
         self.users = users
@@ -43,12 +43,12 @@ class PlainExchange(Exchange):
             raise AuthenticationFailed("Authentication failed: username not specified")
         if not password:
             raise AuthenticationFailed("Authentication failed: password not specified")
-        # A comparison takes as long for a user who is not there (CVE-2021-38153).
+        # The comparison takes as long for a user who does not exist (CVE-2021-38153).
         expected = self.users.get(user)
         same = hmac.compare_digest(password.encode(), expected or b"\0")
         if expected is None or not same:
             raise AuthenticationFailed("Authentication failed: Invalid username or password")
-        # Nobody acts in another's name (CVE-2017-12610).
+        # No authorization on behalf of another user (CVE-2017-12610).
         if authorization_id and authorization_id != user:
             raise AuthenticationFailed(
                 "Authentication failed: Client requested an authorization id that is different"

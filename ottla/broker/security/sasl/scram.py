@@ -1,13 +1,13 @@
-"""SASL/SCRAM (RFC 5802, RFC 7677) with the credentials of the metadata (KIP-84, KIP-554).
+"""SASL/SCRAM (RFC 5802, RFC 7677) with the credentials in the metadata (KIP-84, KIP-554).
 
     client   n,,n=alice,r=<client nonce>
     server   r=<client nonce><server nonce>,s=<salt>,i=<iterations>
     client   c=biws,r=<both nonces>,p=<proof>
     server   v=<signature>
 
-The server stores keys that are derived from the password, so its part is two HMACs and a hash: the
-expensive derivation is the client's. A user who does not exist gets the same conversation, with a
-salt that stays the same, and fails at its end.
+The server stores keys that are derived from the password, so its part is two HMACs and a hash; the
+client does the expensive derivation. For a user who does not exist the conversation is the same,
+with a salt that stays the same, and fails at its end.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NUMBERS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 """Kafka's numbers of the mechanisms (KIP-554)."""
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 ITERATIONS_MIN = 4096
-"""Fewer would make a stolen credential cheap to attack (CVE-2024-56128's neighbour)."""
+"""Fewer would make a stolen credential cheap to attack (related to CVE-2024-56128)."""
 NONCE = r"[\x21-\x2b\x2d-\x7e]+"
 NAME = r"(?:[^=,\0]|=2C|=3D)+"
 FIRST = re.compile(rf"(n,(?:a=({NAME}))?,)((?:m=[^,]*,)?n=({NAME}),r=({NONCE})((?:,[^,]*)*))")
@@ -41,23 +41,23 @@ LAST = re.compile(rf"(c=([A-Za-z0-9+/=]*),r=({NONCE})(?:,[^,]*)*?),p=([A-Za-z0-9
 TOKEN_AUTHENTICATION = "tokenauth"
 SALT_SIZE = 26
 SECRET = secrets.token_bytes(32)
-"""What the salts of users who do not exist follow from."""
+"""The salts of users who do not exist are derived from this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a server knows about a user: the credential, and who that is once it has proved it."""
+    """What the server knows about a user: the credential, and the identity that it proves."""
 
     credential: ScramCredential
     identity: Identity
 
 
 Lookup = Callable[[str, bool], Awaitable[Known | None]]
-"""From a name and whether that is a delegation token's id."""
+"""Finds a user by name, or a delegation token by id if the second argument is true."""
 
 
 class ScramExchange(Exchange):
-    """Two tokens of the client, each answered."""
+    """Two tokens from the client, each of which is answered."""
 
     def __init__(self, mechanism: str, lookup: Lookup) -> None:
         self.mechanism, self.lookup = mechanism, lookup
@@ -80,7 +80,7 @@ class ScramExchange(Exchange):
             raise InvalidExchange("Invalid SCRAM client first message format")
         self.header, authorization_id, self.bare, name, nonce, extensions = match.groups()
         user = unescape(name)
-        # Nobody acts in another's name (CVE-2017-12610).
+        # No authorization on behalf of another user (CVE-2017-12610).
         if authorization_id is not None and unescape(authorization_id) != user:
             raise AuthenticationFailed(
                 "Authentication failed: Client requested an authorization id that is different"
@@ -108,10 +108,10 @@ class ScramExchange(Exchange):
             proof = base64.b64decode(encoded_proof, validate=True)
         except binascii.Error as error:
             raise InvalidExchange("a SCRAM message with broken base64") from error
-        # Without this a captured conversation could be played back (CVE-2024-56128).
+        # Without this check a captured conversation could be replayed (CVE-2024-56128).
         if not hmac.compare_digest(nonce.encode(), self.nonce.encode()):
             raise InvalidExchange("Invalid client nonce in the final client message.")
-        # Java's client always sends that of an empty header.
+        # Java's client always sends the channel binding of an empty header.
         if bound not in (self.header.encode(), b"n,,"):
             raise InvalidExchange("the channel binding is not that of the first message")
         credential = NOBODY if self.known is None else self.known.credential
@@ -132,17 +132,17 @@ NOBODY = ScramCredential(ITERATIONS_MIN, b"", bytes(64), bytes(64))
 
 
 def nobodys_salt(user: str) -> bytes:
-    """The salt of a user who does not exist: the same each time, as that of one who does."""
+    """The salt of a user who does not exist: it stays the same, as the salt of a real user does."""
     return hmac.digest(SECRET, user.encode(), "sha256").hex().encode()[:SALT_SIZE]
 
 
 def unescape(name: str) -> str:
-    """A user's name from its form in a message: commas and equals signs are escaped there."""
+    """A user's name decoded from a message, where commas and equals signs are escaped."""
     return name.replace("=2C", ",").replace("=3D", "=")
 
 
 def derive(password: bytes, salt: bytes, iterations: int, mechanism: str) -> ScramCredential:
-    """The credential of a password. It takes milliseconds: not for the event loop."""
+    """Derive the credential of a password: takes milliseconds, so not for the event loop."""
     algorithm = HASHES[mechanism]
     salted = hashlib.pbkdf2_hmac(algorithm, password, salt, iterations)
     client_key = hmac.digest(salted, b"Client Key", algorithm)

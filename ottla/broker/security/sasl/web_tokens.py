@@ -23,15 +23,15 @@ URL = "sasl.oauthbearer.jwks.endpoint.url"
 ALGORITHMS = [
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
 ]
-"""Signatures by a private key; a shared secret or none would let clients sign for themselves."""
+"""Signatures with a private key; with a shared secret or "none" clients could sign themselves."""
 KEYS_SIZE_MAX = 1 << 20
 FETCH_SECONDS = 10.0
 AGAIN_SECONDS = 30.0
-"""A token with an unknown key has the keys read again, once in this time."""
+"""A token with an unknown key makes us read the keys again, at most once in this time."""
 
 
 class TokenRules:
-    """What a token has to be. Raises SettingsError where that cannot be checked."""
+    """The requirements for a token. Raises SettingsError if they cannot be checked."""
 
     def __init__(self, settings: ListenerSettings) -> None:
         try:
@@ -60,7 +60,7 @@ class TokenRules:
                 raise SettingsError(URL, f"{url} has no keys that can be read: {error}") from error
 
     def check(self, token: str) -> tuple[str, int]:
-        """The subject of a token and when it expires, in ms. For a thread: it may read a URL.
+        """The subject of a token and its expiry in ms. Runs in a thread: it may read a URL.
 
         Raises AuthenticationFailed.
         """
@@ -90,7 +90,7 @@ class TokenRules:
         return subject.strip(), int(claims["exp"] * 1000)
 
     def refused(self, error: AuthenticationFailed) -> None:
-        """Note why a token was not accepted; the client is not told."""
+        """Log why a token was refused; the client does not learn it."""
         log.warning("a token of OAUTHBEARER is not accepted: %.300s", error)
 
     def _key(self, key_id: str) -> Any:

@@ -1,4 +1,4 @@
-"""Java's names of cipher suites, which Kafka's settings have, as OpenSSL has them."""
+"""Translates Java's names of cipher suites, used in Kafka's settings, to OpenSSL's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SUITE = re.compile(r"TLS_(?:(\w+?)_)?WITH_(\w+)")
 
 
 def openssl_name(suite: str) -> str:
-    """A suite of TLS 1.2 by OpenSSL's name; OpenSSL's own names stay. Raises SettingsError."""
+    """OpenSSL's name of a TLS 1.2 suite; OpenSSL's own names are kept. Raises SettingsError."""
     match = SUITE.fullmatch(suite)
     if match is None:
         if suite.startswith("TLS_"):

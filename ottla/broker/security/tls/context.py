@@ -1,5 +1,5 @@
-"""What a listener's `ssl.…` settings come to: contexts of the standard library's `ssl` for both
-sides of a connection.
+"""The contexts of the standard library's `ssl` that follow from a listener's `ssl.…` settings, for
+both sides of a connection.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ VERIFY = {
 
 
 class TlsSettings:
-    """TLS of one listener, as its settings and files are now. Raises SettingsError."""
+    """TLS of one listener, with its current settings and files. Raises SettingsError."""
 
     def __init__(self, settings: ListenerSettings) -> None:
         self.rules = PrincipalRules(settings.ssl_principal_mapping_rules)
@@ -59,17 +59,17 @@ class TlsSettings:
             )
 
     def accept(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> ssl.SSLObject:
-        """The server's side of a connection."""
+        """The context of the server's side of a connection."""
         return self.server.wrap_bio(incoming, outgoing, server_side=True)
 
     def connect(
         self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, host: str
     ) -> ssl.SSLObject:
-        """The client's side of a connection to `host`."""
+        """The context of the client's side of a connection to `host`."""
         return self.client.wrap_bio(incoming, outgoing, server_hostname=host)
 
     def principal(self, tls: ssl.SSLObject) -> str | None:
-        """Who the client's certificate says it is; None without one. Raises LookupError."""
+        """The principal of the client's certificate; None without one. Raises LookupError."""
         certificate = tls.getpeercert(binary_form=True)
         return None if certificate is None else "User:" + self.rules.name(subject_of(certificate))
 
@@ -105,7 +105,7 @@ def _restrict(context: ssl.SSLContext, settings: ListenerSettings) -> None:
 
 
 def _key(settings: ListenerSettings) -> tuple[str, str]:
-    """The setting that has the key, and key and chain as PEM."""
+    """The name of the setting of the key, and key and chain as PEM."""
     inline = settings.ssl_keystore_key
     if inline is not None:
         if settings.ssl_keystore_certificate_chain is None:
@@ -125,7 +125,7 @@ def _key(settings: ListenerSettings) -> tuple[str, str]:
 
 
 def _trust(settings: ListenerSettings) -> tuple[str, str] | None:
-    """The setting that has the trusted certificates, and these as PEM."""
+    """The name of the setting of the trusted certificates, and these as PEM."""
     inline = settings.ssl_truststore_certificates
     if inline is not None:
         setting = "ssl.truststore.certificates"
@@ -140,7 +140,7 @@ def _trust(settings: ListenerSettings) -> tuple[str, str] | None:
 
 
 def _store(setting: str, path: str, kind: str, password: str | None) -> str:
-    """A store as PEM. Java reads PKCS12 where the type says JKS, and so does this."""
+    """A store as PEM. Java accepts PKCS12 where the type is JKS, and so does this."""
     if kind.upper() not in TYPES:
         name = setting.replace("location", "type")
         raise SettingsError(name, f"{kind!r} is not served, {', '.join(TYPES)} are")

@@ -1,7 +1,7 @@
-"""Keys, certificate chains and trusted certificates: PEM texts, PEM files, PKCS12 files.
+"""Keys, certificate chains and trusted certificates: PEM text, PEM files, PKCS12 files.
 
-OpenSSL reads keys from files only; what comes from elsewhere goes through a file in memory, so that
-no key is written to a disk.
+OpenSSL reads keys only from files; keys from elsewhere go through a file in memory, so that no key
+is written to a disk.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ def read_store(setting: str, path: str) -> bytes:
 
 
 def is_pem(data: bytes) -> bool:
-    """Whether a store is text with PEM blocks."""
+    """Whether a store is text that contains PEM blocks."""
     return b"-----BEGIN " in data
 
 
 def pem_blocks(setting: str, text: str) -> str:
-    """The PEM blocks of a text, each line in its place.
+    """The PEM blocks of a text, with line breaks restored.
 
-    In a properties file they are often one long line. Raises SettingsError where there is none.
+    In a properties file they are often one long line. Raises SettingsError if there is none.
     """
     found = []
     for kind, headers, body in PEM_BLOCK.findall(text):
@@ -94,7 +94,7 @@ def from_pkcs12(setting: str, data: bytes, password: str | None) -> str:
 
 @contextmanager
 def file_in_memory(text: str) -> Iterator[str]:
-    """The path of a file with this text that only this process has, and no disk."""
+    """The path of a file with this text that exists in memory only, for this process only."""
     descriptor = os.memfd_create("ottla-key", os.MFD_CLOEXEC)
     try:
         os.write(descriptor, text.encode())
@@ -104,7 +104,7 @@ def file_in_memory(text: str) -> Iterator[str]:
 
 
 def load_key(context: ssl.SSLContext, setting: str, pem: str, password: str | None) -> None:
-    """Have a context present the certificate chain and the key of a PEM text. Raises
+    """Load the certificate chain and the key of a PEM text into a context. Raises
     SettingsError."""
 
     def ask() -> str:
@@ -124,7 +124,7 @@ def load_key(context: ssl.SSLContext, setting: str, pem: str, password: str | No
 
 
 def load_trust(context: ssl.SSLContext, setting: str, pem: str) -> None:
-    """Have a context trust the certificates of a PEM text. Raises SettingsError."""
+    """Make a context trust the certificates of a PEM text. Raises SettingsError."""
     certificates = "".join(
         match.group() + "\n" for match in PEM_BLOCK.finditer(pem) if "CERTIFICATE" in match[1]
     )

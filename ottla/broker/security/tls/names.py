@@ -1,4 +1,4 @@
-"""A certificate's subject as Java writes it (RFC 2253), and the rules that make a principal of it
+"""A certificate's subject as Java writes it (RFC 2253), and the rules that map it to a principal
 (KIP-371).
 """
 
@@ -14,12 +14,12 @@ KEYWORDS = {
     "2.5.4.10": "O", "2.5.4.11": "OU", "0.9.2342.19200300.100.1.25": "DC",
     "0.9.2342.19200300.100.1.1": "UID",
 }
-"""What has a name in RFC 2253; everything else is written as its number and its bytes."""
+"""Attributes with a name in RFC 2253; others are written as their OID and encoded value."""
 ENCODINGS = {
     0x0C: "utf-8", 0x13: "ascii", 0x14: "latin-1", 0x16: "ascii", 0x1C: "utf-32-be",
     0x1E: "utf-16-be",
 }
-"""Tags of strings: UTF8, Printable, Teletex, IA5, Universal, BMP."""
+"""Tags of string types: UTF8, Printable, Teletex, IA5, Universal, BMP."""
 ESCAPED = re.compile(r'([,=+<>#;"\\])')
 RULE = re.compile(
     r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?))\s*(?:,|$)", re.DOTALL
@@ -27,7 +27,7 @@ RULE = re.compile(
 
 
 def elements(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """Tag, content and whole encoding of each element of a DER sequence. Raises ValueError."""
+    """The tag, content and whole encoding of each element of a DER sequence. Raises ValueError."""
     at = 0
     while at < len(data):
         begin = at
@@ -48,7 +48,7 @@ def elements(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
 
 
 def subject_of(certificate: bytes) -> str:
-    """The subject of a certificate in DER, the newest part first as Java writes it."""
+    """The subject of a DER certificate, in reverse order as Java writes it."""
     _, body, _ = next(elements(certificate))
     _, signed, _ = next(elements(body))
     fields = [each for each in elements(signed) if each[0] != 0xA0]     # without the version
@@ -85,7 +85,7 @@ def _dotted(data: bytes) -> str:
 
 
 class PrincipalRules:
-    """`ssl.principal.mapping.rules`: the first rule whose pattern is the whole subject counts."""
+    """`ssl.principal.mapping.rules`: the first rule whose pattern matches the whole subject."""
 
     def __init__(self, text: str) -> None:
         """Read the rules. Raises SettingsError."""
@@ -110,7 +110,7 @@ class PrincipalRules:
             self.rules.append((compiled, replacement or "", case or ""))
 
     def name(self, subject: str) -> str:
-        """The principal's name of a subject. Raises LookupError where no rule is about it."""
+        """The principal's name for a subject. Raises LookupError if no rule matches."""
         for pattern, replacement, case in self.rules:
             if pattern is None:
                 return subject
@@ -123,7 +123,7 @@ class PrincipalRules:
 
 
 def _replaced(match: re.Match[str], replacement: str) -> str:
-    """The replacement with `$1` and the like filled in, as Java does; a backslash escapes."""
+    """The replacement with `$1` and the like filled in, as in Java; a backslash escapes."""
 
     def part(found: re.Match[str]) -> str:
         escaped, number = found.groups()

@@ -187,15 +187,9 @@ class Admin:
             ("compression.type", "zstd"), ("flush.messages", "3"),
             ("min.cleanable.dirty.ratio", "0.0"), ("delete.retention.ms", "0"),
         ))
-        if name == "retention.ms" and value != "-1":
-            topic.retention_ms_least = min(topic.retention_ms_least, int(value))
-        if name == "retention.bytes" and value != "-1":
-            topic.retention_by_size = True
-        if "compact" in value:
-            topic.compacted = True
-        if name == "delete.retention.ms":
-            topic.tombstones_go = True
-        topic.settings.setdefault(name, {"default"}).add(value)
+        topic.may_be_set(name, value)
+        change = topic.name, name, value
+        self.story.model.late_changes.append(change)
         alone = not topic.changing.get(name)
         topic.changing[name] = topic.changing.get(name, 0) + 1
         made = IncrementalAlterConfigsRequest
@@ -203,6 +197,12 @@ class Admin:
             resource_type=2, resource_name=topic.name,
             configs=[made.Resource.Config(name=name, config_operation=0, value=value)],
         )]), 1)
+        if topic.state == LIVE:
+            self.story.model.late_changes.remove(change)
+        else:
+            for other in self.story.model.live():
+                if other.name == topic.name:
+                    other.may_be_set(name, value)
         if alone and topic.changing[name] == 1:
             topic.changing[name] = 0
             if answer.responses[0].error_code == 0:

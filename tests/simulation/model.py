@@ -113,6 +113,18 @@ class TopicModel:
     changing: dict[str, int] = field(default_factory=dict)
     """Changes of a setting that are under way, or of which nobody knows."""
 
+    def may_be_set(self, name: str, value: str) -> None:
+        """A client has asked for this setting, of this topic or of one of its name before it."""
+        if name == "retention.ms" and value != "-1":
+            self.retention_ms_least = min(self.retention_ms_least, int(value))
+        if name == "retention.bytes" and value != "-1":
+            self.retention_by_size = True
+        if "compact" in value:
+            self.compacted = True
+        if name == "delete.retention.ms":
+            self.tombstones_go = True
+        self.settings.setdefault(name, {"default"}).add(value)
+
 
 OffsetKey = tuple[str, TopicModel, int]
 """Group, topic and partition index of a committed offset."""
@@ -138,10 +150,16 @@ class Model:
         self.wall_ms_most = 0
         self.records_sent = 0
         self.producer_ids: dict[int, str] = {}
+        self.late_changes: list[tuple[str, str, str]] = []
+        """Topic, setting and value that were asked for by name and may reach the topic's successor:
+        they are not answered, or were answered after its deletion was asked for."""
 
     def new_topic(self, name: str, topic_id: bytes, partitions: int) -> TopicModel:
         topic = TopicModel(name, len(self.topics), topic_id, self.by_value)
         topic.partitions = [PartitionModel(topic, index) for index in range(partitions)]
+        for of, setting, value in self.late_changes:
+            if of == name:
+                topic.may_be_set(setting, value)
         self.topics.append(topic)
         self.by_id[topic_id] = topic
         return topic

@@ -1,4 +1,4 @@
-"""One file an area of the protocol, imported at the first request for one of its APIs."""
+"""One file for each area of the protocol, imported at the first request for one of its APIs."""
 
 from importlib import import_module
 

@@ -1,7 +1,7 @@
-"""DescribeAcls, CreateAcls, DeleteAcls (29 to 31): the rules that the authorizer goes by (KIP-290).
+"""DescribeAcls, CreateAcls, DeleteAcls (29 to 31): the ACLs that the authorizer uses (KIP-290).
 
 Without an authorizer they are answered as by a Kafka without one. Clients know this answer:
-MirrorMaker 2 for one then leaves access rules alone, where an API that is not served makes its job
+MirrorMaker 2, for instance, then leaves ACLs alone, whereas an API that is not served makes its job
 fail again and again.
 """
 
@@ -45,7 +45,7 @@ REFUSAL: dict[str, Any] = {
 
 @handles(ApiKey.DESCRIBE_ACLS, versions=range(0, 4), access=on_cluster(Operation.DESCRIBE))
 def describe_acls(request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:
-    """Tell the rules that a filter finds."""
+    """Report the ACLs that match a filter."""
     if context.broker.authorizer is None:
         return DescribeAclsResponse(resources=[], **REFUSAL)
     wanted = _filter(request, context.version)
@@ -54,7 +54,7 @@ def describe_acls(request: DescribeAclsRequest, context: RequestContext) -> Desc
         (wanted.operation, Operation), (wanted.permission, Permission),
     )
     if all(number for number, _ in numbers) and any(n not in tuple(kind) for n, kind in numbers):
-        found = []                          # of a version to come: no rule here has it
+        found = []                          # from a later version: no ACL here has it
     else:
         found = sorted(matching_rules(context.broker.image, wanted), key=_order)
     made = DescribeAclsResponse.Resource
@@ -88,7 +88,7 @@ def _order(rule: AccessRule) -> tuple[Any, ...]:
 
 
 def _filter(request: Any, version: int) -> RuleFilter:
-    """The filter of a request; in version 0 there were no prefixes."""
+    """The filter of a request; version 0 had no prefixed patterns."""
     return RuleFilter(
         request.resource_type_filter,
         request.resource_name_filter,
@@ -102,7 +102,7 @@ def _filter(request: Any, version: int) -> RuleFilter:
 
 @handles(ApiKey.CREATE_ACLS, versions=range(0, 4), access=guard_rules)
 async def create_acls(request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
-    """Add rules; they count for the next request of anybody."""
+    """Create ACLs; they apply to all later requests."""
     made = CreateAclsResponse.Result
     if context.broker.authorizer is None:
         return CreateAclsResponse(results=[made(**REFUSAL) for _ in request.creations])
@@ -132,7 +132,7 @@ async def create_acls(request: CreateAclsRequest, context: RequestContext) -> Cr
 
 @handles(ApiKey.DELETE_ACLS, versions=range(0, 4), access=guard_rules)
 async def delete_acls(request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
-    """Take away the rules that filters find, and tell them."""
+    """Delete the ACLs that match the filters, and report them."""
     made = DeleteAclsResponse.FilterResult
     if context.broker.authorizer is None:
         refused = [made(matching_acls=[], **REFUSAL) for _ in request.filters]

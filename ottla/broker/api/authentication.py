@@ -31,7 +31,7 @@ async def sasl_handshake(
 async def sasl_authenticate(
     request: SaslAuthenticateRequest, context: RequestContext
 ) -> SaslAuthenticateResponse:
-    """Go one step further in the mechanism's exchange."""
+    """Process the next step of the mechanism's exchange."""
     if context.session is not None and context.session.exchange is not None:
         return await context.session.authenticate(bytes(request.auth_bytes), context.version)
     reason = (

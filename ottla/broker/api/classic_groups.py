@@ -34,7 +34,7 @@ from ottla.wire.messages import (
 
 @handles(ApiKey.JOIN_GROUP, versions=range(0, 10), access=on_group(Operation.READ))
 async def join_group(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
-    """Join, and wait until the whole group has; only this client's connection waits."""
+    """Join, and wait until the whole group has joined; only this client's connection waits."""
     coordinator = context.broker.coordinators.groups
     rebalance_timeout_ms = request.rebalance_timeout_ms
     join = Join(
@@ -89,7 +89,7 @@ def _joined(reply: Joined, version: int) -> JoinGroupResponse:
 
 @handles(ApiKey.SYNC_GROUP, versions=range(0, 6), access=on_group(Operation.READ))
 async def sync_group(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
-    """Hand in the leader's assignment, or wait for it."""
+    """Submit the leader's assignment, or wait for it."""
     coordinator = context.broker.coordinators.groups
     if context.version >= 5 and None in (request.protocol_type, request.protocol_name):
         raise InconsistentProtocol("from version 5 on a SyncGroup names the protocol")
@@ -131,7 +131,7 @@ def heartbeat(request: HeartbeatRequest, context: RequestContext) -> HeartbeatRe
             )
         )
     except CoordinatorLoadInProgress:
-        return _heartbeat_answer(ErrorCode.NONE)  # its session begins when the group is loaded
+        return _heartbeat_answer(ErrorCode.NONE)  # its session starts when the group is loaded
 
 
 def _heartbeat_to_consumers(request: HeartbeatRequest, runtime: Runtime) -> ErrorCode:
@@ -146,13 +146,13 @@ def _heartbeat_to_consumers(request: HeartbeatRequest, runtime: Runtime) -> Erro
 
 @cache
 def _heartbeat_answer(code: ErrorCode) -> HeartbeatResponse:
-    """There are many heartbeats and few different answers: shared, never modified."""
+    """A cached answer, never modified: there are many heartbeats and few different answers."""
     return HeartbeatResponse(error_code=int(code))
 
 
 @handles(ApiKey.LEAVE_GROUP, versions=range(0, 6), access=on_group(Operation.READ))
 async def leave_group(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
-    """Leave, or have an administrator take members out."""
+    """Leave, or remove members on behalf of an administrator."""
     coordinator = context.broker.coordinators.groups
     if context.version < 3:
         leaving = [Leaving(request.member_id)]

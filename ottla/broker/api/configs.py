@@ -64,14 +64,14 @@ KINDS = {
     ResourceType.CLIENT_METRICS: "client-metrics",
     ResourceType.GROUP: "group",
 }
-"""How the metadata's records call the types; levels of loggers are not kept there."""
+"""The names of the types in metadata records; levels of loggers are not kept there."""
 
 
 @handles(ApiKey.DESCRIBE_CONFIGS, versions=range(0, 5), access=guard_describe_configs)
 def describe_configs(
     request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse:
-    """Tell the settings of resources; no names asked for means all of them."""
+    """Report the settings of resources; without names all settings."""
     return DescribeConfigsResponse(
         results=[_describe(resource, request, context) for resource in request.resources]
     )
@@ -225,7 +225,7 @@ def _names_set(resource: IncrementalAlterConfigsRequest.Resource) -> list[str]:
 
 
 def _message(error: ProtocolError | None, resource_type: int, names: list[str]) -> str | None:
-    """A refusal's reason; or, though it is none, that settings were taken without effect."""
+    """The reason of a refusal, or the note that settings were accepted without effect."""
     if error is not None:
         return error.message
     if resource_type != ResourceType.BROKER:
@@ -242,7 +242,7 @@ async def _alter(
     validate_only: bool,
     context: RequestContext,
 ) -> list[ProtocolError | None]:
-    """Alter what has a type that we know; the errors are in the order of the resources."""
+    """Alter resources of known types; the errors are in the order of the resources."""
     wanted = list(resources)
     times = Counter((resource_type, name) for resource_type, name, _ in wanted)
     errors: list[ProtocolError | None] = []
@@ -295,7 +295,7 @@ def _alter_loggers(
 def list_config_resources(
     request: ListConfigResourcesRequest, context: RequestContext
 ) -> ListConfigResourcesResponse:
-    """Name everything that has settings (KIP-1142); version 0 names client metrics only."""
+    """List all resources that have settings (KIP-1142); version 0 lists client metrics only."""
     types = {int(ResourceType.CLIENT_METRICS)}
     if context.version > 0:
         types = set(request.resource_types) or set(map(int, ResourceType))

@@ -1,4 +1,5 @@
-"""ConsumerGroupHeartbeat and ConsumerGroupDescribe: groups whose broker assigns (KIP-848)."""
+"""ConsumerGroupHeartbeat and ConsumerGroupDescribe: groups with assignment by the broker (KIP-848).
+"""
 
 from __future__ import annotations
 
@@ -35,12 +36,12 @@ CONSUMER_MEMBER, CLASSIC_MEMBER = 1, 0
 def consumer_group_heartbeat(
     request: ConsumerGroupHeartbeatRequest, context: RequestContext
 ) -> ConsumerGroupHeartbeatResponse | LateReply:
-    """Join, leave, or learn what to give up and what to take."""
+    """Join, leave, or get the partitions to revoke and to add."""
     _require_protocol(context)
     runtime = context.broker.coordinators.groups.runtime
     client = context.client.client_id or "", f"/{context.client.host}"
     if _tells_nothing(request):
-        # As a heartbeat of the classic protocol it changes nothing, and waits for nothing.
+        # Like a heartbeat of the classic protocol it changes nothing and does not wait.
         group_id = request.group_id
         shard = runtime.live_shard(group_id)
         next_ms = shard and shard.keep_alive(group_id, request, client, runtime.tick_ms())
@@ -73,7 +74,7 @@ def consumer_group_heartbeat(
 
 @lru_cache(maxsize=1 << 14)
 def _nothing_new(member_id: str, epoch: int, next_ms: int) -> ConsumerGroupHeartbeatResponse:
-    """The answer to a heartbeat without changes, always the same: shared, never modified."""
+    """A cached answer to a heartbeat without changes, never modified."""
     return _heartbeat_response(Beaten(member_id, epoch, next_ms))
 
 
@@ -90,9 +91,9 @@ def _tells_nothing(request: ConsumerGroupHeartbeatRequest) -> bool:
 
 
 def _require_protocol(context: RequestContext) -> None:
-    """Members of this kind need group.version 1, and a broker that is not set to do without.
+    """Require group.version 1 and that the broker's settings enable the consumer protocol.
 
-    Kafka's answer has no message then, and the Java client has a better one of its own.
+    Kafka's answer has no message here, and the Java client has a better one of its own.
     """
     if (
         context.broker.image.features.get(GROUP_VERSION, 0) < 1
@@ -173,7 +174,7 @@ def _member(
         client_host=value.client_host,
         subscribed_topic_names=sorted(value.topics),
         subscribed_topic_regex=value.pattern or "",
-        # What it has yet to give up is still its own.
+        # Partitions that it has not revoked yet still belong to it.
         assignment=_assignment({**member.current.assigned, **member.current.revoking}, cluster),
         target_assignment=_assignment(group.assigned(member), cluster),
     )

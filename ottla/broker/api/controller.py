@@ -1,7 +1,7 @@
-"""What brokers ask the controller: Envelope (key 58), BrokerHeartbeat (63), AllocateProducerIds
-(67), AlterPartition (56).
+"""Requests of brokers to the controller: Envelope (key 58), BrokerHeartbeat (63),
+AllocateProducerIds (67), AlterPartition (56).
 
-They are served on the inter-broker listener of a cluster only, and need CLUSTER_ACTION where there
+They are served only on the inter-broker listener of a cluster, and require CLUSTER_ACTION if there
 is an authorizer.
 """
 
@@ -37,7 +37,7 @@ from ottla.wire.structs import Struct
 
 
 def require_controller(context: RequestContext) -> None:
-    """Raise NotController where this broker does not decide."""
+    """Raise NotController if this broker is not the controller."""
     forwarding = context.broker.forwarding
     if forwarding is not None and not forwarding.deciding():
         raise NotController("this broker is not the controller")
@@ -45,7 +45,7 @@ def require_controller(context: RequestContext) -> None:
 
 @handles(ApiKey.ENVELOPE, versions=range(0, 1), access=on_cluster(Operation.CLUSTER_ACTION))
 async def envelope(request: EnvelopeRequest, context: RequestContext) -> EnvelopeResponse:
-    """Serve what another broker forwards, in the name of the client who asked there (KIP-590)."""
+    """Serve a request that another broker forwards on behalf of its client (KIP-590)."""
     require_controller(context)
     try:
         header, size = RequestHeader.decode(request.request_data)
@@ -63,14 +63,14 @@ async def envelope(request: EnvelopeRequest, context: RequestContext) -> Envelop
     except MalformedMessage as error:
         raise InvalidRequest(f"what the envelope holds is not served: {error}") from error
     if names_code(response, ErrorCode.NOT_CONTROLLER):
-        # It was the controller when it began: the broker that forwards asks the next one.
+        # It was the controller at the start: the forwarding broker asks the next one.
         raise NotController("this broker is the controller no more")
     head = encode_response_header(header.api_key, header.version, header.correlation_id)
     return EnvelopeResponse(response_data=head + response.encode(header.version))
 
 
 def names_code(struct: Struct, code: int) -> bool:
-    """Whether a response, or anything in it, has this error code."""
+    """Whether a response, or any struct in it, has this error code."""
     for name in type(struct).__slots__:       # type: ignore[attr-defined]
         value: Any = getattr(struct, name)
         if name == "error_code" and value == code:
@@ -87,8 +87,8 @@ def names_code(struct: Struct, code: int) -> bool:
 async def broker_heartbeat(
     request: BrokerHeartbeatRequest, context: RequestContext
 ) -> BrokerHeartbeatResponse:
-    """Move what a broker leads that wants to stop, and say when it may. Whether a broker is there
-    is ZooKeeper's to say: without the wish to stop this changes nothing."""
+    """Move the leadership of a broker that wants to stop, and report when it may. ZooKeeper decides
+    whether a broker is alive: without the wish to stop this request changes nothing."""
     require_controller(context)
     metadata = context.broker.metadata_log
     known = metadata.image.brokers.get(request.broker_id)
@@ -112,7 +112,7 @@ async def broker_heartbeat(
 async def allocate_producer_ids_api(
     request: AllocateProducerIdsRequest, context: RequestContext
 ) -> AllocateProducerIdsResponse:
-    """Hand a block of producer ids to a broker that is registered under this epoch."""
+    """Allocate a block of producer ids to a broker that is registered with this epoch."""
     require_controller(context)
     block = await context.broker.metadata_log.decide(
         allocate_producer_ids, request.broker_id, request.broker_epoch
@@ -124,6 +124,6 @@ async def allocate_producer_ids_api(
 async def alter_partition(
     request: AlterPartitionRequest, context: RequestContext
 ) -> AlterPartitionResponse:
-    """Change the in-sync sets of partitions that the broker which asks leads (KIP-497)."""
+    """Change the in-sync sets of partitions that the requesting broker leads (KIP-497)."""
     require_controller(context)
     return await context.broker.metadata_log.decide(alter_partitions, request)

@@ -1,8 +1,7 @@
 """SCRAM credentials (KIP-554): DescribeUserScramCredentials (key 50), AlterUserScramCredentials
 (51).
 
-They are kept for brokers that ask for a password; this version asks nobody for one. No answer
-contains a salt or a key.
+The credentials are used by SCRAM (`security/sasl/scram`). No answer contains a salt or a key.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ Described = DescribeUserScramCredentialsResponse.Result
 def describe_user_scram_credentials(
     request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> DescribeUserScramCredentialsResponse:
-    """Tell mechanisms and iterations of users; no names mean all of them."""
+    """Report mechanisms and iterations of users; no names mean all users."""
     known: dict[str, list[Described.CredentialInfo]] = defaultdict(list)
     for (user, mechanism), credential in sorted(
         context.broker.image.credentials.items(), key=lambda item: item[0]
@@ -74,7 +73,7 @@ def _described(
 async def alter_user_scram_credentials(
     request: AlterUserScramCredentialsRequest, context: RequestContext
 ) -> AlterUserScramCredentialsResponse:
-    """Set and delete credentials; a user at a time, as a whole or not at all."""
+    """Set and delete credentials; for each user either completely or not at all."""
     users = [each.name for each in request.deletions]
     users += [each.name for each in request.upsertions]
     errors: dict[str, ProtocolError | None] = await context.broker.metadata_log.decide_each(

@@ -1,8 +1,8 @@
 """Delegation tokens (KIP-48): CreateDelegationToken (key 38), RenewDelegationToken (39),
 ExpireDelegationToken (40), DescribeDelegationToken (41).
 
-A token is for those who have authenticated otherwise: who has logged in with one, or not at all,
-gets none and is told of none.
+Only clients that have authenticated with another mechanism can use tokens: a client that has logged
+in with a token, or not at all, can neither create nor see any.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Described = DescribeDelegationTokenResponse.Token
 
 
 def secrets_of(context: RequestContext) -> TokenSecrets:
-    """The secrets of tokens. Raises ProtocolError where the client may not deal with them."""
+    """The secrets of tokens. Raises ProtocolError if the client may not use these APIs."""
     client = context.client
     if client.protocol == "PLAINTEXT" or client.by_token or client.principal == ANONYMOUS:
         raise ProtocolError(
@@ -57,7 +57,7 @@ def secrets_of(context: RequestContext) -> TokenSecrets:
 
 
 def times_of(context: RequestContext) -> TokenTimes:
-    """What tokens may last."""
+    """The configured lifetimes of tokens."""
     config = context.broker.config
     return TokenTimes(
         config.delegation_token_max_lifetime_ms, config.delegation_token_expiry_time_ms
@@ -68,7 +68,7 @@ def times_of(context: RequestContext) -> TokenTimes:
 async def create_delegation_token(
     request: CreateDelegationTokenRequest, context: RequestContext
 ) -> CreateDelegationTokenResponse:
-    """Issue a token to who asks, or to whom it names if that is allowed (KIP-373)."""
+    """Issue a token to the client, or to an owner that it names if that is allowed (KIP-373)."""
     requester = owner = context.client.principal
     if request.owner_principal_name:
         owner = f"{request.owner_principal_type}:{request.owner_principal_name}"
@@ -126,7 +126,7 @@ def _created(
 async def renew_delegation_token(
     request: RenewDelegationTokenRequest, context: RequestContext
 ) -> RenewDelegationTokenResponse:
-    """Prolong a token that is given by its secret."""
+    """Renew a token that is given by its secret."""
     broker = context.broker
     try:
         token_id = secrets_of(context).find(broker.image.tokens, bytes(request.hmac))
@@ -143,7 +143,7 @@ async def renew_delegation_token(
 async def expire_delegation_token(
     request: ExpireDelegationTokenRequest, context: RequestContext
 ) -> ExpireDelegationTokenResponse:
-    """Have a token end earlier, or at once."""
+    """Make a token expire earlier, or at once."""
     broker = context.broker
     try:
         token_id = secrets_of(context).find(broker.image.tokens, bytes(request.hmac))
@@ -160,7 +160,7 @@ async def expire_delegation_token(
 def describe_delegation_token(
     request: DescribeDelegationTokenRequest, context: RequestContext
 ) -> DescribeDelegationTokenResponse:
-    """Tell the tokens that the client may see: its own, those that it may renew, or is allowed."""
+    """Report the tokens that the client may see: its own, those it may renew, and those allowed."""
     try:
         secret = secrets_of(context)
     except ProtocolError as error:
@@ -180,7 +180,7 @@ def _visible(token: DelegationToken, context: RequestContext) -> bool:
     who = context.client.principal
     if who in (token.owner, token.requester) or who in token.renewers:
         return True
-    # Without an authorizer `access` allows everything, which must not show everybody's secrets.
+    # Without an authorizer `access` allows everything, but must not reveal all secrets.
     return context.broker.authorizer is not None and (
         context.access.may(Operation.DESCRIBE, Resource.DELEGATION_TOKEN, token.token_id)
         or context.access.may(Operation.DESCRIBE_TOKENS, Resource.USER, token.owner)

@@ -1,4 +1,4 @@
-"""DeleteRecords (key 21): the records below an offset go, which moves a partition's log start."""
+"""DeleteRecords (key 21): deletes the records below an offset by moving the log start."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ NO_LOW_WATERMARK = -1
 async def delete_records(
     request: DeleteRecordsRequest, context: RequestContext
 ) -> DeleteRecordsResponse:
-    """Move log starts (KIP-107); whole segments below go with the next round of retention.
+    """Move log starts (KIP-107); the next round of retention deletes whole segments below.
 
-    The answer waits until the starts are on the medium: what was deleted does not come back. In
-    Apache Kafka it does, after a crash within a minute.
+    The answer is sent once the log starts are durable: deleted records do not return. In Apache
+    Kafka they do, after a crash within a minute.
     """
     response = DeleteRecordsResponse(topics=[])
     for name, items in merged(request.topics).items():
-        once = {item.partition_index: item for item in items}       # the last one counts
+        once = {item.partition_index: item for item in items}       # the last one wins
         partitions = [_delete_below(name, item, context) for item in once.values()]
         response.topics.append(DeleteRecordsResponse.Topic(name=name, partitions=partitions))
     moved = [
@@ -65,7 +65,7 @@ def _delete_below(
 
 
 def _move_start(topic: str, index: int, offset: int, context: RequestContext) -> int:
-    """The log start offset as it is then: a request for less than that changes nothing."""
+    """The resulting log start offset: a request for a lower offset changes nothing."""
     broker = context.broker
     if is_internal(topic):
         raise InvalidTopic(f"{topic} is an internal topic; its records cannot be deleted")

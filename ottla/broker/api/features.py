@@ -1,4 +1,4 @@
-"""UpdateFeatures (key 57): another level for features of the cluster (KIP-584)."""
+"""UpdateFeatures (key 57): changes the levels of the cluster's features (KIP-584)."""
 
 from __future__ import annotations
 

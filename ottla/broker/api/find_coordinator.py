@@ -17,7 +17,7 @@ from ottla.wire.messages import FindCoordinatorRequest, FindCoordinatorResponse
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 SHARE_KEY = re.compile(r".+:[A-Za-z0-9_-]{22}:[0-9]+")
 NO_ERROR = "NONE"
-"""What Apache Kafka has for a message below version 4 where nothing is wrong."""
+"""The message that Apache Kafka sends below version 4 if there is no error."""
 TOPIC_OF_TYPE = {GROUP: OFFSETS_TOPIC, TRANSACTION: TRANSACTION_TOPIC}
 """The internal topic whose partition leaders coordinate keys of this type."""
 
@@ -26,7 +26,7 @@ TOPIC_OF_TYPE = {GROUP: OFFSETS_TOPIC, TRANSACTION: TRANSACTION_TOPIC}
 async def find_coordinator(
     request: FindCoordinatorRequest, context: RequestContext
 ) -> FindCoordinatorResponse:
-    """Answer for one key below version 4, for many from there on (KIP-699)."""
+    """Answer for one key below version 4, for several keys from version 4 on (KIP-699)."""
     topic = TOPIC_OF_TYPE.get(request.key_type)
     if topic is not None and topic not in context.broker.image.topics:
         await create_missing(context.broker, [topic])

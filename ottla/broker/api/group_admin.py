@@ -1,4 +1,4 @@
-"""DescribeGroups, ListGroups, DeleteGroups: what administrators see and do."""
+"""DescribeGroups, ListGroups, DeleteGroups: requests of administrators."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 
 
 def authorized_operations(asked: bool) -> int:
-    """The bits for a client that may do everything."""
+    """The operation bits of a client that may do everything."""
     return ALL_OPERATIONS if asked else NOT_ASKED
 
 
@@ -88,7 +88,7 @@ def _describe(
 
 @handles(ApiKey.LIST_GROUPS, versions=range(0, 6), access=guard_list_groups)
 def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
-    """The groups that this broker coordinates, by state and type (KIP-518, KIP-848)."""
+    """List the groups that this broker coordinates, by state and type (KIP-518, KIP-848)."""
     runtime = context.broker.coordinators.groups.runtime
     states = {state.lower() for state in request.states_filter}
     types = {name.lower() for name in request.types_filter}
@@ -104,7 +104,7 @@ def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGrou
         if (not states or group.state_name.lower() in states)
         and (not types or group.type_name.lower() in types)
     ]
-    # What is being loaded is missing from the list: the client shall ask again.
+    # Groups that are being loaded would be missing: the client has to ask again.
     code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if runtime.is_loading else ErrorCode.NONE
     return ListGroupsResponse(error_code=int(code), groups=groups)
 

@@ -90,7 +90,7 @@ def offset_commit(
 def _answered_topic(
     topic: OffsetCommitRequest.Topic, image: MetadataImage, version: int
 ) -> tuple[OffsetCommitResponse.Topic, str, int, bytes]:
-    """The topic's part of the answer, with its name, number of partitions and id."""
+    """The topic's part of the response, with its name, number of partitions and id."""
     if version >= 10:
         known = image.topic_by_id(topic.topic_id)
         answered = OffsetCommitResponse.Topic(topic_id=topic.topic_id, partitions=[])
@@ -117,7 +117,7 @@ def _commit(
 
 
 def commit_code(code: ErrorCode) -> ErrorCode:
-    """The log's errors as codes that a committing client understands."""
+    """Translate errors of the log into codes that a committing client understands."""
     if code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
         return ErrorCode.NOT_COORDINATOR
     return code
@@ -127,7 +127,7 @@ def commit_code(code: ErrorCode) -> ErrorCode:
 async def offset_fetch(
     request: OffsetFetchRequest, context: RequestContext
 ) -> OffsetFetchResponse:
-    """Tell committed offsets: of one group below version 8, of many from there on."""
+    """Report committed offsets: of one group below version 8, of several from there on."""
     stable = request.require_stable
     if context.version >= 8:
         groups = await asyncio.gather(
@@ -139,7 +139,7 @@ async def offset_fetch(
     try:
         found = await _fetch(request.group_id, wanted, stable, None, -1, context)
     except ProtocolError as error:
-        # Versions 0 and 1 have no place for an error but the partitions.
+        # Versions 0 and 1 have error codes in partitions only.
         response.error_code = int(error.code)
         found = [
             FetchedOffset(topic, index, None, error.code) for topic, index in wanted or ()
@@ -162,7 +162,7 @@ async def offset_fetch(
 
 
 def _next(found: Iterator[FetchedOffset], indexes: list[int]) -> list[FetchedOffset]:
-    """What was found for one topic of a request, which may name it again."""
+    """The result for one topic of a request, which may name the topic more than once."""
     return [next(found) for _ in indexes]
 
 
@@ -242,9 +242,9 @@ async def _fetch(
 
 
 def _is_current(found: FetchedOffset, topics: Mapping[str, TopicImage]) -> bool:
-    """Whether an offset is of the topic that has the name now.
+    """Whether an offset belongs to the topic that currently has the name.
 
-    A crash may come between a topic's deletion and the tombstones of its offsets.
+    A crash may happen between a topic's deletion and the tombstones of its offsets.
     """
     if found.value is None:
         return True
@@ -288,7 +288,7 @@ def _partition(made: type[Any], found: FetchedOffset) -> Any:
 async def offset_delete(
     request: OffsetDeleteRequest, context: RequestContext
 ) -> OffsetDeleteResponse:
-    """Forget offsets of topics that no member reads (KIP-496)."""
+    """Delete offsets of topics to which no member is subscribed (KIP-496)."""
     topics = context.broker.image.topics
     made = OffsetDeleteResponse.Topic
     response = OffsetDeleteResponse(topics=[])

@@ -1,6 +1,6 @@
 """DescribeLogDirs (key 35): which partitions are in which log directory, and how large they are.
 
-AlterReplicaLogDirs (key 34) puts partitions into a log directory of choice.
+AlterReplicaLogDirs (key 34) moves partitions to another log directory.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ UNKNOWN_BYTES = -1
 def describe_log_dirs(
     request: DescribeLogDirsRequest, context: RequestContext
 ) -> DescribeLogDirsResponse:
-    """Every log directory with those of the wanted partitions that it holds; null wants all."""
+    """Report every log directory with the requested partitions that it holds; null means all."""
     replicas = context.broker.replicas
     storage = replicas.storage
     wanted = None
@@ -90,17 +90,17 @@ def _future(move: Move) -> DescribeLogDirsResponse.Result.Topic:
 
 
 def _unreadable(partition: Partition) -> int:
-    """Offsets that clients do not get because the log is damaged before them; mostly 0.
+    """The offsets that clients cannot read because the log is damaged before them; mostly 0.
 
-    Kafka's field is the lag of a replica. Where a restart found the
-    damage, the log ends there.
+    Kafka's field is the lag of a replica. After a restart that found the damage the log ends
+    there.
     """
     damage = partition.log.damage
     return 0 if damage is None else max(0, partition.log.log_end_offset - damage.end_offset)
 
 
 def _space(path: str) -> tuple[int, int]:
-    """Bytes of the file system, and those of them that the broker may still write (KIP-827)."""
+    """The size of the file system, and the bytes that the broker may still write (KIP-827)."""
     try:
         usage = shutil.disk_usage(path)
     except OSError:

@@ -1,6 +1,6 @@
-"""Metadata (key 3), DescribeCluster (60), DescribeTopicPartitions (75): who leads what.
+"""Metadata (key 3), DescribeCluster (60), DescribeTopicPartitions (75): brokers and leaders.
 
-A client learns every broker at the endpoint of the listener that it came through itself.
+A client gets every broker's endpoint of the listener that it uses itself.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ BROKER_ENDPOINTS = 1
 
 @handles(ApiKey.METADATA, versions=range(0, 14), access=by_item)
 async def metadata(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
-    """Tell brokers and topics; missing topics are created if client and broker allow it."""
+    """Report brokers and topics; create missing topics if client and broker allow it."""
     topics, access = request.topics, context.access
     try:
         _require_sense(request, context.version)
@@ -60,15 +60,15 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
     asked, refused = split(topics, lambda topic: _may_ask(access, request, topic))
     refusals = [_refusal(each, context.version) for each in refused]
     if any(topic.topic_id != NO_ID for topic in topics):
-        # A request that gives ids is about these alone, as in Kafka.
+        # As in Kafka, a request with ids is answered for these alone.
         view = _View(request, context)
         ids = {topic.topic_id for topic in asked if topic.topic_id != NO_ID}
         answers = [view.topic_by_id(each) for each in ids]
         return _metadata_response(request, view, answers + refusals)
     names = dict.fromkeys(topic.name or "" for topic in asked)
     broker = context.broker
-    # As in Kafka, the request that creates a topic gets an error: the next one
-    # finds it. kafka-go's ReadPartitions of a deleted topic lives by that, for one.
+    # As in Kafka, the request that creates a topic gets an error: the next one finds the topic.
+    # For instance kafka-go's ReadPartitions of a deleted topic relies on that.
     view = _View(request, context)
     if request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
         await create_missing(broker, names)
@@ -77,7 +77,7 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
 
 
 def _may_ask(access: Access, request: MetadataRequest, topic: MetadataRequest.Topic) -> bool:
-    """DESCRIBE of a topic; CREATE, of the cluster or the topic, where asking would create it."""
+    """DESCRIBE of the topic; CREATE, of cluster or topic, if the request would create it."""
     if not access.topic_item(Operation.DESCRIBE, topic):
         return False
     name = topic.name
@@ -98,7 +98,7 @@ def _refusal(topic: MetadataRequest.Topic, version: int) -> MetadataResponse.Top
 
 
 async def _all_topics(view: _View) -> list[MetadataResponse.Topic]:
-    """The entries of all topics; with many thousands, other clients are served meanwhile."""
+    """The entries of all topics; with many thousands of them, the loop serves others meanwhile."""
     answers, slices = [], Slices()
     for topic in view.image.topics.values():
         if view.access.topic(Operation.DESCRIBE, topic.name):
@@ -149,7 +149,7 @@ def _metadata_response(
 
 
 def _cluster_operations(access: Access, asked: bool) -> int:
-    """Bits of what a client may do on the cluster (KIP-430)."""
+    """The client's allowed operations on the cluster as bits (KIP-430)."""
     if not asked:
         return NOT_ASKED
     of = CLUSTER_OPERATIONS
@@ -166,17 +166,17 @@ def _reachable(
 
 
 def _controller_id(image: MetadataImage) -> int:
-    """Any broker accepts requests for the controller; a client needs one that is available."""
+    """The controller if it is live, else any live broker: all accept its requests."""
     if image.controller_id in image.brokers:
         return image.controller_id
     return min(image.brokers, default=-1)
 
 
 class _View:
-    """The image as one client sees it: over its listener, in its version.
+    """The image as one client sees it: with its listener and version.
 
-    The entry of a topic stays the same until the topic or the brokers change, so it is built
-    once: with ten thousand partitions that is most of the work.
+    The entry of a topic stays the same until the topic or the brokers change, so it is cached: with
+    ten thousand partitions building it is most of the work.
     """
 
     def __init__(self, request: MetadataRequest, context: RequestContext) -> None:
@@ -205,7 +205,7 @@ class _View:
         return answer
 
     def operations(self, name: str) -> int:
-        """Bits of what the client may do with a topic, if it has asked for them (KIP-430)."""
+        """The client's allowed operations on a topic as bits, if it asked for them (KIP-430)."""
         if not self.tells_operations:
             return NOT_ASKED
         return self.access.operations(Resource.TOPIC, name, TOPIC_OPERATIONS)
@@ -260,8 +260,8 @@ class _View:
 
 TOPICS_REMEMBERED_MIN = 1000
 _told: dict[str, tuple[TopicImage, object, MetadataResponse.Topic]] = {}
-"""Answers by topic, each with the image and the circumstances that it is true in. They are shared
-by all who ask, and never written to."""
+"""Answers by topic, each with the image and circumstances for which it is valid. They are shared by
+all clients and never modified."""
 
 
 def _why_unknown(name: str) -> ErrorCode:
@@ -275,7 +275,7 @@ def _why_unknown(name: str) -> ErrorCode:
 def _alive(
     topic: TopicImage, reachable: frozenset[int], broker: BrokerContext
 ) -> list[frozenset[int]]:
-    """The brokers that serve each partition: not this one where the log directory has failed."""
+    """The brokers that serve each partition: without this one if the log directory has failed."""
     offline, others = broker.replicas.offline, reachable - {broker.node_id}
     if not offline:
         return [reachable] * len(topic.partitions)
@@ -303,7 +303,7 @@ def _leader_error(
 def describe_cluster(
     request: DescribeClusterRequest, context: RequestContext
 ) -> DescribeClusterResponse:
-    """Tell the brokers alone (KIP-700)."""
+    """Report only the brokers (KIP-700)."""
     if request.endpoint_type != BROKER_ENDPOINTS:
         known = request.endpoint_type == 2
         raise ProtocolError(
@@ -330,7 +330,7 @@ def describe_cluster(
 def describe_topic_partitions(
     request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
-    """Tell topics in the order of their names, page by page (KIP-966)."""
+    """Report topics in the order of their names, page by page (KIP-966)."""
     image, cursor, access = context.broker.image, request.cursor, context.access
     asked, refused = split(
         (topic.name for topic in request.topics),
@@ -375,7 +375,7 @@ def describe_topic_partitions(
 def _told_of_all(
     names: list[str], code: ErrorCode, refused: list[str]
 ) -> DescribeTopicPartitionsResponse:
-    """An error for each of some topics, and a refusal for each of others."""
+    """An error for each topic of `names`, and a refusal for each of `refused`."""
     made = DescribeTopicPartitionsResponse.Topic
     errors = [made(error_code=int(code), name=name) for name in names]
     errors += [made(error_code=TOPIC_REFUSED, name=name, partitions=[]) for name in refused]

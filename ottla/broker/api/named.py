@@ -1,4 +1,4 @@
-"""What a request names by topic and partition, as Apache Kafka reads it: once each."""
+"""The topics and partitions that a request names, without duplicates as in Apache Kafka."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class NamedTopic(Protocol[Part]):
 
 
 def merged(topics: Iterable[NamedTopic[Item]]) -> dict[str, list[Item]]:
-    """The partitions by topic: one entry for a topic named twice, none for one without any."""
+    """The partitions by topic: duplicates are merged, topics without partitions are left out."""
     found: dict[str, list[Item]] = {}
     for topic in topics:
         if topic.partitions:

@@ -1,4 +1,4 @@
-"""ListOffsets (key 2) and OffsetForLeaderEpoch (key 23): from times and epochs to offsets."""
+"""ListOffsets (key 2) and OffsetForLeaderEpoch (key 23): offsets by time and by epoch."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ log = logging.getLogger("ottla.offsets")
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
 FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
-"""Below these versions a client cannot mean the special timestamps (KIP-734, KIP-405, KIP-1005)."""
+"""The versions from which on timestamps have a special meaning (KIP-734, KIP-405, KIP-1005)."""
 CONSUMER = -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 NOTHING = (-1, -1, -1)
@@ -47,7 +47,7 @@ Found = tuple[int, int, int]
 async def list_offsets(
     request: ListOffsetsRequest, context: RequestContext
 ) -> ListOffsetsResponse:
-    """Look up an offset by time, or by one of the special times, in each partition."""
+    """Look up an offset by time, or by a special timestamp, in each partition."""
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         return _refused(request)
     topics = []
@@ -64,7 +64,7 @@ async def list_offsets(
 
 
 def _refused(request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """The isolation level is unknown; Kafka has no better code for that."""
+    """Refuse an unknown isolation level; Kafka has no better error code for that."""
     made = ListOffsetsResponse.Topic
     code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
     return ListOffsetsResponse(
@@ -122,8 +122,8 @@ async def _list_partition(
 def _require_known_end(
     partition: Partition, timestamp: int, request: ListOffsetsRequest, version: int
 ) -> None:
-    """A new leader may not know yet all that was committed before it: the end that it would name
-    could be lower than the one that its predecessor named (KIP-207)."""
+    """Refuse if a new leader may not know yet all that its predecessor had committed: the end that
+    it would report could be lower than one reported before (KIP-207)."""
     if partition.end_is_known or request.replica_id != CONSUMER:
         return
     if timestamp not in (EARLIEST, EARLIEST_LOCAL):
@@ -150,7 +150,7 @@ async def _look_up(
         start = log.log_start_offset
         return start, -1, log.leader_epoch_for_offset(start)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return NOTHING                      # nothing is tiered here
+        return NOTHING                      # there is no tiered storage
     found = await _searched(
         log.newest_steps(end) if timestamp == MAX_TIMESTAMP else log.timestamp_steps(timestamp),
         context,
@@ -161,7 +161,7 @@ async def _look_up(
 
 
 async def _searched(steps: Steps, context: RequestContext) -> Found | None:
-    """What a search comes to. A batch that may take long is a thread's: others are served."""
+    """The result of a search. A thread searches batches that may take long."""
     try:
         while True:
             search = next(steps)
@@ -177,7 +177,7 @@ async def _searched(steps: Steps, context: RequestContext) -> Found | None:
 def _segment_starts(
     partition: Partition, item: ListOffsetsRequest.Topic.Partition, end: int
 ) -> list[int]:
-    """Version 0: segment boundaries not younger than the timestamp, the newest first."""
+    """Version 0: segment boundaries up to the timestamp, the newest first."""
     log = partition.log
     if item.timestamp == LATEST:
         starts: Iterable[int] = [end]
@@ -197,7 +197,7 @@ def _segment_starts(
 def offset_for_leader_epoch(
     request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:
-    """Where a leader epoch ended, so that a client notices a truncation (KIP-101, KIP-320)."""
+    """The end of a leader epoch, by which clients detect truncation (KIP-101, KIP-320)."""
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderEpochResponse.Topic(
@@ -228,7 +228,7 @@ def _epoch_end(
         epoch, end = partition.log.end_offset_for_epoch(item.leader_epoch)
         answer.leader_epoch, answer.end_offset = epoch, end
         if not replica:
-            # A client may not learn of records that it cannot read yet.
+            # A client must not learn of records that it cannot read yet.
             answer.end_offset = min(end, partition.high_watermark)
     except ProtocolError as error:
         answer.error_code = int(error.code)

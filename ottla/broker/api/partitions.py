@@ -33,7 +33,7 @@ Answer = tuple[tuple[str, int], ProtocolError | None]
 async def elect_leaders_api(
     request: ElectLeadersRequest, context: RequestContext
 ) -> ElectLeadersResponse:
-    """Elect the preferred leaders, or any for partitions without one; null means of all topics."""
+    """Elect the preferred leaders, or any for partitions without one; null means all topics."""
     kind = request.election_type if context.version >= 1 else int(ElectionType.PREFERRED)
     asked = request.topic_partitions
     named = [(each.topic, index) for each in asked or () for index in each.partitions]
@@ -47,7 +47,7 @@ async def elect_leaders_api(
     answers = await context.broker.metadata_log.decide(elect)
     known = kind in tuple(ElectionType)
     if asked is None:
-        # All topics are named, also those where nobody had to be elected.
+        # All topics are listed, also those without an election.
         by_name = {name: list[Answer]() for name in context.broker.image.topics if known}
         for answer in answers:
             by_name.setdefault(answer[0][0], []).append(answer)
@@ -85,7 +85,7 @@ def _elected(
 async def alter_partition_reassignments(
     request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
-    """Change which brokers have partitions, or cancel that (KIP-455)."""
+    """Change the replicas of partitions, or cancel such a change (KIP-455)."""
     wanted = [
         Reassignment(
             topic.name,
@@ -133,5 +133,5 @@ def _reassigned(
 def list_partition_reassignments(
     request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:
-    """Nothing: a reassignment that is possible here is finished before it is answered."""
+    """Report none: a reassignment that is possible here is finished before it is answered."""
     return ListPartitionReassignmentsResponse(error_code=0, error_message=None, topics=[])

@@ -1,4 +1,4 @@
-"""InitProducerId (key 22): an id and an epoch under which a producer is recognised (KIP-98)."""
+"""InitProducerId (key 22): the id and epoch that identify a producer (KIP-98)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FENCED_FROM = 4
 async def init_producer_id(
     request: InitProducerIdRequest, context: RequestContext
 ) -> InitProducerIdResponse:
-    """Give a producer an id; without a transactional id always a new one, at epoch 0 (KIP-360)."""
+    """Assign a producer id; without a transactional id always a new one with epoch 0 (KIP-360)."""
     try:
         if (request.producer_id == -1) != (request.producer_epoch == -1):
             raise InvalidRequest("producer id and producer epoch come together")

@@ -1,11 +1,11 @@
-"""Who keeps the cluster's metadata: DescribeQuorum (key 55), AddRaftVoter (80), RemoveRaftVoter
+"""The quorum of the cluster's metadata: DescribeQuorum (key 55), AddRaftVoter (80), RemoveRaftVoter
 (81); and UnregisterBroker (64).
 
-A broker alone has a metadata log of its own: one voter, always the leader, everything that it has
+A single broker has its own metadata log: one voter, always the leader, and everything that it has
 applied is committed. In a cluster the log is in ZooKeeper: the leader is the controller, and every
-broker that is there is a voter, as it may become that; how far others than the one that is asked
-have read is not known (-1). Offsets count metadata records, as the epoch of finalised features
-does.
+live broker is a voter, since it may become the controller; the progress of brokers other than this
+one is unknown (-1). Offsets count metadata records, as does the epoch of the finalised
+features.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from ottla.wire.messages import (
 )
 
 METADATA_TOPIC = "__cluster_metadata"
-"""What Kafka's tools ask for."""
+"""The topic that Kafka's tools ask for."""
 NO_DIRECTORY = bytes(16)
 
 
@@ -87,7 +87,7 @@ def _metadata_partition(
     return DescribeQuorumResponse.Topic.Partition(
         partition_index=0,
         leader_id=image.controller_id if broker.member else broker.node_id,
-        # A broker alone is the only leader that there ever was.
+        # A single broker has always been the only leader.
         leader_epoch=image.controller_epoch,
         high_watermark=offset,
         current_voters=sorted([me, *unknown], key=lambda each: each.replica_id),
@@ -96,7 +96,7 @@ def _metadata_partition(
 
 
 def _directory_id(broker: BrokerContext) -> bytes:
-    """The id of the directory that has the metadata; Kafka writes it in URL-safe base 64."""
+    """The id of the directory that has the metadata; Kafka writes it in URL-safe base64."""
     try:
         found = base64.urlsafe_b64decode(broker.replicas.storage.directories[0].directory_id + "==")
     except (ValueError, binascii.Error):
@@ -105,7 +105,7 @@ def _directory_id(broker: BrokerContext) -> bytes:
 
 
 def _nodes(broker: BrokerContext) -> list[DescribeQuorumResponse.Node]:
-    # Empty while it serves already, and registers right now.
+    # Empty while the broker serves already but its registration is in progress.
     return [
         DescribeQuorumResponse.Node(
             node_id=one.node_id,
@@ -133,7 +133,7 @@ def _unknown(index: int, version: int) -> DescribeQuorumResponse.Topic.Partition
 
 @handles(ApiKey.ADD_RAFT_VOTER, versions=range(0, 2), access=on_cluster(Operation.ALTER))
 def add_raft_voter(request: AddRaftVoterRequest, context: RequestContext) -> AddRaftVoterResponse:
-    """Refuse: as in a Kafka of kraft.version 0, who votes is settled when the cluster is made."""
+    """Refuse: as in Kafka with kraft.version 0, the voters are fixed at the cluster's creation."""
     _check_cluster(request.cluster_id, context)
     if request.voter_id < 0 or not any(request.voter_directory_id) or not request.listeners:
         raise InvalidRequest("Add voter request didn't include a valid voter")
@@ -148,7 +148,7 @@ def add_raft_voter(request: AddRaftVoterRequest, context: RequestContext) -> Add
 def remove_raft_voter(
     request: RemoveRaftVoterRequest, context: RequestContext
 ) -> RemoveRaftVoterResponse:
-    """Refuse, as above."""
+    """Refuse, as add_raft_voter does."""
     _check_cluster(request.cluster_id, context)
     if request.voter_id < 0 or not any(request.voter_directory_id):
         raise InvalidRequest("Remove voter request didn't include a valid voter")
@@ -179,7 +179,7 @@ def _voters_are_settled(what: str) -> UnsupportedVersion:
 async def unregister_broker_api(
     request: UnregisterBrokerRequest, context: RequestContext
 ) -> UnregisterBrokerResponse:
-    """Forget a broker that will not come back, a former node.id of this one for instance."""
+    """Remove a broker that will not return, for instance a former node.id of this one."""
     broker = context.broker
     await broker.metadata_log.decide(unregister_broker, request.broker_id, broker.node_id)
     return UnregisterBrokerResponse(error_code=0, error_message=None)

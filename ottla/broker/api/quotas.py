@@ -1,7 +1,7 @@
 """Quotas of users, clients and addresses (KIP-546): DescribeClientQuotas (key 48),
 AlterClientQuotas (49).
 
-`broker/quotas` throttles by them.
+`broker/quotas` throttles clients by them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Described = DescribeClientQuotasResponse.Entry
 def describe_client_quotas(
     request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
-    """Tell the limits of the entities that a filter finds."""
+    """Report the limits of the entities that match a filter."""
     components = [
         Component(each.entity_type, each.match_type, each.match) for each in request.components
     ]
@@ -67,7 +67,7 @@ def describe_client_quotas(
 async def alter_client_quotas(
     request: AlterClientQuotasRequest, context: RequestContext
 ) -> AlterClientQuotasResponse:
-    """Set and take away limits of entities; each entity as a whole or not at all."""
+    """Set and remove limits of entities; for each entity either completely or not at all."""
     alterations = [
         QuotaAlteration(
             list(_named(entry).items()),
@@ -95,5 +95,5 @@ async def alter_client_quotas(
 
 
 def _named(entry: AlterClientQuotasRequest.Entry) -> dict[str, str | None]:
-    """The entity, of which a type that is named twice counts the last time."""
+    """The entity; if a type is named twice, the last one wins."""
     return {part.entity_type: part.entity_name for part in entry.entity}

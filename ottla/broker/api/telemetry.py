@@ -1,8 +1,8 @@
-"""Metrics of clients: GetTelemetrySubscriptions (key 71), PushTelemetry (72); KIP-714.
+"""Client metrics: GetTelemetrySubscriptions (key 71), PushTelemetry (72); KIP-714.
 
-Apache Kafka serves these only with a plug-in that takes the metrics. Here ApiVersions names them
-while there is a subscription (`kafka-client-metrics`): clients connect without a further question
-otherwise. What arrives is in /metrics, and at debug level in the log.
+Apache Kafka serves these only with a plug-in that receives the metrics. Here ApiVersions lists them
+while there is a subscription (`kafka-client-metrics`): otherwise clients connect without an
+additional request. The received metrics are in /metrics and, at debug level, in the log.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ log = logging.getLogger("ottla.telemetry")
 ZERO_ID = bytes(16)
 RESERVED_IDS = (ZERO_ID, bytes(15) + b"\x01")
 PAYLOAD_SIZE_MAX = 8 << 20
-"""Bytes of one push after decompression; `telemetry.max.bytes` bounds it as it is sent."""
+"""Limit of one push after decompression; `telemetry.max.bytes` limits it as it is sent."""
 
 
 @handles(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, versions=range(0, 1), access=everybody)
 def get_telemetry_subscriptions(
     request: GetTelemetrySubscriptionsRequest, context: RequestContext
 ) -> GetTelemetrySubscriptionsResponse:
-    """Say which metrics the client is asked for, and how often; give it an id at the first time."""
+    """Report the metrics to push, and how often; give the client an id at its first request."""
     broker = context.broker
     instance_id = request.client_instance_id
     if instance_id == ZERO_ID:
@@ -59,7 +59,7 @@ def get_telemetry_subscriptions(
         accepted_compression_types=[Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY],
         push_interval_ms=wanted.interval_ms,
         telemetry_max_bytes=broker.config.telemetry_max_bytes,
-        # Totals since the client's start: a push that is lost takes nothing with it.
+        # Totals since the client's start: a lost push loses no counts.
         delta_temporality=False,
         requested_metrics=list(wanted.metrics),
     )
@@ -69,7 +69,7 @@ def get_telemetry_subscriptions(
 async def push_telemetry(
     request: PushTelemetryRequest, context: RequestContext
 ) -> PushTelemetryResponse:
-    """Take a client's metrics."""
+    """Accept a client's metrics."""
     broker, instance_id = context.broker, request.client_instance_id
     if instance_id in RESERVED_IDS:
         raise InvalidRequest(
@@ -103,7 +103,7 @@ async def push_telemetry(
 
 @dataclass(slots=True)
 class Push:
-    """A payload and, once a thread has decoded it, its points or what is wrong with it."""
+    """A payload and, once a thread has decoded it, its points or the error in it."""
 
     payload: bytes
     codec: int
@@ -112,7 +112,7 @@ class Push:
     error: str = ""
 
     def decode(self) -> None:
-        """Decompress and decode; any thread may do it."""
+        """Decompress and decode; may run in any thread."""
         try:
             data = decompress(self.codec, self.payload, PAYLOAD_SIZE_MAX)
             self.points, self.dropped = decode_points(data)
@@ -132,7 +132,7 @@ def _text(instance_id: bytes) -> str:
 
 
 def _attributes(instance_id: bytes, context: RequestContext) -> dict[str, str]:
-    """What subscriptions may match."""
+    """The attributes that subscriptions may match."""
     client = context.client
     return {
         "client_instance_id": _text(instance_id),

@@ -40,7 +40,7 @@ from ottla.wire.messages import (
 
 Decide = Callable[[MetadataImage, Permit], Decision[list[TopicAnswer]]]
 STRICT_CREATE, STRICT_DELETE, STRICT_WIDEN = 6, 5, 3
-"""The versions from which clients know that a quota refuses them (KIP-599)."""
+"""The versions from which on clients know the error of an exceeded quota (KIP-599)."""
 
 
 async def _decide(
@@ -49,7 +49,7 @@ async def _decide(
     decide: Decide,
     failed: Callable[[ProtocolError], list[TopicAnswer]],
 ) -> list[TopicAnswer]:
-    """Decide within what the client may create and delete; `failed` are the answers without."""
+    """Decide within the client's quota of mutations; `failed` makes the answers of a failure."""
     broker = context.broker
     quota = broker.quotas.mutations(context.client, context.version >= strict_since)
 
@@ -69,7 +69,7 @@ async def _decide(
 async def create_topics_api(
     request: CreateTopicsRequest, context: RequestContext
 ) -> CreateTopicsResponse:
-    """Create topics; answered when they can be used."""
+    """Create topics; answered when the topics can be used."""
     broker = context.broker
     wanted = [
         NewTopic(
@@ -120,10 +120,10 @@ def _created(answer: TopicAnswer, context: RequestContext) -> CreateTopicsRespon
 def _configs(
     answer: TopicAnswer, context: RequestContext
 ) -> list[CreateTopicsResponse.Topic.Config]:
-    """Every setting of a new topic, its own and those that it has from the broker (KIP-525).
+    """All effective settings of a new topic, its own and the inherited ones (KIP-525).
 
-    They are most of what a creation costs, and mostly the same: those of a topic without any of its
-    own are made once for each change of the broker's settings.
+    Building them is most of the cost of a creation, and mostly they are the same: for topics
+    without settings of their own they are cached until the broker's settings change.
     """
     global _told
     broker = context.broker
@@ -193,7 +193,7 @@ def _disabled(version: int) -> ProtocolError:
 async def create_partitions_api(
     request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:
-    """Add partitions to topics; answered when they can be used."""
+    """Add partitions to topics; answered when the partitions can be used."""
     wanted = [
         MorePartitions(
             topic.name,

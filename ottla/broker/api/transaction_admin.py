@@ -1,5 +1,5 @@
-"""WriteTxnMarkers, DescribeTransactions, ListTransactions, DescribeProducers: transactions as
-brokers and administrators see them (KIP-664)."""
+"""WriteTxnMarkers, DescribeTransactions, ListTransactions, DescribeProducers: transactions
+for brokers and administrators (KIP-664)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NO_PRODUCER_ID = -1
 async def write_txn_markers(
     request: WriteTxnMarkersRequest, context: RequestContext
 ) -> WriteTxnMarkersResponse:
-    """End transactions in partitions that are led here; answered when that is committed."""
+    """Write the markers of transactions into partitions led here; answered when committed."""
     made = WriteTxnMarkersResponse.Marker
     response = WriteTxnMarkersResponse(markers=[])
     for marker in request.markers:
@@ -72,7 +72,7 @@ async def _write(
     partition: TopicIndex, marker: TransactionMarker, context: RequestContext
 ) -> ErrorCode:
     if marker.producer_id == NO_PRODUCER_ID:
-        return ErrorCode.UNKNOWN_SERVER_ERROR           # as Kafka, whose marker is of a producer
+        return ErrorCode.UNKNOWN_SERVER_ERROR           # as in Kafka: a marker needs a producer
     transactions = context.broker.coordinators.transactions
     future: asyncio.Future[None] = transactions.loop.create_future()
     try:
@@ -87,7 +87,7 @@ async def _write(
 def describe_transactions(
     request: DescribeTransactionsRequest, context: RequestContext
 ) -> DescribeTransactionsResponse:
-    """State, producer and partitions of transactional ids."""
+    """Report state, producer and partitions of transactional ids."""
     runtime = context.broker.coordinators.transactions.runtime
     described = []
     for transactional_id in request.transactional_ids:
@@ -125,7 +125,7 @@ def _described(
 def list_transactions(
     request: ListTransactionsRequest, context: RequestContext
 ) -> ListTransactionsResponse:
-    """The transactional ids here that pass all filters."""
+    """List the transactional ids here that pass all filters."""
     runtime = context.broker.coordinators.transactions.runtime
     if runtime.is_loading:
         return ListTransactionsResponse(error_code=int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
@@ -166,7 +166,7 @@ def _passes(value: TransactionValue, request: ListTransactionsRequest, now_ms: i
 def describe_producers(
     request: DescribeProducersRequest, context: RequestContext
 ) -> DescribeProducersResponse:
-    """What partitions know of their producers, and where open transactions begin."""
+    """Report the producers of partitions, and where open transactions begin."""
     made = DescribeProducersResponse.Topic
     return DescribeProducersResponse(
         topics=[

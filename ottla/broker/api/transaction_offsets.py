@@ -1,4 +1,4 @@
-"""TxnOffsetCommit (key 28): offsets that count once their transaction is committed (KIP-98)."""
+"""TxnOffsetCommit (key 28): offsets that take effect when their transaction commits (KIP-98)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ IDS_FROM = 6
 EPOCHS_FROM = 5
 """First version that adds the group's partition to the transaction by itself (KIP-890)."""
 _PRODUCE_VERSION = (0, 0, 0, 0, GENERIC_ERRORS_FROM, IMPLICIT_FROM)
-"""The Produce whose clients know as much as those of this version."""
+"""The Produce version whose clients know the same errors as those of this version."""
 
 
 @handles(ApiKey.TXN_OFFSET_COMMIT, versions=range(0, 7), access=guard_commit)
@@ -101,7 +101,7 @@ async def _commit(
 async def _check(
     request: TxnOffsetCommitRequest, producer: Producer, index: int, context: RequestContext
 ) -> None:
-    """Let the offsets into the group's partition as a leader lets a batch (KIP-890)."""
+    """Check or add the group's partition of the transaction, as for a batch (KIP-890)."""
     transactions = context.broker.coordinators.transactions
     partition = (OFFSETS_TOPIC, index)
     version = _PRODUCE_VERSION[min(context.version, EPOCHS_FROM)]
@@ -128,7 +128,7 @@ async def _checked_elsewhere(
     version: int,
     context: RequestContext,
 ) -> bool:
-    """The same with a coordinator on another broker; False where it is this one. Nothing may be
+    """The same with a coordinator on another broker; False if it is this broker. Nothing may be
     awaited between this and the append."""
     verifier = context.broker.coordinators.verifier
     node_id = None if verifier is None else verifier.elsewhere(request.transactional_id)

@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn, AddOffsetsToTxn, EndTxn: transactions as their producers drive them."""
+"""AddPartitionsToTxn, AddOffsetsToTxn, EndTxn: the requests of transactional producers."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from ottla.wire.messages import (
 FENCED_FROM = 2
 """First version of these requests whose clients know PRODUCER_FENCED."""
 BATCHED_FROM = 4
-"""First AddPartitionsToTxn that brokers send, for many transactional ids at once."""
+"""First AddPartitionsToTxn that brokers send, with several transactional ids."""
 EPOCHS_FROM = 5
-"""First version of these requests of clients with an epoch for each transaction (KIP-890)."""
+"""First version of these requests from clients with an epoch for each transaction (KIP-890)."""
 
 REFUSALS = frozenset(
     (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 )
-"""Why no partition of an AddPartitionsToTxn is added."""
+"""The errors that prevent all partitions of an AddPartitionsToTxn from being added."""
 
 Operation = Callable[[TransactionShard, Answer, Result, int | None], None]
 
@@ -48,7 +48,7 @@ Operation = Callable[[TransactionShard, Answer, Result, int | None], None]
 async def with_new_producer_id(
     context: RequestContext, transactional_id: str, operation: Operation
 ) -> TransactionValue:
-    """Run an operation, once more with a new producer id should it turn out to need one."""
+    """Run an operation; if it turns out to need a new producer id, run it again with one."""
     transactions = context.broker.coordinators.transactions
     new_id: int | None = None
     while True:
@@ -72,7 +72,7 @@ def _turn(
 
 
 def as_client_error(error: ProtocolError, knows_fenced: bool) -> ErrorCode:
-    """The log's errors, and newer codes, as codes that a transactional client understands."""
+    """Translate errors of the log, and newer codes, into codes known to transactional clients."""
     if error.code is ErrorCode.PRODUCER_FENCED and not knows_fenced:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
@@ -84,7 +84,7 @@ def as_client_error(error: ProtocolError, knows_fenced: bool) -> ErrorCode:
 async def add_partitions_to_txn(
     request: AddPartitionsToTxnRequest, context: RequestContext
 ) -> AddPartitionsToTxnResponse:
-    """Begin a transaction, or widen it; brokers may only ask whether partitions are in it."""
+    """Add partitions to a new or open transaction; brokers may only verify that they are in it."""
     made = AddPartitionsToTxnResponse
     if context.version < BATCHED_FROM:
         codes = await _add(
@@ -122,7 +122,7 @@ async def add_partitions_to_txn(
 def _by_topic(
     topics: list[AddPartitionsToTxnRequest.Topic], codes: dict[TopicIndex, ErrorCode]
 ) -> list[AddPartitionsToTxnResponse.TopicResult]:
-    """The codes as the request names the partitions; those of a refusal once for each."""
+    """The codes in the order of the request's partitions; after a refusal, each partition once."""
     made = AddPartitionsToTxnResponse.TopicResult
     if not REFUSALS.isdisjoint(codes.values()):
         topics = [
@@ -152,7 +152,7 @@ async def _add(
     verify_only: bool,
     context: RequestContext,
 ) -> dict[TopicIndex, ErrorCode]:
-    """A code for each partition: all are added or, where one does not exist, none is."""
+    """A code for each partition: all are added or, if one does not exist, none."""
     topics = context.broker.image.topics
     unknown = [
         (name, index)
@@ -160,7 +160,7 @@ async def _add(
         if name not in topics or not 0 <= index < len(topics[name].partitions)
     ]
     codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
-    # Producers write to no internal topic; offsets get there by AddOffsetsToTxn.
+    # Producers do not write to internal topics; AddOffsetsToTxn is for offsets.
     internal = [
         each for each in partitions if context.version < BATCHED_FROM and is_internal(each[0])
     ]
@@ -200,7 +200,7 @@ def _verify(
 async def add_offsets_to_txn(
     request: AddOffsetsToTxnRequest, context: RequestContext
 ) -> AddOffsetsToTxnResponse:
-    """Add the partition that keeps a group's offsets to a transaction."""
+    """Add the partition of a group's offsets to a transaction."""
     if OFFSETS_TOPIC not in context.broker.image.topics:
         await create_missing(context.broker, [OFFSETS_TOPIC])
     groups = context.broker.coordinators.groups.runtime

@@ -1,4 +1,4 @@
-"""ApiVersions (key 18): what this broker serves, derived from the handlers' registrations."""
+"""ApiVersions (key 18): the APIs that this broker serves, from the handlers' registrations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 @handles(ApiKey.API_VERSIONS, versions=range(0, 6), access=everybody)
 def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
-    """Tell versions and features; a client that names itself must do so legibly (KIP-511)."""
+    """Report versions and features; refuse an invalid name of the client's software (KIP-511)."""
     if context.version >= 3:
         for name in (request.client_software_name, request.client_software_version):
             if not SOFTWARE_NAME.fullmatch(name):
@@ -28,7 +28,7 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
         _check_expected_node(request, context)
     image = context.broker.image
     levels = finalised(image)
-    # Clients that see these APIs ask at each connect, and librdkafka writes a line about it.
+    # Clients that see these APIs use them at each connect, and librdkafka logs a line about it.
     collects_metrics = any(kind == "client-metrics" for kind, _ in image.configs)
     return ApiVersionsResponse(
         api_keys=[
@@ -55,7 +55,7 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
 
 
 def _check_expected_node(request: ApiVersionsRequest, context: RequestContext) -> None:
-    """KIP-1242: a client that has reached another cluster or node than it meant starts over."""
+    """KIP-1242: a client that has reached another cluster or node than intended starts over."""
     broker = context.broker
     wrong_cluster = request.cluster_id is not None and request.cluster_id != broker.image.cluster_id
     if wrong_cluster or request.node_id not in (-1, broker.node_id):

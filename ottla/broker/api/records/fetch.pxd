@@ -16,17 +16,17 @@ cdef class Fetch:
     cdef int32_t size_min, size_max
     cdef int32_t replica_id             # -1: a consumer
     cdef int64_t replica_epoch          # a replica's broker epoch
-    cdef bint by_replica                # it reads to the end of the log, and that counts
+    cdef bint by_replica                # reads to the log's end and moves the high watermark
     cdef bint committed_only
     cdef int32_t session_id, session_epoch
     cdef bint incremental
     cdef int16_t error                  # of the whole request
     cdef FetchSession session
-    cdef list items                     # FetchItem, as the request names them
+    cdef list items                     # FetchItem, in the order of the request
     cdef list forgotten                 # (topic, index)
-    cdef list told                      # the items that the reply holds
-    cdef object converting              # the Conversion that a look has to wait for
-    cdef int64_t conversion_left        # bytes of zstd that may become gzip in this look
+    cdef list told                      # the items in the reply
+    cdef object converting              # the Conversion that `look` has to wait for
+    cdef int64_t conversion_left        # bytes that this look may still convert
     cdef bint watching
     cdef Client client
 
@@ -34,7 +34,7 @@ cdef class Fetch:
 cdef class Fetching:
     """Serves Fetch: one for the broker."""
     cdef object broker, by_name, by_id
-    cdef object authorizer              # None: everybody may read everything
+    cdef object authorizer              # None: all clients may read everything
     cdef readonly FetchSessionCache sessions
     cdef int32_t response_size_max
 

@@ -1,9 +1,9 @@
 # cython: boundscheck=False, wraparound=False
-"""Fetch (key 1), versions 0-18: read in one pass, looked at as often as it takes, written in one
+"""Fetch (key 1), versions 0-18: parsed in one pass, looked up as often as needed, written in one
 pass.
 
-`read` parses the request, `begin` finds its session (KIP-227), `look` finds what there is to send
-and says whether that is enough, `write` writes the body of the reply: bytes, and ranges of segment
+`read` parses the request, `begin` finds its session (KIP-227), `look` finds the records to send and
+returns whether they are enough, `write` writes the body of the reply: bytes, and ranges of segment
 files in between. Versions 0-9 get their records in formats and codecs that they know, see
 `legacy_fetch`.
 """
@@ -58,12 +58,12 @@ cdef enum:
     READ_COMMITTED = 1
     CONSUMER = -1
     DEBUG_REPLICA = -2                  # a tool that reads past the high watermark
-    LOOKS_UNTIMED_MAX = 32              # partitions with records between two looks at the clock
-    ABSENT_MAX = 1000                   # partitions of a session that are not here
-    LISTED_SIZE = 17                    # bytes that an aborted transaction takes of a reply
+    LOOKS_UNTIMED_MAX = 32              # partitions with records between two reads of the clock
+    ABSENT_MAX = 1000                   # partitions of a session that are missing on this broker
+    LISTED_SIZE = 17                    # bytes of an aborted transaction in a reply
     UNFIT_MAX = 32                      # partitions that are tried for the last bytes of a reply
 
-cdef double LOOK_SECONDS_MAX = 0.005    # records of so many partitions as can be found in that time
+cdef double LOOK_SECONDS_MAX = 0.005    # time limit of a look, checked now and then
 
 
 @handles(ApiKey.FETCH, versions=range(0, 19), access=by_item)
@@ -81,7 +81,7 @@ cdef class Fetching:
         self.broker = broker
         self.by_name, self.by_id = broker.replicas.by_name, broker.replicas.by_id
         self.authorizer = broker.authorizer
-        # Lengths in a reply have 31 bits, and there is more in it than records.
+        # Lengths in a reply have 31 bits, and a reply contains more than records.
         self.response_size_max = min(broker.config.fetch_max_bytes, RESPONSE_SIZE_MAX)
         self.sessions = FetchSessionCache(
             broker.config.max_incremental_fetch_session_cache_slots, choose_session_id)
@@ -105,7 +105,7 @@ cdef class Fetching:
             isolation_level = request.read_int8()
             fetch.committed_only = isolation_level == READ_COMMITTED
             if isolation_level != READ_COMMITTED and isolation_level != READ_UNCOMMITTED:
-                fetch.error = UNKNOWN_SERVER_ERROR      # as Kafka answers it
+                fetch.error = UNKNOWN_SERVER_ERROR      # as in Kafka
         fetch.session_id, fetch.session_epoch = NO_SESSION, FINAL_EPOCH
         if version >= 7:
             fetch.session_id = request.read_int32()
@@ -150,7 +150,7 @@ cdef class Fetching:
             if flexible:
                 request.skip_tags()
         if twice:
-            # Perhaps named twice, perhaps only not in order: once each, the last one counts.
+            # Perhaps duplicates, perhaps only unordered: keep each once, the last one wins.
             fetch.items = list({
                 ((<FetchItem>each).topic, (<FetchItem>each).index): each for each in fetch.items
             }.values())
@@ -196,7 +196,7 @@ cdef class Fetching:
         return 0
 
     cdef int read_tags(self, Fetch fetch, Cursor request) except -1:
-        """Of the tagged fields only replica_state matters (tag 1, from version 15): who fetches."""
+        """Read tagged fields: only replica_state matters (tag 1, from version 15): the replica."""
         cdef uint32_t left = request.read_unsigned_varint()
         cdef uint32_t tag, size
         cdef Cursor field = Cursor()
@@ -218,7 +218,7 @@ cdef class Fetching:
     # -- sessions --------------------------------------------------------------------------------
 
     cdef int begin(self, Fetch fetch, double now) except -1:
-        """Find or make the session of this request; an error becomes the whole reply's."""
+        """Find or create the session of this request; an error applies to the whole reply."""
         cdef FetchSession session
         if fetch.error != 0:
             return 0
@@ -229,7 +229,7 @@ cdef class Fetching:
                 session = self.sessions.create(
                     len(fetch.items), fetch.version >= 13, now, fetch.replica_id)
                 if session is not None and self.put(fetch, session):
-                    fetch.session = session             # else it is served without one
+                    fetch.session = session             # otherwise it is served without one
             return 0
         session = self.sessions.get(fetch.session_id)
         if session is None:
@@ -251,9 +251,9 @@ cdef class Fetching:
         return 0
 
     cdef bint put(self, Fetch fetch, FetchSession session) except -1:
-        """Have a session remember what the request names; False ends it, which remembers too much.
+        """Add the request's items to a session; False ends the session, which has too many.
 
-        What is here bounds a session, but for a few partitions that are not here any more or yet.
+        A session is bounded by the existing partitions, plus a few that are missing here.
         """
         for item in fetch.items:
             self.find(<FetchItem>item)
@@ -266,7 +266,7 @@ cdef class Fetching:
     # -- looking ---------------------------------------------------------------------------------
 
     cdef bint look(self, Fetch fetch, bint final) except -1:
-        """Find what there is to send; True if the reply is due, False if it should wait."""
+        """Find the records to send; True if the reply is due, False if it should wait."""
         cdef FetchItem item
         cdef int64_t total = 0, listed = 0, got, room = fetch.size_max
         cdef Py_ssize_t served = 0, unfit = 0
@@ -284,7 +284,7 @@ cdef class Fetching:
         for found in items:
             item = <FetchItem>found
             if fetch.incremental and total > 0 and (room <= 0 or unfit >= UNFIT_MAX):
-                due = True                      # full: the others keep their place and come first
+                due = True                      # full: the others stay listed and come first
                 break
             got = self.look_at(fetch, item, room, total == 0)
             if fetch.converting is not None:
@@ -298,25 +298,25 @@ cdef class Fetching:
                 room = max(fetch.size_max - total - listed, 0)
                 if served % LOOKS_UNTIMED_MAX == 0 and room > 0 and (
                         self.broker.clock.monotonic() - began > LOOK_SECONDS_MAX):
-                    # The others come with the next fetch; meanwhile other clients are served.
+                    # The others follow in the next fetch; meanwhile other clients are served.
                     room = 0
             if item.error != 0 or item.diverging_epoch >= 0:
                 due = True
             if item.slice is not None and item.slice.ends_segment:
-                due = True                      # waiting brings no more: a read stays in a segment
+                due = True                      # waiting adds nothing: a read stays in one segment
             if fetch.incremental and got == 0 and self.as_told(item):
-                # Nothing new: it comes back to the list when it moves. What waits for room stays.
+                # No news: listed again when it changes. A partition that waits for room stays.
                 if item.partition is not None and item.fetch_offset >= self.readable(fetch, item):
                     fetch.session.changed.pop((item.topic, item.index), None)
                 continue
             told.append(item)
         due = due or total >= fetch.size_min or not (fetch.incremental or fetch.items)
         if not due:
-            forget_conversions(items)           # by the next look there is more
+            forget_conversions(items)           # the next look finds more
         return due
 
     cdef int refuse_all(self, Fetch fetch) except -1:
-        """Answer a request that makes no sense: every item has its error, where clients look."""
+        """Refuse an invalid request: every item has the error, where clients check it."""
         cdef FetchItem item
         if fetch.version >= 13:
             return 0
@@ -342,7 +342,7 @@ cdef class Fetching:
     cdef int64_t look_at(
         self, Fetch fetch, FetchItem item, int64_t room, bint at_least_one
     ) except -1:
-        """Find what one partition has to send; returns the bytes of it."""
+        """Find the records to send from one partition; returns their size in bytes."""
         cdef Partition partition
         item.error, item.slice, item.aborted, item.diverging_epoch = 0, None, None, -1
         item.converted = None
@@ -375,7 +375,7 @@ cdef class Fetching:
                 if fetch.version < ZSTD_SINCE and item.slice.size > 0:
                     item.converted = read_without_zstd(item, item.slice, fetch.conversion_left)
                     if item.converted is not None and not item.converted:
-                        item.converted = item.slice = None      # another request's turn
+                        item.converted = item.slice = None      # other requests have their turn
             fetch.converting = unfinished(item)
             if fetch.converting is not None:
                 return 0
@@ -401,7 +401,7 @@ cdef class Fetching:
         return 0 if item.slice is None else item.slice.size
 
     cdef int need_read(self, Fetch fetch, FetchItem item) except -1:
-        """Raise TopicRefused where this client may not read the topic."""
+        """Raise TopicRefused if this client may not read the topic."""
         name = item.topic
         if fetch.by_replica:
             access_of(self.broker, fetch.client).need_cluster(Operation.CLUSTER_ACTION)
@@ -415,16 +415,16 @@ cdef class Fetching:
     cdef int refuse(self, Fetch fetch, FetchItem item, int16_t code) except -1:
         """Answer an item with an error and no records."""
         if code == STORAGE_ERROR and fetch.version <= 5:
-            code = NOT_LEADER                           # which these clients know, and retry
+            code = NOT_LEADER                           # these clients know it, and retry
         item.error, item.slice, item.converted = code, None, None
-        item.aborted = [] if code in UNKNOWN else None      # as Kafka answers each
+        item.aborted = [] if code in UNKNOWN else None      # as in Kafka
         if item.partition is not None:
             item.partition.failed_fetches += 1
         self.broker.counts.failed(FETCH_KEY, code)
         return 0
 
     cdef int find_again(self, Fetch fetch, FetchItem item) except -1:
-        """The partition was not here, or is led here no more: a topic comes, goes, comes anew."""
+        """Look up a partition that was missing or moved away, or whose topic was created again."""
         cdef Partition before = item.partition
         if fetch.session is not None:
             fetch.session.release(item)
@@ -432,7 +432,7 @@ cdef class Fetching:
         if fetch.session is not None:
             fetch.session.watch(item)
         elif fetch.watching and item.partition is not before:
-            fetch.size_min = 0                          # it watches the other one: answer now
+            fetch.size_min = 0                          # the old one is watched: answer now
         return 0
 
     cdef int find(self, FetchItem item) except -1:
@@ -447,7 +447,7 @@ cdef class Fetching:
         return 0
 
     cdef int check_divergence(self, FetchItem item) except -1:
-        """A client whose last record is of an epoch that ended earlier here truncates (KIP-595)."""
+        """Have a client truncate whose last record's epoch ended earlier here (KIP-595)."""
         if item.diverging_epoch >= 0 or item.last_fetched_epoch < 0:
             return 0
         if item.last_fetched_epoch > item.partition.leader_epoch:
@@ -499,7 +499,7 @@ cdef class Fetching:
         return 0
 
     cdef int remember(self, Fetch fetch, FetchItem item) except -1:
-        """Note what the client knows now; an error is told again as long as it lasts."""
+        """Note what the client knows now; an error is reported again as long as it lasts."""
         if item.error != 0:
             item.told_high_watermark = item.told_log_start = -1
         else:
@@ -549,7 +549,7 @@ cdef class Fetching:
             reply.write_int32(-1)                       # preferred_read_replica
         if item.converted is not None:
             reply.write_bytes(item.converted, flexible)
-            return 0                                    # versions 4 to 9 have no tags
+            return 0                                    # versions 4 to 9 have no tagged fields
         reply.write_count(size, flexible)
         if size > 0:
             reply.add_file(item.slice.file, item.slice.position, size)
@@ -573,7 +573,7 @@ cdef class Fetching:
     # -- waiting ---------------------------------------------------------------------------------
 
     cdef int watch(self, Fetch fetch, Wait wait) except -1:
-        """Wake `wait` when anything that this fetch reads has moved."""
+        """Wake `wait` when a partition of this fetch changes."""
         fetch.watching = True
         if fetch.session is not None:
             fetch.session.wait = wait

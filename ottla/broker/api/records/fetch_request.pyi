@@ -1,4 +1,4 @@
-"""One Fetch request of a connection: answered at once, or when enough has moved, or in time."""
+"""One Fetch request of a connection: answered at once, with enough bytes, or at its timeout."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False
-"""One Fetch request of a connection: answered at once, or when enough has moved, or in time."""
+"""One Fetch request of a connection: answered at once, with enough bytes, or at its timeout."""
 
 from libc.stdint cimport int32_t, int64_t
 
@@ -23,7 +23,7 @@ cdef Held serve_fetch(
     Fetching fetching, Cursor request, int version, int32_t correlation_id, Client client,
     ReplyQueue queue, object receiver
 ):
-    """Serve a request; None if it is over, else what holds the frames after it."""
+    """Serve a request; returns what holds later frames, None if the request is finished."""
     cdef Fetch fetch = fetching.read(request, version)
     cdef FetchRequest waiting
     fetch.client = client
@@ -33,7 +33,7 @@ cdef Held serve_fetch(
         fetch.size_min = min(fetch.size_min, fetch.size_max)
     fetching.begin(fetch, queue.clock.monotonic())
     if fetch.version < ZSTD_SINCE and fetch.session is not None:
-        # A request of this session that was given up may have left some.
+        # An abandoned request of this session may have left some.
         forget_conversions(list(fetch.session.items.values()))
     if try_fetch(fetching, fetch, correlation_id, queue, False):
         return None
@@ -81,7 +81,7 @@ cdef bint try_fetch(
 
 
 cdef Py_ssize_t reply_size(Fetch fetch) except -1:
-    """About how many bytes the reply takes: what a quota is asked about."""
+    """The approximate size of the reply in bytes, for a quota."""
     cdef Py_ssize_t size = FIELDS_SIZE * len(fetch.told)
     cdef FetchItem item
     for found in fetch.told:
@@ -94,9 +94,9 @@ cdef Py_ssize_t reply_size(Fetch fetch) except -1:
 
 
 cdef int put_off(Fetching fetching, Fetch fetch) except -1:
-    """Answer without any partition: the client is throttled and asks again after that.
+    """Answer without any partition: the client is throttled and asks again afterwards.
 
-    A new session does not begin with it, since its client has not been told anything.
+    No new session begins with this answer, since the client has not learned anything.
     """
     fetch.told = []
     if fetch.session is not None and not fetch.incremental:
@@ -110,7 +110,7 @@ cdef class FetchRequest(Held):
     """A long poll."""
 
     def moved(self, wait):
-        """Something that the request reads has moved, or its time is up."""
+        """A partition of the request has changed, or the timeout is over."""
         if not self.over:
             self.receiver.resume(self)
 
@@ -123,13 +123,13 @@ cdef class FetchRequest(Held):
         return None
 
     cdef int next_is_here(self) except -1:
-        """A replica that asks anew has news, like a partition whose leader this broker became."""
+        """A new request of a replica brings news, as after a change of leadership: answer now."""
         if self.fetch.by_replica and not self.over:
             self.wait.time_up()
         return 0
 
     cdef int convert(self) except -1:
-        """Have a thread convert records for an old client, where that is what is waited for."""
+        """Have a thread convert records for an old client, if the fetch waits for that."""
         cdef Conversion conversion = self.fetch.converting
         if conversion is not None and not conversion.started:
             conversion.started = True
@@ -138,7 +138,7 @@ cdef class FetchRequest(Held):
         return 0
 
     def converted(self, work):
-        """The thread has finished."""
+        """The thread has finished the conversion."""
         if not self.over and not work.cancelled():
             self.receiver.resume(self)
 
@@ -146,5 +146,5 @@ cdef class FetchRequest(Held):
         self.over = True
         self.fetching.unwatch(self.fetch, self.wait)
         self.wait.stop()
-        self.wait = None                # it refers back to this
+        self.wait = None                # it refers back to this object
         return 0

@@ -1,4 +1,4 @@
-# What a fetch asks of one partition, and the incremental sessions that remember it (KIP-227).
+# The items of a fetch, one for each partition, and the sessions that keep them (KIP-227).
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 
@@ -10,24 +10,24 @@ from ottla.replication.partition cimport Partition, Watcher
 cdef class FetchItem:
     cdef object topic                   # the name, or the id as bytes from version 13 on
     cdef int32_t index
-    cdef Partition partition            # None where it is not here
+    cdef Partition partition            # None if it is not on this broker
     cdef int32_t current_leader_epoch
     cdef int64_t fetch_offset
     cdef int32_t last_fetched_epoch
     cdef int64_t follower_start         # the log start of a replica that fetches
-    cdef bint uncounted                 # the leader has not noted yet how far that replica is
+    cdef bint uncounted                 # the leader has not counted this replica's offset yet
     cdef int32_t size_max
-    # What the session's client was told last; -1 makes the next answer name the partition again.
+    # The values last sent to the session's client; -1 includes the partition in the next answer.
     cdef int64_t told_high_watermark
     cdef int64_t told_log_start
-    # The answer as found by the last look.
+    # The answer that the last look found.
     cdef int16_t error
     cdef int64_t high_watermark, last_stable_offset, log_start
     cdef int64_t diverging_end
     cdef int32_t diverging_epoch
     cdef LogSlice slice
-    cdef object conversion              # a Conversion, from its begin to the reply
-    cdef bytes converted                # instead of the slice for older clients
+    cdef object conversion              # a Conversion, from its start to the reply
+    cdef bytes converted                # instead of the slice, for older clients
     cdef list aborted
 
 
@@ -35,13 +35,13 @@ cdef class FetchSession(Watcher):
     cdef readonly int32_t id
     cdef readonly int32_t epoch
     cdef readonly bint by_id
-    cdef readonly int32_t replica_id    # whose it is; -1: a consumer's
+    cdef readonly int32_t replica_id    # the replica that fetches; -1: a consumer
     cdef int64_t replica_epoch          # the broker epoch of its last request
     cdef dict items                     # (topic, index) → FetchItem
-    cdef dict changed                   # the same, those that may have something to tell, in turn
+    cdef dict changed                   # those of them that may have news, in order of service
     cdef dict by_partition              # Partition → FetchItem
-    cdef Py_ssize_t absent              # items that were put while their partition was not here
-    cdef Wait wait                      # the fetch that waits on this session now
+    cdef Py_ssize_t absent              # items added while their partition was not on this broker
+    cdef Wait wait                      # the fetch of this session that waits now
     cdef double created_at, used_at
 
     cdef int put(self, FetchItem item) except -1

@@ -1,9 +1,9 @@
 # cython: boundscheck=False, wraparound=False
 """Incremental fetch sessions (KIP-227).
 
-A session watches its partitions: each that moves puts itself on the session's list of changed
-ones, and a fetch looks at that list only. So an idle poll costs the same whether it covers one
-partition or ten thousand. The cache is bounded; whoever finds no room in it is served without a
+A session watches its partitions: each one that changes puts itself on the session's list of changed
+partitions, and a fetch checks only that list. So an idle poll costs the same for one partition as
+for ten thousand. The cache is bounded; a client for which it has no room is served without a
 session, which is slower but correct.
 """
 
@@ -13,7 +13,7 @@ from ottla.broker.network.promises cimport Wait
 from ottla.replication.partition cimport Partition, Watcher
 
 cdef enum:
-    EVICTABLE_AFTER_S = 120             # a session unused for so long may be replaced (KIP-227)
+    EVICTABLE_AFTER_S = 120             # a session unused for this long may be replaced (KIP-227)
 
 
 cdef class FetchItem:
@@ -31,12 +31,12 @@ cdef class FetchSession(Watcher):
         return len(self.items)
 
     def advance_epoch(self):
-        """The epoch that the next request must name; it never becomes 0 again."""
+        """Advance to the epoch that the next request must have; it never becomes 0 again."""
         self.epoch = self.epoch + 1 if self.epoch < 0x7fffffff else 1
 
     cdef int used_by(self, int64_t replica_epoch, double now) except -1:
-        """A further request. A broker may register anew while it fetches on: what it has counts
-        under its new epoch, although it does not name it again."""
+        """Note a further request. A broker may register again between two of them: then all its
+        items count again with the new epoch, even those that the request does not contain."""
         self.used_at = now
         if replica_epoch != self.replica_epoch:
             self.replica_epoch = replica_epoch
@@ -46,7 +46,7 @@ cdef class FetchSession(Watcher):
         return 0
 
     cdef int put(self, FetchItem item) except -1:
-        """Add a partition, or change what is asked of it; what the client was told stays known."""
+        """Add a partition, or change its fetch parameters; what the client knows stays noted."""
         cdef FetchItem before
         key = (item.topic, item.index)
         before = <FetchItem>self.items.get(key)
@@ -61,7 +61,7 @@ cdef class FetchSession(Watcher):
         return self.watch(item)
 
     cdef int watch(self, FetchItem item) except -1:
-        """Have an item of this session told where its partition moves."""
+        """Watch the partition of an item of this session."""
         if item.partition is not None and self.items.get((item.topic, item.index)) is item:
             self.by_partition[item.partition] = item
             if self.replica_id >= 0:
@@ -84,7 +84,7 @@ cdef class FetchSession(Watcher):
         return 0
 
     cdef int to_the_end(self, FetchItem item) except -1:
-        """A partition that was served goes behind the others, so that none starves."""
+        """Move a partition that was served to the end of the list, so that none starves."""
         key = (item.topic, item.index)
         self.changed.pop(key, None)
         self.changed[key] = item
@@ -99,7 +99,7 @@ cdef class FetchSession(Watcher):
         return 0
 
     cdef int readable_moved(self, Partition partition) except -1:
-        """A replica's next answer tells it how far clients can read."""
+        """The high watermark has moved: include the partition in the replica's next answer."""
         cdef FetchItem item = <FetchItem>self.by_partition.get(partition)
         if item is not None:
             self.changed[(item.topic, item.index)] = item
@@ -113,7 +113,7 @@ cdef class FetchSession(Watcher):
 
 
 cdef class FetchSessionCache:
-    """The sessions of one broker: `max.incremental.fetch.session.cache.slots` at most.
+    """The sessions of one broker, at most `max.incremental.fetch.session.cache.slots`.
 
     `choose_id` returns a random positive int32, so that a client cannot guess another's session.
     """
@@ -131,9 +131,9 @@ cdef class FetchSessionCache:
     cdef FetchSession create(
         self, Py_ssize_t partitions, bint by_id, double now, int32_t replica_id=-1
     ):
-        """A new session, or None where the cache is full of sessions in use.
+        """Create a session; None if the cache is full of sessions in use.
 
-        Each replica has one, whatever clients do, and takes no room from them.
+        Each replica has one session regardless of clients, outside their limit.
         """
         cdef FetchSession session
         cdef int32_t id
@@ -155,7 +155,7 @@ cdef class FetchSessionCache:
         return session
 
     cdef bint evict(self, Py_ssize_t partitions, double now) except -1:
-        """Make room: the session unused longest if it is stale, else an old one that is smaller."""
+        """Make room: evict the least recently used session if stale, else an old, smaller one."""
         cdef FetchSession candidate, oldest = None, smallest = None
         for item in self.sessions.values():
             candidate = <FetchSession>item

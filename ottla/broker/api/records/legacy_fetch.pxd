@@ -7,17 +7,17 @@ from ottla.log.chain cimport LogSlice
 from ottla.replication.partition cimport Partition
 
 cdef enum:
-    LEGACY_BELOW = 4                    # versions below get message formats v0 and v1
+    LEGACY_BELOW = 4                    # earlier versions get message formats v0 and v1
     ZSTD_SINCE = 10
-    CONVERSION_SIZE_MAX = 1 << 20       # bytes that one request converts, which holds up the loop
+    CONVERSION_SIZE_MAX = 1 << 20       # bytes that one request may convert
 
 
 cdef class Conversion:
-    """Batches of one partition to be converted: `run` does it, in any thread."""
+    """Batches of one partition to be converted by `run`, in any thread."""
     cdef bytes data, made
-    cdef int magic                      # the message format, or the same without zstd
-    cdef int64_t offset, first_offset   # where it was read from, and what the client asked for
-    cdef int64_t next_offset            # behind the last batch that was read
+    cdef int magic                      # the message format, or WITHOUT_ZSTD
+    cdef int64_t offset, first_offset   # where the batches were read, and the client's fetch offset
+    cdef int64_t next_offset            # after the last batch that was read
     cdef Py_ssize_t enough
     cdef bint started
     cdef readonly bint done

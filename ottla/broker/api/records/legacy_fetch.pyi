@@ -1,1 +1,1 @@
-"""Nothing for Python: Fetch calls `read_converted` from Cython."""
+"""No Python interface: Fetch calls `read_converted` from Cython."""

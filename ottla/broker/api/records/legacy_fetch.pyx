@@ -2,10 +2,10 @@
 """Fetch (key 1) below version 10: stored batches in the formats and codecs that old clients know.
 
 Versions 0 and 1 get message format v0, versions 2 and 3 get v1 (KIP-32). Apache Kafka did the same
-up to 3.9 and refuses these versions since 4.0 (KIP-896). Versions 4 to 9 are of the time before
-zstd (KIP-110): its batches reach them as gzip, where Apache Kafka sends what they cannot read. The
-bytes are made anew and kept until they are sent, so all that one request makes us convert is
-bounded. What may take long is a thread's, one partition's after the other, and the request waits.
+up to 3.9 and refuses these versions since 4.0 (KIP-896). Versions 4 to 9 are older than zstd
+(KIP-110): its batches are sent to them as gzip, where Apache Kafka sends batches that they cannot
+read. The converted bytes are kept until they are sent, so the conversions of one request are
+bounded. Long ones are done by a thread, one partition after the other, while the request waits.
 """
 
 from libc.stdint cimport int64_t, uint8_t
@@ -20,17 +20,17 @@ from ottla.wire.legacy import down_convert
 cdef enum:
     SCAN_SIZE = 4096
     ZSTD = 4
-    WITHOUT_ZSTD = 2                # instead of an older message format: the same, without zstd
+    WITHOUT_ZSTD = 2                # instead of an older message format: format v2 without zstd
     RECORDS_ON_LOOP_MAX = 500
     PLAIN_ON_LOOP_MAX = 1 << 15
 
 GZIP_LEVEL = 1
-"""Of what is only sent, not kept: the fastest."""
+"""The fastest level, since the result is sent once and not stored."""
 
 
 cdef int share_conversion(list items) except -1:
-    """Give every partition the same share of what may be converted: below version 3 clients name
-    them always in the same order, and the last ones would starve."""
+    """Divide the conversion limit evenly among partitions: below version 3 clients always name them
+    in the same order, and the last ones would starve."""
     cdef FetchItem item
     cdef Py_ssize_t share = CONVERSION_SIZE_MAX // max(len(items), 1)
     for found in items:
@@ -42,7 +42,7 @@ cdef int share_conversion(list items) except -1:
 cdef class Conversion:
     @property
     def takes_long(self):
-        """Whether it may take more than a millisecond, so that it is no work for the loop."""
+        """Whether it may take more than a millisecond, too long for the loop."""
         cdef int64_t records = 0, plain = 0
         for batch in batches(self.data):
             records += batch.record_count
@@ -54,7 +54,7 @@ cdef class Conversion:
         return False
 
     def run(self):
-        """Do it; for a thread, which has nothing else of the broker's in its hands."""
+        """Convert, in a thread that uses no other data of the broker."""
         try:
             if self.magic == WITHOUT_ZSTD:
                 self.made = without_zstd(self.data, self.enough)
@@ -68,7 +68,7 @@ cdef class Conversion:
         self.data, self.done = None, True
 
     cdef bytes result(self):
-        """What came of it. Raises what `down_convert` raises."""
+        """The result. Raises what `down_convert` raises."""
         if self.error is not None:
             raise self.error
         return self.made
@@ -84,7 +84,7 @@ cdef Conversion conversion_of(
 
 
 cdef bytes convert(FetchItem item, Conversion conversion):
-    """Do a conversion here and now if it is short; None leaves it to a thread."""
+    """Run a conversion at once if it is short; None if it needs a thread."""
     item.conversion = conversion
     if conversion.takes_long:
         return None
@@ -93,13 +93,13 @@ cdef bytes convert(FetchItem item, Conversion conversion):
 
 
 cdef object unfinished(FetchItem item):
-    """The Conversion that this item's answer has to wait for, None without one."""
+    """The Conversion that this item's answer has to wait for, or None."""
     cdef Conversion conversion = item.conversion
     return None if conversion is None or conversion.done else conversion
 
 
 cdef int forget_conversions(list items) except -1:
-    """The request waits for more records."""
+    """Drop the conversions of a request that waits for more records."""
     for item in items:
         (<FetchItem>item).conversion = None
     return 0
@@ -108,11 +108,11 @@ cdef int forget_conversions(list items) except -1:
 cdef bytes read_converted(
     Partition partition, FetchItem item, int version, int64_t room, bint at_least_one
 ):
-    """What there is for old clients from the item's offset on, b"" at the end; None while a thread
-    has to do `item.conversion`. Raises OffsetOutOfRange.
+    """Converted records from the item's offset on, b"" at the end; None while a thread has to do
+    `item.conversion`. Raises OffsetOutOfRange.
 
-    Below version 3 a request says only how much it wants of a partition, and each gives at least
-    one batch: a client that asked for too little gets on, where Kafka stops it with an error.
+    Below version 3 requests have limits for each partition only; each gets at least one batch: a
+    client with too small a limit makes progress, where Kafka stops it with an error.
     """
     cdef int64_t offset = item.fetch_offset
     cdef Py_ssize_t size_max = max(min(<int64_t>item.size_max, room), 0)
@@ -136,7 +136,7 @@ cdef bytes read_converted(
             stored.read(), 0 if version < 2 else 1, offset, item.fetch_offset, max(size_max, 1)))
         if messages is None or messages:
             return messages
-        # Only transaction markers, or what compaction left empty. The client would never get past.
+        # Only markers or empty batches: without going on, the client would stay here for ever.
         offset = (<Conversion>item.conversion).next_offset
 
 
@@ -156,10 +156,10 @@ cdef bint has_zstd(LogSlice stored) except -1:
 
 
 cdef bytes read_without_zstd(FetchItem item, LogSlice stored, int64_t room):
-    """The batches of a slice with gzip in the place of zstd; None if none of them has zstd, or
-    while a thread has to do `item.conversion`.
+    """The batches of a slice with gzip instead of zstd; None if none of them has zstd, or while a
+    thread has to do `item.conversion`.
 
-    About `room` bytes are converted, the rest is fetched later: b"" where nothing may be.
+    About `room` bytes are converted, the rest is fetched later: b"" if there is no room.
     """
     cdef BatchScan scan
     cdef int64_t size = 0

@@ -1,4 +1,4 @@
-# Makes a produced partition's records what the log stores; see preparing.pyx.
+# Turns a produced partition's records into what the log stores; see preparation.pyx.
 
 from libc.stdint cimport int64_t, uint8_t
 
@@ -6,21 +6,21 @@ from ottla.wire.batch cimport BatchLimits
 
 
 cdef class TopicLimits:
-    """What a topic's settings say about batches, and how much of that work the loop may do."""
+    """A topic's settings for batches, and how much of the preparation the loop may do."""
     cdef readonly BatchLimits limits
-    cdef readonly object config             # the LogConfig that this follows from
-    cdef readonly int64_t room_on_loop      # bytes of records that the loop may compress itself
+    cdef readonly object config             # the LogConfig with these settings
+    cdef readonly int64_t room_on_loop      # bytes of records that may be compressed on the loop
 
 
 cdef class Preparation:
-    """One partition's records on their way through a thread."""
+    """One partition's records while a thread prepares them."""
     cdef object frame                       # keeps `records` alive
     cdef uint8_t *records
     cdef Py_ssize_t size
     cdef int version
-    cdef BatchLimits limits                 # its own
-    cdef readonly bytearray stored          # what to store instead of `records`; None for these
-    cdef readonly object error              # why they are refused
+    cdef BatchLimits limits                 # a copy for this thread
+    cdef readonly bytearray stored          # what to store instead of `records`; None: `records`
+    cdef readonly object error              # why they are refused, or None
 
     cdef int raise_error(self) except -1
 

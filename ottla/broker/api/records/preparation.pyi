@@ -5,7 +5,7 @@ from ottla.wire.errors import ProtocolError
 LOOP_US_MAX: int
 
 def room_on_loop(config: LogConfig) -> int:
-    """How many bytes of records the loop may compress: what takes LOOP_US_MAX."""
+    """The number of bytes of records that can be compressed on the loop in LOOP_US_MAX."""
 
 class TopicLimits:
     @property
@@ -17,11 +17,11 @@ class TopicLimits:
     def __init__(self, config: LogConfig) -> None: ...
 
 class Preparation:
-    """One partition's records on their way through a thread; made by Producing only."""
+    """One partition's records while a thread prepares them; created by Producing only."""
 
     @property
     def stored(self) -> bytearray | None: ...
     @property
     def error(self) -> ProtocolError | None: ...
     def run(self) -> None:
-        """Do it; for a thread, which has nothing else of the broker's in its hands."""
+        """Prepare the records, in a thread that uses no other data of the broker."""

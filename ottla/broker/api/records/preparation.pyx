@@ -1,11 +1,12 @@
 # cython: boundscheck=False, wraparound=False
-"""Makes a produced partition's records what the log stores: checked, in format v2, and with the
-codec that the topic wants.
+"""Turns a produced partition's records into what the log stores: checked, in format v2, and with
+the topic's codec.
 
-Small batches are done on the loop. What may take longer than LOOP_US_MAX microseconds is a
-thread's: the codecs let go of the interpreter, so everybody else is served meanwhile, and several
-cores compress; to hand a batch over and back costs some 100 µs. How much comes out of a compressed
-batch shows only as it comes out: the loop stops at what it may do and leaves it to the thread then.
+Small batches are prepared on the loop. A thread does whatever may take longer than LOOP_US_MAX
+microseconds: the codecs release the interpreter lock, so other clients are served meanwhile, and
+several cores compress; passing a batch to a thread and back costs some 100 µs. The size of a
+compressed batch's records shows only during decompression: the loop stops at its limit and leaves
+the batch to a thread.
 """
 
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t
@@ -22,10 +23,10 @@ from ottla.wire.legacy import codec_of, up_convert
 cdef enum:
     LEGACY_BELOW = 3            # version of Produce: message sets v0 and v1
     LEGACY_ATTRIBUTES_AT = 17
-    PACKED_ON_LOOP_MAX = 262_144    # a larger compressed batch is not even tried on the loop
+    PACKED_ON_LOOP_MAX = 262_144    # a larger compressed batch is not tried on the loop
 
 LATER = object()
-"""The answer of prepare_on_loop that means: not on the loop."""
+"""The result of prepare_on_loop for batches that need a thread."""
 LOOP_US_MAX = 500
 
 NS_PER_BYTE = {
@@ -34,13 +35,13 @@ NS_PER_BYTE = {
     "lz4": ((None, 3),),
     "zstd": ((5, 5), (12, 30), (22, 500)),
 }
-"""What a byte of records costs to compress, by level: up to which, and ns."""
+"""The cost of compressing a byte of records in ns, by codec and highest level."""
 NS_PER_BYTE_OF_LZ4_HC = 80
-"""Every level of lz4 but its default, which means the fast compressor (KIP-390)."""
+"""For all levels of lz4 but the default, which selects the fast compressor (KIP-390)."""
 
 
 cdef int codec_of_topic(config) except -2:
-    """The codec that a topic's compression.type wants, -1 for the producer's."""
+    """The codec of a topic's compression.type, -1 for the producer's codec."""
     if config.compression_type == "producer":
         return -1
     if config.compression_type == "uncompressed":
@@ -49,14 +50,14 @@ cdef int codec_of_topic(config) except -2:
 
 
 cdef object level_of_topic(config):
-    """The level of that codec, None where it has none."""
+    """The level of that codec, None if it has none."""
     return getattr(config, f"compression_{config.compression_type}_level", None)
 
 
 def room_on_loop(config):
-    """How many bytes of records the loop may compress: what takes LOOP_US_MAX."""
+    """The number of bytes of records that can be compressed on the loop in LOOP_US_MAX."""
     level = level_of_topic(config)
-    cost = 1                            # to decompress them and to look at them
+    cost = 1                            # to decompress and check them
     if config.compression_type == "lz4" and level != LZ4_LEVEL_DEFAULT:
         cost = NS_PER_BYTE_OF_LZ4_HC
     else:
@@ -81,7 +82,7 @@ cdef class TopicLimits:
 
 
 cdef bytearray prepared(uint8_t *records, Py_ssize_t size, int version, BatchLimits limits):
-    """What to store of a produced partition's records; None for these themselves, checked then.
+    """What to store instead of a produced partition's records; None for the checked records.
 
     Raises what check_batch and up_convert raise.
     """
@@ -92,9 +93,9 @@ cdef bytearray prepared(uint8_t *records, Py_ssize_t size, int version, BatchLim
 
 
 cdef bytearray prepared_set(uint8_t *records, Py_ssize_t size, BatchLimits limits):
-    """A message set v0 or v1 as one batch, whose checks and codec are the last that happens to it.
+    """A message set v0 or v1 as one batch, checked and compressed after its conversion.
 
-    What is bounded is what was sent and what is stored, not the records decompressed in between.
+    The sent and the stored size are limited, not the size of the decompressed records in between.
     """
     cdef int64_t size_max = limits.batch_size_max
     cdef int codec = limits.codec
@@ -125,7 +126,7 @@ cdef bytearray prepared_set(uint8_t *records, Py_ssize_t size, BatchLimits limit
 
 cdef class Preparation:
     def run(self):
-        """Do it; for a thread, which has nothing else of the broker's in its hands."""
+        """Prepare the records, in a thread that uses no other data of the broker."""
         try:
             self.stored = prepared(self.records, self.size, self.version, self.limits)
         except Exception as error:
@@ -138,7 +139,7 @@ cdef class Preparation:
 
 
 cdef bint is_packed(const uint8_t *records, Py_ssize_t size) noexcept:
-    """Whether these are compressed, in whichever format; what is malformed is not."""
+    """Whether the records are compressed, in any format; malformed ones are not."""
     if size <= LEGACY_ATTRIBUTES_AT or (magic(records) == 2 and size < HEADER_SIZE):
         return False
     if magic(records) == 2:
@@ -149,7 +150,7 @@ cdef bint is_packed(const uint8_t *records, Py_ssize_t size) noexcept:
 cdef object prepare_on_loop(
     uint8_t *records, Py_ssize_t size, int version, TopicLimits topic
 ):
-    """What to store of these records; None for these themselves, LATER if a thread has to see."""
+    """What to store instead of the records; None for themselves, LATER if a thread is needed."""
     cdef BatchLimits limits = topic.limits
     cdef int64_t room = topic.room_on_loop, size_max = limits.decompressed_size_max
     cdef bint packed = is_packed(records, size)

@@ -18,40 +18,40 @@ cdef class Serving(Held):
     cdef Writer reply
     cdef int version, acks
     cdef bint transactional             # it has a transactional id
-    cdef bint transactional_batches     # and batches of a transaction
-    cdef bint untidy                    # it names something twice, or a topic without partitions
+    cdef bint transactional_batches     # it has batches of a transaction
+    cdef bint untidy                    # it has duplicates, or a topic without partitions
     cdef str transactional_id
     cdef Client client
     cdef object access                  # None without an authorizer
-    cdef object refusal                 # why its partitions are not in its transaction
-    cdef PendingReply pending           # its open promises, if any, and what these need
+    cdef object refusal                 # why its partitions are not in its transaction, or None
+    cdef PendingReply pending           # its open promises, if any, with its reply
     cdef int timeout_ms
     cdef bint failed                    # some partition was refused
     cdef Py_ssize_t topics, partitions  # still to be served; -1 partitions: the next topic is due
-    cdef Py_ssize_t unlooked            # work since the clock was looked at, in bytes
-    cdef double turn_ends               # when others are to have their turn; 0: nobody has looked
-    cdef object found                   # the topic's partitions, or why there are none
-    # The partition in hand.
+    cdef Py_ssize_t unlooked            # work since the clock was read, in bytes
+    cdef double turn_ends               # when to let others have their turn; 0: not measured yet
+    cdef object found                   # the topic's partitions, or an exception
+    # The current partition.
     cdef int32_t index
     cdef uint8_t *records
     cdef Py_ssize_t size                # of the batch
-    cdef Py_ssize_t sent                # of what the client sent, which may go on after the batch
-    cdef bint in_log                    # what fails now is told with the start of the log
-    cdef str internal                   # the topic's name if only the broker writes it
+    cdef Py_ssize_t sent                # of the bytes sent, which may continue after the batch
+    cdef bint in_log                    # errors from now on are reported with the log start
+    cdef str internal                   # the topic's name if only brokers write to it
     cdef bytearray stored               # holds `records` where they are not the client's bytes
-    cdef Preparation preparation        # what a thread does about it
+    cdef Preparation preparation        # its preparation in a thread
     cdef bytearray frame                # the rest of the request, once it has been suspended
-    cdef bytearray frame_kept           # the request's memory, where it was kept for later
+    cdef bytearray frame_kept           # the request's memory, if it was kept for later
 
 
 cdef class Producing:
     """Serves Produce: one for each listener, holding what every request needs."""
     cdef object broker, flusher, by_name, by_id
-    cdef object authorizer              # None: everybody may write everywhere
+    cdef object authorizer              # None: all clients may write everywhere
     cdef Clock clock
     cdef dict limits                    # address of a LogConfig → TopicLimits
     cdef TransactionGate gate
-    cdef public double turn_seconds     # what one request may hold the loop for
+    cdef public double turn_seconds     # how long one request may hold the loop
 
     cdef int check(self, Serving serving, Cursor request) except -1
     cdef int check_partitions(

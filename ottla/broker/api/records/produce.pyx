@@ -1,14 +1,14 @@
 # cython: boundscheck=False, wraparound=False
 """Produce (key 0), versions 0-13: read, appended and answered in one pass.
 
-A request is walked twice: once to see that all of it is well formed, so that nothing of a
-malformed one is appended, then to append. Record bytes are never copied: they are checked,
-numbered and written to the segment from where they were received; `preparing` makes others of them
-where they are message sets (versions 0-2) or the topic wants another codec.
+A request is walked twice: first to check that all of it is well formed, so that nothing of a
+malformed one is appended, then to append. Record bytes are never copied: they are checked, numbered
+and written to the segment from the receive buffer; `preparation` replaces them only for message
+sets (versions 0-2) and for topics with another codec.
 
-A batch that takes long to prepare is a thread's, and so is the next batch of a request that has
-held the loop for TURN_SECONDS. Until it is back its request stands still, with the frames behind
-it; the partitions before it are appended already, and others go on.
+A thread prepares a batch that takes long, and also the next batch of a request that has held the
+loop for TURN_SECONDS. Until it has finished, the request and later frames wait; earlier partitions
+are appended already, and other connections are served.
 """
 
 from cpython.bytearray cimport PyByteArray_FromStringAndSize
@@ -46,7 +46,7 @@ TURN_SECONDS = 0.010
 
 cdef enum:
     PRODUCE_KEY = 0
-    LOOK_SIZE = 1 << 20                 # bytes of work between two looks at the clock
+    LOOK_SIZE = 1 << 20                 # bytes of work between two reads of the clock
     PARTITION_COST = 1 << 17            # what a partition costs besides its bytes, in bytes
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
@@ -81,7 +81,7 @@ cdef class Producing:
         self.turn_seconds = TURN_SECONDS
 
     cdef int check(self, Serving serving, Cursor request) except -1:
-        """Walk the request without acting on it, and note what it is about.
+        """Walk the request without acting on it, and note its properties.
 
         Raises MalformedMessage if the request is not well formed.
         """
@@ -118,7 +118,7 @@ cdef class Producing:
     cdef int check_partitions(
         self, Serving serving, Cursor request, bint flexible, Py_ssize_t partitions
     ) except -1:
-        """Walk the partitions of one topic; `untidy` where one of them is named twice."""
+        """Walk the partitions of one topic; sets `untidy` if one of them occurs twice."""
         cdef const uint8_t *records
         cdef Py_ssize_t left = partitions, size
         cdef int32_t index, before = -1
@@ -142,9 +142,9 @@ cdef class Producing:
         return 0
 
     cdef const uint8_t *tidy(self, Cursor request, int version) except NULL:
-        """Name each topic and partition once, as Kafka reads them: the last counts.
+        """Remove duplicate topics and partitions as Kafka does: the last one wins.
 
-        A topic without partitions is left out. Returns where the request begins now.
+        A topic without partitions is left out. Returns the beginning of the new request.
         """
         cdef Cursor made
         from ottla.wire.messages import ProduceRequest
@@ -185,9 +185,9 @@ cdef class Producing:
     cdef bint go_on(self, Serving serving) except -1:
         """Append what the request holds and write the body of its reply.
 
-        False where a batch has to be prepared in a thread first: `go_on` again once
-        `serving.preparation` has run. Then the reply may go at once if `serving.pending` is None
-        or has no open promises; else that one's frame is the reply.
+        Returns False if a thread has to prepare a batch first: call `go_on` again once
+        `serving.preparation` has run. After True the reply may be sent if `serving.pending` is
+        None or has no open promises; otherwise its frame is the reply.
         """
         cdef Cursor request = serving.request
         cdef Writer reply = serving.reply
@@ -214,7 +214,7 @@ cdef class Producing:
         return True
 
     cdef object find_topic(self, Serving serving):
-        """The topic's partitions, or the exception that each of them is answered with."""
+        """The topic's partitions, or the exception for each of its partitions in the request."""
         cdef Cursor request = serving.request
         cdef Writer reply = serving.reply
         cdef int version = serving.version
@@ -242,8 +242,7 @@ cdef class Producing:
         return found
 
     cdef object refusal_of(self, Serving serving, str name):
-        """Why this client may not write to the topic, or not in this transaction; None if it may.
-        """
+        """Why the client may not write to the topic, or not in this transaction; None if it may."""
         if serving.access is None:
             serving.access = access_of(self.broker, serving.client)
         try:
@@ -255,7 +254,7 @@ cdef class Producing:
         return None
 
     cdef bint serve_partition(self, Serving serving) except -1:
-        """Append one partition's records and write its part of the reply; False as `go_on`."""
+        """Append one partition's records and write its part of the reply; False as in `go_on`."""
         cdef int64_t base = -1
         cdef int16_t code = 0
         cdef str message = None
@@ -281,7 +280,7 @@ cdef class Producing:
             code, message = int(error.code), error.message or None
             record_errors = error.record_errors
             if code == STORAGE_ERROR and serving.version < 4:
-                code = NOT_LEADER                       # which these clients know, and retry
+                code = NOT_LEADER                       # these clients know it, and retry
         except Exception:
             serving.failed = True
             code, message = UNKNOWN_SERVER_ERROR, "the broker failed; its log says why"
@@ -315,7 +314,7 @@ cdef class Producing:
         if version >= 2:
             reply.write_int64(append_time)
         if version >= 5:
-            # An error of the log itself comes with its start, others without, as in Kafka.
+            # As in Kafka, errors of the log include the log start, others do not.
             reply.write_int64(
                 partition.log.log_start_offset
                 if code == 0 or (serving.in_log and code not in WITHOUT_LOG_START) else -1)
@@ -347,7 +346,7 @@ cdef class Producing:
         return <Partition>partitions[index]
 
     cdef bint prepare(self, Serving serving, Partition partition) except -1:
-        """Make of the records what the log stores; False where that is a thread's."""
+        """Turn the records into what the log stores; False if a thread has to do it."""
         cdef Preparation preparation = serving.preparation
         cdef TopicLimits topic
         cdef uint8_t[::1] view
@@ -381,7 +380,7 @@ cdef class Producing:
         return True
 
     cdef bint turn_is_over(self, Serving serving) except -1:
-        """Whether the request has held the loop for long enough; each partition is asked for."""
+        """Whether the request has held the loop for long enough; called for each partition."""
         serving.unlooked += serving.size + PARTITION_COST
         if serving.unlooked < LOOK_SIZE:
             return False
@@ -402,9 +401,9 @@ cdef class Producing:
         return partition.append(serving.records, serving.size, serving.acks == -1)
 
     cdef int suspend(self, Serving serving, Py_ssize_t start) except -1:
-        """Take what the request still needs out of the connection's memory, for a thread.
+        """Copy the rest of the request out of the connection's memory, for a thread.
 
-        Its reply, which began at `start` of some writer, has one of its own from now on.
+        The reply, which began at `start` of a shared writer, gets a writer of its own.
         """
         cdef Writer reply = Writer()
         cdef Preparation preparation = serving.preparation
@@ -425,7 +424,7 @@ cdef class Producing:
             reply.write_raw(serving.reply.data + start, serving.reply.size - start)
         else:
             serving.pending.move_to(reply, start)
-            serving.pending.open_promises += 1          # its own: the reply is not whole yet
+            serving.pending.open_promises += 1          # its own: the reply is incomplete
         serving.reply = reply
         return 0
 
@@ -436,7 +435,7 @@ cdef class Producing:
         return 0
 
     cdef TopicLimits limits_for(self, PartitionLog log):
-        """What this topic allows of a batch, now."""
+        """The current limits of this topic for a batch."""
         cdef object key = PyLong_FromVoidPtr(<void *>log.config)
         cdef TopicLimits topic = self.limits.get(key)
         if topic is None or topic.config is not log.config:
@@ -450,10 +449,10 @@ cdef class Producing:
     cdef int hold(
         self, Serving serving, Partition partition, int64_t required, Py_ssize_t error_at
     ) except -1:
-        """Promise the acknowledgement for when the batch is as durable as it has to be.
+        """Add a promise to acknowledge the batch once it is as durable as required.
 
-        With acks=all that is once clients can read it. With less only flush.messages may ask for a
-        flush; the batch before it may wait for one without this batch's own having to.
+        With acks=all that is once clients can read it. With less only flush.messages may require a
+        flush; an earlier batch may wait for a flush that this batch does not need.
         """
         if serving.acks != -1 and partition.flush_wanted_upto < required:
             return 0

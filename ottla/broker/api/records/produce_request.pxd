@@ -14,7 +14,7 @@ cdef class ProduceRequest(Serving):
     cdef ReplyQueue queue
     cdef int32_t correlation_id
     cdef object work                    # the future that it waits for
-    cdef bytearray unread               # what of it is not read yet, while it is being admitted
+    cdef bytearray unread               # its unread bytes, while it is being admitted
 
     cdef Held begin(self, Cursor request)
     cdef Held prepare(self, Py_ssize_t start)

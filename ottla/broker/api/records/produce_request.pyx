@@ -1,10 +1,10 @@
 # cython: boundscheck=False, wraparound=False
-"""One Produce request of a connection: what it waits for, and where its reply goes.
+"""One Produce request of a connection: what it waits for, and the destination of its reply.
 
     frame -> checked -> admitted to its transaction -> appended -> prepared in a thread -> ... reply
                         a coordinator, from version 12 on     |_________________________|
 
-Its promises (acks=all) do not hold the connection: the reply queues with them.
+Its promises (acks=all) do not hold the connection: the reply is queued with them.
 """
 
 from libc.stdint cimport int32_t, uint8_t
@@ -21,20 +21,20 @@ from ottla.wire.errors import MalformedMessage
 
 cdef enum:
     PRODUCE = 0
-    IMPLICIT_TRANSACTION = 12           # Produce adds its partitions by itself (KIP-890)
+    IMPLICIT_TRANSACTION = 12           # Produce adds its partitions implicitly (KIP-890)
 
 
 cdef Held serve_produce(
     Producing producing, Cursor request, int version, int32_t correlation_id, Client client,
     ReplyQueue queue, object receiver
 ):
-    """Serve a request; None if it is over, else what holds the frames after it."""
+    """Serve a request; returns what holds later frames, None if the request is finished."""
     cdef const uint8_t *body = request.at
     cdef ProduceRequest produce = ProduceRequest.__new__(ProduceRequest)
     produce.producing, produce.queue, produce.receiver = producing, queue, receiver
     produce.version, produce.correlation_id, produce.client = version, correlation_id, client
     producing.check(produce, request)
-    request.at, request.elements_max = body, 0          # it is read again, from the beginning
+    request.at, request.elements_max = body, 0          # it is read again from the beginning
     if produce.untidy:
         body = producing.tidy(request, version)
     if produce.transactional and (
@@ -49,11 +49,11 @@ cdef Held serve_produce(
 
 
 cdef class ProduceRequest(Serving):
-    """A request between its frame and its reply. It holds the frames after it while a coordinator
-    admits it to its transaction, and while a thread prepares a batch."""
+    """A request from its frame to its reply. It holds later frames while a coordinator admits it to
+    its transaction, and while a thread prepares a batch."""
 
     cdef Held begin(self, Cursor request):
-        """Append what the request holds, as far as that is done on the loop."""
+        """Append what the request holds, as far as the loop may do it."""
         cdef bint apart = self.acks == -1 or self.acks == 0 or self.queue.waiting() > 0
         cdef Writer reply = Writer() if apart else self.queue.out
         cdef Py_ssize_t start = reply.size
@@ -66,11 +66,11 @@ cdef class ProduceRequest(Serving):
         return None
 
     cdef Held prepare(self, Py_ssize_t start):
-        """Have a thread prepare a batch. Nothing more is read meanwhile: the end of the stream
-        must not be met before what was sent in front of it is appended."""
+        """Have a thread prepare a batch. Nothing more is read meanwhile: the end of the stream must
+        not be handled before the bytes sent earlier are appended."""
         cdef Writer reply = self.reply
         self.producing.suspend(self, start)
-        if reply is self.queue.out:                     # half a reply is not to be sent
+        if reply is self.queue.out:                     # an incomplete reply must not be sent
             self.queue.out.cut(start, len(self.queue.out.ranges))
         self.stops_reading = True
         self.wait_for(self.producing.broker.workers.run(self.preparation.run))
@@ -98,7 +98,7 @@ cdef class ProduceRequest(Serving):
         view = self.unread
         request = Cursor.__new__(Cursor)
         request.at, request.end = &view[0], &view[0] + view.shape[0]
-        # The request is read to its end or copied by `suspend` before this returns.
+        # Before this returns, the request is read to its end or copied by `suspend`.
         self.frame_kept, self.unread = self.unread, None
         self.refusal = self.work.result()
         return self.begin(request)
@@ -109,7 +109,7 @@ cdef class ProduceRequest(Serving):
         return 0
 
     cdef int finish(self, Py_ssize_t start) except -1:
-        """The reply is whole but for its length: send it, or keep it while it is promised."""
+        """The reply is complete but for its length: send it, or queue it with its promises."""
         cdef Writer reply = self.reply
         cdef int32_t throttle_ms = 0
         if self.queue.quotas.active:

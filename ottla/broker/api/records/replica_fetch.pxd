@@ -1,4 +1,4 @@
-# What differs where the client of a Fetch is a replica; see replica_fetch.pyx.
+# What differs if the client of a Fetch is a replica; see replica_fetch.pyx.
 
 from ottla.broker.api.records.fetch cimport Fetch
 from ottla.broker.api.records.fetch_sessions cimport FetchItem

@@ -1,1 +1,1 @@
-"""What differs where the client of a Fetch is a replica."""
+"""What differs if the client of a Fetch is a replica."""

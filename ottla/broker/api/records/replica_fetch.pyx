@@ -1,10 +1,10 @@
 # cython: boundscheck=False, wraparound=False
-"""What differs where the client of a Fetch is a replica: it reads to the end of the log, and how
-far it is moves the high watermark.
+"""What differs if the client of a Fetch is a replica: it reads to the end of the log, and its fetch
+offset moves the high watermark.
 
-Only a fetch that passed the checks of leader epoch and divergence counts, from a replica of the
-assignment, under the broker epoch that the image has (KIP-903). Any other one is served, and moves
-nothing.
+Only a fetch that passed the checks of leader epoch and divergence counts, from a replica in the
+assignment, with the broker epoch in the image (KIP-903). Any other fetch is served but does not
+move the high watermark.
 """
 
 from ottla.broker.api.records.fetch cimport Fetch
@@ -15,27 +15,27 @@ from ottla.wire.errors import NotLeaderOrFollower, UnknownLeaderEpoch
 
 
 cdef int check_replica(Fetch fetch, FetchItem item) except -1:
-    """Raise unless the client may be a replica of this partition; note where its log parts."""
+    """Raise unless the client may be a replica of this partition; note where its log diverges."""
     cdef Partition partition = item.partition
     if not partition.replicated or fetch.replica_id not in partition.replicas:
-        # The image of one of the two may be behind the other's.
+        # One of the two brokers may have an older image than the other.
         if item.current_leader_epoch >= 0:
             raise UnknownLeaderEpoch(f"{fetch.replica_id} is no replica of {partition!r} yet")
         raise NotLeaderOrFollower(f"{fetch.replica_id} is no replica of {partition!r}")
-    # A log that begins later says so with the error that it is answered with.
+    # A response for an offset below the log start contains the log start.
     item.log_start = partition.log.log_start_offset
     if item.fetch_offset > partition.log.log_end_offset and partition.log.latest_epoch >= 0:
-        # Its last epochs are unknown, or the same: it has more of them than its leader.
+        # The replica has more records than its leader, in the same or an unknown epoch.
         item.diverging_epoch = partition.log.latest_epoch
         item.diverging_end = partition.log.log_end_offset
         if 0 <= item.last_fetched_epoch < item.diverging_epoch:
-            item.diverging_epoch = -1               # by its epoch the two parted earlier
+            item.diverging_epoch = -1               # check_divergence finds an earlier offset
     return 0
 
 
 cdef int count_replica(Fetch fetch, FetchItem item) except -1:
-    """Note that the replica has everything below what it asks for."""
-    # What does not count now may once the image has the replica's broker epoch.
+    """Note that the replica has all records below its fetch offset."""
+    # If it does not count now, it may once the image has the replica's broker epoch.
     item.uncounted = not item.partition.replica_fetched(
         fetch.replica_id, fetch.replica_epoch, item.fetch_offset, item.follower_start)
     return 0

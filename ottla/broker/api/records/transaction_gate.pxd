@@ -1,4 +1,4 @@
-# What stands between a transactional batch and its partition; see transaction_gate.pyx.
+# Checks transactional batches before they are appended; see transaction_gate.pyx.
 
 from libc.stdint cimport uint8_t
 
@@ -9,8 +9,8 @@ from ottla.wire.codec cimport Cursor
 
 cdef class TransactionGate:
     cdef object broker, by_name, by_id, check_batch, add_batches
-    cdef readonly object verifier       # of a cluster: who asks other coordinators; else None
-    cdef object authorizer              # None: everybody may write everywhere
+    cdef readonly object verifier       # asks other brokers' coordinators; None without a cluster
+    cdef object authorizer              # None: all clients may write everywhere
 
     cdef object admission(self, Cursor request, int version, Client client)
     cdef int check(

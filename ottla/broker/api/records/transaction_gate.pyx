@@ -1,13 +1,13 @@
 # cython: boundscheck=False, wraparound=False
-"""Lets transactional batches into partitions: only those of a transaction that is open there.
+"""Checks transactional batches: only batches of a transaction that is open in the partition pass.
 
-Whoever has a transaction open in a partition goes on writing to it. The first batch asks the
-coordinator: up to Produce 11 whether the client has added the partition, from 12 on the partition
-is added by that very batch (KIP-890). That has to be on the disk before the batch may be
-appended, or a crash would leave a transaction open of which no coordinator knows.
+A producer with an open transaction in a partition continues to write to it. For the first batch the
+coordinator is asked: up to Produce 11 whether the client has added the partition, from 12 on that
+very batch adds the partition (KIP-890). The addition has to be durable before the batch may be
+appended, or a crash would leave a transaction open that is unknown to all coordinators.
 
-In a cluster the coordinator may be another broker. Then every version asks before it is served,
-and what the answer allows counts only for a partition in which nothing has happened meanwhile
+In a cluster the coordinator may be another broker. Then a request of any version is verified before
+it is served, and the verdict is valid only for a partition in which nothing has happened meanwhile
 (`coordination.transaction_verifier`).
 """
 
@@ -24,12 +24,12 @@ from ottla.replication.controller.access import Operation
 
 
 cdef enum:
-    FLEXIBLE = 9                        # first Produce with compact lengths
-    IMPLICIT = 12                       # first one that adds its partitions by itself
+    FLEXIBLE = 9                        # first Produce version with compact lengths
+    IMPLICIT = 12                       # first one that adds its partitions implicitly
 
 
 cdef class TransactionGate:
-    """`check_batch` and `add_batches` lead to the coordinator (`transaction_coordinator`)."""
+    """`check_batch` and `add_batches` call the coordinator (`transaction_coordinator`)."""
 
     def __init__(self, broker, check_batch, add_batches, verifier=None):
         self.broker, self.authorizer = broker, broker.authorizer
@@ -38,10 +38,10 @@ cdef class TransactionGate:
 
     cdef object admission(self, Cursor request, int version, Client client):
         """Add the partitions of a checked Produce from version 12 on that are not yet in its
-        transaction, as far as the client may write there; below, have another broker that
-        coordinates it say that they are.
+        transaction, if the client may write to them. With a coordinator on another broker, verify
+        them there in all versions.
 
-        Returns a future of what `check` is to go by; None if there is nothing to wait for.
+        Returns a future with the `refusal` for `check`; None if there is nothing to wait for.
         """
         cdef Py_ssize_t topics, partitions, size
         cdef int32_t index
@@ -54,10 +54,10 @@ cdef class TransactionGate:
         request.read_int32()
         access = None if self.authorizer is None else access_of(self.broker, client)
         if access is not None and not access.transaction(Operation.WRITE, transactional_id):
-            return None                         # it is refused topic by topic, when it is served
+            return None                         # refused for each topic when it is served
         elsewhere = None if self.verifier is None else self.verifier.elsewhere(transactional_id)
         if elsewhere is None and version < IMPLICIT:
-            return None                         # `check` asks the coordinator, which is here
+            return None                         # `check` asks the local coordinator
         topics = request.read_count(flexible, 3)
         while topics > 0:
             topics -= 1
@@ -79,7 +79,7 @@ cdef class TransactionGate:
                         or not fields.attributes(batch) & fields.TRANSACTIONAL):
                     continue
                 partition = found[index]
-                # What is offline is refused when the produce is served.
+                # Offline partitions are refused when the produce is served.
                 if (partition is None or partition.log.offline is not None
                         or is_open(partition, batch)):
                     continue
@@ -99,7 +99,7 @@ cdef class TransactionGate:
         object refusal
     ) except -1:
         """Raise ProtocolError unless the batch's transaction may write to the partition; `refusal`
-        is what the future of `admission` had: why it has not added it, None if it has, or another
+        is the result of `admission`: None if the partition was added, the error, or another
         broker's verdicts."""
         if is_open(partition, batch):
             return 0
@@ -118,12 +118,12 @@ cdef bint may_write(access, found) except -1:
 
 
 cdef object producer_of(const uint8_t *batch):
-    from ottla.groups.records import Producer       # not before there are transactions
+    from ottla.groups.records import Producer       # imported only for transactions
     return Producer(fields.producer_id(batch), fields.producer_epoch(batch))
 
 
 cdef bint is_open(Partition partition, const uint8_t *batch) except -1:
-    """Whether the batch's producer has a transaction open in the partition."""
+    """Whether the batch's producer has an open transaction in the partition."""
     cdef Producers producers = partition.log.producers
     cdef ProducerState state = producers.states.get(fields.producer_id(batch))
     return (state is not None and state.transaction_start >= 0

@@ -1,4 +1,4 @@
-"""Time that stands still until a test moves it, or leaps when a test says so."""
+"""Clocks that a test controls."""
 
 from ottla.log.clock import Clock
 
@@ -20,12 +20,12 @@ class FakeClock(Clock):
         self.time_ms += ms
 
     def set_wall_clock(self, by_ms: int) -> None:
-        """What an operator or NTP does: the time of day is another one, and no time has passed."""
+        """Set the time of day, as an operator or NTP does; no time passes."""
         self.leapt_ms += by_ms
 
 
 class LeapingClock(Clock):
-    """The machine's clock, but for what a test has let pass at once."""
+    """The machine's clock, plus the time by which a test has advanced it."""
 
     def __init__(self) -> None:
         self.passed_seconds = 0.0

@@ -82,10 +82,9 @@ class Endpoint:
 class BrokerImage:
     """A registered broker.
 
-    In a cluster `epoch` is the broker epoch: the id of the ZooKeeper transaction that
-    created its
-    registration. `incarnation` is chosen anew by each process; `directories` are the ids of its
-    log directories.
+    In a cluster `epoch` is the broker epoch: the id of the ZooKeeper transaction that created its
+    registration. `incarnation` is chosen anew by each process; `directories` are the ids of its log
+    directories.
     """
 
     node_id: int

@@ -7,8 +7,8 @@ can read it:
 
 A partition is leader, leader epoch, replicas, in-sync replicas and partition epoch, then an object
 of the rarer fields (`PartitionExtra`) if there are any. Consecutive partitions of a topic that are
-equal are written once, followed by their number.
-A field that a reader does not know is refused, not skipped: metadata must not be guessed.
+equal are written once, followed by their number. A field that a reader does not know is refused,
+not skipped: metadata must not be guessed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One broker for the tests of a file; a clean client must be served at the end of each test."""
+"""One broker for the tests of a file; after each test a well-behaved client must be served."""
 
 from __future__ import annotations
 

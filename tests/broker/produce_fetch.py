@@ -1,4 +1,4 @@
-"""Requests that many tests make: produce a batch, fetch what is there."""
+"""Requests that many tests make: produce a batch, fetch records."""
 
 from __future__ import annotations
 

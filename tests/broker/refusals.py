@@ -1,7 +1,7 @@
 """What clients of groups and transactions must not do, and the code that each gets.
 
-`tests/` asks Ottla, `compat_tests/test_refusals.py` any broker: what Apache Kafka answers is what
-the table says.
+`tests/` sends them to Ottla, `compat_tests/test_refusals.py` to any broker: the table has the
+answers of Apache Kafka.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Stage:
         for key_type, key in ((0, CLASSIC), (0, MODERN), (1, topic)):
             self.find(key, key_type)
         self.zombie, self.producer = self.initialised(), self.initialised()
-        # Under way already, so that it is not the refused commits that begin it (KIP-890).
+        # The transaction has begun already, so that the refused commits do not begin it (KIP-890).
         for group in (CLASSIC, MODERN):
             while code := add_offsets(client, topic, self.producer, group, 3):
                 assert code in RETRIABLE, code
@@ -91,7 +91,7 @@ class Stage:
         return str(joined.member_id)
 
     def join_modern(self) -> int:
-        """A KIP-848 group of two members that are at its epoch, which is returned."""
+        """A KIP-848 group of two members that have reached its epoch; returns the epoch."""
         epochs = {"m": 0, "s": 0}
         owned: dict[str, list[tuple[bytes, list[int]]]] = {"m": [], "s": []}
         while True:
@@ -125,7 +125,7 @@ class Stage:
         found = self.client.call(request, 0).transaction_states[0]
         return [*told, (found.transaction_state, found.producer_id, found.producer_epoch)]
 
-    # Requests, good ones where nothing else is said
+    # Requests, valid ones unless noted otherwise
 
     def join(self, member: str, instance: str | None, **more: Any) -> Any:
         data = write_subscription(Subscription((self.topic,)), 1)
@@ -359,7 +359,7 @@ ROWS = [(f"{table}: {row[0]}", *row[1:]) for table, rows in TABLES.items() for r
 
 
 def refused(stage: Stage, request: Callable[[Stage], Any], version: int) -> str:
-    """Make a bad request and return the name of its code; nothing may have changed."""
+    """Send a bad request and return the name of its code; nothing may have changed."""
     before = stage.state()
     found = codes(stage.client.call(request(stage), version))
     assert stage.state() == before, "a refused request has changed something"

@@ -28,7 +28,7 @@ class RunningBroker:
         settings = {
             "listeners": "PLAINTEXT://127.0.0.1:0",
             "log.dirs": str(data),
-            "node.id": "0",  # not the default: nothing may take one for the other
+            "node.id": "0",  # not the default, so that a mix-up is found
             **{name.replace("_", "."): value for name, value in overrides.items()},
         }
         self.config = BrokerConfig.load(None, [f"{key}={value}" for key, value in settings.items()])
@@ -72,7 +72,7 @@ class RunningBroker:
 
 
 class WireClient(Connection):
-    """The package's client of one connection to a broker of a test, for good and bad frames."""
+    """The package's client with one connection to a test's broker, for good and bad frames."""
 
     def __init__(self, address: tuple[str, int], **properties: str) -> None:
         names = {name.replace("_", "."): value for name, value in properties.items()}

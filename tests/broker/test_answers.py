@@ -1,7 +1,7 @@
-"""What Apache Kafka 4.3.1 has answered to thousands of requests, and Ottla answers to the same.
+"""Apache Kafka 4.3.1's recorded answers to thousands of requests, compared with Ottla's.
 
-`python -m compat_tests.answers --record` writes Kafka's answers; what may differ, and why, is in
-compat_tests/answers/accepted.toml.
+`python -m compat_tests.answers --record` writes Kafka's answers; accepted differences, with
+reasons, are in compat_tests/answers/accepted.toml.
 """
 
 from __future__ import annotations

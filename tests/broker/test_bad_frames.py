@@ -1,4 +1,4 @@
-"""Bytes that are no request: the connection ends, nothing else does."""
+"""Bytes that are not a request: only their connection ends."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_api_versions_of_the_future_is_answered_in_version_0(
     client.send_frame(header(API_VERSIONS, version) + b"\x00" + b"\x02a\x02b\x00")
     frame = client.receive_frame()
     assert frame == struct.pack(">ihihhh", 7, 35, 1, API_VERSIONS, 0, 5)
-    # The client asks again on the same connection.
+    # The client retries on the same connection.
     assert client.call(ApiVersionsRequest(), 0).error_code == 0
 
 
@@ -101,7 +101,7 @@ def test_lengths_beyond_the_frame_close(client: WireClient, body: bytes) -> None
         b"\x80\x80\x80\x80\x08",                            # compact array of 2^31-1
         b"\xff\xff\xff\xff\xff\x0f",                        # varint longer than 5 bytes
         b"\x02\xff\xff\x7f",                                # string longer than the frame
-        b"\x02\x02a\xff\xff\xff\xff\x0f",                   # that many tagged fields
+        b"\x02\x02a\xff\xff\xff\xff\x0f",                   # that number of tagged fields
         b"\x02\x02a\x01\x00\xff\xff\x7f",                   # a tagged field longer than the frame
     ],
 )
@@ -135,7 +135,7 @@ def test_other_protocols_are_named_and_closed(
     broker: RunningBroker, client: WireClient, hello: bytes, name: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    broker.server.listeners[0].refusals = 0     # the tests before this one were a flood
+    broker.server.listeners[0].refusals = 0     # earlier tests have caused many
     client.send_bytes(hello)
     assert client.is_closed()
     assert f"it speaks {name} on a port for Kafka's protocol" in caplog.text
@@ -171,7 +171,7 @@ def test_a_malformed_produce_appends_nothing(
     good = batch(b"never")
     name = topic.encode()
     body = struct.pack(">hhii", -1, 1, 1000, 1) + struct.pack(">h", len(name)) + name
-    body += struct.pack(">iii", 2, 0, len(good)) + good      # two partitions announced, one there
+    body += struct.pack(">iii", 2, 0, len(good)) + good      # two partitions announced, one present
     client.send_frame(header(PRODUCE, 3) + body)
     assert client.is_closed()
     with WireClient(broker.address) as clean:

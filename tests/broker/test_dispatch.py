@@ -1,4 +1,4 @@
-"""Who serves what: the table of areas, and the handlers that are found through it."""
+"""The table of areas, and the handlers that are found through it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_handler_serves_what_is_told_of_it_once() -> None:
     api.load()
 
     def again() -> None:
-        """Says that it is the file of heartbeats."""
+        """Pretends to be the file of heartbeats."""
 
     again.__module__ = HANDLERS[ApiKey.HEARTBEAT].module
     with pytest.raises(AssertionError, match="handled twice"):

@@ -1,4 +1,4 @@
-"""At debug level `ottla.groups` says each change of a group's state."""
+"""At debug level `ottla.groups` logs each change of a group's state."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_each_change_of_state_is_said_once_and_none_of_the_past_at_a_start(
 
 
 def modern_life_of_nobody(cluster: Cluster) -> None:
-    """A heartbeat that is refused, once the group's shard is loaded."""
+    """A refused heartbeat, once the group's shard is loaded."""
     request = ConsumerGroupHeartbeatRequest(
         group_id="modern", member_id="unknown", member_epoch=7, topic_partitions=[])
     check(cluster.coordinator("modern").call(request, 0).error_code)

@@ -1,4 +1,4 @@
-"""Connections that are held up, by us or by their clients: none of them hangs, storms or stays."""
+"""Connections that are held, by the broker or by their clients: none hangs, spins or leaks."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tests.broker.topics import create
 
 
 def pass_time(broker: RunningBroker, seconds: float) -> None:
-    """Let the loop's clock jump, and what is due then happen."""
+    """Let the loop's clock jump, and run what is due then."""
     broker.loop_clock.passed_seconds += seconds
-    # Timers that are due run in the next turn, what they schedule in those after it.
+    # Timers that are due run in the next turn, what they schedule in later ones.
     for _ in range(5):
         broker.call(lambda: None)
 
 
 def stuck(broker: RunningBroker) -> bool:
-    """Whether a client does not take its replies."""
+    """Whether a client does not read its replies."""
     return any(each.writing for each in broker.server.listeners[0].connections)
 
 

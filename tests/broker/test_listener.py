@@ -1,4 +1,4 @@
-"""Who may connect, and who is given up: limits hold, the others are served."""
+"""Which clients may connect and which are closed: limits hold, all others are served."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_new_connections_above_the_rate_are_closed(data: Path) -> None:
 
 @pytest.fixture
 def accepted(monkeypatch: pytest.MonkeyPatch) -> list[socket.socket]:
-    """The broker's ends of the connections."""
+    """The broker's side of the connections."""
     sockets: list[socket.socket] = []
 
     class Seen(listener_module.Connection):
@@ -125,7 +125,7 @@ def test_a_frame_that_comes_in_small_pieces_wakes_the_broker_for_many_of_them_at
         slow.send_bytes(frame[100:1000])
         (connection,) = broker.server.listeners[0].connections
         before = connection.active_at
-        # Whoever sends less is not taken for stalled: a sweep receives it.
+        # A client that sends less is not considered stalled: a sweep receives it.
         while connection.active_at == before:
             broker.run(sweep(broker))
         slow.send_bytes(frame[1000:])

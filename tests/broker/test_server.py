@@ -1,4 +1,4 @@
-"""Starts that are refused, and what a start keeps."""
+"""Starts that are refused, and what a start preserves."""
 
 from __future__ import annotations
 

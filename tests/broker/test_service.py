@@ -1,4 +1,4 @@
-"""`ottla server start` as a service runs it: signals, terminals that go, logs that nobody reads."""
+"""`ottla server start` as a service runs it: signals, closed terminals, logs that nobody reads."""
 
 from __future__ import annotations
 
@@ -114,7 +114,8 @@ def test_sighup_reads_dynamic_settings_again_and_never_kills(service: Service) -
 
 
 def test_a_broker_outlives_its_terminal(tmp_path: Path) -> None:
-    """What a closed terminal does: SIGHUP to its processes, and errors for who writes to it."""
+    """What a closed terminal does: SIGHUP to its processes, and errors for those that write to
+    it."""
     master, slave = os.openpty()
     service = Service(
         tmp_path, "--log-level", "debug", stdout=slave, stderr=slave, stdin=slave,

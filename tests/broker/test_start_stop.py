@@ -27,7 +27,7 @@ def command(data: Path, port: int = 0) -> list[str]:
 
 
 def refused(data: Path, port: int = 0) -> str:
-    """What a start that is refused says on stderr."""
+    """The stderr output of a refused start."""
     ended = subprocess.run(
         command(data, port), capture_output=True, text=True, timeout=TIMEOUT_SECONDS
     )

@@ -1,4 +1,4 @@
-"""A transactional producer that speaks frames: each request in any version."""
+"""A transactional producer that sends frames: each request in any version."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OK = ErrorCode.NONE
 
 
 def find(client: WireClient, key: str, key_type: int = 1) -> None:
-    """Find the coordinator, which makes the internal topic, and wait until it has loaded."""
+    """Find the coordinator, which creates the internal topic, and wait until it has loaded."""
     request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
     assert client.call(request, 6).coordinators[0].error_code == 0
 
@@ -140,7 +140,7 @@ def write(
     version: int = 11,
 ) -> ErrorCode:
     """Produce a transactional batch."""
-    # With old timestamps the marker, which is of now, would begin another segment.
+    # With old timestamps the marker, which has the current time, would begin another segment.
     now_ms = int(time.time() * 1000)
     records = build_batch(
         [Record(offset=n, timestamp=now_ms, value=value) for n, value in enumerate(values)],

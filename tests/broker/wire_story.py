@@ -1,4 +1,4 @@
-"""Reads scenarios that any broker can play: requests of one client, and what came back.
+"""Reads scenarios that any broker can play: requests of one client, and their answers.
 
     # an offset of an open transaction does not survive the group's deletion
     init                               ----  A/0
@@ -8,10 +8,10 @@
     end A/0 commit                     ----  A/0; CompleteCommit A/0
     fetch                              ----  none
 
-Apache Kafka wrote the outcomes; where Ottla says something else on purpose, that follows after
-`| here`. Each scenario has a topic with one partition, a group and a
-transactional id of its own. Producer ids are letters in the order in which they are first told, and
-a step that ends a transaction waits until all markers are written and says the state then.
+The outcomes were recorded from Apache Kafka; where Ottla differs on purpose, its outcome follows
+after `| here`. Each scenario has a topic with one partition, a group and a transactional id of its
+own. Producer ids are letters in the order in which they first appear, and a step that ends a
+transaction waits until all markers are written and then shows the state.
 """
 
 from __future__ import annotations
@@ -87,13 +87,13 @@ class WireStory:
         for kind, key in ((0, self.group), (1, self.key)):
             request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
             while client.call(request, 6).coordinators[0].error_code:
-                pass  # Apache Kafka makes the internal topics meanwhile
+                pass  # Apache Kafka creates the internal topics meanwhile
         self.create_topic()
         while self.fetch() in [code.name for code in LOADING]:
             pass
 
     def play(self, step: str) -> str:
-        """One step; what was answered."""
+        """Play one step; returns the outcome."""
         verb, *words = step.split()
         names = [word for word in words if "=" not in word]
         options = dict(word.split("=", 1) for word in words if "=" in word)
@@ -112,7 +112,7 @@ class WireStory:
         return self.letters.setdefault(producer_id, chr(ord("A") + len(self.letters)))
 
     def producer(self, text: str) -> Producer:
-        """`A/0`; `?/0` is a producer id that nobody was ever given, `-` none."""
+        """`A/0`; `?/0` has a producer id that was never assigned, `-` is none."""
         letter, epoch = text.split("/")
         ids = {letter: producer_id for producer_id, letter in self.letters.items()} | {"-": -1}
         return Producer(ids.get(letter, 1 << 40), int(epoch))
@@ -156,13 +156,13 @@ class WireStory:
         return self.told(reply) + self._ended(reply)
 
     def _ended(self, reply: Any) -> str:
-        """The state, where the request may have ended a transaction."""
+        """The transaction's state, if the request may have ended it."""
         if isinstance(reply, Producer) or reply is ErrorCode.CONCURRENT_TRANSACTIONS:
             return f"; {self.show()}"
         return ""
 
     def show(self) -> str:
-        """State and producer, once no marker is missing any more."""
+        """State and producer, once all markers are written."""
         deadline = time.monotonic() + SETTLED_SECONDS
         while (found := self._state()).transaction_state.startswith("Prepare"):
             assert time.monotonic() < deadline, found
@@ -173,7 +173,7 @@ class WireStory:
         return f"{found.transaction_state} {who}"
 
     def timed_out(self) -> str:
-        """The state, once the transaction was open for too long."""
+        """The state, once the transaction has timed out."""
         deadline = time.monotonic() + SETTLED_SECONDS
         while self._state().transaction_state == "Ongoing":
             assert time.monotonic() < deadline, "nobody ends the transaction"
@@ -251,7 +251,7 @@ class WireStory:
         return ErrorCode(self.client.call(request, 1).error_code).name
 
     def join_classic(self) -> str:
-        """A classic member joins; its generation goes without an assignment."""
+        """A classic member joins; its generation has no assignment."""
         data = write_subscription(Subscription((self.topic,)), 1)
         request = JoinGroupRequest(
             group_id=self.group, session_timeout_ms=60_000, rebalance_timeout_ms=60_000,
@@ -277,7 +277,7 @@ class WireStory:
         return ErrorCode(answer.error_code or answer.members[0].error_code).name
 
     def groups(self) -> str:
-        """The group as ListGroups tells it."""
+        """The group as in ListGroups."""
         answer = self.client.call(ListGroupsRequest(), 5)
         for each in answer.groups:
             if each.group_id == self.group:

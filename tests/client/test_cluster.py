@@ -171,7 +171,7 @@ def test_a_connection_that_broke_says_which(tmp_path: Path) -> None:
 
 def test_a_late_answer_is_not_waited_for(broker: RunningBroker) -> None:
     with Connection(broker.address, request_seconds=0.1) as connection:
-        connection.send_bytes(b"\x00\x00\x00\x20")  # the frame never comes
+        connection.send_bytes(b"\x00\x00\x00\x20")  # the frame never arrives
         with pytest.raises(TimedOut, match=r"no answer within 0\.1 s"):
             connection.receive_frame()
 

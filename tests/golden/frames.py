@@ -1,4 +1,4 @@
-"""Reads the recorded frames beside this file; README.md says what they are."""
+"""Reads the recorded frames beside this file; README.md describes them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Frame:
 
 
 def files() -> list[str]:
-    """The names of the files, one an API, in the order of their keys."""
+    """The names of the files, one for each API, in the order of their keys."""
     return sorted(path.name for path in FOLDER.glob("*.jsonl.gz"))
 
 

@@ -1,4 +1,4 @@
-"""A coordinator on a workbench: the real runtime over a log in memory, in time that tests move."""
+"""A test bench for a coordinator: the real runtime over a log in memory, with a fake clock."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TURNS_AT_ONCE_MAX = 1000
 
 
 class FakeClock:
-    """Time that stands still until somebody moves it."""
+    """A clock that a test advances."""
 
     def __init__(self, wall_ms: int = 1_700_000_000_000) -> None:
         self.elapsed_ms = 0
@@ -34,7 +34,7 @@ class FakeClock:
 
 
 class FakeCluster:
-    """Topics that tests make and change."""
+    """Topics that tests create and change."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -64,7 +64,8 @@ class FakeCluster:
 
 
 class Workbench:
-    """Runs a coordinator; every record passes through its bytes. `crash` starts it from them."""
+    """Runs a coordinator; every record is encoded and decoded. `crash` restarts it from the
+    bytes."""
 
     def __init__(self, **settings: Any) -> None:
         self.settings = GroupSettings(**settings)
@@ -96,11 +97,11 @@ class Workbench:
             self.runtime.adopt(shard)
 
     def crash(self) -> None:
-        """kill -9: what was appended is there, what lived in memory is not."""
+        """kill -9: what was appended stays, what was only in memory is lost."""
         self.start()
 
     def compact(self, seed: int) -> None:
-        """Passes of the log cleaner, then a start that reads what they have left."""
+        """Passes of the log cleaner, then a start from what they have left."""
         chance = random.Random(seed)
         self.crash()
         before = [durable(shard) for shard in self.runtime.shards()]
@@ -109,14 +110,14 @@ class Workbench:
         assert [durable(shard) for shard in self.runtime.shards()] == before
 
     def later(self, function: Callable[[], None]) -> None:
-        """What is due at the end of a turn is due at once, unless the test has the turn go on."""
+        """What is due at the end of a turn is done at once, unless the test keeps the turn open."""
         if self.turn_goes_on:
             self.due.append(function)
         else:
             function()
 
     def end_turn(self) -> None:
-        """Everything that came in one turn of the loop is handled."""
+        """End the turn of the loop and handle everything that arrived in it."""
         due, self.due = self.due, []
         for function in due:
             function()

@@ -1,9 +1,9 @@
-"""What log compaction may leave of a coordinator's log, and what the records that are left mean.
+"""What log compaction may leave of a coordinator's log, and the meaning of the remaining records.
 
 A pass knows the newest record of each key up to where it read (its end, never beyond the first open
 transaction), and rewrites segments from the log's beginning, of which a crash may leave only the
-first ones rewritten. It drops records that it knows a newer one of, records of aborted
-transactions, tombstones that are old enough, and markers of which no records are left.
+first ones rewritten. It drops records with a newer one of their key, records of aborted
+transactions, tombstones that are old enough, and markers without remaining records.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def compacted(log: list[Entry], chance: random.Random) -> list[Entry]:
 
 
 def first_open(log: list[Entry]) -> int:
-    """Where the first transaction without a marker begins; the log's end where there is none."""
+    """Where the first transaction without a marker begins; the log's end if there is none."""
     opened: dict[int, int] = {}
     for offset, (entry, producer_id) in enumerate(log):
         if isinstance(entry, Marker):
@@ -81,7 +81,7 @@ def _transactions(log: list[Entry]) -> tuple[set[int], dict[int, list[int]]]:
 
 
 def durable(shard: Shard) -> dict[str, Any]:
-    """Everything about groups and offsets that their records say."""
+    """All state of groups and offsets in their records."""
     offsets = shard.offsets
     pending = {where: value for where, value in offsets.pending().items() if value is not None}
     committed = {
@@ -90,7 +90,7 @@ def durable(shard: Shard) -> dict[str, Any]:
         for index, value in offsets.of_group(group_id).items()
     }
     told = {group_id: _durable_group(group) for group_id, group in shard.groups.items()}
-    # An empty group that only offsets made may be forgotten with them.
+    # An empty group that exists only because of offsets may be deleted with them.
     named = {key[0] for key in committed} | {key.group_id for _, key in pending}
     groups = {
         group_id: known

@@ -1,7 +1,7 @@
-"""Consumers of a group as a broker meets them: classic, eager or cooperative, or KIP-848.
+"""Consumers of a group as a broker sees them: classic, eager or cooperative, or KIP-848.
 
-Each does what it is told, at once, and believes in its partitions until it learns better or until
-its session must be over. What it has read of a partition by then may still be committed: a zombie.
+Each follows its assignment at once, and keeps its partitions until it learns otherwise or until
+its session must be over. Until then it may still commit what it has read, as a zombie.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CLASSIC_REBALANCE_MS, MODERN_REBALANCE_MS = 20_000, 60_000
 
 @dataclass(frozen=True)
 class Zombie:
-    """Commits of partitions that were lost meanwhile, on their way still."""
+    """Delayed commits of partitions that were lost meanwhile."""
 
     member_id: str
     epoch: int
@@ -57,7 +57,7 @@ class Member:
         return set(self.positions)
 
     def own(self, partitions: set[int], epoch: int) -> None:
-        """These from this epoch on, each from where the group has committed."""
+        """Own these partitions from this epoch on, each from the committed offset."""
         lost = {p: at for p, at in self.positions.items() if p not in partitions}
         if lost:
             self.zombies.append(Zombie(self.member_id, self.epoch, lost))
@@ -68,25 +68,25 @@ class Member:
         self.positions = kept | {p: 0 if at is None else at.offset for p, at in found.items()}
 
     def give_up(self) -> None:
-        """It learnt, or must assume, that it is no member any more."""
+        """It has learnt, or must assume, that it is no longer a member."""
         self.own(set(), -1)
         self.member_id, self.joined = "", None
         self.rejoins = self.told_all = False
 
     def pass_time(self, ms: int) -> None:
-        """Without a word from the broker for a session's time it gives up."""
+        """Without an answer from the broker for the session timeout it gives up."""
         self.silent_ms = 0 if self.waits else self.silent_ms + ms
         if self.silent_ms >= (MODERN_SESSION_MS if self.modern else CLASSIC_SESSION_MS):
             self.give_up()
 
     def disconnect(self) -> None:
-        """Its connection broke: what it waits for never comes."""
+        """Its connection broke: the pending answer never arrives."""
         if self.waits:
             self.waits, self.rejoins = False, True
         self.told_all = False
 
     def step(self, lose_reply: bool = False) -> None:
-        """Whatever a consumer does next."""
+        """The next step of a consumer."""
         self.present = True
         if self.modern:
             self.beat(lose_reply)
@@ -100,7 +100,7 @@ class Member:
             self.heartbeat()
 
     def leave(self) -> None:
-        """Say goodbye, after which it may come back speaking the other protocol."""
+        """Leave the group, after which it may return with the other protocol."""
         if self.waits:
             return
         if self.modern and self.epoch > 0:
@@ -145,7 +145,7 @@ class Member:
 
     def join(self) -> None:
         if self.protocol == "range":
-            self.own(set(), self.epoch)  # eager: everything is given up before
+            self.own(set(), self.epoch)  # eager: all partitions are revoked first
         data = write_subscription(
             Subscription((TOPIC,), owned={TOPIC: tuple(sorted(self.owned))}), 1
         )
@@ -186,7 +186,8 @@ class Member:
         self.waits, self.silent_ms = False, 0
         if isinstance(reply, Synced):
             given = set(read_assignment(reply.assignment).get(TOPIC, ()))
-            # Cooperative: whoever gives something up joins again, so that others may have it.
+            # Cooperative: a member that revokes partitions joins again, so that others may get
+            # them.
             self.rejoins = bool(self.owned - given)
             self.own(given, generation)
         elif reply.code is ErrorCode.REBALANCE_IN_PROGRESS:
@@ -224,10 +225,10 @@ class Member:
         return offset if code is ErrorCode.NONE else None
 
     def haunt(self) -> None:
-        """A commit from before arrives.
+        """A delayed commit of earlier reads arrives.
 
-        Not so under an epoch that still holds, which a KIP-848 group has while a member has more
-        to give up: as in Apache Kafka, whoever commits under it is believed.
+        Not under an epoch that is still valid, which a KIP-848 member keeps while it has more to
+        revoke: as in Apache Kafka, commits under that epoch are accepted.
         """
         zombie = self.zombies.pop()
         group = self.bench.shard().groups.get(GROUP)
@@ -249,7 +250,8 @@ class Member:
 
 
 def assign(joined: Joined, partitions: int) -> tuple[tuple[str, bytes], ...]:
-    """What a leader assigns: evenly, each keeps what it has; what is to move has to be free."""
+    """What a leader assigns: evenly, each keeps what it has; what is to move must have been
+    revoked."""
     owned: dict[str, set[int]] = {}
     for member in joined.members:
         subscription = read_subscription(member.metadata)

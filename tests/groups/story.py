@@ -1,4 +1,4 @@
-"""Reads a scenario of groups: one step a line, what was asked `----` what came back.
+"""Reads a scenario of groups: one step on each line, request `----` answer.
 
     join a                         ----  MEMBER_ID_REQUIRED a-1
     join a id=a-1                  ----  waits
@@ -7,7 +7,7 @@
     commit a-1 gen=1 t-0=5         ----  t-0
     crash                          ----
 
-Answers that come later stand at the step that brought them, with who had asked. `set` lines
+Delayed answers are shown at the step that caused them, with the member. `set` lines
 before the first step are settings; `protocols=x,y` of a join are in order of preference.
 """
 
@@ -66,7 +66,7 @@ def _named(partitions: Iterable[TopicPartition]) -> str:
 
 
 def _assignment(text: str) -> bytes:
-    """Partitions, with an assignor's own data behind a plus; other bytes where there are none."""
+    """Partitions, with an assignor's own data behind a plus; other bytes are shown as they are."""
     if "-" not in text:
         return text.encode()
     partitions, _, user_data = text.partition("+")
@@ -92,14 +92,14 @@ def _by_topic(names: str) -> dict[str, tuple[int, ...]]:
 
 
 class Story:
-    """Plays the steps of one scenario and writes down what came of each."""
+    """Plays the steps of one scenario and writes down their outcomes."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.bench = Workbench(**settings)
         self.heard: list[str] = []
 
     def play(self, step: str) -> str:
-        """One step; what was answered during it."""
+        """Play one step; returns the answers during it."""
         self.heard = []
         verb, *words = step.split()
         names = [word for word in words if "=" not in word]
@@ -108,7 +108,8 @@ class Story:
         return "; ".join(([said] if said else []) + self.heard)
 
     def change(self, operation: Any, group: str, who: str) -> str:
-        """Ask; an answer within the step stands alone, a later one after the asker's name."""
+        """Send a request; an answer within the step is shown alone, a later one after the member's
+        name."""
         box: list[str] = []
         during = True
 
@@ -224,7 +225,7 @@ class Story:
         )
 
     def show(self, group: str = "g", *, options: dict[str, str]) -> str:
-        """A group as DescribeGroups tells it."""
+        """A group as in DescribeGroups."""
         known = self.bench.shard(group).groups.get(group)
         if known is None:
             return "no such group"
@@ -244,7 +245,7 @@ class Story:
         return ""
 
     def beat(self, member: str, options: dict[str, str]) -> str:
-        """A ConsumerGroupHeartbeat: epoch=0 joins, -1 leaves, -2 leaves for the time being."""
+        """A ConsumerGroupHeartbeat: epoch=0 joins, -1 leaves, -2 leaves temporarily."""
         group, epoch = options.get("group", "g"), int(options["epoch"])
         joins = epoch == 0
         topics = options.get("topics")

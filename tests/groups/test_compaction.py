@@ -1,5 +1,5 @@
-"""Compaction of the coordinators' topics changes nothing: whichever of the older records it leaves,
-and in whichever order the newest ones stand, the state is what it was."""
+"""Compaction of the coordinators' topics changes nothing: whichever older records it leaves,
+and in whatever order the newest ones are, the state stays the same."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIMES = 25
 
 
 def loaded(bench: Workbench, log: list[Entry]) -> Shard:
-    """What a coordinator makes of a log."""
+    """The state that a coordinator builds from a log."""
     shard = Shard(0, bench.settings, bench.new_id, bench.cluster)
     for entry, producer in log:
         if isinstance(entry, Marker):
@@ -31,7 +31,7 @@ def loaded(bench: Workbench, log: list[Entry]) -> Shard:
 
 
 def test_a_member_keeps_its_epoch_and_partitions_when_its_own_record_is_the_newest() -> None:
-    """A member that says something new about itself gets a younger record than its assignment."""
+    """A member that changes its metadata gets a newer record than its assignment."""
     story = Story({"offsets_topic_num_partitions": 1})
     story.play("topic t partitions=2")
     story.play("beat m epoch=0 topics=t")
@@ -59,7 +59,7 @@ def test_whatever_compaction_leaves_of_a_scenario_means_the_same(path: Path) -> 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 def test_the_newest_records_mean_the_same_in_every_order(path: Path) -> None:
-    """Which key was written last is chance: no kind of record may rely on another before it."""
+    """The order of keys is random: no kind of record may depend on another one before it."""
     bench = played(path)
     for log in bench.logs.values():
         if any(producer >= 0 for _, producer in log):

@@ -1,5 +1,5 @@
 """Whatever commits offsets, in transactions or not, and whatever deletes them: a group sees the
-commit that stands last in the log since the last deletion, and is told what may change still."""
+last commit in the log since the last deletion, and is told what may still change."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A crash behind any record: whatever a coordinator's log holds by then can be gone on from.
+"""A crash after any record: a coordinator can continue from whatever its log has by then.
 
-Histories of transfers are cut behind each record and each marker; the scenarios of groups are cut
-behind each record.
+Histories of transfers are cut after each record and each marker; the scenarios of groups are cut
+after each record.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ VERSIONS = {"before KIP-890": 0, "KIP-890": 2}
 
 
 class PowerOff(BaseException):
-    """The machine is dead: nobody may handle this."""
+    """The machine has stopped: no handler may catch this."""
 
 
 class DyingBench(MoneyBench):
-    """Dies behind the record or marker of that number, before anybody is told of it."""
+    """Stops after the record or marker of that number, before anyone is told about it."""
 
     def __init__(self, dies_at: int) -> None:
         self.dies_at, self.steps = dies_at, 0
@@ -142,7 +142,7 @@ def groups_of(bench: Workbench) -> list[ClassicGroup | ConsumerGroup]:
 
 
 def played(path: Path) -> Workbench:
-    """The workbench behind a scenario, once it has been told to its end."""
+    """The bench of a scenario after its last step."""
     settings: dict[str, Any] = {}
     steps = []
     for line in path.read_text().splitlines():

@@ -1,4 +1,4 @@
-"""What the runtime promises whatever happens to the log."""
+"""The runtime's promises, whatever happens to the log."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_log_directory_that_fails_at_an_append_sends_everybody_away_once() -> 
     commit(bench, 5, answers)
 
     class Failing(StorageFailed):
-        """The failure takes the directory's shards away before it is told."""
+        """The failure removes the directory's shards before it is reported."""
 
         def __init__(self) -> None:
             super().__init__("the disk is gone")
@@ -140,7 +140,7 @@ def test_a_lost_commit_sends_everybody_to_the_next_coordinator() -> None:
 
 
 def turn_of_commits(*offsets: int) -> tuple[Workbench, list[Any]]:
-    """Commits that came in one turn of the loop, which is not over."""
+    """Commits that arrived in one turn of the loop, which has not ended."""
     bench, answers = Workbench(), []
     bench.turn_goes_on = True
     for offset in offsets:

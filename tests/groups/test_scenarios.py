@@ -1,4 +1,4 @@
-"""The stories in tests/scenarios happen as they are told: groups, and transactions below them."""
+"""The scenarios in tests/scenarios have the recorded outcomes: groups and transactions."""
 
 from __future__ import annotations
 

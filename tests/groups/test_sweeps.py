@@ -1,5 +1,5 @@
-"""However many offsets are to be forgotten, everybody else is served in between, and nothing that
-is committed meanwhile is lost."""
+"""However many offsets are to be deleted, other clients are served in between, and no commit made
+meanwhile is lost."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_topics_that_are_deleted_meanwhile_are_forgotten_too(bench: Workbench) -
 
 
 def test_timers_that_take_long_let_others_be_heard(bench: Workbench) -> None:
-    """With a clock that goes on at every look, one call fires only a few of those that are due."""
+    """With a clock that advances at every reading, one call fires only a few of the due timers."""
     bench.cluster.make("t", 1)
     for number in range(100):
         beat = Beat("g", f"m{number}", 0, None, None, 60_000, frozenset({"t"}), owned=frozenset())

@@ -28,7 +28,7 @@ def batch(
 
 
 def split(data: bytes) -> list[bytes]:
-    """The whole batches in a log's bytes; a cut one at the end is left out."""
+    """The whole batches in a log's bytes; an incomplete one at the end is left out."""
     found, at = [], 0
     while at + 12 <= len(data):
         size = 12 + int.from_bytes(data[at + 8 : at + 12], "big")
@@ -40,7 +40,7 @@ def split(data: bytes) -> list[bytes]:
 
 
 def records_of(log: PartitionLog, start: int | None = None) -> list[Record]:
-    """Every record of a log from an offset on, read like a consumer reads."""
+    """Every record of a log from an offset on, read as a consumer reads."""
     offset = log.log_start_offset if start is None else start
     records: list[Record] = []
     while offset < log.log_end_offset:

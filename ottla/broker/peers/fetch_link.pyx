@@ -1,7 +1,6 @@
 # cython: boundscheck=False, wraparound=False
 """The connection on which the partitions of one leader are fetched: it sends requests, and passes
-the bytes of
-replies to the `Fetcher` as they arrive.
+the bytes of replies to the `Fetcher` as they arrive.
 
 The fetcher appends whole batches of records from the buffer that they were received in; what it
 does not consume, part of a batch at most, moves to the front. So no reply is ever held as a whole.
@@ -30,8 +29,7 @@ cdef enum:
 
 
 cdef class FetchLink(Pollable):
-    """Runs a fetcher over an open connection. `on_end` is called with the reason when
-    the
+    """Runs a fetcher over an open connection. `on_end` is called with the reason when the
     connection ends by itself, `on_cut` when the fetcher has truncated logs."""
 
     def __init__(

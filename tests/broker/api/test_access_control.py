@@ -1,6 +1,6 @@
-"""Access rules over the wire: Kafka's refusal without an authorizer, rules that count with one.
+"""ACLs over the wire: Kafka's refusal without an authorizer, rules that take effect with one.
 
-What odd rules and filters get was asked of Apache Kafka 4.3.1.
+The expected answers to unusual rules and filters were recorded from Apache Kafka 4.3.1.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def described(client: WireClient, version: int = 3, **fields: Any) -> set[Rule] 
 
 
 def delete(client: WireClient, version: int = 3, **fields: Any) -> list[str] | int:
-    """The names of the resources of the rules that are gone; or the error."""
+    """The resource names of the deleted rules; or the error."""
     wanted = DeleteAclsRequest.Filter(**filter_fields(fields))
     [result] = client.call(DeleteAclsRequest(filters=[wanted]), version).filter_results
     if result.error_code:

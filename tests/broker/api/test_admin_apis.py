@@ -1,6 +1,6 @@
-"""What administrators ask of a broker that is alone, over the wire.
+"""Administrative requests to a standalone broker, over the wire.
 
-The answers were asked of Apache Kafka 4.3.1.
+The expected answers were recorded from Apache Kafka 4.3.1.
 """
 
 from __future__ import annotations

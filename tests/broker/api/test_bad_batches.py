@@ -1,4 +1,4 @@
-"""Produce requests that are well formed and wrong: Kafka's error code each, nothing appended."""
+"""Well-formed produce requests with invalid batches: Kafka's error code, nothing appended."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def a_clean_client_is_served_afterwards(broker: RunningBroker, topic: str) -> It
 
 
 def patched(at: int, data: bytes, records: bytes = GOOD) -> bytes:
-    """A batch with bytes replaced and a checksum that holds."""
+    """A batch with bytes replaced and a valid checksum."""
     changed = bytearray(records)
     changed[at : at + len(data)] = data
     changed[17:21] = struct.pack(">I", crc32c_of(bytes(changed[21:])))
@@ -126,7 +126,7 @@ def test_an_unknown_topic_id_is_told(client: WireClient) -> None:
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
 def test_clients_do_not_write_internal_topics(client: WireClient, name: str) -> None:
-    find(client, "anything", int(name == "__transaction_state"))        # which makes the topic
+    find(client, "anything", int(name == "__transaction_state"))        # which creates the topic
     assert produce(client, name, GOOD).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 

@@ -24,14 +24,14 @@ from tests.broker.running import RunningBroker, WireClient
 from tests.broker.threads.test_held_promises import delete
 from tests.broker.topics import create
 
-# What is large is a thread's: for gzip, and for every codec.
+# Sizes from which a thread does the work: for gzip, and for every codec.
 SMALL, LARGE, HUGE = b"small " * 10, b"large " * 20_000, b"huge " * 150_000
 TYPES = {"uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY,
          "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 
 
 class HeldWorkers:
-    """Workers that do nothing until they are told to, one piece of work after the other."""
+    """Workers that do nothing until the test releases one piece of work after the other."""
 
     def __init__(self, broker: RunningBroker) -> None:
         self.broker, self.arrived = broker, threading.Semaphore(0)
@@ -45,12 +45,12 @@ class HeldWorkers:
         return future
 
     def wait(self) -> None:
-        """Until something is held."""
+        """Wait until something is held."""
         assert self.arrived.acquire(timeout=20)
         self.arrived.release()
 
     def let_go(self) -> None:
-        """Do the first piece of work."""
+        """Execute the first piece of work."""
         assert self.arrived.acquire(timeout=20)
 
         def on_the_loop() -> None:
@@ -89,7 +89,7 @@ def test_every_batch_gets_the_topics_codec(
     assert [r.value for b in found for r in b.records()] == [
         each for codec in Codec for each in (value, b"%d" % codec)
     ]
-    # The batch that had the codec already is the producer's, byte for byte.
+    # The batch that already had the codec is stored unchanged, byte for byte.
     assert bytes(found[TYPES[wanted]].data[16:]) == sent[TYPES[wanted]][16:]
 
 
@@ -225,14 +225,14 @@ def test_every_partition_of_a_request_may_need_a_thread(
         sent = client.send(two_partitions(topic, first, second, acks=acks), 9)
         for _ in range(sum(large)):
             held.wait()
-            # What was appended before is flushed meanwhile; the reply still has to wait.
+            # Earlier appends are flushed meanwhile; the reply still has to wait.
             wait_for_flushes(broker)
             held.let_go()
         assert [code for code, _ in answered(client, sent)] == [0, 0]
 
 
 def wait_for_flushes(broker: RunningBroker) -> None:
-    """Until no flush is wanted or runs."""
+    """Wait until no flush is wanted or running."""
     flusher = broker.server.flusher
     while broker.call(lambda: flusher.waiting or flusher.running or flusher.scheduled):
         pass
@@ -282,7 +282,7 @@ def test_a_topic_may_go_while_its_batch_is_there(client: WireClient, held: HeldW
 
 
 def test_a_bomb_is_left_to_a_thread(client: WireClient, held: HeldWorkers) -> None:
-    """However little it is sent as: the loop stops at what it may decompress."""
+    """However small it is when compressed: the loop stops at its decompression limit."""
     topic = create(client, "bomb")
     sent = client.send(
         produce_request(topic, batch(b"\x00" * 30_000_000, codec=Codec.ZSTD)), 9)
@@ -301,7 +301,7 @@ def test_transactions_are_checked_when_the_batch_comes_back(
     sent = client.send(
         produce_request(topic, batch(LARGE, **fields), transactional_id="tx"), 12)
     held.wait()
-    with WireClient(broker.address) as other:           # in the gate between the two
+    with WireClient(broker.address) as other:           # passes the gate between the two
         refused = other.call(
             produce_request(topic, batch(LARGE[:50], **{**fields, "producer_id": 999})), 9)
         assert refused.responses[0].partition_responses[0].error_code != 0

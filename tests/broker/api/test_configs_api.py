@@ -1,6 +1,6 @@
-"""Settings over the wire: described with where they come from, altered as Kafka 4.3.1 allows.
+"""Settings over the wire: described with their sources, altered as Kafka 4.3.1 allows.
 
-What odd requests get was asked of Apache Kafka 4.3.1.
+The expected answers to unusual requests were recorded from Apache Kafka 4.3.1.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Incremental fetch sessions (KIP-227): what is told, what is remembered, what is refused."""
+"""Incremental fetch sessions (KIP-227): what is returned, remembered and refused."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_an_incremental_fetch_tells_only_what_changed(client: WireClient, topic:
     assert told(session_fetch(client, topic, first.session_id, 1, {})) == {}
     produce(client, topic, batch(b"v"), partition=1)
     assert told(session_fetch(client, topic, first.session_id, 2, {})) == {1: [b"v"]}
-    # The client has moved on in partition 1; nothing is left to tell.
+    # The client has advanced in partition 1; nothing is left to return.
     assert told(session_fetch(client, topic, first.session_id, 3, {1: 1})) == {}
 
 
@@ -131,7 +131,7 @@ def test_a_full_cache_serves_without_a_session(data: Path, slots: int) -> None:
 def test_a_full_reply_leaves_the_other_partitions_for_the_next(
     broker: RunningBroker, client: WireClient
 ) -> None:
-    """Whoever lags in many partitions is not told of all of them in each small reply."""
+    """A consumer that lags in many partitions does not get all of them in each small reply."""
     count = 60
     topic = create(client, "lagging", partitions=count)
     first = session_fetch(client, topic, 0, 0, dict.fromkeys(range(count), 0))

@@ -1,4 +1,5 @@
-"""A group's whole life over the wire, in every version of every API, and what bad requests get."""
+"""A group's life cycle over the wire, in every version of every API, and errors for bad
+requests."""
 
 from __future__ import annotations
 
@@ -291,7 +292,7 @@ def test_what_a_member_has_yet_to_give_up_is_described_as_its_own(
 def test_offsets_of_consumers_that_do_not_tell_their_topics_are_kept(
     client: WireClient, topic: str
 ) -> None:
-    """Consumers whose subscription nobody can read may read the topic, as Kafka sees it."""
+    """Consumers with an unreadable subscription count as subscribed to the topic, as in Kafka."""
     find(client, "opaque", 6)
     protocols = [JoinGroupRequest.Protocol(name="mine", metadata=b"")]
     joined = client.call(

@@ -1,6 +1,6 @@
-"""Every start is a new leader epoch: a client notices by it what a power cut took (KIP-320).
+"""Every start is a new leader epoch: a client detects by it what a power cut removed (KIP-320).
 
-Apache Kafka 4.3.1 raises the epochs by two at each start of a broker alone, clean or not; the codes
+A standalone Apache Kafka 4.3.1 raises the epochs by two at each start, clean or not; the codes
 here are its.
 """
 
@@ -42,7 +42,7 @@ def fetched(client: WireClient, offset: int, current_epoch: int) -> Any:
 
 
 def end_of(client: WireClient, current: int, asked: int) -> tuple[int, int, int]:
-    """The error, epoch and end offset that OffsetForLeaderEpoch answers."""
+    """The error, epoch and end offset that OffsetForLeaderEpoch returns."""
     made = OffsetForLeaderEpochRequest
     one = made.Topic.Partition(partition=0, current_leader_epoch=current, leader_epoch=asked)
     request = made(replica_id=-1, topics=[made.Topic(topic="t", partitions=[one])])
@@ -63,7 +63,7 @@ def test_a_client_that_read_what_a_power_cut_took_gets_the_right_end() -> None:
     promised.cut_power()
     with RunningBroker(Path("/a"), promised) as broker, WireClient(broker.address) as client:
         assert epoch(client, "t") == 1
-        # As far as the old log went there are other records by now.
+        # Up to the end of the old log there are other records now.
         for _ in range(6):
             assert produce(client, "t", batch(b"new")).error_code == 0
         assert fetched(client, 9, 0).error_code == ErrorCode.FENCED_LEADER_EPOCH

@@ -37,7 +37,7 @@ def test_the_ends_of_a_partition_are_told_in_every_version(
     latest, earliest = ask(client, topic, LATEST, version), ask(client, topic, EARLIEST, version)
     assert (latest.error_code, latest.offset) == (0, 3)
     assert (earliest.error_code, earliest.offset) == (0, 0)
-    # The field came with version 4; a client before it must not be told what it cannot read.
+    # The field came with version 4; an older client must not get a field that it cannot read.
     assert latest.leader_epoch == (0 if version >= 4 else -1)
 
 
@@ -50,7 +50,7 @@ def test_version_0_answers_with_a_list(client: WireClient, topic: str) -> None:
 def test_the_newest_record_is_the_newest_that_may_be_read(
     broker: RunningBroker, client: WireClient, topic: str
 ) -> None:
-    """Behind it one waits for its flush: nobody may learn of that yet, nor miss the others."""
+    """The last batch waits for its flush: it must not be visible yet, and the others must be."""
     assert produce(client, topic, batch(b"a", b"b")).error_code == 0    # timestamp 1
     newer = build_batch([Record(timestamp=9, value=b"c")])
     with slow_flush(broker), WireClient(broker.address) as other:
@@ -71,7 +71,7 @@ def test_the_newest_record_is_the_newest_that_may_be_read(
 def test_a_look_up_by_time_decompresses_large_batches_beside_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: int, timestamp: int
 ) -> None:
-    """124 KB of gzip held every other client for seconds."""
+    """124 KB of gzip once delayed every other client for seconds."""
     threads: list[str] = []
     decompress = time_search.decompress         # type: ignore[attr-defined]
 

@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs: a partition goes where it is told to; the codes were asked of Kafka."""
+"""AlterReplicaLogDirs: a partition moves to the requested directory; the codes are Kafka's."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NOT_MOVED = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def wait_for_moves(running: RunningBroker) -> None:
-    """Return once the broker moves nothing any more."""
+    """Return once no move is under way."""
 
     async def done() -> None:
         task = running.server.moving.task
@@ -214,7 +214,8 @@ def test_a_partition_is_put_where_it_is_told_to(tmp_path: Path, version: int) ->
 def test_a_move_may_be_asked_for_while_another_one_is_finished(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The renames of the first are made durable: another partition, and the same one back."""
+    """The renames of the first move are durable before another partition moves, or the same one
+    back."""
     disk = FaultyDisk()
     storage = Storage.open(disk, FakeClock(), ["/a", "/b"])
     for index in (0, 1):

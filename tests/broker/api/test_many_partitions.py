@@ -1,4 +1,4 @@
-"""Requests about many partitions: whole in the end, and nobody else waits long for them."""
+"""Requests about many partitions: complete in the end, and no other client waits long."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COUNT = 200
 
 
 class HastyClock(Clock):
-    """A second passes with every look: whoever has a time limit is at it at once."""
+    """A second passes with every reading of the clock: every time limit is reached at once."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -64,7 +64,8 @@ def produce_to_all(client: WireClient) -> None:
 
 
 def fetch_all(client: WireClient, session_id: int, epoch: int) -> tuple[int, dict[int, bytes]]:
-    """A fetch in a session that takes what it got as read: its id, and values by partition."""
+    """A fetch in a session that advances past what it got: the session id, and values by
+    partition."""
     request = fetch_request("wide", session_id=session_id, session_epoch=epoch)
     made = FetchRequest.Topic.Partition
     request.topics[0].partitions = [
@@ -110,7 +111,7 @@ def test_in_time_it_is_answered_whole(broker: RunningBroker) -> None:
 
 
 class StandingClock(Clock):
-    """No time passes."""
+    """A clock on which no time passes."""
 
     def monotonic(self) -> float:
         return 1.0

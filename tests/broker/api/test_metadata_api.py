@@ -1,6 +1,6 @@
-"""Who is there and who leads what: Metadata, DescribeCluster, DescribeTopicPartitions.
+"""Brokers and leaders: Metadata, DescribeCluster, DescribeTopicPartitions.
 
-What odd requests get was asked of Apache Kafka 4.3.1.
+The expected answers to unusual requests were recorded from Apache Kafka 4.3.1.
 """
 
 from __future__ import annotations
@@ -83,14 +83,14 @@ def test_null_and_empty_ask_for_all_topics_or_none(
 
 
 def ask_twice(client: WireClient, name: str) -> MetadataResponse.Topic:
-    """A topic that comes into being: the first request makes it, the second one is told of it."""
+    """Automatic creation: the first request creates the topic, the second one returns it."""
     ask(client, named(name))
     [answer] = ask(client, named(name), allow_auto_topic_creation=False).topics
     return answer
 
 
 def test_the_request_that_makes_a_topic_is_told_that_there_is_none_yet(client: WireClient) -> None:
-    """As in Kafka: kafka-go takes a topic for deleted if this request tells no partitions."""
+    """As in Kafka: kafka-go considers a topic deleted if this request returns no partitions."""
     [answer] = ask(client, named("made-by-asking")).topics
     assert (answer.error_code, answer.topic_id, answer.partitions) == (3, bytes(16), [])
     [answer] = ask(client, named("made-by-asking"), allow_auto_topic_creation=False).topics
@@ -168,7 +168,7 @@ def test_the_groups_topic_is_internal_and_has_settings_of_its_own(client: WireCl
 
 @pytest.fixture(scope="module")
 def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    """A broker with two listeners that makes no topics by itself."""
+    """A broker with two listeners that does not create topics automatically."""
     with RunningBroker(
         tmp_path_factory.mktemp("strict"),
         listeners="INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:0",

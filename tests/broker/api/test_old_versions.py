@@ -1,4 +1,4 @@
-"""Clients of before 0.11: Produce 0-2 and Fetch 0-3, in the message formats that they know."""
+"""Clients older than 0.11: Produce 0-2 and Fetch 0-3, in the message formats that they know."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.golden.frames import files, frames
 PRODUCE_VERSIONS = pytest.mark.parametrize("version", [0, 1, 2])
 FETCH_VERSIONS = pytest.mark.parametrize("version", [0, 1, 2, 3])
 CODECS = pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
-OF_THE_FUTURE = {(18, 7), (18, 15)}     # ApiVersions of clients to come, answered in version 0
+OF_THE_FUTURE = {(18, 7), (18, 15)}     # ApiVersions of future clients, answered in version 0
 MARKER = build_marker(1, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp=1)
 
 
@@ -39,7 +39,7 @@ def message_set(*values: bytes | None, magic: int = 1, **fields: Any) -> bytes:
 
 
 def old_fetch(client: WireClient, topic: str, version: int, offset: int = 0, **fields: Any) -> Any:
-    """The partition's answer, its records decoded by the rules of its formats."""
+    """The partition's answer, its records decoded according to their format."""
     request = fetch_request(topic, offset, **fields)
     answer = client.call(request, version).responses[0].partitions[0]
     magics = {answer.records[16]} if answer.records else set()
@@ -49,7 +49,7 @@ def old_fetch(client: WireClient, topic: str, version: int, offset: int = 0, **f
 
 
 def append(broker: RunningBroker, topic: str, *stored: bytes) -> None:
-    """Append batches that no client could send."""
+    """Append batches directly, which no client could send."""
 
     async def on_the_loop() -> None:
         for each in stored:
@@ -275,7 +275,7 @@ def test_old_acknowledgements(client: WireClient, topic: str, acks: int) -> None
 def test_zstd_is_gzip_for_those_who_cannot_read_it(
     client: WireClient, topic: str, version: int
 ) -> None:
-    """Clients learned zstd with Fetch 10 (KIP-110)."""
+    """Clients support zstd from Fetch 10 on (KIP-110)."""
     sent = [batch(b"%d" % n, b"x" * n, codec=codec) for n, codec in enumerate(list(Codec) * 2)]
     for records in sent:
         assert produce(client, topic, records).error_code == 0
@@ -293,7 +293,7 @@ def test_zstd_is_gzip_for_those_who_cannot_read_it(
 
 
 def test_what_is_converted_for_one_request_is_bounded(client: WireClient, topic: str) -> None:
-    """A client of Fetch 4 reads on, and every partition has its turn."""
+    """A client of Fetch 4 makes progress, and every partition gets its turn."""
     noise = random.Random(1).randbytes(600_000)
     for index in (0, 1):
         for n in range(3):

@@ -1,4 +1,4 @@
-"""A produce to many partitions lets others have their turn, and nobody can tell from its answer."""
+"""A produce to many partitions is interrupted for other clients, and its answer is the same."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from tests.broker.running import RunningBroker, WireClient
 from tests.broker.topics import create
 
 PARTITIONS = 40
-RESTS = 2  # the clock is looked at after each eight partitions; the second look ends a turn
+RESTS = 2  # the clock is read after every eight partitions; the second reading ends a turn
 VERSION = 9
 
 
 @pytest.fixture
 def held(broker: RunningBroker) -> Iterator[HeldWorkers]:
-    """Workers that wait to be told, beside producing whose turns are over at the first look."""
+    """Workers that the test releases; a turn of producing ends at the first reading of the
+    clock."""
     producings = {listener.producing for listener in broker.server.listeners}
     for producing in producings:
         assert producing.turn_seconds == TURN_SECONDS
@@ -64,5 +65,5 @@ def test_others_are_served_while_a_large_request_rests(
     assert {each.error_code for each in told} == {ErrorCode.NONE}
     assert [each.base_offset for each in told] == [0] * 39 + [1]
     assert client.answer(second).responses[0].partition_responses[0].base_offset == 1
-    # What was sent behind it is appended behind it.
+    # What was sent after it is appended after it.
     assert values(fetch(client, topic)) == [b"first0", b"second"]

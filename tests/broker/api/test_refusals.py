@@ -1,4 +1,4 @@
-"""Bad requests of groups and transactions: Kafka's code for each, and nothing is changed."""
+"""Bad requests of groups and transactions: each gets Kafka's code, and nothing is changed."""
 
 from __future__ import annotations
 

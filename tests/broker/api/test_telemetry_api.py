@@ -1,4 +1,4 @@
-"""GetTelemetrySubscriptions and PushTelemetry (KIP-714), and what /metrics makes of them."""
+"""GetTelemetrySubscriptions and PushTelemetry (KIP-714), and their metrics on /metrics."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def push(
 
 
 def exposed(broker: RunningBroker) -> dict[tuple[str, str], float]:
-    """Values by metric and client id, of everything that carries one."""
+    """Values by metric and client id, of every sample with a client id."""
     assert broker.server.http is not None
     with urlopen(f"http://127.0.0.1:{broker.server.http.port}/metrics") as answer:
         text = answer.read().decode()

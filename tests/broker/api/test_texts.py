@@ -1,5 +1,5 @@
-"""Whatever bytes stand where a text belongs, in whichever field of whichever request: the reply is
-one that every client can read, or there is none."""
+"""Whatever bytes are in a text field of any request: the reply is one that every client can read,
+or there is none."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 
 
 def texts_of(struct_class: type[Struct], version: int, path: str = "") -> Iterator[str]:
-    """The places of a message where a text can stand, as dotted names."""
+    """The text fields of a message, as dotted names."""
     layout = struct_class.LAYOUT
     for field in layout.fields:
         if version not in field.versions:
@@ -47,7 +47,8 @@ def texts_of(struct_class: type[Struct], version: int, path: str = "") -> Iterat
 def request_of(
     struct_class: type[Struct], version: int, bad: str | None, text: str, path: str = ""
 ) -> Any:
-    """A message with one element in every array, and the text in one field, or in all for None."""
+    """A message with one element in every array, and the text in one field, or in all fields if
+    None."""
     layout = struct_class.LAYOUT
 
     def single(field: Field) -> Any:
@@ -79,7 +80,7 @@ def place_of(text: bytes) -> str:
 
 
 def replied(client: WireClient, key: int, version: int, request: Any, text: bytes) -> bytes | None:
-    """The body of the reply; None where the broker hangs up, as it may."""
+    """The body of the reply; None if the broker closes the connection, which is allowed."""
     header = RequestHeader(key, version, 1, "test").encode()
     body = request.encode(version).replace(place_of(text).encode(), text)
     client.send_frame(header + body)
@@ -109,15 +110,15 @@ def test_no_reply_holds_bytes_that_are_no_text(
         if body is None:
             continue
         told = APIS[key].response.decode(body, version)
-        # Bytes that are no UTF-8 are decoded as U+FFFD, hence encoded as other bytes than came.
+        # Bytes that are not UTF-8 are decoded as U+FFFD, so the encoded bytes differ.
         assert told.encode(version) == body, (bad, body)
         assert not any(has_surrogates(each) for each in texts_in(told)), (bad, told)
-    # What the broker did not expect is logged whole.
+    # Unexpected errors of the broker are logged with a traceback.
     assert not [each for each in caplog.records if each.exc_info], caplog.text[-2000:]
 
 
 def has_surrogates(text: str) -> bool:
-    """Whether a text cannot be encoded, such as bytes that were smuggled through (PEP 383)."""
+    """Whether a text cannot be encoded, such as undecodable bytes (PEP 383)."""
     return any("\ud800" <= each <= "\udfff" for each in text)
 
 

@@ -39,7 +39,7 @@ def delete(client: WireClient, *names: str, version: int = 5) -> list[tuple[str,
 
 
 def partitions_of(client: WireClient, name: str) -> int | None:
-    """How many partitions a topic has; None where there is no such topic."""
+    """How many partitions a topic has; None if the topic does not exist."""
     request = MetadataRequest(
         topics=[MetadataRequest.Topic(name=name)], allow_auto_topic_creation=False
     )
@@ -191,7 +191,7 @@ def test_a_deleted_topic_comes_back_empty_under_another_id(client: WireClient) -
 
 @pytest.fixture(scope="module")
 def keeping(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    """A broker that deletes nothing."""
+    """A broker on which topics cannot be deleted."""
     with RunningBroker(tmp_path_factory.mktemp("kept"), delete_topic_enable="false") as running:
         yield running
 

@@ -1,4 +1,5 @@
-"""Transactions over the wire in every version: what is committed is seen whole, the rest never."""
+"""Transactions over the wire in every version: committed transactions are visible as a whole,
+others never."""
 
 from __future__ import annotations
 
@@ -40,14 +41,14 @@ from tests.log.batches import split
 
 @pytest.fixture
 def key(client: WireClient, request: pytest.FixtureRequest) -> str:
-    """A transactional id named after the test, whose coordinator is known."""
+    """A transactional id named after the test, whose coordinator is ready."""
     find(client, request.node.name)
     find(client, request.node.name, key_type=0)
     return str(request.node.name)
 
 
 def committed(client: WireClient, topic: str, partition: int = 0) -> list[bytes | None]:
-    """What a reader of committed records keeps: aborted transactions are left out by it."""
+    """The records that a read_committed consumer keeps: it drops aborted transactions."""
     answer = fetch(
         client, topic, partition=partition, isolation_level=READ_COMMITTED, version=11
     )
@@ -89,7 +90,7 @@ def test_a_transaction_of_clients_that_name_their_partitions(
     assert committed(client, topic, 1)[0] == b"b"
     assert end_offset(client, topic, READ_COMMITTED) == 2
     assert offset_of(client, "g" + key, topic, stable=True) == 5
-    # The same epoch goes on with its sequence numbers.
+    # The same epoch continues its sequence numbers.
     assert add(client, key, producer, topic, 0, version=step) == [OK]
     assert write(client, key, producer, topic, b"c", sequence=1) is OK
     assert end(client, key, producer, False, version=step) == producer
@@ -117,7 +118,7 @@ def test_a_transaction_of_clients_that_leave_the_partitions_to_the_broker(
         assert len(committed(client, topic)) == 3 * round_number
         after = end(client, key, producer, True, version=5)
         assert after == Producer(producer.producer_id, producer.epoch + 1)
-        # A batch of the transaction before, delayed on its way, comes too late.
+        # A delayed batch of the previous transaction arrives too late.
         late = write(client, key, producer, named, b"!", sequence=2, version=produce_version)
         assert late is ErrorCode.INVALID_PRODUCER_EPOCH
         assert offset_of(client, group, topic, stable=True) == round_number
@@ -385,7 +386,7 @@ def test_a_transaction_that_times_out_is_aborted(data: Path) -> None:
 def test_only_aborted_transactions_within_what_is_returned_are_listed(
     client: WireClient, topic: str, key: str
 ) -> None:
-    """A list of all up to the stable end made a reader's way through them quadratic."""
+    """Listing all of them up to the last stable offset once made reading quadratic."""
     producer = init(client, key)
     for number in range(40):
         add(client, key, producer, topic, 0)
@@ -398,7 +399,7 @@ def test_only_aborted_transactions_within_what_is_returned_are_listed(
         found = [each.first_offset for each in answer.aborted_transactions]
         whole = [each.base_offset for each in got if each.base_offset % 2 == 0]
         assert set(whole) <= {*found, *range(offset)}
-        # The bound is that of the offset index, whose entries are 4 KB apart.
+        # The upper bound comes from the offset index, whose entries are 4 KB apart.
         assert all(offset - 1 <= first < got[-1].next_offset + 20 for first in found)
         listed += len(found)
         offset = got[-1].next_offset

@@ -16,8 +16,8 @@ from tests.simulation.zookeeper import MemoryCoordination, ZooKeeperServer
 
 
 class RunningCluster:
-    """Brokers on one loop in a thread, each on a free port. One that is stopped can be started
-    again: it has its port and its directory."""
+    """Brokers on one loop in a thread, each on a free port. A stopped one can be started again with
+    its port and its directory."""
 
     def __init__(self, directory: Path, brokers: int = 3, **overrides: object) -> None:
         self.directory = directory
@@ -50,7 +50,7 @@ class RunningCluster:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(TIMEOUT_SECONDS)
 
     def start(self, node_id: int, **overrides: object) -> Server:
-        """Start a broker; its start's exception is raised."""
+        """Start a broker. Raises what its start raises."""
         config = self.config(node_id, **overrides)
 
         async def started() -> Server:
@@ -70,7 +70,7 @@ class RunningCluster:
         del self.sessions[node_id]
 
     def expire(self, node_id: int) -> None:
-        """ZooKeeper ends a broker's session; the broker goes on."""
+        """ZooKeeper ends a broker's session; the broker keeps running."""
 
         async def expired() -> None:
             self.zookeeper.expire(self.sessions[node_id].session_id)
@@ -78,7 +78,7 @@ class RunningCluster:
         self.run(expired())
 
     def until(self, true: Any, what: str) -> None:
-        """Wait, on the brokers' loop, until something is true."""
+        """Wait, on the brokers' loop, until a condition is true."""
 
         async def waited() -> None:
             async with asyncio.timeout(TIMEOUT_SECONDS):
@@ -93,7 +93,7 @@ class RunningCluster:
             raise AssertionError(f"not in time: {what}") from None
 
     def leap(self, seconds: float) -> None:
-        """Let time pass at once, for all brokers; ZooKeeper's sessions have none."""
+        """Advance the clock of all brokers; ZooKeeper's sessions have no timeouts."""
         self.clock.passed_seconds += seconds
 
     def client(self, node_id: int) -> WireClient:
@@ -102,7 +102,7 @@ class RunningCluster:
 
     @property
     def controller(self) -> int:
-        """The broker that decides."""
+        """The broker that is the controller."""
         (found,) = [n for n, s in self.servers.items() if s.metadata_log.is_controller]
         return found
 

@@ -1,4 +1,4 @@
-"""Several brokers on one ZooKeeper: who decides, who leads, who is refused."""
+"""Several brokers on one ZooKeeper: the controller, leaders, and which brokers are refused."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
 
 
 def create(cluster: RunningCluster, node_id: int, name: str, partitions: int, factor: int) -> int:
-    """Create a topic by asking one broker; the error code."""
+    """Create a topic through one broker; returns the error code."""
     request = CreateTopicsRequest(
         topics=[
             CreateTopicsRequest.Topic(
@@ -150,7 +150,7 @@ def test_a_controller_whose_session_ends_is_replaced_and_decides_nothing(
 
 
 def test_a_lost_answer_is_not_taken_for_done_nor_done_twice(cluster: RunningCluster) -> None:
-    """The controller gives its office back, and the log shows what became of the write."""
+    """The controller resigns, and the log shows the outcome of the write."""
     node_id = cluster.controller
     session = cluster.sessions[node_id]
 
@@ -178,7 +178,7 @@ def test_a_broker_that_refuses_connections_is_gone_until_it_registers_again(
         member.controller.refused(node_id)
 
     cluster.run(refused())
-    # It is there after all, and says so.
+    # It is still running, and registers again.
     cluster.until(
         lambda: (b := server.metadata_log.image.brokers.get(node_id)) and b.epoch > before,
         "it is registered again",

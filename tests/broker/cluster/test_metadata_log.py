@@ -1,4 +1,5 @@
-"""One decision after the other, each on the image that the last one left, none seen unkept."""
+"""One decision after the other, each on the image of the previous one, and none visible before it
+is durable."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from ottla.wire.errors import ErrorCode, InvalidRequest, ProtocolError, StorageF
 
 
 class ListWrite:
-    """A write that fails in its thread, or counts once it finished."""
+    """A write that fails in its thread, or counts once it has finished."""
 
     def __init__(self, store: ListStore, records: Sequence[MetadataRecord]) -> None:
         self.store, self.records = store, records
@@ -41,7 +42,7 @@ class ListWrite:
 
 
 class ListStore:
-    """A store in memory that may be told to fail."""
+    """A store in memory that fails on request."""
 
     def __init__(self) -> None:
         self.groups: list[list[MetadataRecord]] = []
@@ -78,7 +79,7 @@ def on_a_loop(test: Any) -> Any:
 
 
 def set_to(image: MetadataImage, value: str) -> Decision[str]:
-    """Append `value` to a setting; the result is what it was before."""
+    """Append `value` to a setting; the result is its previous value."""
     before = image.config_of("group", "g").get("s", "")
     return Decision([ConfigSet("group", "g", "s", before + value)], before)
 

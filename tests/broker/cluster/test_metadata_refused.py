@@ -1,4 +1,5 @@
-"""With the metadata's disk full every API says so for each item, and goes on once there is room."""
+"""With the metadata's disk full every API reports it for each item, and works again once there is
+room."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ def topics(*names: str) -> CreateTopicsRequest:
 
 
 def requests() -> list[tuple[Any, int, str]]:
-    """A request of each API that has no error of the whole: version, and where the items are."""
+    """A request of each API without a top-level error: version, and the path of its items."""
     configs, more = AlterConfigsRequest.Resource, IncrementalAlterConfigsRequest.Resource
     return [
         (topics("a", "b"), 5, "topics"),
@@ -77,7 +78,7 @@ def test_every_item_is_told_and_the_same_request_succeeds_once_there_is_room() -
     disk = FaultyDisk()
     with RunningBroker(Path("/a"), disk) as broker, WireClient(broker.address) as client:
         assert client.call(topics("t"), 5).topics[0].error_code == 0
-        # What deletes the topic comes last: the others need it.
+        # The request that deletes the topic is last: the others need it.
         asked = sorted(requests(), key=lambda each: isinstance(each[0], DeleteTopicsRequest))
         for request, version, items in asked:
             disk.failing, disk.errors = "/a/__ottla_metadata-0", {"write": errno.ENOSPC}

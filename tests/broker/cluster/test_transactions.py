@@ -43,7 +43,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster
 
 
 def until(cluster: RunningCluster, ask: Any, *arguments: Any, **fields: Any) -> Any:
-    """What stock clients do: ask again while the coordinator is not there yet."""
+    """Retry while the coordinator is not available yet, as stock clients do."""
     answer = None
     for _ in range(200):
         answer = ask(*arguments, **fields)
@@ -94,7 +94,7 @@ def test_a_transaction_over_partitions_of_all_brokers(
             where = {"sequence": sequence, "partition": index, "version": produce}
             if produce < 12:
                 if index == 0:
-                    # A batch of no transaction is refused, whoever leads the partition.
+                    # A batch outside a transaction is refused by every partition leader.
                     assert until(cluster, transactions.write, *batch, **where) is not OK
                 assert until(cluster, add_one, clients[at], key, producer, topic, index) is OK
             assert until(cluster, transactions.write, *batch, **where) is OK

@@ -1,4 +1,4 @@
-"""A broker that stood still hears its members before it judges them."""
+"""A broker that was paused reads its members' heartbeats before it expires their sessions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ottla.broker.coordination.log_coordinator import LogCoordinator
 
 
 class Loop:
-    """Keeps the one timer that was asked for."""
+    """Keeps the one timer that was set."""
 
     def __init__(self) -> None:
         self.delay = 0.0
@@ -49,6 +49,6 @@ def test_after_a_standstill_the_members_are_heard_first() -> None:
     assert loop.callback is not None
     loop.callback()
     assert fired == [] and loop.delay == 1.0
-    seconds[0] = 159.0  # late again: but it was patient once
+    seconds[0] = 159.0  # late again, but the delay is granted only once
     loop.callback()
     assert fired == [159.0]

@@ -1,4 +1,4 @@
-"""Markers into partitions of other brokers: every one is told what became of it, once."""
+"""Markers into partitions of other brokers: the outcome of each is reported, once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Answer = Callable[[WriteTxnMarkersRequest], WriteTxnMarkersResponse]
 
 
 class Leader:
-    """Another broker, as `Peers` shows it."""
+    """Another broker, as seen through `Peers`."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer, self.asked = answer, list[WriteTxnMarkersRequest]()

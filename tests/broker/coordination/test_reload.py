@@ -1,4 +1,5 @@
-"""Shards are read one after the other, behind open doors, and again once their log works again."""
+"""Shards are loaded one after the other while clients are served, and again once a failed log
+works."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ def fetched(client: WireClient) -> Any:
 
 
 def lose_an_append(broker: RunningBroker) -> None:
-    """What the runtime does when an append is not committed."""
+    """The runtime's reaction to an append that is not committed."""
     runtime = broker.server.coordinators.groups.runtime
 
     def lose() -> None:
@@ -109,7 +110,7 @@ def test_records_that_nobody_can_read_are_not_read_for_ever(data: Path) -> None:
                 assert fetched(client).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         assert len(reads) == 1
         beat = HeartbeatRequest(group_id=GROUP, generation_id=1, member_id="m")
-        assert client.call(beat, 3).error_code == 0  # nobody is sent away meanwhile
+        assert client.call(beat, 3).error_code == 0  # no member is removed meanwhile
 
 
 def test_a_start_opens_its_doors_first_and_reads_one_shard_after_the_other(data: Path) -> None:
@@ -123,7 +124,7 @@ def test_a_start_opens_its_doors_first_and_reads_one_shard_after_the_other(data:
         listening = coordinator.broker.image.brokers
         begun.append(bool(listening) and not reading)
         reading.append(shard)
-        await coordinator.loop.run_in_executor(None, lambda: None)  # others may begin now
+        await coordinator.loop.run_in_executor(None, lambda: None)  # other loads may begin now
         await read(coordinator, partition, shard)
         reading.remove(shard)
 
@@ -143,7 +144,7 @@ def test_a_crash_right_after_a_topics_deletion_leaves_no_offset_to_one_of_the_sa
     data: Path,
 ) -> None:
     def offsets_of(client: WireClient) -> list[list[int]]:
-        """Of all topics, and of this one by its name."""
+        """Offsets of all topics, and of this one by its name."""
         asked = OffsetFetchRequest.Topic(name="t", partition_indexes=[0])
         found = [fetched(client)]
         found.append(client.call(OffsetFetchRequest(group_id=GROUP, topics=[asked]), 5))

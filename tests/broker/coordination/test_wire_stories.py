@@ -1,4 +1,5 @@
-"""The stories in tests/scenarios/wire, which Apache Kafka wrote, happen here in the same way."""
+"""The scenarios in tests/scenarios/wire, recorded from Apache Kafka, have the same outcomes
+here."""
 
 from __future__ import annotations
 

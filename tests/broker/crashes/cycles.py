@@ -1,7 +1,7 @@
-"""Cycles of a broker's life: load, an end that nobody announced, a start, and what must be there.
+"""Cycles of a broker: load, an unannounced end, a start, and a check of what was promised.
 
-The broker is a process of its own. What it had promised when it ended is compared with what the
-next one serves; then the load goes on against that one.
+The broker is a process of its own. The promises it had made when it ended are compared with what
+the next one serves; then the load continues against that one.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class BrokerProcess:
         ready = self.process.stdout.readline()
         if not ready:
             raise AssertionError(f"the broker does not start: {self.process.communicate()[1]}")
-        # Whatever it logs from here on is read, so that it never waits for us.
+        # Its log output is read from here on, so that it never blocks.
         self.drain = threading.Thread(target=self._drain, args=(self.process,), daemon=True)
         self.drain.start()
         return "127.0.0.1", int(ready.partition("127.0.0.1:")[2].partition(",")[0])
@@ -83,7 +83,7 @@ class BrokerProcess:
         self.said.extend(process.stderr)
 
     def ended(self) -> int:
-        """Its exit status once it ends by itself."""
+        """Its exit status once it has ended by itself."""
         assert self.process is not None
         status = self.process.wait(TIMEOUT_SECONDS)
         self.drain.join(TIMEOUT_SECONDS)
@@ -99,7 +99,7 @@ class BrokerProcess:
 
 
 class Promises:
-    """What the workers were promised at one moment."""
+    """The promises made to the workers up to one moment."""
 
     def __init__(self, cycles: Cycles) -> None:
         self.records = [each.promised for each in cycles.producers]
@@ -109,7 +109,7 @@ class Promises:
 
 
 class Cycles:
-    """A broker under the whole load. `checks_plain`: whether acks=1 has to survive, too."""
+    """A broker under the whole load. `checks_plain`: whether acks=1 must survive, too."""
 
     def __init__(self, broker: BrokerProcess, seed: int, checks_plain: bool = True) -> None:
         self.broker, self.random, self.checks_plain = broker, random.Random(seed), checks_plain
@@ -144,7 +144,7 @@ class Cycles:
         self.broker.kill()
 
     def let_them_work(self) -> None:
-        """Until everybody has had some promises, and a moment more, which differs each time."""
+        """Wait until each worker has some promises, and for a random time more."""
         wanted = [worker.kept + UNDER_WAY for worker in self.workers]
         waited, pause = 0.0, threading.Event()
         while any(w.kept < count for w, count in zip(self.workers, wanted, strict=True)):
@@ -162,7 +162,8 @@ class Cycles:
             raise error
 
     def cycle(self, end: Callable[[], None]) -> None:
-        """Load, an `end` of the broker, a start, and a look at all before the load goes on."""
+        """Load, an `end` of the broker, a start, and a check of everything before the load
+        continues."""
         self.let_them_work()
         end()
         self.target.is_down()
@@ -173,7 +174,7 @@ class Cycles:
         self.target.is_up(address)
 
     def finish(self) -> int:
-        """Let the load end; a last look at everything. How many promises there were."""
+        """End the load and check everything once more; returns the number of promises."""
         self.let_them_work()
         self.target.stopping.set()
         for worker in self.workers:
@@ -187,7 +188,7 @@ class Cycles:
         return sum(worker.kept for worker in self.workers)
 
     def check(self, address: tuple[str, int], promises: Promises) -> None:
-        """Everything that was promised is there, once, in its order."""
+        """Check that everything promised is there, once, in its order."""
         with WireClient(address) as client:
             for producer, promised in zip(self.producers, promises.records, strict=True):
                 found = self.read(client, producer.partition)
@@ -205,13 +206,13 @@ class Cycles:
             assert moved >= last
 
     def money(self, client: WireClient) -> list[list[int]]:
-        """The transactions in both partitions; the last may have reached one of them only."""
+        """Check the transactions in both partitions; the last may have reached only one of them."""
         found = [read_committed(client, at) for at in (0, 1)]
         shorter = min(map(len, found))
         return [each[:shorter] for each in found]
 
     def read(self, client: WireClient, partition: int) -> list[bytes | None]:
-        """All of a partition; what was read before is not read again."""
+        """All records of a partition; those read before are not read again."""
         found = self.seen[partition]
         while True:
             answer = client.call(
@@ -230,7 +231,7 @@ class Cycles:
 
 
 def in_time(read: Callable[[], T], good: Callable[[T], bool]) -> T:
-    """What `read` returns once it is good, or when time is up.
+    """What `read` returns once it is as expected, or when the time is up.
 
     A commit is promised when the coordinator's decision is safe (KIP-98); the markers that show it,
     in each partition and for the offsets, may be written by the next broker, once it has loaded.
@@ -263,7 +264,7 @@ def read_committed(client: WireClient, partition: int) -> list[int]:
 
 
 def committed_in(answer: Any, offset: int) -> list[int]:
-    """What a client makes of one answer: the batches of aborted transactions are left out."""
+    """The batches that a client keeps of one answer: those of aborted transactions are dropped."""
     found = []
     waiting = sorted(
         (each.first_offset, each.producer_id) for each in answer.aborted_transactions or ()

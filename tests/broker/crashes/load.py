@@ -1,7 +1,7 @@
-"""A load of every kind of promise against a broker that is killed, and what each was told.
+"""A load with every kind of promise against a broker that is killed, and the promises received.
 
 Each worker is a thread with one connection; a connection that ends is opened again, at the address
-that the broker has then. What a worker notes of a promise, it notes after the answer.
+that the broker has then. A worker records a promise after the answer.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ KEY = "mover"
 
 
 class TryAgain(Exception):
-    """The broker is not ready: connect anew."""
+    """The broker is not ready: connect again."""
 
 
 def settle(code: int) -> None:
-    """Go on where an answer is good; a retriable code ends the connection, others the test."""
+    """Return if an answer is good; a retriable code ends the connection, others fail the test."""
     if code in RETRIABLE or code in (ErrorCode.NOT_COORDINATOR, ErrorCode.PRODUCER_FENCED):
         raise TryAgain
     assert code == 0, ErrorCode(code)
 
 
 class Target:
-    """Where the broker is now."""
+    """The broker's current address."""
 
     def __init__(self) -> None:
         self.address: tuple[str, int] | None = None
@@ -63,7 +63,7 @@ class Target:
 
 
 class Worker(threading.Thread):
-    """Works against `target` until it is told to stop; `kept` counts the promises it was given."""
+    """Works against `target` until it is stopped; `kept` counts the promises it has received."""
 
     def __init__(self, target: Target) -> None:
         super().__init__(name=type(self).__name__, daemon=True)
@@ -93,7 +93,7 @@ class Worker(threading.Thread):
 
 
 class IdempotentProducer(Worker):
-    """Batches with acks=all, five in flight; what has no answer is sent again in its order."""
+    """Batches with acks=all, five in flight; unanswered batches are sent again in order."""
 
     def __init__(self, target: Target, partition: int, seed: int) -> None:
         super().__init__(target)
@@ -106,7 +106,7 @@ class IdempotentProducer(Worker):
         return b"%d-%07d" % (self.partition, number) * (1 + number % 97)
 
     def request(self, index: int) -> Any:
-        """The batch with this number, made when it is first asked for."""
+        """The batch with this number, built on first use."""
         if index + 1 == len(self.firsts):
             self.firsts.append(self.firsts[-1] + self.random.randrange(1, RECORDS_MAX + 1))
         numbers = range(self.firsts[index], self.firsts[index + 1])
@@ -142,7 +142,7 @@ class IdempotentProducer(Worker):
         return self.firsts[len(self.acknowledged)]
 
     def check(self, found: list[bytes | None], promised: int) -> None:
-        """Every record once, in order, from the first on, and all that was promised."""
+        """Check for every record once, in order, from the first on, including all promised ones."""
         assert len(found) >= promised, f"{promised} acknowledged, {len(found)} are there"
         for number, value in enumerate(found):
             assert value == self.value(number), f"{self.partition}: record {number} is {value!r}"
@@ -151,7 +151,7 @@ class IdempotentProducer(Worker):
 
 
 class PlainProducer(Worker):
-    """Records with acks=1, each sent once: without an answer it may be there or not."""
+    """Records with acks=1, each sent once: an unanswered one may be there or not."""
 
     def __init__(self, target: Target) -> None:
         super().__init__(target)
@@ -175,7 +175,7 @@ class PlainProducer(Worker):
                 self.kept += 1
 
     def check(self, found: list[bytes | None], promised: dict[int, int]) -> None:
-        """Nothing twice, nothing in another order, and what was promised at its offset."""
+        """Check for no duplicates, the right order, and promised records at their offsets."""
         numbers = [int(value or b"") for value in found]
         assert numbers == sorted(set(numbers)), "a record is there twice, or out of order"
         for offset, number in promised.items():
@@ -184,7 +184,7 @@ class PlainProducer(Worker):
 
 
 class Committer(Worker):
-    """Commits ever higher offsets of a group without members."""
+    """Commits increasing offsets of a group without members."""
 
     def __init__(self, target: Target, group: str) -> None:
         super().__init__(target)
@@ -226,7 +226,7 @@ class Mover(Worker):
         sequence = 0
         while not self.stopping:
             self.number += 1
-            # Until its end is asked for, whoever begins anew aborts it.
+            # Until its end is requested, a new InitProducerId aborts it.
             self.aborted.append(self.number)
             self.fill(client, producer, sequence)
             sequence += 1
@@ -240,7 +240,7 @@ class Mover(Worker):
             self.kept += 1
 
     def fill(self, client: WireClient, producer: Producer, sequence: int) -> None:
-        """One transaction, up to its end."""
+        """Run one transaction up to its end."""
         while True:
             codes = add(client, KEY, producer, MONEY, 0, 1)
             if ErrorCode.CONCURRENT_TRANSACTIONS not in codes:
@@ -256,7 +256,8 @@ class Mover(Worker):
         settle(commit_offset(client, KEY, producer, MOVERS, MONEY, self.number, 3))
 
     def check(self, found: list[list[int]], committed: list[int]) -> None:
-        """Each transaction whole or not at all, each once, and all that were committed."""
+        """Check that each transaction is there whole or not at all, once, and all committed ones
+        are."""
         assert found[0] == found[1], "a transaction is torn"
         assert found[0] == sorted(set(found[0])), "a transaction is there twice, or out of order"
         lost = set(committed) - set(found[0])

@@ -23,7 +23,7 @@ NO_LOG_FLUSH = 2
 
 
 def run(*command: str) -> None:
-    """Run a command; what it says is the error's."""
+    """Run a command; its output becomes the error's text."""
     ended = subprocess.run(command, capture_output=True, text=True)
     if ended.returncode:
         raise OSError(f"{' '.join(command)}: {ended.stderr.strip()}")
@@ -45,7 +45,7 @@ class Mounted:
 
 
 class LoopDisk(Mounted):
-    """What cannot be had here skips the test with the reason."""
+    """Skips the test, with the reason, if the machine does not allow it."""
 
     def __init__(self, directory: Path, size_bytes: int) -> None:
         if sys.platform != "linux" or os.geteuid() != 0:
@@ -67,11 +67,11 @@ class LoopDisk(Mounted):
         run("mount", "-o", "loop", str(self.image), str(self.mount_point))
 
     def unmount(self) -> None:
-        """Nobody may have files open in it."""
+        """Unmount it; no process may have files open in it."""
         run("umount", str(self.mount_point))
 
     def cut_power(self) -> None:
-        """Nothing reaches the medium any more, and what has not is gone."""
+        """Cut the power: nothing reaches the medium any more, and unwritten data are lost."""
         handle = os.open(self.mount_point, os.O_RDONLY)
         try:
             fcntl.ioctl(handle, EXT4_IOC_SHUTDOWN, struct.pack("=I", NO_LOG_FLUSH))
@@ -80,7 +80,7 @@ class LoopDisk(Mounted):
 
 
 class MemoryDisk(Mounted):
-    """A file system in memory with a size: what is full here is full at once."""
+    """A file system in memory with a fixed size, which is full at once."""
 
     def __init__(self, mount_point: Path, size_bytes: int) -> None:
         if sys.platform != "linux" or os.geteuid() != 0:

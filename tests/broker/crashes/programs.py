@@ -1,8 +1,8 @@
-"""Programs that die where a test wants it: at a call of their Kafka client, or in the middle of it.
+"""Programs that are killed where a test wants it: at a call of their Kafka client, or during it.
 
-A program runs unchanged in a process of its own, but its client's calls are counted. At the one
-that the test named it says so and waits: the test kills it, or the broker, or lets it go on and
-kills it a moment later. This file is both sides: `Program` is the test's, `main` the program's.
+A program runs unchanged in a process of its own, but its client's calls are counted. At the call
+that the test named it reports that and waits: the test kills it, or the broker, or lets it continue
+and kills it a moment later. This file is both sides: `Program` is the test's, `main` the program's.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Process:
         return self._output.readline()
 
     def kill(self) -> None:
-        """kill -9: nothing of it runs any more when this returns."""
+        """kill -9: the process has ended when this returns."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._input, self._output):
@@ -50,7 +50,7 @@ class Program(Process):
         super().__init__("-m", "tests.broker.crashes.programs", stop_at, *command)
 
     def stopped(self) -> bool:
-        """Wait for that call; False where the program ended before."""
+        """Wait for that call; False if the program ended before it."""
         return self.line() == "stopped\n"
 
     def go_on(self) -> None:
@@ -59,7 +59,7 @@ class Program(Process):
         self._input.flush()
 
     def kill_within(self, seconds: float) -> None:
-        """Let it make the call, and kill it so much later, most likely in the midst of it."""
+        """Let it make the call, and kill it `seconds` later, most likely during the call."""
         self.go_on()
         try:
             self._process.wait(seconds)
@@ -76,14 +76,14 @@ class Program(Process):
         return self._process.wait(TIMEOUT_SECONDS)
 
     def end(self) -> None:
-        """SIGTERM, which it obeys at the end of its round (or dies of before the first one)."""
+        """SIGTERM, which it handles at the end of its round (or dies of before the first one)."""
         self._process.send_signal(signal.SIGTERM)
         assert self._process.wait(TIMEOUT_SECONDS) in (0, -signal.SIGTERM)
         self.kill()
 
 
 class KillableBroker:
-    """`ottla server start` as a process; started again it has its port and its data."""
+    """`ottla server start` as a process; after a restart it has the same port and data."""
 
     def __init__(self, data: Path, *overrides: str) -> None:
         self._settings = [f"log.dirs={data}", *overrides]
@@ -113,7 +113,7 @@ class KillableBroker:
 
 
 def main(stop_at: str, script: str, *arguments: str) -> None:
-    """Run a script; the call `stop_at`, as in `commit:2`, is announced and waits for a word."""
+    """Run a script; the call `stop_at`, as in `commit:2`, is announced and waits for permission."""
     import confluent_kafka
 
     name, number = stop_at.split(":")

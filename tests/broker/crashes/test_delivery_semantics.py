@@ -1,7 +1,7 @@
 """The programs of `examples/delivery`, killed at each of their steps, and the broker with them.
 
 At most once never writes a record twice, at least once never loses one, exactly once does neither.
-`OTTLA_CRASHES=100` kills that often at random; the default is a few, of a fixed seed.
+`OTTLA_CRASHES=100` kills that often at random; the default is a few times with a fixed seed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Pipe:
         self.running: list[Program] = []
 
     def fill(self, records: int) -> None:
-        """So many more records in the source."""
+        """Add records to the source."""
         producer = Producer({"bootstrap.servers": self.broker.bootstrap})
         for number in range(self.filled, self.filled + records):
             producer.produce(self.source, b"Record %d" % number, partition=number % PARTITIONS)
@@ -58,14 +58,15 @@ class Pipe:
         self.filled += records
 
     def start(self, stop_at: str = "nothing:0") -> Program:
-        """The program, which stops at this call of its client, or at none."""
+        """Start the program, which stops at this call of its client, or at none."""
         script = str(ROOT / "examples" / "delivery" / f"{self.name}.py")
         command = (script, self.broker.bootstrap, self.source, self.sink)
         self.running.append(Program(stop_at, *command))
         return self.running[-1]
 
     def run_dry(self, program: Program) -> Program:
-        """Until everything is read; a program that ends is started again, as its manager would."""
+        """Wait until everything is read; a program that ends is started again, as a service manager
+        would."""
         while self.left():
             if program.ended():
                 program = self.start()
@@ -80,7 +81,7 @@ class Pipe:
         return self.filled - at
 
     def wait_for_records(self) -> None:
-        """Until the sink has some, committed or not."""
+        """Wait until the sink has records, committed or not."""
         consumer = reader(self.broker, "watermarks", "read_uncommitted")
         deadline = time.monotonic() + SECONDS
         while not any(
@@ -91,7 +92,7 @@ class Pipe:
         consumer.close()
 
     def written(self, isolation: str = "read_committed") -> Counter[bytes]:
-        """What is in the sink, by how often."""
+        """The records of the sink, with their counts."""
         consumer = reader(self.broker, "assigned-only", isolation)
         consumer.assign([TopicPartition(self.sink, index, 0) for index in range(PARTITIONS)])
         values: Counter[bytes] = Counter()
@@ -131,7 +132,7 @@ def pipe(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Pipe]:
 
 
 def check(pipe: Pipe) -> None:
-    """The promise of this program, once everything is read."""
+    """Check the promise of this program, once everything is read."""
     written = pipe.written()
     expected = Counter(b"RECORD %d" % number for number in range(pipe.filled))
     assert not written.keys() - expected.keys(), "a record that nobody sent"
@@ -152,7 +153,7 @@ def test_a_program_killed_at_each_of_its_steps_keeps_its_promise(pipe: Pipe) -> 
         program.kill()
     pipe.run_dry(pipe.start()).end()
     check(pipe)
-    # The kills fell where they hurt: what each promise leaves open did happen.
+    # The kills had an effect: what each promise does not exclude did happen.
     committed, all_written = pipe.written(), pipe.written("read_uncommitted")
     match pipe.name:
         case "at_most_once":

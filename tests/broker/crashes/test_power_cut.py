@@ -1,6 +1,6 @@
-"""The power goes while everybody writes: what was acknowledged with acks=all is there again.
+"""A power cut while all clients write: what was acknowledged with acks=all is there afterwards.
 
-On a real ext4, whose shutdown ioctl is the power cut; where there is none the test is skipped.
+It uses a real ext4, whose shutdown ioctl is the power cut; without one the test is skipped.
 `OTTLA_POWER_CUTS=30` makes it the long form.
 """
 
@@ -35,7 +35,7 @@ def test_power_cuts_take_back_nothing_that_was_promised_with_acks_all(tmp_path: 
             disk.unmount()
             disk.mount()
 
-        # acks=1 may lose what a power cut takes; what acks=1 writes beside must disturb nobody.
+        # acks=1 may lose records in a power cut; its concurrent writes must not affect the others.
         with Cycles(broker, seed=POWER_CUTS, checks_plain=False) as cycles:
             for _ in range(POWER_CUTS):
                 cycles.cycle(cut)

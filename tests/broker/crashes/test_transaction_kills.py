@@ -55,7 +55,7 @@ class Mover(Worker):
         super().__init__(target)
         self.name = self.topic = self.group = f"mover-{number}"
         self.random = random.Random(number)
-        self.implicit = number % 2 == 1  # KIP-890: partitions are added by Produce
+        self.implicit = number % 2 == 1  # KIP-890: Produce adds partitions
         self.number = 0
         self.committed: list[int] = []
         self.aborted: list[int] = []
@@ -83,7 +83,7 @@ class Mover(Worker):
             self.kept += 1
 
     def fill(self, client: WireClient, producer: Producer, sequence: int) -> None:
-        """One transaction, up to its end."""
+        """Run one transaction up to its end."""
         value = b"%d" % (self.number * MOVERS + int(self.name[-1]))
         where = [(self.topic, 0), (self.topic, 1), (SHARED, 0)]
         if not self.implicit:
@@ -106,7 +106,7 @@ class Mover(Worker):
 
 
 class Leaver(Worker):
-    """Begins transactions and is heard of no more."""
+    """Begins transactions and never ends them."""
 
     def work(self, client: WireClient) -> None:
         self.number = getattr(self, "number", 0) + 1
@@ -117,13 +117,13 @@ class Leaver(Worker):
             settle(producer)
         code = write(client, key, producer, "left", b"open", version=12)
         if code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_ABORTABLE):
-            raise TryAgain  # its time was over before the record was there
+            raise TryAgain  # it timed out before the record was stored
         settle(code)
         self.kept += 1
 
 
 class Reader:
-    """Reads on in a partition, committed records only, through every restart."""
+    """Reads the committed records of a partition, through every restart."""
 
     def __init__(self, topic: str, partition: int = 0) -> None:
         self.topic, self.partition, self.offset = topic, partition, 0
@@ -159,7 +159,7 @@ def create_topics(client: WireClient) -> None:
 
 
 class Bank:
-    """The producers, what they were told, and what readers see of it."""
+    """The producers, the answers they received, and what readers see."""
 
     def __init__(self) -> None:
         self.target, self.random = Target(), random.Random(KILLS)
@@ -170,7 +170,7 @@ class Bank:
         self.shared = Reader(SHARED)
 
     def go_on(self) -> None:
-        """Until everybody was promised something, and a random moment more."""
+        """Wait until every producer has a promise, and for a random time more."""
         wanted = [worker.kept + UNDER_WAY for worker in self.workers]
         pause, deadline = threading.Event(), time.monotonic() + 3 * TIMEOUT_SECONDS
         while any(w.kept < count for w, count in zip(self.workers, wanted, strict=True)):
@@ -180,14 +180,15 @@ class Bank:
         pause.wait(self.random.uniform(0, 0.05))
 
     def check(self, client: WireClient, told: dict[Mover, list[int]]) -> None:
-        """What was acknowledged is visible in the first read, whole, and nothing else is."""
+        """Check that acknowledged transactions are visible as a whole in the first read, and
+        nothing else."""
         for mover, numbers in told.items():
             first, second = ([n // MOVERS for n in r.read(client)] for r in self.readers[mover])
             for found in (first, second):
                 assert not set(numbers) - set(found), f"{mover.name}: acknowledged, not visible"
                 assert found == sorted(set(found)), f"{mover.name}: doubled, or out of order"
                 assert not set(found) & set(mover.aborted), f"{mover.name}: aborted, but visible"
-            # A commit that was under way may end between the two reads, in one of them first.
+            # A commit that was under way may end between the two reads, in one partition first.
             shorter = min(len(first), len(second))
             assert first[:shorter] == second[:shorter], f"{mover.name}: torn"
 
@@ -235,7 +236,8 @@ def test_kill_9_hides_no_acknowledged_commit_and_leaves_no_transaction_open(
 
 
 def see_that_all_has_ended(client: WireClient, bank: Bank) -> None:
-    """No last stable offset stands still, and everything is there, in the shared topic, too."""
+    """Check that every last stable offset advances, and everything is there, in the shared topic,
+    too."""
     deadline, pause = time.monotonic() + TIMEOUT_SECONDS, threading.Event()
     where = [(mover.topic, at) for mover in bank.movers for at in (0, 1)]
     for topic, partition in [*where, (SHARED, 0), ("left", 0)]:

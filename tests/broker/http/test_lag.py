@@ -91,7 +91,7 @@ def test_the_lag_is_what_is_behind_the_committed_offset(
     assert partition is not None and partition.log.segment_count > 1
     for committed in (0, 2, 4, 3, 6):
         groups.commit(cluster, "slow", {("behind", 0): committed})
-        for _ in range(2):                      # looked up, then remembered
+        for _ in range(2):                      # looked up, then cached
             records, size, seconds = lag_of(broker, "slow", "behind")
             assert (records, size) == (7 - committed, sum(sizes[committed:]))
             assert ages[committed] <= seconds < ages[committed] + 90

@@ -1,4 +1,4 @@
-"""A fetch of what is not in memory waits for the disk by itself; nobody waits with it."""
+"""A fetch of data outside the page cache waits for the disk; no other client waits with it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VALUES = [b"%03d" % n * 40_000 for n in range(40)]
 
 
 def forget(path: Path) -> None:
-    """Have the system drop a file from memory, or skip the test."""
+    """Have the system drop a file from the page cache, or skip the test."""
     handle = os.open(path, os.O_RDWR)
     try:
         os.fsync(handle)
@@ -46,7 +46,7 @@ def test_what_was_just_written_is_resident_and_what_was_forgotten_is_not(tmp_pat
 
 @contextmanager
 def reads_that_wait(broker: RunningBroker) -> Iterator[list[int]]:
-    """Nothing is read from the disk inside of this; the sizes that somebody wants read."""
+    """Blocks reads from the disk; yields the sizes of the requested reads."""
     wanted: list[int] = []
     held: list[Callable[[], None]] = []
     reads, begin = broker.server.cold_reads, ColdReads.begin

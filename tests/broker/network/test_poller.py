@@ -1,4 +1,4 @@
-"""Connections are served before asyncio hears of them, and asyncio is not starved by that."""
+"""The poller serves connections before asyncio sees their events, and asyncio is not starved."""
 
 import asyncio
 import threading
@@ -23,7 +23,7 @@ def broker(tmp_path: Path) -> Iterator[RunningBroker]:
 
 @contextmanager
 def talking(broker: RunningBroker) -> Iterator[None]:
-    """A client whose next request is always under way."""
+    """A client that always has a request under way."""
     enough = threading.Event()
 
     def talk() -> None:

@@ -1,4 +1,4 @@
-"""Records of any size reach a client as they were written, however little its socket takes."""
+"""Records of any size reach a client as they were written, however little its socket accepts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def all_partitions(offsets: list[int], partition_max_bytes: int) -> FetchRequest
 
 
 def written(client: WireClient, chance: random.Random) -> list[list[bytes | None]]:
-    """The values of each partition, a batch each."""
+    """The values of each partition, one batch each."""
     create(client, "t", PARTITIONS)
     sizes = [size for size in SIZES for _ in range(2)]
     partitions: list[list[bytes | None]] = []

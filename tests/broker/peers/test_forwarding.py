@@ -1,4 +1,4 @@
-"""What the controller decides reaches it from any broker, in the name of the client who asked."""
+"""Requests for the controller reach it through any broker, with the client's identity."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LISTENER = "PLAINTEXT"
 
 
 class Pair:
-    """Two brokers, the first of which takes the second or the third for its controller."""
+    """Three brokers, the first of which takes the second or the third for its controller."""
 
     def __init__(self, path: Path, **settings: object) -> None:
         self.brokers = [
@@ -176,7 +176,7 @@ def test_producer_ids_come_from_the_controllers_blocks(pair: Pair) -> None:
     epoch = there.server.metadata_log.image.brokers[2].epoch
     with WireClient(there.address) as client:
         first = client.call(AllocateProducerIdsRequest(broker_id=2, broker_epoch=epoch), 0)
-    # The one that asks is registered with itself only, under the same epoch as node 2 there.
+    # The requesting broker is registered only with itself, under the epoch that node 2 has there.
     context = pair.asked.server.broker
     assert context.image.brokers[1].epoch == epoch
     context.node_id = 2

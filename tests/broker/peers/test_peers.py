@@ -60,7 +60,7 @@ Serve = Callable[["Other", RequestHeader, bytes], Awaitable[None]]
 
 
 class Other:
-    """Another broker as a script: ApiVersions it answers, everything else is up to `serve`."""
+    """A scripted broker: it answers ApiVersions, and leaves everything else to `serve`."""
 
     def __init__(self, serve: Serve) -> None:
         self.serve, self.greetings = serve, 0

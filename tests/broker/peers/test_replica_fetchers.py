@@ -1,4 +1,5 @@
-"""Following a real leader over a real connection: all of it, through broken links and deletions."""
+"""Following a real leader over a real connection, completely, through broken links and
+deletions."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ SECONDS = 20.0
 
 
 class Following:
-    """Node 1 in the test's own loop; node 2 leads, and is a whole broker."""
+    """Node 1 in the test's own loop; node 2 leads, and is a complete broker."""
 
     def __init__(self, path: Path, leader: RunningBroker) -> None:
         self.leader, self.loop = leader, BrokerLoop()
@@ -167,7 +168,7 @@ def test_a_leader_that_is_away_is_tried_again(leader: RunningBroker, following: 
         create(leader, "a")
         fill(client, "a", [100])
     part = following.partition("a")
-    following.port = 1                          # nobody is there
+    following.port = 1                          # nothing listens there
     following.loop.call_soon(following.fetchers.changed, [part])
     following.until(lambda: following.fetchers.sources[THERE].failures > 1)
     following.port = leader.port

@@ -1,4 +1,4 @@
-"""The most specific quota counts, a user before a client id, as in Kafka (KIP-55)."""
+"""The most specific quota applies, a user's before a client id's, as in Kafka (KIP-55)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client over its quota is answered at once and not read from for the time that it was told."""
+"""A client over its quota is answered at once, and then not read from for the throttle time."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def set_quota(
 
 
 def muted(broker: RunningBroker) -> int:
-    """Connections that are held for another reason than an open request."""
+    """Connections that are held for a reason other than an open request."""
     return int(broker.call(lambda: sum(c.held() for c in broker.server.listeners[0].connections)))
 
 
@@ -72,7 +72,7 @@ def test_a_produce_over_its_quota_names_the_time(
         set_quota(broker, "producer_byte_rate", QUOTA)
         answer = client.call(produce_request(topic, LARGE, acks=acks), version)
         assert answer.responses[0].partition_responses[0].error_code == 0
-        # 20,000 bytes and a bit, in a window that counts as ten seconds.
+        # A little over 20,000 bytes, in a window that counts as ten seconds.
         assert 10_000 <= answer.throttle_time_ms <= 10_400
         assert muted(broker) == 1
 
@@ -84,7 +84,7 @@ def test_a_throttled_connection_is_not_read_until_its_time_is_over(broker: Runni
         assert produce(client, "t", LARGE).error_code == 0
         before = requests(broker)
         sent = [client.send(ApiVersionsRequest(), 0) for _ in range(3)]
-        assert other.call(ApiVersionsRequest(), 0).error_code == 0    # nobody else is held up
+        assert other.call(ApiVersionsRequest(), 0).error_code == 0    # no other client is delayed
         pass_time(broker, 9)
         assert requests(broker) == before + 1
         pass_time(broker, 2)
@@ -150,7 +150,7 @@ def test_a_throttled_fetch_takes_no_records_and_is_not_charged(broker: RunningBr
         assert 2_000 < throttled.throttle_time_ms < 3_000
         waited = 0.0
         while throttled.throttle_time_ms:
-            # The window begins with ten seconds, so a wait may turn out too short, as in Kafka.
+            # The window begins with ten seconds, so a wait may be too short, as in Kafka.
             waited += throttled.throttle_time_ms / 1000
             assert waited < 15
             pass_time(broker, throttled.throttle_time_ms / 1000)

@@ -1,4 +1,4 @@
-"""Rates over sliding windows and token buckets hold what they promise over any ten seconds."""
+"""Rates over sliding windows and token buckets keep their limits over any ten seconds."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Brokers in one process that copy partitions from one another: real logs, real Replicas, the real
-leader's side of Fetch on a real Connection, and a Fetcher for each pair. What a test decides is
-when anything happens: which node sees which image, which bytes arrive, who dies.
+"""Brokers in one process that replicate partitions from one another: real logs, real Replicas, the
+real leader's side of Fetch on a real Connection, and a Fetcher for each pair. A test decides the
+order of events: which node sees which image, which bytes arrive, which process dies.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LAG_MS = 10_000
 
 
 class TestDisk(Disk):
-    """A disk whose syncs take no time: what a kill leaves does not depend on them."""
+    """A disk whose syncs do nothing: what a kill leaves does not depend on them."""
 
     __test__ = False
 
@@ -54,7 +54,7 @@ class TestDisk(Disk):
 
 @dataclass
 class Time:
-    """What a SimLoop asks of its world."""
+    """The world that a SimLoop needs."""
 
     now: float = 100.0
 
@@ -90,7 +90,7 @@ class Link:
         return True
 
     def receive(self, size: int = 1 << 20) -> int:
-        """Take that many bytes of what the leader has sent."""
+        """Receive that many bytes of what the leader has sent."""
         self.leader.turn()
         try:
             data = self.near.recv(size)
@@ -197,7 +197,7 @@ class Node:
         self.loop.turn()
 
     def checkpoint(self) -> None:
-        """What housekeeping does now and then, and what has to follow a cut."""
+        """The checkpoints of housekeeping, and those that must follow a truncation."""
         self.storage.checkpoint(
             [((TOPIC, each.index), each.high_watermark) for each in self.replicas]
         )
@@ -215,7 +215,7 @@ class Node:
 
 
 class Cluster:
-    """Nodes, the metadata log, and a controller that nothing ever happens to."""
+    """Nodes, the metadata log, and a controller that never fails."""
 
     def __init__(
         self, path: Path, nodes: int = 3, partitions: int = 1, min_isr: int = 1, **config: int
@@ -274,7 +274,7 @@ class Cluster:
             self.decide(broker_gone(self.image, node_id, broker.epoch).records)
 
     def register_again(self, node_id: int) -> None:
-        """A process loses its session with ZooKeeper, and gets another one."""
+        """A process loses its session with ZooKeeper, and begins another one."""
         self.gone(node_id)
         self.starts += 1
         node = self.nodes[node_id]
@@ -284,7 +284,7 @@ class Cluster:
     # Metadata
 
     def see(self, node_id: int) -> bool:
-        """One node reads one entry on."""
+        """One node reads one more entry."""
         at = self.seen[node_id] + 1
         if at == len(self.images):
             return False
@@ -297,7 +297,7 @@ class Cluster:
             pass
 
     def propose(self, node_id: int, lost: bool = False) -> None:
-        """A node asks for what it wants of in-sync sets; the answer may get lost."""
+        """A node proposes changes of in-sync sets; the answer may get lost."""
         node = self.nodes[node_id]
         made = AlterPartitionRequest.Topic
         epoch = node.side.broker_epoch_of(node_id)
@@ -328,7 +328,7 @@ class Cluster:
     # Records
 
     def append(self, node_id: int, index: int = 0) -> bool:
-        """A produce with acks=all of one record; whether the node takes it."""
+        """A produce with acks=all of one record; returns whether the node accepts it."""
         partition = self.nodes[node_id].partition(index)
         if partition is None or not partition.led_here or partition.under_min_isr:
             return False
@@ -352,7 +352,7 @@ class Cluster:
                 partition.flushed(partition.log.recovery_point)
 
     def link(self, follower: int, leader: int) -> Link | None:
-        """The connection by which one node fetches from another, made where it is missing."""
+        """The connection on which one node fetches from another, made if it is missing."""
         node, source = self.nodes[follower], self.nodes.get(leader)
         if source is None or leader not in node.fetchers:
             return None
@@ -362,7 +362,8 @@ class Cluster:
         return node.connections[leader]
 
     def fetch(self, follower: int, leader: int, bytes_max: int = 1 << 20) -> bool:
-        """One exchange, of which that many bytes arrive for now; whether anything came."""
+        """One exchange, of which that many bytes arrive for now; returns whether anything
+        arrived."""
         link = self.link(follower, leader)
         if link is None:
             return False
@@ -377,7 +378,7 @@ class Cluster:
             link.close()
 
     def settle(self) -> None:
-        """Let everything happen that is due, until nothing changes."""
+        """Process everything that is due, until nothing changes."""
         for _ in range(40):
             self.time.now += 0.3
             for node_id in list(self.nodes):

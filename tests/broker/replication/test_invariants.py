@@ -1,5 +1,5 @@
-"""What holds at every moment, whatever happens in whatever order: images that arrive late, answers
-that break off, processes that die, elections, in-sync sets that change, checkpoints.
+"""Invariants that hold at every moment, whatever happens in whatever order: late images, truncated
+answers, processes that die, elections, changes of in-sync sets, checkpoints.
 
 The numbers are those of the invariants that replication rests on:
 
@@ -66,7 +66,7 @@ class Replication(RuleBasedStateMachine):
             self.cluster.close()
             self.folder.cleanup()
 
-    # What happens
+    # Events
 
     @rule(node=NODES, count=st.integers(1, 3))
     def produce(self, node: int, count: int) -> None:
@@ -139,7 +139,7 @@ class Replication(RuleBasedStateMachine):
 
     @rule(node=NODES)
     def move_leader(self, node: int) -> None:
-        """An election among those that are in sync, though the leader lives."""
+        """An election among the in-sync replicas, although the leader is alive."""
         state = self.cluster.image.topics[TOPIC].partitions[0]
         if node in state.isr and node in self.cluster.image.brokers and node != state.leader:
             moved = changed(state, node, state.isr)
@@ -152,7 +152,8 @@ class Replication(RuleBasedStateMachine):
 
     @rule()
     def heal(self) -> None:
-        """Everything comes back: all of it is in sync, the same, and was acknowledged."""
+        """All nodes come back: the replicas are in sync and equal, and have all acknowledged
+        records."""
         for node in (1, 2, 3):
             if node not in self.cluster.nodes:
                 self.cluster.start(node)
@@ -164,7 +165,7 @@ class Replication(RuleBasedStateMachine):
         partitions = [node.partition() for node in self.cluster.nodes.values()]
         assert all(each and each.high_watermark == len(logs[0]) for each in partitions)
 
-    # What holds
+    # Checks
 
     @invariant()
     def one_leader_for_each_epoch(self) -> None:

@@ -50,7 +50,7 @@ def test_records_reach_every_replica_and_are_committed_by_that(make: Make) -> No
     assert cluster.acked == []
     cluster.fetch(2, 1)
     cluster.fetch(3, 1)
-    assert cluster.acked == []                  # they have it, and have not said so yet
+    assert cluster.acked == []                  # they have it, but have not acknowledged it yet
     cluster.settle()
     assert len(cluster.acked) == 40
     assert state(cluster, 1) == state(cluster, 2) == state(cluster, 3) == (40, 40)
@@ -89,7 +89,7 @@ def test_a_new_leader_has_all_that_was_acknowledged_and_the_old_one_gives_up_the
     cluster = make(min_isr=2)
     cluster.append(1)
     cluster.settle()
-    cluster.append(1)                           # nobody else gets it
+    cluster.append(1)                           # no other node gets it
     cluster.kill(1)
     cluster.gone(1)
     cluster.settle()
@@ -110,7 +110,7 @@ def test_logs_that_parted_in_several_epochs_meet_in_as_many_rounds(make: Make) -
     cluster.append(1)
     cluster.settle()
     partition = cluster.image.topics[TOPIC].partitions[0]
-    for leader in (2, 1, 2, 1):                 # each appends what the other never gets
+    for leader in (2, 1, 2, 1):                 # each appends a record that the other never gets
         partition = elected(partition, leader)
         cluster.decide([PartitionsChanged(TOPIC, ((0, partition),))])
         cluster.catch_up(leader)
@@ -130,7 +130,7 @@ def test_a_cut_goes_by_epochs_and_never_by_the_high_watermark(make: Make) -> Non
     cluster.fetch(2, 1)
     link = cluster.link(2, 1)
     assert link is not None
-    link.ask()                                  # says that 2 has it; the answer gets lost
+    link.ask()                                  # shows that 2 has it; the answer gets lost
     cluster.cut_link(2, 1)
     assert (len(cluster.acked), state(cluster, 2)) == (1, (0, 1))
     partition = cluster.image.topics[TOPIC].partitions[0]
@@ -139,7 +139,7 @@ def test_a_cut_goes_by_epochs_and_never_by_the_high_watermark(make: Make) -> Non
         cluster.decide([PartitionsChanged(TOPIC, ((0, partition),))])
         cluster.catch_up(leader)
         if leader == 2:
-            cluster.append(2)                   # nobody else gets it
+            cluster.append(2)                   # no other node gets it
     cluster.catch_up(2)
     while state(cluster, 2)[1] == 2:
         assert cluster.fetch(2, 1)
@@ -195,7 +195,7 @@ def test_a_follower_that_registers_anew_counts_although_it_names_nothing_again(m
     cluster.append(1)
     cluster.settle()
     cluster.register_again(2)
-    for node_id in (2, 1):                      # its next fetch comes before the leader knows
+    for node_id in (2, 1):                      # its next fetch arrives before the leader knows
         for _ in range(2):
             cluster.fetch(2, 1)
         cluster.catch_up(node_id)

@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority and what it signs, as PEM files."""
+"""Certificates for tests: an authority and the certificates it signs, as PEM files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DAY = dt.timedelta(days=1)
 
 
 class Authority:
-    """One that signs; `directory` takes the files."""
+    """A certificate authority; its files are in `directory`."""
 
     def __init__(self, directory: Path, name: str = "authority") -> None:
         self.directory = directory

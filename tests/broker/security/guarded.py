@@ -1,7 +1,8 @@
-"""A request to every API about one topic, group, transaction and cluster, with what it needs.
+"""A request to every API about one topic, group, transaction and cluster, with the permissions it
+needs.
 
-`QUESTIONS` has for each API: how its request is made in a version, the codes of its refusal, and
-what one has to be allowed for it, all of it.
+`QUESTIONS` has for each API: how its request is made in a version, the error codes of its refusal,
+and the permissions it needs, all of them.
 """
 
 from __future__ import annotations
@@ -331,7 +332,7 @@ QUESTIONS: dict[str, tuple[ApiKey, Question]] = {
         (K.REMOVE_RAFT_VOTER, "", Question(
             asked(K.REMOVE_RAFT_VOTER, cluster_id=None, voter_id=9), {CLUSTER_REFUSED},
             (cluster(Op.ALTER),))),
-        # Last, for what it deletes is gone.
+        # Last, since it deletes what the others need.
         (K.DELETE_TOPICS, "", Question(delete_topics, {TOPIC_REFUSED}, (topic(Op.DELETE),))),
     )
 }

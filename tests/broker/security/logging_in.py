@@ -29,7 +29,7 @@ LISTENERS = {
 
 
 class SaslBroker(RunningBroker):
-    """A broker with a listener for anybody and one, `inside`, that asks who is there."""
+    """A broker with a listener for anybody and one, `inside`, that requires authentication."""
 
     def __init__(self, data: Path, overrides: Mapping[str, object] | None = None) -> None:
         super().__init__(data, **{**LISTENERS, **(overrides or {})})

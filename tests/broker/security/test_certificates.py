@@ -1,4 +1,4 @@
-"""What is read from certificates and stores: names as Java writes them, rules, clear errors."""
+"""Reading certificates and stores: names as Java writes them, mapping rules, clear errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ORG, CN, EMAIL = NameOID.ORGANIZATION_NAME, NameOID.COMMON_NAME, NameOID.EMAIL_A
     ("attributes", "subject"),
     [
         ([(ORG, "A"), (CN, "b")], "CN=b,O=A"),
-        # What javax.security.auth.x500.X500Principal.getName() says.
+        # The results of javax.security.auth.x500.X500Principal.getName().
         ([(ORG, 'a,b=c+d<e>f#g;h"i\\j')], 'O=a\\,b\\=c\\+d\\<e\\>f\\#g\\;h\\"i\\\\j'),
         ([(CN, " a b ")], "CN=\\ a b\\ "),
         ([(CN, "č")], "CN=č"),
@@ -57,7 +57,7 @@ def test_a_certificate_that_is_cut_off_is_an_error_and_nothing_else(tmp_path: Pa
         ("RULE:^OU=.*$/x/,DEFAULT", "CN=a,O=b", "CN=a,O=b"),
         ("RULE:^.*[Cc][Nn]=([a-zA-Z0-9.]*).*$/$1/L", "CN=Host.Example,O=b", "host.example"),
         (r"RULE:^CN=(\w+)\/(\w+),.*$/$2\/$1/", "CN=a/b,O=c", "b/a"),
-        ("RULE:CN=a/x/", "CN=a,O=b", None),     # a rule is about the whole subject
+        ("RULE:CN=a/x/", "CN=a,O=b", None),     # a rule must match the whole subject
     ],
 )
 def test_principals_follow_from_subjects_by_the_first_rule_that_matches(

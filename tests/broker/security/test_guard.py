@@ -1,4 +1,4 @@
-"""Nobody does what no rule allows: every API refuses with Kafka's code, in all its versions."""
+"""Without an ACL nothing is allowed: every API refuses with Kafka's code, in all its versions."""
 
 from __future__ import annotations
 
@@ -74,7 +74,8 @@ def codes_of(message: Any) -> set[int]:
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    """A broker with an authorizer and no rules; its topic was made before there was one."""
+    """A broker with an authorizer and no rules; its topic was created before the authorizer was
+    configured."""
     data = tmp_path_factory.mktemp("data")
     with RunningBroker(data) as open_to_all, WireClient(open_to_all.address) as client:
         make_topic(client, TOPIC)
@@ -97,7 +98,7 @@ def rules(guarded: RunningBroker) -> Iterator[Rules]:
 
 
 class Rules:
-    """Gives and takes rights behind the broker's back."""
+    """Grants and revokes permissions directly, not through requests."""
 
     def __init__(self, broker: RunningBroker) -> None:
         self.broker, self.log = broker, broker.server.metadata_log

@@ -1,4 +1,4 @@
-"""What the properties of listeners come to: which protocol, which mechanisms, or a clear error."""
+"""What listeners' properties result in: a protocol, mechanisms, or a clear error."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_different_listeners_ask_for_different_things_at_once(data: Path) -> Non
         for port, password in ((ports[1], "b"), (ports[2], "c")):
             with WireClient(("127.0.0.1", port)) as client:
                 assert log_in(client, "PLAIN", "x", password).error_code == 0
-                # Clients are sent to the listener that they came through.
+                # Clients get the address of the listener that they are connected to.
                 assert client.call(MetadataRequest(topics=[]), 9).brokers[0].port == port
             with WireClient(("127.0.0.1", port)) as client:
                 assert log_in(client, "PLAIN", "x", "bc".replace(password, "")).error_code != 0

@@ -1,4 +1,5 @@
-"""A SASL listener: who gets in, what is refused with which code, and what an intruder learns."""
+"""A SASL listener: who may log in, what is refused with which code, and what attackers can
+learn."""
 
 from __future__ import annotations
 
@@ -175,7 +176,7 @@ def test_a_handshake_after_the_login_is_refused_where_sessions_do_not_end(
         (b"\0\0x", "Authentication failed: username not specified"),
         (b"\0bob\0", "Authentication failed: password not specified"),
         (b"\xff\xfe\0bob\0bob-secret", "an authorization id that is different"),
-        # CVE-2017-12610: nobody acts in another's name.
+        # CVE-2017-12610: no user may act as another.
         (b"alice\0bob\0bob-secret", "an authorization id that is different from username"),
     ],
 )

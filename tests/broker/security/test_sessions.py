@@ -1,4 +1,4 @@
-"""Sessions that end (KIP-368), and clients that never authenticate."""
+"""Sessions that expire (KIP-368), and clients that never authenticate."""
 
 from __future__ import annotations
 

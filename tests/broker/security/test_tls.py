@@ -1,5 +1,5 @@
-"""TLS listeners: who is served, whose certificate is refused, what large replies and slow or silent
-clients do.
+"""TLS listeners: clients that are served, certificates that are refused, large replies, and slow or
+silent clients.
 """
 
 from __future__ import annotations

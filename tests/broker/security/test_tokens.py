@@ -1,4 +1,4 @@
-"""Delegation tokens: who gets one, who may prolong or end it, and logging in with it."""
+"""Delegation tokens: who gets one, who may renew or expire it, and logging in with it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DAY_MS = 86_400_000
 
 
 class LaterClock(Clock):
-    """The machine's clock, two days on."""
+    """The machine's clock, advanced by two days."""
 
     def now_ms(self) -> int:
         return super().now_ms() + 2 * DAY_MS

@@ -1,4 +1,4 @@
-"""server.properties as Kafka's users write them: taken, warned about or refused."""
+"""server.properties as Kafka's users write them: accepted, warned about or refused."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_declared_settings_are_as_kafka_has_them(name: str) -> None:
     if name.startswith("ottla.") or name in OF_AUTHORIZERS or name in ONLY_DYNAMIC:
         assert name not in kafka_settings("broker")
         return
-    if name in kafka_settings("removed"):       # of Kafka's ZooKeeper mode
+    if name in kafka_settings("removed"):       # from Kafka's ZooKeeper mode
         assert ours.kind == kafka_settings("removed")[name].setting.kind
         return
     theirs = kafka_settings("broker")[name]

@@ -1,4 +1,5 @@
-"""Settings that change on a running broker (KIP-226): they count at once, and others are told."""
+"""Settings that change on a running broker (KIP-226): they take effect at once, and others are
+refused."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ EVERYWHERE, HERE = "", "0"
 
 @pytest.fixture
 def admin(broker: RunningBroker) -> Iterator[WireClient]:
-    """A connection that is there before limits are set; afterwards none is left of them."""
+    """A connection made before limits are set; all limits are removed afterwards."""
     with WireClient(broker.address) as connected:
         yield connected
         for node in (EVERYWHERE, HERE):
@@ -30,7 +31,7 @@ def admin(broker: RunningBroker) -> Iterator[WireClient]:
 
 
 def alter(client: WireClient, node: str, **settings: object) -> tuple[int, str | None]:
-    """Set each, or take it back where it is None; underscores in names are dots."""
+    """Set each setting, or reset it if None; underscores in names stand for dots."""
     made = IncrementalAlterConfigsRequest.Resource
     configs = [
         made.Config(
@@ -46,7 +47,7 @@ def alter(client: WireClient, node: str, **settings: object) -> tuple[int, str |
 
 
 def is_served(broker: RunningBroker) -> bool:
-    """Whether a new client is."""
+    """Whether a new client is served."""
     with WireClient(broker.address) as client:
         try:
             return bool(client.call(MetadataRequest(topics=[]), 9).brokers)

@@ -1,4 +1,4 @@
-"""The broker's settings of groups: what they must be among themselves, and that they count."""
+"""The broker's settings of groups: constraints among them, and their effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topic settings that have nothing to decide on one broker: taken, told, and in nobody's way."""
+"""Topic settings without effect on a single broker: accepted, described, and harmless."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.broker.running import WireClient
 from tests.broker.topics import create
 
 VALUES = {
-    # As in Apache Kafka 4, no more replicas have to be in sync than a partition has.
+    # As in Apache Kafka 4, no more replicas must be in sync than a partition has.
     "min.insync.replicas": "2",
     "follower.replication.throttled.replicas": "*",
     "leader.replication.throttled.replicas": "0:0",

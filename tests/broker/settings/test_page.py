@@ -1,4 +1,4 @@
-"""docs/settings.md says what the declarations say, and the declarations say what is true."""
+"""docs/settings.md agrees with the declarations, and the declarations with the code."""
 
 from __future__ import annotations
 

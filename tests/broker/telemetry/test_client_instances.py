@@ -1,4 +1,4 @@
-"""Clients with their metrics: pace, bounds, and what is forgotten."""
+"""Clients with their metrics: push intervals, bounds, and eviction."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_values_and_clients_are_bounded(
     instances.keep(first, [Point("m0", (), 9.0)], 0)        # a known one may change
     assert first.values["m0", ()].value == 9.0
     one(instances, 2)
-    third = one(instances, 3)                               # the first was silent for longest
+    third = one(instances, 3)                               # the first has been silent longest
     assert list(instances) == [second, third] and instances.series == 0
     instances.keep(first, [Point("late", (), 1.0)], 0)      # its push was still being decoded
     assert instances.series == 0

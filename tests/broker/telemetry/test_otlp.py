@@ -1,4 +1,4 @@
-"""The decoder of OTLP: what clients send, and what nobody should."""
+"""The decoder of OTLP: what clients send, and malformed input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which subscriptions match a client, and what they come to."""
+"""Which subscriptions match a client, and the resulting metrics and interval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""flush.messages and flush.ms, beside the flush that acks=all waits for."""
+"""flush.messages and flush.ms, in addition to the flush that acks=all waits for."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def log_of(broker: RunningBroker, topic: str) -> PartitionLog:
 
 
 def unflushed(broker: RunningBroker, topic: str) -> int:
-    """Offsets that a power cut may take back."""
+    """The number of offsets that a power cut may remove."""
     log = log_of(broker, topic)
     return broker.call(lambda: log.log_end_offset - log.recovery_point)
 
@@ -95,7 +95,7 @@ def test_flush_messages_holds_without_ottlas_own_flush_and_for_acks_0() -> None:
 
 
 class OneLog:
-    """What Housekeeping needs of a broker: partitions, a clock, a flusher that notes."""
+    """What Housekeeping needs of a broker: partitions, a clock, a flusher that records calls."""
 
     def __init__(self, path: str, clock: FakeClock, **config: Any) -> None:
         self.clock = clock
@@ -106,7 +106,7 @@ class OneLog:
         self.broker = self.replicas = self.flusher = self
 
     def round(self) -> bool:
-        """Whether housekeeping asks for a flush now, which then happens."""
+        """Whether housekeeping requests a flush now, which is then executed."""
         asyncio.run(Housekeeping._flush_overdue(self))  # type: ignore[arg-type]
         due, self.wanted[:] = bool(self.wanted), []
         if due:

@@ -1,4 +1,5 @@
-"""What acks=all promises when a flush is slow, when it fails, and when a topic goes meanwhile."""
+"""What acks=all promises when a flush is slow, when it fails, and when a topic is deleted
+meanwhile."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ from tests.log.faulty_disk import FaultyDisk
 
 @contextlib.contextmanager
 def slow_flush(broker: RunningBroker) -> Iterator[None]:
-    """No flush ends inside of this."""
+    """A context in which no flush completes."""
     release = threading.Event()
     broker.server.flusher.thread.submit(release.wait)
     try:
@@ -73,7 +74,7 @@ def test_a_topic_deleted_before_its_flush_leaves_the_others_their_acknowledgemen
             code(client.answer(each)) for client, each in zip(clients, sent, strict=False)
         ]
         assert codes == [0, ErrorCode.NOT_LEADER_OR_FOLLOWER, 0]
-        # Nothing of the others is left out of the flush.
+        # The flush includes all the others.
         for topic in ("a", "c"):
             log = broker.server.replicas.by_name[topic][0].log
             assert log.recovery_point == log.log_end_offset == 1

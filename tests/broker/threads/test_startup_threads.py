@@ -1,4 +1,5 @@
-"""Logs recovered by threads are as those recovered one by one, whatever is wrong with them."""
+"""Logs recovered by threads are the same as those recovered one by one, whatever is wrong with
+them."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ def damage(path: Path) -> None:
         return found
 
     for checkpoint in path.glob("*/recovery-point-offset-checkpoint"):
-        # Nothing of these three was ever on the medium.
+        # None of these three was ever on disk.
         text = checkpoint.read_text()
         for index in (0, 1, 4):
             text = text.replace(f"t {index} 16\n", f"t {index} 0\n")
@@ -102,7 +103,7 @@ def test_threads_find_what_one_after_the_other_finds(tmp_path: Path) -> None:
         shutil.copytree(written, live)
         storage = open_storage(Disk(), *directories)
         if threads:
-            # The one that belongs to another topic was looked at, and left to get_or_create.
+            # The one that belongs to another topic was opened, and left to get_or_create.
             assert recover(storage, wanted(), threads) == PARTITIONS
             assert len(storage.recovered) == PARTITIONS - 1
         logs = [storage.get_or_create(*key, topic_id, config) for key, topic_id, config in wanted()]
@@ -132,7 +133,7 @@ def test_a_directory_that_cannot_be_read_holds_up_no_other(tmp_path: Path) -> No
         else:
             with pytest.raises(StorageFailed, match=f"t-{key[1]} could not be opened: .*injected"):
                 storage.get_or_create(*key, topic_id, config)
-    # As without threads, it is not given up: the next one to ask finds it.
+    # As without threads, it is not lost: the next caller finds it.
     disk.errors = {}
     assert all(storage.get_or_create(*key, *rest).log_end_offset == 16 for key, *rest in wanted())
 

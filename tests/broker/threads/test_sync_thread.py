@@ -1,4 +1,4 @@
-"""The thread that flushes without Python: it tells what failed, and every group comes back."""
+"""The thread that flushes without Python: it reports failures, and every group is returned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints of a broker that serves: what a client was told is in them, and no older state."""
+"""Checkpoints of a running broker: they contain what clients were told, and no older state."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def storage_on(disk: FaultyDisk) -> Storage:
 
 
 async def turn() -> None:
-    """Let the loop go round once."""
+    """Run the loop once."""
     loop = asyncio.get_running_loop()
     over = loop.create_future()
     loop.call_soon(over.set_result, None)
@@ -45,7 +45,7 @@ async def turn() -> None:
 
 
 def starts_on_the_medium(disk: FaultyDisk) -> dict[tuple[str, int], int]:
-    """The log starts as a power cut would leave them at worst."""
+    """The log starts that a power cut would leave in the worst case."""
     found: dict[tuple[str, int], int] = {}
     for directory in "ab":
         inode = disk.durable_names.get(f"/{directory}/{checkpoints.LOG_STARTS}")
@@ -87,7 +87,7 @@ def test_a_disk_that_refuses_the_new_log_start_is_told_and_may_be_asked_again() 
 def test_log_starts_that_move_meanwhile_share_one_write() -> None:
     disk = FaultyDisk()
     storage = storage_on(disk)
-    storage.checkpoint()                # the first of a topic is one of everything
+    storage.checkpoint()                # the first of a topic contains everything
     written: list[str] = []
     gate = threading.Event()
     write = disk.write_atomically
@@ -106,7 +106,7 @@ def test_log_starts_that_move_meanwhile_share_one_write() -> None:
             for key in KEYS:
                 storage.logs[key].delete_before(offset)
                 rounds.append(asyncio.ensure_future(one.log_starts({key})))
-            # The first round is being written by the second time.
+            # The first round is still being written at the second time.
             await turn()
             await turn()
         gone = rounds.pop()
@@ -126,7 +126,7 @@ def test_an_older_checkpoint_does_not_take_back_a_log_start() -> None:
     async def run() -> None:
         one = Checkpoints(storage, asyncio.get_running_loop())
         older = asyncio.ensure_future(one.write())
-        await turn()                  # it has taken down what it will write
+        await turn()                  # it has collected what it will write
         storage.logs["t", 0].delete_before(3)
         assert await one.log_starts({("t", 0)}) == set()
         await older

@@ -89,7 +89,7 @@ def test_a_topic_that_is_written_again_and_again_stays_small(tmp_path: Path) -> 
     checkpoint = (tmp_path / "cleaner-offset-checkpoint").read_text().split("\n")
     assert checkpoint[0] == "0"
     assert any(line.startswith("table 0 ") for line in checkpoint[2:])
-    # The next start finds the same, and knows what is clean.
+    # The next start finds the same, and knows which part is clean.
     with RunningBroker(tmp_path, log_cleaner_enable="false") as broker:
         with WireClient(broker.address) as client:
             again = read_all(client, "table")

@@ -1,4 +1,4 @@
-"""A damaged log is served up to the damage, takes nothing more, and its neighbours do not care."""
+"""A damaged log is served up to the damage and accepts no more; other logs are not affected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk that is full: reads go on, writes are refused, and once there is room service resumes."""
+"""A full disk: reads continue, writes are refused, and once there is room they succeed again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONG = "t" * 249
 
 
 def fill(path: Path) -> None:
-    """Take what room there is."""
+    """Fill the disk."""
     with path.open("wb", buffering=0) as ballast:
         for size in (1 << 16, 512):
             try:
@@ -56,7 +56,8 @@ def test_every_service_resumes_by_itself_when_a_full_disk_has_room_again(
                 )
                 threading.Event().wait(FULL_SECONDS)
             if restarts:
-                # On its port: another one would have to be noted, and there is no room for notes.
+                # On the same port: a new one would have to be recorded, and there is no room for
+                # that.
                 broker.overrides["listeners"] = "PLAINTEXT://{}:{}".format(
                     *cycles.target.address
                 )

@@ -36,7 +36,7 @@ def create(client: WireClient, name: str, partitions: int = PARTITIONS) -> None:
 
 
 class LateClock(Clock):
-    """An hour from now: what was to be deleted is due."""
+    """A clock one hour ahead: pending deletions are due."""
 
     def monotonic(self) -> float:
         return super().monotonic() + 3_600
@@ -77,7 +77,7 @@ def test_partitions_of_a_failed_directory_are_offline_and_the_others_go_on() -> 
             told = reader.answer(waiting).responses[0].partitions[0]
             assert told.error_code == STORAGE_ERROR, "who waits is told"
         disk.errors.clear()
-        # Offline is for good, and for every partition in it, written or not.
+        # Offline is permanent, and for every partition in it, written or not.
         for index in where["/b"]:
             for acks in (1, -1):
                 answer = produce(client, "t", batch(b"b"), partition=index, acks=acks)
@@ -205,7 +205,7 @@ def test_without_the_metadata_or_any_directory_nothing_starts(tmp_path: Path) ->
 
 @pytest.mark.parametrize("kind", ["write", "name"])
 def test_a_topic_can_be_deleted_and_made_again_on_a_full_disk(kind: str) -> None:
-    """What is full is the topic's room: its index entries could not be written any more."""
+    """Only the topic's files are full: its index entries could not be written any more."""
     disk = FaultyDisk()
     with RunningBroker(Path("/a"), disk) as broker, WireClient(broker.address) as client:
         create(client, "t", partitions=1)

@@ -1,4 +1,4 @@
-"""A log directory that is not there: what lived in it is offline, and nothing takes its place."""
+"""A missing log directory: its partitions are offline, and are not created elsewhere."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ def test_what_was_in_a_missing_directory_is_offline_until_it_is_back(
             check(broker, lost)
             with WireClient(broker.address) as client:
                 create(client, topic)
-                # Made while it was missing, so that it is not in it, even without a record.
+                # Created while the directory was missing, so it is not in there, even without a
+                # record.
                 assert {each.leader_id for each in metadata(client, "new").values()} == {0}
     if how != "left out":
         if (tmp_path / "b").exists():

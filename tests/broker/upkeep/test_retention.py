@@ -32,7 +32,7 @@ DEADLINE_SECONDS = 20
 
 
 class OnePartition:
-    """A partition in a storage of its own, with time that stands still."""
+    """A partition in a storage of its own, with a fake clock."""
 
     def __init__(self, path: Path, flush_before_ack: bool = False, **config: Any) -> None:
         self.clock = FakeClock()
@@ -48,7 +48,7 @@ class OnePartition:
             self.partition.append_bytes(stamped, False)
 
     def retain(self) -> int:
-        """One round; the log's start after it."""
+        """Run one round; returns the log's start after it."""
         asyncio.run(apply_retention([self.partition], self.storage))
         return self.partition.log.log_start_offset
 

@@ -1,4 +1,4 @@
-"""A running broker finds damage in old segments, tells it, and serves what lies before it."""
+"""A running broker finds damage in old segments, reports it, and serves what precedes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What belongs to no topic is put aside at the start, said once, and its room given back."""
+"""Directories of no topic are put aside at the start, logged once, and deleted later."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ WEEK_MS = 7 * 24 * 3600 * 1000
 
 
 class LateClock(Clock):
-    """Eight days from now."""
+    """A clock eight days ahead."""
 
     def monotonic(self) -> float:
         return super().monotonic() + 8 * 24 * 3600
 
 
 def killed_in_a_deletion() -> FaultyDisk:
-    """A broker that was killed when the deletion was in the metadata, and nothing was renamed."""
+    """A broker that was killed after the deletion was in the metadata, before anything was
+    renamed."""
     disk = FaultyDisk()
     with RunningBroker(Path("/a"), disk) as broker, WireClient(broker.address) as client:
         for name in ("t", "kept"):

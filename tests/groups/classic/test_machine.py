@@ -1,4 +1,4 @@
-"""Whatever members do, and however often the broker dies: nobody's partition is anybody else's,
+"""Whatever members do, and however often the broker dies: no partition has two owners,
 and a committed offset never goes back (classic protocol)."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PARTITIONS = 5
 
 
 class Client:
-    """A consumer: what it knows of the group from the answers that it got."""
+    """A consumer: what it knows about the group from the answers it has received."""
 
     def __init__(self, name: str, instance_id: str | None) -> None:
         self.name, self.instance_id = name, instance_id
@@ -30,7 +30,7 @@ class Client:
         self.owned: set[int] = set()
 
     def lost(self) -> None:
-        """It learnt that it is no member of this generation any more."""
+        """It has learnt that it is no longer a member of this generation."""
         self.generation, self.joined, self.owned = -1, None, set()
 
 
@@ -80,8 +80,8 @@ class ClassicMachine(RuleBasedStateMachine):
             reply.member_id, reply.generation, reply,
         )
         if reply.members:
-            # Only the leader learns the members, and there is one leader a generation; a static
-            # one may come back under another id without assigning.
+            # Only the leader gets the members, and there is one leader in a generation; a static
+            # one may return under another id without assigning.
             known = self.generations.setdefault(reply.generation, (reply.leader, reply.protocol))
             assert known == (reply.leader, reply.protocol) or reply.skip_assignment
 
@@ -110,7 +110,7 @@ class ClassicMachine(RuleBasedStateMachine):
                 client.owned = set(reply.assignment)
                 for partition in reply.assignment:
                     owner = self.given.setdefault((generation, partition), client.name)
-                    # A static member's place passes to its next self.
+                    # A static member's place passes to its next incarnation.
                     same_instance = {owner, client.name} == {"c", "d"}
                     assert owner == client.name or same_instance, (generation, member_id)
             else:
@@ -176,7 +176,7 @@ class ClassicMachine(RuleBasedStateMachine):
             self.bench.compact(seed)
         for client in self.clients:
             client.waits = False  # its connection broke
-        # A generation that was not recorded did not happen: its number is given out again, to
+        # A generation that was not recorded did not happen: its number is assigned again, to
         # members of other ids.
         group = self.bench.shard().groups.get("g")
         last = group.generation if isinstance(group, ClassicGroup) else 0

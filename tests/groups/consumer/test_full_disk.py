@@ -1,4 +1,4 @@
-"""What a timer does is done in the end, though a full disk refuses to record it at first."""
+"""A timer's action is done eventually, although a full disk refuses to record it at first."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def members(bench: Workbench) -> set[str]:
 
 
 def appends_refused(bench: Workbench, ms: int) -> int:
-    """How often the log is asked in vain while this time passes."""
+    """How many appends fail while this time passes."""
     asked = 0
     taken = bench.append
 
@@ -95,7 +95,7 @@ def test_a_member_whose_removal_was_refused_does_not_stay_for_ever(how: str) -> 
         owned = frozenset((topic_id, index) for index in range(2))
         told = beat(bench, "a", owner.member_epoch, owned=owned)
         assert len(told.assignment) == 1
-        # It goes on as if it had not heard that it has to give a partition up.
+        # It continues as if it had not received the request to revoke a partition.
         assert appends_refused(bench, 5_500) >= 1
         beat(bench, "a", owner.member_epoch, owned=owned)
         bench.wait(1_000)

@@ -1,4 +1,4 @@
-"""The short way of a KIP-848 heartbeat: only where the long one would change and tell nothing."""
+"""The fast path of a KIP-848 heartbeat: only if the full one would change and return nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STATIC = Beat("g", "s", EPOCH, "i", client_id="client", client_host="/h")
 
 
 def group_at_rest() -> Workbench:
-    """Two members that own what they shall: `a`, and `s` with an instance id."""
+    """Two members that own their target assignment: `a`, and `s` with an instance id."""
     bench = Workbench()
     bench.cluster.make("t", 2)
     epochs = {"a": 0, "s": 0}

@@ -1,4 +1,4 @@
-"""Whatever members do, lose or forget: no partition has two owners, and once all is quiet every
+"""Whatever members do, lose or forget: no partition has two owners, and once nothing changes every
 partition has exactly one (KIP-848)."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SESSION_MS = 45_000
 
 
 class Client:
-    """A consumer that does what it is told, at once."""
+    """A consumer that follows its assignment at once."""
 
     def __init__(self, name: str, instance_id: str | None) -> None:
         self.name, self.instance_id = name, instance_id
@@ -63,7 +63,7 @@ class ConsumerMachine(RuleBasedStateMachine):
 
     @rule(who=st.integers(0, 3), ahead=st.sampled_from([-1, 0, 0, 0, 1]), stranger=st.booleans())
     def beat_with_nothing_to_tell(self, who: int, ahead: int, stranger: bool) -> None:
-        """The short way says what the long one does, or leaves it to it."""
+        """The fast path returns what the full one does, or leaves it to that."""
         client = self.clients[who]
         if client.epoch + ahead <= 0:
             return
@@ -82,13 +82,13 @@ class ConsumerMachine(RuleBasedStateMachine):
         if isinstance(reply, Beaten):
             client.silent_ms = 0
             if lose_reply:
-                client.told_topics = None  # its connection broke: next time it tells everything
+                client.told_topics = None  # its connection broke: next time it sends everything
                 return
             client.epoch = reply.member_epoch
             if reply.assignment is not None:
                 client.owned = reply.assignment
         elif isinstance(reply, StorageFailed):
-            client.told_topics = None  # it asks again, and tells everything
+            client.told_topics = None  # it retries, and sends everything
         else:
             client.lost()
 
@@ -120,7 +120,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         for client in self.clients:
             client.silent_ms += ms
             if client.silent_ms >= SESSION_MS:
-                client.lost()  # a client gives up by itself when its session must be over
+                client.lost()  # a client revokes its partitions when its session must be over
         self.bench.wait(ms)
 
     @rule(is_full=st.booleans())
@@ -155,7 +155,7 @@ class ConsumerMachine(RuleBasedStateMachine):
             assert held == set(group.owners)
 
     def teardown(self) -> None:
-        """Quiet: everybody who is there sends heartbeats until nothing changes any more."""
+        """All live members send heartbeats until nothing changes any more."""
         if not self.bench.cluster.topics:
             return
         self.bench.refusal = None

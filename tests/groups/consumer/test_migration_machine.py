@@ -1,5 +1,6 @@
-"""Classic and KIP-848 members in one group, while it is upgraded and downgraded under them: no
-partition has two owners, committed offsets never go back, and once all is quiet everything is read.
+"""Classic and KIP-848 members in one group, while it is upgraded and downgraded: no
+partition has two owners, committed offsets never go back, and once nothing changes everything is
+read.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ class MigrationMachine(RuleBasedStateMachine):
             self.seen[partition] = found.offset
 
     def teardown(self) -> None:
-        """Quiet: whoever is there does what it is told, until everything is read by one of them."""
+        """All live members follow their assignments until everything is read by one of them."""
         if not self.members:
             return
         self.bench.refusal = None

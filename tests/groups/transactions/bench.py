@@ -1,4 +1,4 @@
-"""A transaction coordinator on a workbench: the real runtime over a log in memory."""
+"""A test bench for a transaction coordinator: the real runtime over a log in memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ COORDINATOR_EPOCH = 3
 
 
 class TransactionBench:
-    """Runs a coordinator; every record passes through its bytes. `crash` starts it from them."""
+    """Runs a coordinator; every record is encoded and decoded. `crash` restarts it from the
+    bytes."""
 
     def __init__(self, **settings: Any) -> None:
         self.settings = TransactionSettings(**settings)
@@ -59,15 +60,15 @@ class TransactionBench:
             self.runtime.adopt(shard)
 
     def crash(self, lost: int = 0) -> None:
-        """kill -9: what was appended is there. A power cut takes the last records that were not
-        committed, so many at most."""
+        """kill -9: what was appended stays. A power cut removes some of the last records that were
+        not committed."""
         del self.log[max(self.durable, len(self.log) - lost) :]
         self.durable = len(self.log)
         self.uncommitted, self.held_markers, self.committing = [], [], False
         self.start()
 
     def compact(self, seed: int) -> None:
-        """Passes of the log cleaner, then a start that reads what they have left."""
+        """Passes of the log cleaner, then a start from what they have left."""
         self.crash()
         before = [shard.transactions for shard in self.runtime.shards()]
         chance = random.Random(seed)
@@ -92,7 +93,8 @@ class TransactionBench:
             self.commit_all()
 
     def commit_all(self) -> None:
-        """The log has reached the disk; what is appended meanwhile is told last, as by a flush."""
+        """The log has reached the disk; what is appended meanwhile is reported last, as by a
+        flush."""
         if self.committing:
             return
         self.committing = True

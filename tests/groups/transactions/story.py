@@ -1,12 +1,12 @@
-"""Reads a scenario of transactions: one step a line, what was asked `----` what came back.
+"""Reads a scenario of transactions: one step on each line, request `----` answer.
 
     init x                         ----  1001/0
     add x 1001/0 a-0 b-1           ----  NONE
     end x 1001/0 commit            ----  1001/0; a-0 commit 1001/0; b-1 commit 1001/0
     crash                          ----
 
-A producer is its id and epoch. Behind the answer stand the markers that were written during the
-step, and answers that come later, at the step that brought them. `v=2` speaks KIP-890; `hold` and
+A producer is its id and epoch. After the answer come the markers that were written during the step,
+and delayed answers, at the step that caused them. `v=2` uses KIP-890; `hold` and
 `release` stop and start the markers or the disk, `fail` and `heal` the leader of a partition.
 """
 
@@ -45,14 +45,14 @@ def told(reply: Any) -> str:
 
 
 class TransactionStory:
-    """Plays the steps of one scenario and writes down what came of each."""
+    """Plays the steps of one scenario and writes down their outcomes."""
 
     def __init__(self) -> None:
         self.bench = TransactionBench(transaction_state_log_num_partitions=1)
         self.waiting: list[tuple[str, list[Any]]] = []
 
     def play(self, step: str) -> str:
-        """One step; what was answered and written during it."""
+        """Play one step; returns what was answered and written during it."""
         seen = len(self.bench.markers)
         verb, *words = step.split()
         names = [word for word in words if "=" not in word]
@@ -76,7 +76,7 @@ class TransactionStory:
         return told(self.bench.add(producer_of(producer), *wanted, key=key, v=int(v)))
 
     def check(self, key: str, producer: str, partition: str) -> str:
-        """What a partition's leader asks before it appends a batch."""
+        """The verification that a partition's leader requests before it appends a batch."""
         return told(self.bench.check(producer_of(producer), partition_of(partition), key))
 
     def end(self, key: str, producer: str, outcome: str, v: str = "0") -> str:
@@ -117,7 +117,7 @@ class TransactionStory:
         self.bench.wait(milliseconds(duration))
 
     def crash(self, lost: str = "0") -> None:
-        """kill -9, or a power cut that takes so many records that were not on the disk."""
+        """kill -9, or a power cut that removes the given number of unflushed records."""
         self.waiting.clear()
         self.bench.crash(int(lost))
 

@@ -1,4 +1,4 @@
-"""Whatever producers do, and however often the broker dies: money that is transferred between
+"""Whatever producers do, and however often the broker dies: money transferred between
 partitions in transactions is neither made nor lost, and what was acknowledged stays."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OK = ErrorCode.NONE
 
 @dataclass(eq=False)
 class Transfer:
-    """One transaction: an amount that leaves one partition for another."""
+    """One transaction: an amount that moves from one partition to another."""
 
     written: list[tuple[TopicIndex, int]] = field(default_factory=list)
     whole: bool = True
@@ -93,7 +93,7 @@ class MoneyMachine(RuleBasedStateMachine):
         self.newest: dict[str, Producer] = {}
 
     def is_zombie(self, client: Client) -> bool:
-        """Whether another producer was initialised under its transactional id since."""
+        """Whether another producer has been initialised with its transactional id since."""
         assert client.producer is not None
         return client.producer < self.newest[client.transactional_id]
 
@@ -166,7 +166,7 @@ class MoneyMachine(RuleBasedStateMachine):
 
     @rule(lost=st.one_of(st.just(0), st.integers(1, 20)))
     def crash(self, lost: int) -> None:
-        """kill -9, or a power cut that takes so many of the records that were not flushed."""
+        """kill -9, or a power cut that removes some of the unflushed records."""
         self.bench.crash(lost)
         self.lose_connections()
 

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
 CLIENTS_MAX = 1000
-"""Series of connections by client; what is beyond is not listed."""
+"""Limit on the series of connections by client; further ones are not listed."""
 REQUESTS = "kafka_network_requestmetrics_"
 
 
 def broker_metrics(monitor: Monitor) -> Iterator[str]:
-    """Everything that is about no topic, partition or group."""
+    """Metrics that belong to no topic, partition or group."""
     yield from _cluster(monitor)
     yield from _requests(monitor)
     yield from _connections(monitor)
@@ -111,7 +111,7 @@ def _error(code: int) -> str:
 
 
 def _quantile_ms(buckets: list[int], quantile: float) -> float:
-    """The upper end of the bucket in which the quantile falls, in milliseconds."""
+    """The upper bound of the bucket that contains the quantile, in milliseconds."""
     wanted, seen = quantile * sum(buckets), 0
     for at, count in enumerate(buckets):
         seen += count

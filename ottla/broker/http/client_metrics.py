@@ -1,7 +1,7 @@
-"""What clients have pushed about themselves (KIP-714), under the names that they gave it.
+"""Metrics pushed by clients (KIP-714), under the clients' names for them.
 
-As OpenTelemetry's own Prometheus exporters do it: dots become underscores, and a monotonic sum
-gets `_total`. `client_instance_id` and `client_id` say whose value it is.
+As in OpenTelemetry's own Prometheus exporters, dots become underscores, and a monotonic sum gets
+`_total`. The labels `client_instance_id` and `client_id` identify the client.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
 
 OURS = ("kafka_", "ottla_", "process_")
-"""Names that only the broker itself may use: no client can forge its metrics."""
+"""Prefixes that only the broker itself may use: no client can forge its metrics."""
 NO_NAME = re.compile(r"[^a-zA-Z0-9_]")
 CLIENTS_PER_SLICE = 10
 
 
 def client_metrics(broker: BrokerContext) -> Iterator[str]:
-    """The newest values of all clients, a metric at a time."""
+    """The newest values of all clients, one metric at a time."""
     instances = broker.client_instances
     if instances is None:
         return
@@ -50,7 +50,7 @@ def client_metrics(broker: BrokerContext) -> Iterator[str]:
         if number % CLIENTS_PER_SLICE == 0:
             yield ""                    # a slice ends
     for name, rows in sorted(families.items()):
-        # Two points may differ in a character that no label can have: one value a series.
+        # Two points may become the same series when their labels are cleaned: keep one value.
         shown = ((where, _number(value)) for where, value in dict(rows).items())
         yield from metric(name, kinds[name], "A client's own metric.", shown)
 
@@ -63,7 +63,7 @@ def _metric_name(text: str, counts: bool) -> str:
 
 
 def _label_name(text: str) -> str:
-    """Without underscores around it: those at the front are Prometheus' own (`__name__`)."""
+    """Strip underscores: names that start with two are reserved by Prometheus (`__name__`)."""
     name = NO_NAME.sub("_", text).strip("_")
     return f"key_{name}" if not name or name[0].isdigit() else name
 

@@ -1,6 +1,6 @@
-"""Prometheus' text format: one group of lines a metric.
+"""The Prometheus text format: one group of lines for each metric.
 
-A scrape of a large broker is megabytes: it is made in pieces, between which clients are served.
+A scrape of a large broker is megabytes: it is written in pieces, between which clients are served.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Labels = Mapping[str, object]
 
 
 def escaped(value: object) -> str:
-    """A label's value as it stands between quotation marks."""
+    """A label's value, escaped for use between quotation marks."""
     text = str(value)
     if "\\" in text or '"' in text or "\n" in text:
         text = text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
@@ -22,7 +22,7 @@ def escaped(value: object) -> str:
 
 
 def labels(**values: object) -> str:
-    """`{name="value",…}`, or nothing without values. An underscore at a name's end goes."""
+    """`{name="value",…}`, or "" without labels. A trailing underscore of a name is removed."""
     inside = ",".join(f'{k.rstrip("_")}="{escaped(v)}"' for k, v in values.items())
     return f"{{{inside}}}" if inside else ""
 
@@ -30,7 +30,7 @@ def labels(**values: object) -> str:
 def metric(
     name: str, kind: str, help_text: str, rows: Iterable[tuple[str, object]]
 ) -> Iterator[str]:
-    """A metric's lines in pieces; a row is its labels, made by `labels`, and its value."""
+    """A metric's lines in pieces; each row has labels, made by `labels`, and a value."""
     lines = [f"# HELP {name} {help_text}\n# TYPE {name} {kind}\n"]
     for where, value in rows:
         lines.append(f"{name}{where} {value}\n")

@@ -1,7 +1,7 @@
-"""Names that other exporters have for the same figures, where `ottla.metrics.compat` asks.
+"""The same figures under the names of other exporters, if enabled by `ottla.metrics.compat`.
 
-`confluent`: the JMX exporter's names as Confluent's monitoring stacks have them, which dashboards
-in their repository ask for. `lag_exporter`: Lightbend's kafka-lag-exporter.
+`confluent`: the JMX exporter's names in Confluent's monitoring stacks, used by dashboards there.
+`lag_exporter`: Lightbend's kafka-lag-exporter.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ COUNTED = (
     "kafka_network_requestmetrics_errors", "kafka_server_replicamanager_isr",
     "kafka_controller_controllerstats_uncleanleaderelections",
 )
-"""Beginnings of names whose `_total` is `persec` in Kafka's own beans."""
+"""Prefixes of names whose `_total` is `persec` in Kafka's own beans."""
 
 
 def with_confluent_names(pieces: Iterable[str]) -> Iterator[str]:
-    """All pieces; after each metric that Confluent calls otherwise, the same under that name."""
+    """All pieces; a metric with another name at Confluent is repeated under that name."""
     name = other = ""
     again: list[str] = []
     for piece in pieces:
@@ -39,7 +39,7 @@ def with_confluent_names(pieces: Iterable[str]) -> Iterator[str]:
         yield piece
         if other and piece:
             copy = piece.replace(name, other)
-            # Without a type, as the JMX exporter has them: a counter's name would end in _total.
+            # Untyped, as from the JMX exporter: the name of a counter would have to end in _total.
             again.append(copy.replace(f"# TYPE {other} counter", f"# TYPE {other} untyped", 1))
     yield from again
 
@@ -69,7 +69,7 @@ def confluent_connections(monitor: Monitor) -> Iterator[str]:
 def lag_exporter_metrics(
     cluster_id: str, lags: dict[str, list[Lag]], ends: Iterable[tuple[str, int, int, int]]
 ) -> Iterator[str]:
-    """The lags of all groups, and first and next offset of each partition (topic, index)."""
+    """The lags of all groups, and the first and next offset of each partition (topic, index)."""
     prefix, everywhere = "kafka_consumergroup_group_", {"cluster_name": cluster_id}
     rows: list[tuple[str, Lag]] = [
         (labels(**everywhere, group=group, topic=lag.topic, partition=lag.partition), lag)

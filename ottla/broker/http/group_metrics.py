@@ -38,7 +38,7 @@ OF_A_TOPIC = (
 
 
 def shards_of(broker: BrokerContext) -> list[Shard]:
-    """The shards of the groups, if anybody has asked for a group since the start."""
+    """The shards of the groups, if the coordinator of groups has been created."""
     if "groups" not in broker.coordinators.__dict__:
         return []
     shards: list[Shard] = list(broker.coordinators.groups.runtime.shards())
@@ -46,7 +46,7 @@ def shards_of(broker: BrokerContext) -> list[Shard]:
 
 
 def group_metrics(monitor: Monitor) -> Iterator[str]:
-    """The groups that this broker coordinates."""
+    """Metrics of the groups that this broker coordinates."""
     broker = monitor.broker
     shards = shards_of(broker)
     states = Counter(group.state_name for shard in shards for group in shard.groups.values())

@@ -1,8 +1,8 @@
-"""How far a group is behind: in records, in bytes, and in seconds.
+"""The lag of a group: in records, in bytes, and in seconds.
 
-Bytes are those of the batches on disk from the committed offset on. Seconds are the age of the
-batch that the group would read next. Its header is read once and remembered until the group
-commits again; a group has just read the pages around it, so that seldom costs a seek.
+Bytes are the size of the batches on disk from the committed offset on. Seconds are the age of the
+batch that the group would read next. Its header is read once and cached until the group commits
+again; a group has just read the pages around it, so the read seldom needs a disk seek.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Key = tuple[str, str, int]
 
 
 class Lag(NamedTuple):
-    """What a group has still to read of a partition; `seconds` is None where no time is known."""
+    """A group's lag in one partition; `seconds` is None if no timestamp is known."""
 
     topic: str
     partition: int
@@ -36,7 +36,7 @@ class Lag(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where the record of an offset is: segment, position in it, its batch's time in ms or -1."""
+    """The place of an offset's record: segment, position in it, its batch's time in ms or -1."""
 
     offset: int
     segment: Segment
@@ -45,7 +45,7 @@ class Place(NamedTuple):
 
 
 class Lags:
-    """The lags of all groups. Places are remembered from one round to the next."""
+    """The lags of all groups. Places are cached from one round to the next."""
 
     def __init__(self, broker: BrokerContext) -> None:
         self.broker = broker
@@ -53,11 +53,11 @@ class Lags:
         self._before: dict[Key, Place] = {}
 
     def begin(self) -> None:
-        """A new round: what the one before has not asked for is forgotten."""
+        """Start a new round: places that the previous round did not use are dropped."""
         self._before, self._places = self._places, {}
 
     def of_group(self, shard: Shard, group_id: str) -> Iterator[Lag]:
-        """The lag of each partition that a group has committed an offset of, sorted."""
+        """The lag of each partition with an offset committed by the group, sorted."""
         for (topic, index), committed in sorted(shard.offsets.of_group(group_id).items()):
             partition = self.broker.replicas.partition(topic, index)
             if partition is not None:
@@ -93,7 +93,7 @@ class Lags:
 
 
 def _look_up(partition: Partition, segments: list[Segment], offset: int) -> Place | None:
-    """The next batch's place; None for a partition that cannot be read now."""
+    """The place of the next batch; None for a partition that cannot be read now."""
     try:
         found = partition.log.slice(offset, HEAD_SIZE)
         head = found.file.pread(HEAD_SIZE, found.position)

@@ -1,4 +1,4 @@
-"""What looks on while metrics are wanted: the loop's lag, the rates of connections."""
+"""Measurements while metrics are enabled: the loop's lag, the rates of connections."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RATES_EVERY_SECONDS = 5.0
 
 
 class LoopLag:
-    """How late the loop comes to a timer."""
+    """Measures how late the loop runs a timer."""
 
     def __init__(self, loop: BrokerLoop) -> None:
         self.loop = loop
@@ -36,13 +36,13 @@ class LoopLag:
         self.timer = self.loop.call_at(self.due, self._tick)
 
     def take_max(self) -> float:
-        """The latest since this was asked last."""
+        """The maximum since the previous call."""
         found, self.max = self.max, 0.0
         return found
 
 
 class Monitor:
-    """The parts of a broker that metrics are read from."""
+    """The parts of a broker from which metrics are read."""
 
     def __init__(
         self, broker: BrokerContext, listeners: list[Listener], address: str, loop: BrokerLoop
@@ -74,7 +74,7 @@ class Monitor:
         self._timer = self.loop.call_later(RATES_EVERY_SECONDS, self._measure)
 
     def close(self) -> None:
-        """Stop looking."""
+        """Stop measuring."""
         self.lag.timer.cancel()
         self._timer.cancel()
         self.broker.counts.timing = False

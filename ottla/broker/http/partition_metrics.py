@@ -1,6 +1,6 @@
 """Metrics of topics and partitions, under the names of Kafka's JMX exporter and of kafka_exporter.
 
-Both are what dashboards ask for: Strimzi's, and Grafana's 7589.
+Dashboards use both: Strimzi's, and Grafana's 7589.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ TRAFFIC: dict[str, tuple[str, str]] = {
     "failedproducerequests": ("failed_produces", "Partitions of produce requests that failed."),
     "failedfetchrequests": ("failed_fetches", "Partitions of fetch requests that failed."),
 }
-"""By the end of Kafka's name: the attribute of a partition that counts, and what it is."""
+"""By the suffix of Kafka's name: the attribute of a partition that counts, and its description."""
 NOT_HERE = ("replicationbytesin", "replicationbytesout")
-"""What a broker without followers never does; dashboards add it up."""
+"""Replication traffic, always reported as 0; dashboards add it up."""
 
 PARTITION: dict[str, tuple[str, int | Callable[[Partition], object]]] = {
     "kafka_log_log_size": ("Bytes on disk.", lambda p: p.log.size_bytes),
@@ -54,7 +54,7 @@ PARTITION: dict[str, tuple[str, int | Callable[[Partition], object]]] = {
 
 
 def traffic_metrics(broker: BrokerContext) -> Iterator[str]:
-    """What was produced and fetched, by topic and in all; deleted topics stay in the sums."""
+    """Produce and fetch traffic, by topic and in total; deleted topics stay in the totals."""
     gone = broker.replicas.gone
     topics = [
         (labels(topic=name), [p for p in partitions if p is not None])
@@ -73,7 +73,7 @@ def traffic_metrics(broker: BrokerContext) -> Iterator[str]:
 
 
 def partition_metrics(broker: BrokerContext) -> Iterator[str]:
-    """Offsets, sizes and replicas of each partition. Written for speed: there may be 100,000."""
+    """Offsets, sizes and replicas of each partition. Optimized: there may be 100,000."""
     found: list[tuple[str, Partition]] = []
     for name, partitions in sorted(broker.replicas.by_name.items()):
         topic = escaped(name)

@@ -1,4 +1,4 @@
-"""The port for metrics and health: GET, one request a connection, nothing else of HTTP.
+"""The port for metrics and health: only GET, one request per connection.
 
     /metrics                what Prometheus scrapes
     /healthz                200 while the process answers
@@ -75,7 +75,7 @@ class HttpServer:
             async with asyncio.timeout(SEND_SECONDS):
                 await self._route(head, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass                        # it went, or took its time
+            pass                        # it disconnected, or was too slow
         except Exception:
             log.exception("a request on %s failed", SETTING)
         finally:
@@ -125,7 +125,7 @@ class HttpServer:
                 await slices.pause()
 
     def close(self) -> None:
-        """Stop listening; what is being answered is given up."""
+        """Stop listening; requests in progress are aborted."""
         self.ready = False
         if self.server is not None:
             self.server.close()
@@ -133,7 +133,7 @@ class HttpServer:
 
 
 def all_metrics(monitor: Monitor) -> Iterator[str]:
-    """Everything that /metrics says, in pieces."""
+    """The content of /metrics, in pieces."""
     if CONFLUENT not in monitor.broker.config.ottla_metrics_compat:
         yield from _pieces(monitor)
         return
@@ -158,5 +158,5 @@ def _head(code: int, kind: str, extra: str) -> bytes:
 
 
 def _family(host: str) -> int:
-    """`localhost` is one address, as for clients of the protocol."""
+    """`localhost` means one address, as for clients of the protocol."""
     return socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -1,4 +1,4 @@
-"""What /api/v1 says, as JSON: the broker, and who is connected."""
+"""The JSON of /api/v1: the broker, connections, groups, and clients that push metrics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LISTED_MAX = 10_000
 
 
 def status(monitor: Monitor) -> dict[str, Any]:
-    """The broker in one object."""
+    """The broker as one object."""
     broker, image = monitor.broker, monitor.broker.image
     directories = broker.replicas.storage.directories
     return {
@@ -36,7 +36,7 @@ def status(monitor: Monitor) -> dict[str, Any]:
 
 
 def connections(monitor: Monitor) -> list[dict[str, Any]]:
-    """Who is connected: software, address, what it asks for, bytes and requests, and rates."""
+    """The connections: client software, address, newest request, bytes, requests, and rates."""
     now = monitor.loop.time()
     found = []
     for connection in monitor.connections():
@@ -84,7 +84,7 @@ def groups(monitor: Monitor) -> list[dict[str, Any]]:
 
 
 def telemetry(monitor: Monitor) -> list[dict[str, Any]]:
-    """The clients that offer their metrics (KIP-714), and what each is asked for."""
+    """The clients that offer their metrics (KIP-714), and the metrics that each is asked for."""
     instances = monitor.broker.client_instances
     if instances is None:
         return []

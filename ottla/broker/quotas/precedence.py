@@ -1,4 +1,4 @@
-"""Which of the quotas that are set counts for a client, and with whom the client shares it.
+"""Which quota applies to a client, and with which clients it is shared.
 
 The order is Kafka's (KIP-55): the quota of the most specific entity, a user before a client id.
 """
@@ -13,13 +13,13 @@ from ottla.replication.principals import Entity
 
 DEFAULT: Final = None
 Scope = tuple[str, str]
-"""The user and the client id that share a quota; empty where it does not matter which."""
+"""The user and the client id that share a quota; empty if they are irrelevant for it."""
 
 
 def quota_of(
     quotas: Mapping[Entity, Mapping[str, float]], key: str, user: str, client_id: str
 ) -> tuple[float, Scope] | None:
-    """The limit that counts for a client, and its scope; None where nothing limits it."""
+    """The limit that applies to a client, and its scope; None if the client has no limit."""
     both, of_user, of_client = (user, client_id), (user, ""), ("", client_id)
     candidates: tuple[tuple[Entity, Scope], ...] = (
         (((CLIENT_ID, client_id), (USER, user)), both),

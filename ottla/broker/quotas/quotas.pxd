@@ -1,4 +1,4 @@
-# What clients may use of the broker; see quotas.pyx.
+# The limits on what clients may use; see quotas.pyx.
 
 from libc.stdint cimport int32_t, int64_t
 
@@ -12,18 +12,18 @@ cdef enum:
 
 
 cdef class ClientQuotas:
-    """What counts for one client; None: it is not limited."""
-    cdef int64_t epoch                  # of the quotas that this was found in
+    """The quotas that apply to one client; None: no limit."""
+    cdef int64_t epoch                  # of the quotas from which these were found
     cdef Rate produced, fetched         # bytes
-    cdef Rate requests                  # hundredths of the loop's time
+    cdef Rate requests                  # percent of the loop's time
     cdef TokenBucket mutations          # partitions created and deleted
 
 
 cdef class Quotas:
-    cdef readonly bint active           # somebody has a quota; else nobody is asked about
-    cdef readonly bint timing           # somebody has one of request time
+    cdef readonly bint active           # whether there are any quotas
+    cdef readonly bint timing           # whether there are quotas of request time
     cdef Clock clock
-    cdef object limits                  # by entity, as the metadata have them
+    cdef object limits                  # by entity, as in the metadata
     cdef int64_t epoch
     cdef dict kept                      # (key, scope) -> Rate or TokenBucket
     cdef int samples, controller_samples
@@ -42,4 +42,4 @@ cdef class Mutations:
     cdef Clock clock
     cdef bint strict
     cdef int taken
-    cdef readonly int32_t throttle_ms   # what the request's reply has to name
+    cdef readonly int32_t throttle_ms   # the throttle time for the request's reply

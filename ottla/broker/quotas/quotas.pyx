@@ -1,9 +1,9 @@
 # cython: boundscheck=False, wraparound=False
-"""What clients may use of the broker: bytes produced and fetched, request time, mutations.
+"""The limits on what clients may use: bytes produced and fetched, request time, mutations.
 
-Each client is asked for its `ClientQuotas` once, until the quotas in the metadata change. As in
-Kafka a client that has used too much is answered at once, with a throttle time, and its connection
-is not read from for so long (KIP-219).
+The `ClientQuotas` of a client are looked up once, until the quotas in the metadata change. As in
+Kafka a client that has exceeded a quota is answered at once, with a throttle time, and its
+connection is not read during that time (KIP-219).
 """
 
 from libc.math cimport round
@@ -18,14 +18,14 @@ from ottla.replication.controller.quotas import CLIENT_KEYS
 from ottla.wire.errors import ErrorCode, ProtocolError
 
 cdef enum:
-    KEPT_MAX = 10_000           # scopes that are remembered; a client may change its id at will
-    THROTTLE_MS_MAX = 600_000   # one record may be as large as many windows
+    KEPT_MAX = 10_000           # scopes that are kept; clients may change their ids at will
+    THROTTLE_MS_MAX = 600_000   # one record may exceed many windows
 
-cdef int WRITE_TXN_MARKERS = 27     # by brokers only
+cdef int WRITE_TXN_MARKERS = 27     # sent by brokers only
 
 
 class ThrottlingQuotaExceeded(ProtocolError):
-    """The client has created or deleted as many partitions as it may for now (KIP-599)."""
+    """The client has exceeded its quota of created or deleted partitions (KIP-599)."""
 
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
@@ -35,7 +35,7 @@ cdef class ClientQuotas:
 
 
 cdef class Quotas:
-    """The quotas of one broker, by the newest metadata; windows outlast changes of their bound."""
+    """The quotas of one broker, from the newest metadata; windows outlast changes of limits."""
 
     def __init__(
         self, Clock clock not None, int samples=11, double sample_seconds=1,
@@ -47,7 +47,7 @@ cdef class Quotas:
         self.controller_sample_seconds = controller_sample_seconds
 
     def follow(self, old, new, topics=()):
-        """Take other quotas; it follows the metadata."""
+        """Use the quotas of the new image; called for each change of the metadata."""
         if new.quotas is self.limits:
             return
         self.limits = new.quotas
@@ -56,7 +56,7 @@ cdef class Quotas:
         self.active, self.timing = bool(used), "request_percentage" in used
 
     cdef ClientQuotas of(self, Client client):
-        """What counts for a client now."""
+        """The quotas that currently apply to a client."""
         cdef ClientQuotas found = <ClientQuotas>client.quotas
         if found is not None and found.epoch == self.epoch:
             return found
@@ -71,7 +71,7 @@ cdef class Quotas:
         return found
 
     cdef object window(self, str key, str user, str client_id):
-        """The window that a client shares with others of its scope; None: it is not limited."""
+        """The window that a client shares with others of its scope; None: no limit."""
         cdef double now = self.clock.monotonic()
         limit = quota_of(self.limits, key, user, client_id)
         if limit is None:
@@ -94,21 +94,21 @@ cdef class Quotas:
         return window
 
     def forget(self):
-        """Forget the half of all scopes that nobody has used for longest."""
+        """Drop the least recently used half of all scopes."""
         by_use = sorted(self.kept.items(), key=lambda item: item[1].used_at)
         self.kept = dict(by_use[len(by_use) // 2:])
 
     cdef int32_t charge(
         self, Client client, int key, Py_ssize_t size, double seconds, double now
     ) except -1:
-        """Count what a request has used; returns the milliseconds to throttle its client.
+        """Charge a request to its client's quotas; returns the throttle time in milliseconds.
 
-        `size` is what a produce has brought or a fetch takes along, `seconds` the time that the
-        loop has spent with the request.
+        `size` is the number of bytes produced or fetched, `seconds` the time that the loop has
+        spent on the request.
         """
         cdef ClientQuotas limits = self.of(client)
         cdef double wait = 0
-        seconds = min(max(seconds, 0), self.sample_seconds)     # quotas came or went meanwhile
+        seconds = min(max(seconds, 0), self.sample_seconds)     # quotas may have changed
         if key == PRODUCE and limits.produced is not None:
             wait = limits.produced.record(<double>size, now)
         elif key == FETCH and limits.fetched is not None:
@@ -118,22 +118,22 @@ cdef class Quotas:
         return in_ms(wait)
 
     cdef int32_t would_throttle(self, Client client, Py_ssize_t size, double now) except -1:
-        """What `charge` would return for a fetch that takes `size` bytes along.
+        """The throttle time that `charge` would return for a fetch of `size` bytes.
 
-        A fetch that is throttled takes none, so that it is not counted (KIP-219).
+        A fetch that is throttled returns no records and is not charged (KIP-219).
         """
         cdef Rate rate = self.of(client).fetched
         return 0 if rate is None else in_ms(rate.would_wait(<double>size, now))
 
     cdef int64_t fetch_size_max(self, Client client) except -1:
-        """How many bytes one fetch of a client may return: what a whole window allows."""
+        """The largest size of a client's fetch: the bytes that a whole window allows."""
         cdef Rate rate = self.of(client).fetched
         if rate is None:
             return INT64_MAX
         return max(1, <int64_t>min(rate.bound * (self.samples - 1) * self.sample_seconds, 1e15))
 
     def mutations(self, Client client not None, bint strict):
-        """What one request may create and delete; None where nothing limits its client."""
+        """The limit of mutations for one request; None if the client has no such limit."""
         cdef TokenBucket bucket = self.of(client).mutations if self.active else None
         return None if bucket is None else Mutations(bucket, self.clock, strict)
 
@@ -141,7 +141,7 @@ cdef class Quotas:
 cdef class Mutations:
     """The partitions that one request creates or deletes (KIP-599).
 
-    Where `strict` it is refused more once its client owes any. Clients of older versions do not
+    If `strict`, it is refused more once its client owes tokens. Clients of older versions do not
     know that error and are only throttled.
     """
 
@@ -149,7 +149,7 @@ cdef class Mutations:
         self.bucket, self.clock, self.strict = bucket, clock, strict
 
     def begin(self):
-        """A decision begins, perhaps once more: what it took before is given back."""
+        """Start a decision, perhaps again: return what the previous try took."""
         self.bucket.take(-self.taken, self.clock.monotonic())
         self.taken = self.throttle_ms = 0
 
@@ -159,7 +159,7 @@ cdef class Mutations:
         cdef double wait = self.bucket.wait(now)
         if self.strict and wait > 0:
             self.throttle_ms = in_ms(wait)
-            raise ThrottlingQuotaExceeded("")       # Kafka has no text for it either
+            raise ThrottlingQuotaExceeded("")       # as in Kafka, without a message
         self.bucket.take(partitions, now)
         self.taken += partitions
         if not self.strict:

@@ -1,4 +1,4 @@
-# Where a reply says for how long its client is throttled; see throttle_field.pyx.
+# Sets the throttle time in a reply; see throttle_field.pyx.
 
 from libc.stdint cimport int32_t
 

@@ -1,8 +1,8 @@
 """The throttle_time_ms field of every response: the only place that sets it (KIP-219).
 
 Handlers leave the field 0. It is set in the encoded reply, since replies may be shared between
-clients and are mostly written already when it is known. In nearly all responses it is the first
-field; in Produce it is the last before the tagged fields.
+clients and are mostly encoded before the throttle time is known. In nearly all responses it is the
+first field; in Produce it is the last before the tagged fields.
 """
 
 from libc.stdint cimport int32_t
@@ -21,8 +21,8 @@ FIXED = {
 
 cdef enum:
     ABSENT = -1                 # the version has no such field
-    LAST = -2                   # before the tagged fields, of which none is written
-    ELSEWHERE = -3              # after something whose size differs
+    LAST = -2                   # before the tagged fields, which are always empty
+    ELSEWHERE = -3              # after fields of variable size
     PRODUCE = 0
 
 places = {}
@@ -31,7 +31,7 @@ places = {}
 cdef int set_throttle_time(
     Writer reply, Py_ssize_t body_at, int key, int version, int32_t throttle_ms
 ) except -1:
-    """Set the field of the last reply in a writer, whose body begins at `body_at`."""
+    """Set the field of the last reply in a writer; the reply's body begins at `body_at`."""
     cdef int place = place_of(key, version)
     if place >= 0:
         store_int32(reply.data + body_at + place, throttle_ms)
@@ -54,7 +54,7 @@ cdef bint is_flexible(int key, int version) except -1:
 
 
 cdef int place_of(int key, int version) except -4:
-    """Where the field is: its distance from the beginning of the body, or how to find it."""
+    """The position of the field in the body, or how to find it."""
     place = places.get((key, version))
     if place is None:
         place = places[key, version] = find_place(key, version)

@@ -1,4 +1,4 @@
-"""How long a handler that is a coroutine has had the loop, for quotas of request time."""
+"""Measures how long a coroutine handler runs on the loop, for quotas of request time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TimedCoroutine(Coroutine[Any, Any, Any]):
         self.coroutine, self.context, self.clock = coroutine, context, clock
 
     def send(self, value: Any) -> Any:
-        """Go on to the next await."""
+        """Run to the next await."""
         began = self.clock.monotonic()
         try:
             return self.coroutine.send(value)
@@ -32,7 +32,7 @@ class TimedCoroutine(Coroutine[Any, Any, Any]):
             self.context.seconds += self.clock.monotonic() - began
 
     def throw(self, *error: Any) -> Any:
-        """Go on with what the await has raised."""
+        """Continue with the exception that the await raised."""
         return self.coroutine.throw(*error)
 
     def close(self) -> None:

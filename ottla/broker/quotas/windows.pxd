@@ -1,14 +1,14 @@
-# How fast something happens, as Kafka measures it; see windows.pyx.
+# Rates as Kafka measures them; see windows.pyx.
 
 
 cdef struct Sample:
-    double start, last                  # seconds: when it began, and its latest event
+    double start, last                  # seconds: its start, and its latest event
     double value
 
 
 cdef class Rate:
-    cdef public double bound            # units in a second
-    cdef readonly double used_at        # when somebody asked last
+    cdef public double bound            # units per second
+    cdef readonly double used_at        # when it was used last
     cdef int samples_max, used, current
     cdef double seconds                 # of one sample
     cdef Sample *samples
@@ -20,7 +20,7 @@ cdef class Rate:
 
 
 cdef class TokenBucket:
-    cdef readonly double bound          # tokens that come in a second
+    cdef readonly double bound          # tokens per second
     cdef readonly double used_at
     cdef double burst_seconds, tokens
 

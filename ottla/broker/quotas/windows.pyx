@@ -1,16 +1,16 @@
-"""How fast something happens: the sliding windows and token buckets of Kafka's quotas.
+"""The sliding windows and token buckets of Kafka's quotas.
 
 A rate is a sum over samples of one second each (`quota.window.num`, `quota.window.size.seconds`)
 divided by the time that they cover, which counts as nearly all of the windows from the start. So a
-client may send what its quota allows of ten seconds at once, and is held up afterwards (KIP-13,
-KIP-219). Controller mutations use a token bucket, which does not punish a burst twice (KIP-599).
+client may send ten seconds' worth of its quota at once, and is throttled afterwards (KIP-13,
+KIP-219). Controller mutations use a token bucket, which does not penalize a burst twice (KIP-599).
 """
 
 from libc.stdlib cimport calloc, free
 
 
 cdef class Rate:
-    """The rate of one scope of clients, with its bound in units a second."""
+    """The rate of one scope of clients, with its limit in units per second."""
 
     def __init__(self, int samples, double sample_seconds, double bound):
         # One more than the window has: the oldest sample overlaps the window's beginning.
@@ -23,16 +23,16 @@ cdef class Rate:
         free(self.samples)
 
     cpdef double record(self, double value, double now) except? -1:
-        """Count `value`; returns the seconds to wait until the rate is within its bound again."""
+        """Count `value`; returns the seconds to wait until the rate is within its limit again."""
         cdef Sample *sample = self.at(now)
         sample.value += value
         sample.last = self.used_at = now
         return self.wait(0, now)
 
     cpdef double would_wait(self, double value, double now) except? -1:
-        """What `record` would return, without counting; 0 where nothing else is counted.
+        """The result of `record` without counting; 0 if nothing else is counted.
 
-        Something larger than a whole window's worth has to pass at some time.
+        A value larger than a whole window's worth has to pass at some time.
         """
         cdef double counted = 0
         cdef int i
@@ -42,7 +42,7 @@ cdef class Rate:
         return self.wait(value, now) if counted > 0 else 0
 
     cdef Sample *at(self, double now) noexcept:
-        """The sample of this moment; those that are over are empty."""
+        """The current sample; expired samples are cleared."""
         cdef Sample *sample
         cdef double expired = now - (self.samples_max - 1) * self.seconds
         cdef int i
@@ -63,7 +63,7 @@ cdef class Rate:
         return &self.samples[self.current]
 
     cdef double wait(self, double extra, double now) noexcept:
-        """Seconds until the rate, with `extra` units more, is within its bound if nothing comes."""
+        """Seconds until the rate, with `extra` units more, is within its limit."""
         cdef double total = extra, oldest = now, covered, rate
         cdef int i, whole, missing
         for i in range(self.used):
@@ -80,7 +80,7 @@ cdef class Rate:
 
 
 cdef class TokenBucket:
-    """Tokens come at a steady rate, up to a burst; whoever takes more than there are owes them."""
+    """Tokens are added at a steady rate, up to a burst; taking more than exist makes a debt."""
 
     def __init__(self, int samples, double sample_seconds, double bound, double now):
         self.burst_seconds = samples * sample_seconds
@@ -88,20 +88,20 @@ cdef class TokenBucket:
         self.tokens = bound * self.burst_seconds
 
     cpdef double wait(self, double now) except? -1:
-        """Seconds until no token is owed any more; 0 where none is."""
+        """Seconds until no tokens are owed any more, or 0."""
         self.tokens = min(
             self.tokens + max(now - self.used_at, 0) * self.bound, self.bound * self.burst_seconds)
         self.used_at = now
         return max(-self.tokens / self.bound, 0)
 
     cpdef int take(self, double tokens, double now) except -1:
-        """Take tokens, also those that are not there yet."""
+        """Take tokens, also more than exist."""
         self.wait(now)
         self.tokens -= tokens
         return 0
 
     cpdef int allow(self, double bound, double now) except -1:
-        """Another rate from now on."""
+        """Change the rate."""
         if bound != self.bound:
             self.wait(now)
             self.bound = bound

@@ -18,13 +18,13 @@ from ottla.replication.metadata import MetadataImage, Resource
 from ottla.wire.errors import ErrorCode, ProtocolError
 
 INSTANCES_MAX = 16_384
-"""Clients that are known; as in Kafka, the one that was silent for longest makes room."""
+"""Clients that are kept; as in Kafka, the one that has been silent for longest is evicted."""
 SERIES_MAX = 50_000
-"""Values that are kept, over all clients: about 20 MB. Further ones are dropped."""
+"""Values that are kept for all clients together: about 20 MB. Further ones are dropped."""
 SILENT_INTERVALS_MAX = 3
 SILENT_MS_MIN = 60_000
 RETRIED = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-"""After these a client asks again at once, which is no reason to refuse it."""
+"""After these errors a client may ask again at once."""
 
 
 @dataclass(slots=True, eq=False)
@@ -34,7 +34,7 @@ class ClientInstance:
     instance_id: bytes
     attributes: Mapping[str, str]
     wanted: Wanted
-    asked: bool = False             # and has not pushed since
+    asked: bool = False             # a subscription was sent, and no push since
     asked_at: float = float("-inf")
     pushed_at: float = float("-inf")
     seen_at: float = float("-inf")
@@ -44,7 +44,7 @@ class ClientInstance:
     values: dict[tuple[str, Labels], Point] = field(default_factory=dict)
 
     def may_ask(self, now_ms: float) -> bool:
-        """Whether GetTelemetrySubscriptions comes at its time."""
+        """Whether GetTelemetrySubscriptions is not too early; if so, note it."""
         if (
             now_ms - max(self.asked_at, self.pushed_at) < self.wanted.interval_ms
             and self.newest_error not in RETRIED
@@ -54,14 +54,14 @@ class ClientInstance:
         return True
 
     def may_push(self, now_ms: float) -> bool:
-        """Whether PushTelemetry comes at its time: the first after each question does."""
+        """Whether PushTelemetry is not too early; the first after each subscription never is."""
         if not self.asked and now_ms - self.pushed_at < self.wanted.interval_ms:
             return False
         self.asked, self.pushed_at = False, now_ms
         return True
 
     def is_gone(self, now_ms: float) -> bool:
-        """Whether it was silent for so long that its values say nothing any more."""
+        """Whether it has been silent for so long that its values are outdated."""
         silent_ms_max = max(SILENT_MS_MIN, SILENT_INTERVALS_MAX * self.wanted.interval_ms)
         return now_ms - self.seen_at > silent_ms_max
 
@@ -84,7 +84,7 @@ class ClientInstances:
     def instance(
         self, instance_id: bytes, attributes: Mapping[str, str], image: MetadataImage
     ) -> ClientInstance:
-        """A client with what it is asked for now; a new one where it is not known."""
+        """A client with its current subscription; an unknown client is added."""
         if self._read_from is not image.configs:        # replaced whenever a setting changes
             self._subscriptions = subscriptions_of(image)
             self._read_from = image.configs
@@ -94,7 +94,7 @@ class ClientInstances:
             found = self._instances[instance_id] = ClientInstance(instance_id, attributes, wanted)
             self._make_room()
         elif found.wanted != wanted:
-            # Another question: the client may ask at once, and its next push is refused.
+            # A new subscription: the client may ask at once, and its next push is refused.
             found.wanted = wanted
             found.asked_at = found.pushed_at = float("-inf")
         found.attributes = attributes
@@ -109,7 +109,7 @@ class ClientInstances:
             if len(self._instances) <= INSTANCES_MAX and not oldest.is_gone(now_ms):
                 break
             if oldest.seen_at == float("-inf"):
-                break                   # the one that room is made for
+                break                   # the new client itself
             self._forget(oldest)
 
     def _forget(self, instance: ClientInstance) -> None:
@@ -118,9 +118,9 @@ class ClientInstances:
         del self._instances[instance.instance_id]
 
     def keep(self, instance: ClientInstance, points: list[Point], dropped: int) -> None:
-        """Take over what a client has pushed; a delta is added to what it pushed before."""
+        """Keep the values of a push; a delta is added to the earlier value."""
         if self._instances.get(instance.instance_id) is not instance:
-            return                      # it had to make room while its push was decoded
+            return                      # it was evicted while its push was decoded
         self.dropped += dropped
         instance.pushes += 1
         values = instance.values
@@ -139,7 +139,7 @@ class ClientInstances:
             values[key] = point
 
     def __iter__(self) -> Iterator[ClientInstance]:
-        """Those that were not silent for too long."""
+        """The clients that have not been silent for too long."""
         now_ms = self.now_ms()
         for instance in [each for each in self._instances.values() if each.is_gone(now_ms)]:
             self._forget(instance)
@@ -150,7 +150,7 @@ def check_push(
     instance: ClientInstance, subscription_id: int, codec: int, terminating: bool,
     size: int, size_max: int, now_ms: float,
 ) -> None:
-    """Raise the ProtocolError that a push is refused with, in the order of Kafka's checks."""
+    """Raise the ProtocolError with which a push is refused, in the order of Kafka's checks."""
     if instance.terminating:
         raise ProtocolError(
             "Client sent request with client already in terminating state.",

@@ -1,7 +1,7 @@
-"""OpenTelemetry's metrics as clients push them: protobuf, decoded within bounds.
+"""Decodes the OpenTelemetry metrics (protobuf) that clients push, with limits.
 
 Only what KIP-714 clients send is decoded: gauges and sums, with their attributes. Histograms and
-summaries count as their number of observations and their sum. Reference:
+summaries are reduced to their number of observations and their sum. Reference:
 opentelemetry/proto/metrics/v1/metrics.proto, whose field numbers the tables below repeat.
 
     MetricsData    1 ResourceMetrics*
@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 POINTS_MAX = 10_000
-"""Data points of one push. A Java consumer has about 150, and 6 for each of its partitions."""
+"""Limit for one push. A Java consumer has about 150 points, and 6 for each of its partitions."""
 TEXT_LENGTH_MAX = 256
-"""Characters of a name or a label; points with longer ones are dropped."""
+"""The limit on characters of a name or a label; points with longer ones are dropped."""
 ATTRIBUTES_MAX = 32
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
@@ -35,14 +35,14 @@ Field = tuple[int, int, "int | memoryview"]
 
 
 class BadPayload(ValueError):
-    """The payload is not the protobuf of OTLP metrics; the text says where."""
+    """The payload is not the protobuf of OTLP metrics; the message names the place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One value: a metric's name, its labels, and how it continues earlier ones.
+    """One value: a metric's name, its labels, and its relation to earlier values.
 
-    `counts` is a monotonic sum; the value of `delta` is to be added to the earlier ones.
+    `counts` marks a monotonic sum; the value of a `delta` is to be added to the earlier ones.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Point:
 def decode_points(payload: bytes) -> tuple[list[Point], int]:
     """The points of a payload, and how many were dropped for their size.
 
-    Raises BadPayload for what is no OTLP, or has more than POINTS_MAX points.
+    Raises BadPayload if it is not valid OTLP, or has more than POINTS_MAX points.
     """
     points: list[Point] = []
     dropped = 0
@@ -121,7 +121,7 @@ def _number_point(
 def _observations(
     name: str, number: int, point: memoryview, shared: Labels, delta: bool
 ) -> Iterator[Point]:
-    """How many values a histogram or summary has seen, and what they add up to."""
+    """The number and the sum of the observations in a histogram or summary."""
     labels = shared + tuple(_attributes(point, ATTRIBUTES_FIELD[number]))
     for inner, kind, value in _fields(point):
         if inner == 4 and kind == FIXED64:
@@ -181,7 +181,7 @@ def _signed(value: int | memoryview) -> int:
 def _fields(message: memoryview) -> Iterator[Field]:
     """Field number, wire type and value of each field of a message.
 
-    Raises BadPayload where a length reaches past the message's end.
+    Raises BadPayload if a length exceeds the message.
     """
     position, end = 0, len(message)
     while position < end:

@@ -1,4 +1,4 @@
-"""Subscriptions to clients' metrics, and which of them match a client (KIP-714).
+"""Subscriptions to client metrics, and how they match clients (KIP-714).
 
 A subscription is a resource of type client-metrics; `kafka-client-metrics` sets its `metrics`,
 `interval.ms` and `match`.
@@ -15,12 +15,12 @@ from ottla.replication.metadata import MetadataImage
 
 INTERVAL_MS_DEFAULT = 300_000
 ALL_METRICS = "*"
-"""Asks for every metric; otherwise a client sends those whose names begin with an asked one."""
+"""Requests all metrics; other entries are prefixes of the names of the requested metrics."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Which clients are asked for which metrics, how often. `match`: expressions by attribute."""
+    """Which clients push which metrics, and how often. `match`: expressions by attribute."""
 
     metrics: tuple[str, ...]
     interval_ms: int
@@ -33,7 +33,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What one client is asked for; `subscription_id` changes with it."""
+    """What one client has to push; `subscription_id` changes with it."""
 
     metrics: tuple[str, ...]
     interval_ms: int
@@ -65,7 +65,7 @@ def _patterns(text: str) -> Iterable[tuple[str, re.Pattern[str]]]:
 def wanted_from(
     subscriptions: Iterable[Subscription], instance_id: bytes, attributes: Mapping[str, str]
 ) -> Wanted:
-    """What a client is asked for: the metrics of all subscriptions that match, most often."""
+    """The metrics of all matching subscriptions, with the shortest of their intervals."""
     metrics: set[str] = set()
     interval_ms = INTERVAL_MS_DEFAULT
     for each in subscriptions:
@@ -76,6 +76,6 @@ def wanted_from(
         metrics = {ALL_METRICS}
     names = tuple(sorted(metrics))
     said = f"{interval_ms} {','.join(names)}".encode()
-    # An int32 that is the same on every broker, for the same question to the same client.
+    # An int32 that is the same on every broker for the same subscription of the same client.
     number = zlib.crc32(said, zlib.crc32(instance_id))
     return Wanted(names, interval_ms, number - (1 << 32) if number >> 31 else number)

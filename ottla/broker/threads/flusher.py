@@ -1,12 +1,11 @@
-"""Group flush: a thread that syncs the disk, and everybody who waits for it served by the next
-sync.
+"""Group flush: a thread syncs the disk, and one sync serves all appends that waited for its start.
 
-While a flush runs, further batches are appended; the flush after it covers them all. So the rate
-of acknowledgements is bound by the device's flushes times what arrives meanwhile, not by one batch
-a flush.
+While a flush runs, further batches are appended; the next flush covers them all. So the rate of
+acknowledgements is limited by the device's flush rate times the batches that arrive meanwhile, not
+by one flush for each batch.
 
-A group that is nothing but files goes to a thread without Python (`sync_thread`); one that makes
-files or directories durable by more than a sync, or that is large, to one that runs Python.
+A group with nothing but files goes to a thread without Python (`sync_thread`); a group that needs
+more than syncs to make files or directories durable, or a large one, to one that runs Python.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from ottla.wire.errors import StorageFailed
 log = logging.getLogger("ottla.flusher")
 
 AGAIN_SECONDS = 0.1
-"""What a full disk or a lack of descriptors has put off is tried again after so long."""
+"""The time before another try of a flush that a full disk or a lack of descriptors prevented."""
 
 
 class Flusher:
-    """Flushes the partitions that have acknowledgements waiting, one group at a time."""
+    """Flushes the partitions with waiting acknowledgements, one group at a time."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -45,7 +44,7 @@ class Flusher:
         loop.add_reader(self.sync_thread.fd, self._synced)
 
     def want(self, partition: Partition) -> None:
-        """Flush `partition` soon; frames that are read in this turn of the loop join the group."""
+        """Flush `partition` soon; frames read in the same turn of the loop join the group."""
         self.waiting[partition] = None
         if not self.running and not self.scheduled:
             self.scheduled = True
@@ -109,7 +108,7 @@ class Flusher:
             self.loop.call_soon(self._start)
 
     async def flush_apart(self, partition: Partition, in_thread: InThread) -> None:
-        """Flush a partition for which nobody waits, beside the groups of those who do."""
+        """Flush a partition without waiting acknowledgements, separately from the groups."""
         try:
             await self._flush_beside(partition, in_thread)
         except StorageFailed as error:
@@ -117,15 +116,15 @@ class Flusher:
             self._refused(partition)
 
     async def make_durable(self, partition: Partition) -> None:
-        """Return once all that the partition's log holds by now is on the medium.
+        """Return once everything that the partition's log holds now is on the medium.
 
-        Raises StorageFailed. Who is cancelled meanwhile leaves a flush that ends by itself: later
-        ones wait for it.
+        Raises StorageFailed. If the caller is cancelled, the flush still runs to its end: later
+        flushes wait for it.
         """
         end = partition.log.log_end_offset
         while partition.log.recovery_point < end:
-            # Where an earlier flush is under way in another thread, this one's end may not count
-            # yet.
+            # While an earlier flush runs in another thread, the end of this one may not move the
+            # recovery point yet.
             task = self.loop.create_task(self._flush_beside(partition, self._in_thread))
             task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
             await asyncio.shield(task)
@@ -139,33 +138,33 @@ class Flusher:
             try:
                 await in_thread(task.run)
             except Exception as error:
-                # Later flushes wait for this one's end, whatever it is.
+                # Later flushes wait for the end of this one, successful or not.
                 task.error = OSError(f"the flush ended with {error!r}")
             partition.log.end_flush(task)
         if partition.flushed(partition.log.recovery_point):
-            self.want(partition)            # somebody waits by now
+            self.want(partition)            # an acknowledgement waits by now
 
     def _refused(self, partition: Partition) -> None:
-        """Its topic was deleted, or its directory failed; or the flush is only put off."""
+        """The topic was deleted, or its directory failed, or the flush has to be tried again."""
         if partition.log.offline is not None:
             partition.give_up()
         else:
             self.loop.call_later(AGAIN_SECONDS, self.want, partition)
 
     def _done(self, partition: Partition, offset: int) -> None:
-        # Behind a flush that began earlier, in another thread, its end asks for what is left.
+        # If an earlier flush runs in another thread, the end of that one asks for the rest.
         if partition.flushed(offset) and not partition.log.flushing:
             self.waiting[partition] = None
 
     def close(self) -> None:
-        """Wait for the flush that runs; the storage flushes everything else when it closes."""
+        """Wait for the current flush; the storage flushes everything else when it closes."""
         self.loop.remove_reader(self.sync_thread.fd)
         self.sync_thread.close()
         self.thread.shutdown(wait=True)
 
 
 def plain_files(tasks: Iterable[FlushTask]) -> list[File] | None:
-    """The files of these tasks where syncing each of them is all that there is to do."""
+    """The files of these tasks, if nothing but syncing each of them is to be done."""
     files: list[File] = []
     for task in tasks:
         if task.directories or task.epochs is not None or not task.files:
@@ -175,6 +174,6 @@ def plain_files(tasks: Iterable[FlushTask]) -> list[File] | None:
 
 
 def _sync(by_directory: dict[str, list[FlushTask]]) -> None:
-    """Runs in the flush thread: nothing but kernel calls. A task keeps its own failure."""
+    """Run in the flush thread: only kernel calls. Each task keeps its own failure."""
     for directory, tasks in by_directory.items():
         run_all(tasks[0].disk, directory, tasks)

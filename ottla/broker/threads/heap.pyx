@@ -1,4 +1,4 @@
-"""What malloc keeps of the memory that a request gave back, for the next one."""
+"""Makes glibc keep freed request buffers for reuse."""
 
 cdef extern from *:
     """
@@ -21,10 +21,10 @@ cdef enum:
 
 
 def keep_freed_memory():
-    """Have glibc's malloc serve blocks of BLOCK_MAX bytes from memory it keeps, KEPT_MAX at most.
+    """Make malloc serve blocks up to BLOCK_MAX from memory that it keeps, at most KEPT_MAX bytes.
 
-    By itself it gives half a megabyte at the heap's end back to the kernel, and takes it again:
-    where a compressed batch's buffers happen to lie there, each batch costs twenty page faults, as
-    much CPU as everything else that is done for it.
+    By default glibc returns half a megabyte at the heap's end to the kernel and requests it again:
+    if a compressed batch's buffers are there, each batch costs twenty page faults, as much CPU
+    time as everything else that is done for it.
     """
     ottla_keep_freed(BLOCK_MAX, KEPT_MAX)

@@ -1,7 +1,7 @@
-"""Threads that recover logs at the start, before anybody is served: so many for each log directory.
+"""Threads that recover logs at the start, before clients are served: some for each log directory.
 
-Reading and checksums go on without the interpreter lock, so that two threads keep two cores busy,
-or a disk that has to bring what was in no cache. As in Kafka a log is one thread's, whole.
+Reading and checksums run without the interpreter lock, so two threads keep two cores busy, or a
+disk that reads data outside the cache. As in Kafka one thread recovers a whole log.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from ottla.log.storage import Storage
 
 
 def recover(storage: Storage, wanted: Wanted, threads: int) -> int:
-    """Recover those of these logs that need it; how many that were. Blocks.
+    """Recover those of these logs that need it; returns their number. Blocks.
 
-    What the disk refuses is told when the log is asked for. With one thread for one directory
-    nothing is done: logs are recovered one by one then, as they are asked for.
+    Disk errors are reported when the log is opened. With one thread and one directory this does
+    nothing: logs are then recovered one by one when they are opened.
     """
     queues = [deque(recoveries) for recoveries in storage.recoveries(wanted)]
     if threads * len(queues) < 2:
@@ -31,12 +31,12 @@ def recover(storage: Storage, wanted: Wanted, threads: int) -> int:
             for _ in range(threads)
         ]
     for each in working:
-        each.result()                   # a bug of ours ends the start
+        each.result()                   # a bug of the broker ends the start
     return total
 
 
 def _work(queue: deque[LogRecovery], storage: Storage, one_at_a_time: Lock) -> None:
-    """One thread: recover what is next, until nothing is left."""
+    """The work of one thread: recover the next log until none is left."""
     while True:
         try:
             recovery = queue.popleft()

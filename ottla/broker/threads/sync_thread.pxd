@@ -1,4 +1,4 @@
-# A thread that knows nothing of Python: it syncs descriptors and then writes a byte into a pipe.
+# A thread without Python: it syncs descriptors and then writes a byte into a pipe.
 
 cdef extern from "<pthread.h>" nogil:
     ctypedef struct pthread_t:
@@ -18,8 +18,8 @@ cdef struct Work:                       # shared with the thread, under `lock`
     int count                           # descriptors to sync; 0: nothing to do
     int descriptors[SYNCED_FILES_MAX]
     int failures[SYNCED_FILES_MAX]      # errno of each, 0 where it succeeded
-    int pipe_in                         # where the thread says that it is done
-    bint over                           # the thread is to end
+    int pipe_in                         # the thread writes a byte here when it is done
+    bint over                           # the thread has to end
 
 
 cdef class SyncThread:

@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False
-"""Waits for the medium without Python's lock.
+"""Waits for the medium without the interpreter lock.
 
-A flush of a few files is by far the commonest one. In a thread of Python's it would take the
-interpreter's lock from the loop four times, which costs more than the flush itself.
+A flush of a few files is by far the most frequent one. A Python thread would take the interpreter
+lock from the loop four times for it, which costs more than the flush itself.
 """
 
 import os
@@ -78,14 +78,14 @@ cdef class SyncThread:
         pthread_mutex_destroy(&self.work.lock)
 
     def begin(self, list files not None):
-        """Sync these files; the next ones may come after `end`."""
+        """Start to sync these files; the next call may follow after `end`."""
         cdef sigset_t all_signals, before
         cdef int i, failed, count = len(files)
         assert self.files is None and 0 < count <= FILES_MAX, "one group at a time"
         for i in range(count):
             self.work.descriptors[i] = (<File?>files[i]).fd
         if not self.started:
-            sigfillset(&all_signals)            # signals are for the loop's thread
+            sigfillset(&all_signals)            # the loop's thread handles signals
             pthread_sigmask(SIG_SETMASK, &all_signals, &before)
             failed = pthread_create(&self.thread, NULL, run, &self.work)
             pthread_sigmask(SIG_SETMASK, &before, NULL)
@@ -100,7 +100,7 @@ cdef class SyncThread:
             pthread_mutex_unlock(&self.work.lock)
 
     def end(self):
-        """What failed, by file: an OSError each. Waits where the sync has not ended."""
+        """The failures, an OSError by file. Waits if the sync has not ended."""
         cdef Py_ssize_t i
         cdef int code
         os.read(self.fd, 1)
@@ -113,7 +113,7 @@ cdef class SyncThread:
         return failures
 
     def close(self):
-        """End the thread, after what it is at."""
+        """End the thread after its current sync."""
         self.join()
         if self.fd >= 0:
             os.close(self.fd)

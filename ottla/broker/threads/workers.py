@@ -1,8 +1,8 @@
-"""Threads for what would hold up the loop: large batches to decompress, check and compress.
+"""Threads for work that would block the loop: decompressing, checking, compressing large batches.
 
-The codecs let go of the interpreter lock, so the loop serves others meanwhile. A connection has one
-batch here at a time, and its frames wait behind it: that keeps each producer's order, and bounds
-what is queued. Each thread holds one decompressed batch.
+The codecs release the interpreter lock, so the loop serves others meanwhile. A connection has one
+batch here at a time, and its later frames wait: that keeps each producer's order, and bounds the
+queue. Each thread holds one decompressed batch.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 THREADS_MAX = 4
-"""More would only multiply the memory: the disk or the network ends before four cores do."""
+"""More would only need more memory: disk or network reach their limits before four cores do."""
 
 
 class Workers:
-    """A few threads, each begun when there is work for it."""
+    """A few threads, each started when there is work for it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -26,9 +26,9 @@ class Workers:
         )
 
     def run(self, work: Callable[[], None]) -> asyncio.Future[None]:
-        """Have a thread do `work`; the future is the loop's."""
+        """Run `work` in a thread; the future belongs to the loop."""
         return self.loop.run_in_executor(self.threads, work)
 
     def close(self) -> None:
-        """Wait for what runs; what has not begun never does."""
+        """Wait for running work; queued work never starts."""
         self.threads.shutdown(wait=True, cancel_futures=True)

@@ -1,7 +1,7 @@
 """Checkpoints of a broker that serves: gathered in slices on the loop, written by a thread.
 
-One writer at a time, so that no older state takes the place of a newer one. A log start that a
-client is told of is written before the answer: those that come meanwhile share the next write.
+One writer runs at a time, so that no older state replaces a newer one. A log start is written
+before a client gets it in an answer: requests that arrive meanwhile share the next write.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Checkpoints:
         self.next: asyncio.Task[set[str]] | None = None
 
     async def write(self, high_watermarks: Iterable[tuple[PartitionKey, int]] = ()) -> None:
-        """Write the files of every directory. Raises StorageFailed, as `end_checkpoint`."""
+        """Write the files of every directory. Raises StorageFailed, as `end_checkpoint` does."""
         async with self.writer:
             task = CheckpointTask(self.storage.disk)
             await in_slices(self.storage.checkpoint_steps(task, high_watermarks))
@@ -39,20 +39,20 @@ class Checkpoints:
             self.storage.end_checkpoint(task)
 
     async def log_starts(self, moved: Collection[PartitionKey]) -> set[PartitionKey]:
-        """Return once the log starts of these partitions are on the medium; those that are not."""
+        """Write the log starts of these partitions; returns those that are not on the medium."""
         if not moved:
             return set()
         self.moved.update(moved)
         if self.next is None:
             self.next = self.loop.create_task(self._write_log_starts())
-        # One client that goes must not end it for the others.
+        # A client that disconnects must not cancel it for the others.
         written, homes = await asyncio.shield(self.next), self.storage.homes
         return {key for key in moved if key not in homes or homes[key].path not in written}
 
     async def _write_log_starts(self) -> set[str]:
-        """The paths of the directories whose log starts were written."""
+        """Write; returns the paths of the directories whose log starts were written."""
         async with self.writer:
-            self.next = None            # who comes from now on is for the one after this
+            self.next = None            # later requests wait for the next write
             moved, self.moved, homes = self.moved, set(), self.storage.homes
             paths = {homes[key].path for key in moved if key in homes}
             task = CheckpointTask(self.storage.disk)
@@ -66,5 +66,5 @@ class Checkpoints:
         return {directory.path for directory, _, _ in task.files} - failed
 
     def close(self) -> None:
-        """Wait for what is being written; the storage's own close writes the last checkpoint."""
+        """Wait for the current write; the storage's own close writes the last checkpoint."""
         self.thread.shutdown(wait=True)

@@ -1,4 +1,4 @@
-"""Compaction, as the broker runs it: the log that needs it most, then the next, a little at a time.
+"""Runs compaction: the log that needs it most, then the next, a little at a time.
 
 A step of a pass holds the loop for SLICE_SECONDS at most, and the next one comes after at least as
 long a pause: produces and fetches go on between them.
@@ -19,12 +19,12 @@ from ottla.wire.errors import ProtocolError
 log = logging.getLogger("ottla.cleaner")
 
 SLICE_SECONDS = 0.0001
-"""Half a small request: what waits behind a slice hardly shows in the latency of others."""
-MEMORY_MIN = 1 << 20  # with less Apache Kafka does not start
+"""Half a small request: the wait for a slice hardly affects the latency of others."""
+MEMORY_MIN = 1 << 20  # Apache Kafka does not start with less
 
 
 class LogCleaner:
-    """Compacts this broker's logs. `in_thread` runs what blocks beside the loop."""
+    """Compacts this broker's logs. `in_thread` runs blocking calls beside the loop."""
 
     def __init__(self, broker: BrokerContext, storage: Storage, in_thread: InThread) -> None:
         self.broker, self.storage, self.in_thread = broker, storage, in_thread
@@ -92,6 +92,6 @@ class LogCleaner:
             steps.close()
 
     def _pause(self, cleaner: Cleaner) -> float:
-        """Seconds until the next step: as long as one, or what the throttle asks for."""
+        """Seconds until the next step: as long as the last one, or as the throttle requires."""
         moved = cleaner.take_moved()
         return max(SLICE_SECONDS, moved / self.broker.config.log_cleaner_io_max_bytes_per_second)

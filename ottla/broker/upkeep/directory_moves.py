@@ -1,8 +1,8 @@
-"""AlterReplicaLogDirs at work: one partition after the other is copied to its new directory.
+"""Executes AlterReplicaLogDirs: copies one partition after the other to its new directory.
 
-The copying runs in a thread of its own, a few MB at a time and as fast as
-replica.alter.log.dirs.io.max.bytes.per.second says; the loop does the last bytes
-(`ottla.log.move.transfer`). A broker that stops gives its moves up: they have to be asked for
+The copying runs in a thread of its own, a few MB at a time and at most as fast as
+replica.alter.log.dirs.io.max.bytes.per.second allows; the loop copies the last bytes
+(`ottla.log.move.transfer`). A broker that stops abandons its moves: they have to be requested
 again.
 """
 
@@ -24,9 +24,9 @@ from ottla.wire.errors import ErrorCode, StorageFailed
 log = logging.getLogger("ottla.log_dirs")
 
 TRIES_MAX = 100
-"""How often in a row files may be removed from a log while they are copied."""
+"""How many times in a row files may be removed from a log while they are copied."""
 RATE_SECONDS = 1.0
-"""How often a rate of nothing is looked at again."""
+"""How often a rate of 0 is checked for a change."""
 UNFINISHED = "a partition's move could not be finished; a restart does it, once the disks are well"
 
 
@@ -48,12 +48,11 @@ class Moving:
         self.thread: ThreadPoolExecutor | None = None
         self.refused: str | None = None
         if not all(directory.known for directory in storage.directories):
-            # What is there may be the old copy of something that was moved.
+            # That directory may hold the old copy of a partition that was moved.
             self.refused = "a log directory could not be opened at the start"
 
     def put(self, key: Partition, target: LogDirectory) -> ErrorCode:
-        """Let a partition that is open move to `target`, soon; a move to elsewhere is called off.
-        """
+        """Queue the move of an open partition to `target`; a move to elsewhere is cancelled."""
         storage = self.storage
         move = storage.moves.get(key)
         if move is not None:
@@ -106,14 +105,14 @@ class Moving:
             log.info("%s was moved from %s to %s", move.name, move.source.path, move.target.path)
             await self._in_thread(move.finish())
         except BaseException:
-            # Where it could not be finished no other may begin. Until then others wait their turn.
+            # If this one could not be finished, no other move may start.
             if move.committed:
                 self.refused = UNFINISHED
             raise
 
     async def _copy(self, move: Move) -> None:
-        """Copy until next to nothing is left. What is appended meanwhile has to be less than what
-        the disk copies: else it never ends, and the partition stays where it is."""
+        """Copy until almost nothing is left. If more is appended meanwhile than the disk copies,
+        this never ends, and the partition stays where it is."""
         tries = 0
         move.check()
         while not move.nearly_done():
@@ -121,7 +120,7 @@ class Moving:
             copy, began = move.plan(min(STEP_BYTES, rate)), self.loop.time()
             await self._in_thread(copy.run)
             move.note(copy)
-            # A step is a second's worth at most, so that a new rate counts soon. At 0 it waits.
+            # A step takes at most a second, so that a new rate applies soon. At 0 it waits.
             due = copy.batch_bytes / rate if rate else RATE_SECONDS
             await self.pause(max(0.0, due - (self.loop.time() - began)))
             move.check()
@@ -133,7 +132,7 @@ class Moving:
         await self.loop.run_in_executor(self.thread, work)
 
     def close(self) -> None:
-        """Stop. What was not moved yet stays where it is; its copy goes at the next start."""
+        """Stop. Unfinished moves are abandoned; the next start removes their copies."""
         if self.task is not None:
             self.task.cancel()
         if self.thread is not None:

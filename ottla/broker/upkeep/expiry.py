@@ -1,4 +1,4 @@
-"""Retention, as the broker runs it: what is due leaves every log, its files go later."""
+"""Runs retention: expired segments leave their logs, and their files are deleted later."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ log = logging.getLogger("ottla.retention")
 
 
 async def apply_retention(partitions: Iterable[Partition], storage: Storage) -> None:
-    """Take away the segments that time, size or the log start say, a slice of partitions a turn.
+    """Remove segments by time, size or log start, a slice of partitions in each turn of the loop.
 
-    Nothing that a client may still be waiting for goes: the high watermark bounds it. A log that
-    fails is reported and does not keep the others from their turn.
+    Nothing above the high watermark is removed: a client may still be waiting for it. A log that
+    fails is reported and does not prevent the work on others.
     """
     slices = Slices()
     for partition in partitions:

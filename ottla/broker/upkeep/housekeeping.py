@@ -1,8 +1,8 @@
-"""What a broker does now and then: checkpoints, retention, compaction, the scrub, files that are
-due to go, producers that fell silent.
+"""The broker's periodic work: checkpoints, retention, compaction, the scrub, deletion of files,
+expiry of producers.
 
-Each round looks at everything in slices on the loop, and hands to a thread only calls that block
-in the kernel.
+Each round checks everything in slices on the loop, and passes to a thread only calls that block in
+the kernel.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ DELETIONS_SECONDS = 5.0
 EXPIRY_SECONDS = 600.0
 REOPENING_SECONDS = 2.0
 AGAIN_MS = 60_000
-"""When the removal of deleted files is tried again that a disk has refused."""
+"""The time before another try to remove files whose removal failed."""
 
 
 def high_watermarks(replicas: Replicas) -> Iterable[tuple[PartitionKey, int]]:
-    """What replication-offset-checkpoint holds."""
+    """The content of replication-offset-checkpoint."""
     for partition in replicas:
-        # Between two steps its topic may have been made anew.
+        # Between two steps its topic may have been created again.
         if replicas.partition(partition.topic, partition.index) is partition:
             yield (partition.topic, partition.index), partition.high_watermark
 
 
 def unlink_all(disk: Disk, paths: list[str]) -> None:
-    """Delete files; runs in a thread, as the file system may take long over large ones."""
+    """Delete files; runs in a thread, since the file system may be slow with large ones."""
     for path in paths:
         disk.unlink(path)
 
@@ -88,7 +88,7 @@ class Housekeeping:
 
     async def _clean(self, cleaner: LogCleaner) -> None:
         while True:
-            # At 0 it would never let go.
+            # At 0 it would never release the loop.
             seconds = max(0.1, self.broker.config.log_cleaner_backoff_ms / 1000)
             await asyncio.sleep(seconds)
             await self._try(cleaner.clean_due)
@@ -107,7 +107,7 @@ class Housekeeping:
             log.exception("%r failed, and is tried again", work)
 
     async def _flush_what_was_recovered(self) -> None:
-        """After a crash, what was read back is served at once and made durable in the background.
+        """After a crash, recovered records are served at once and made durable in the background.
         """
         for partition in self.broker.replicas:
             if partition.log.recovery_point < partition.log.log_end_offset:
@@ -115,7 +115,8 @@ class Housekeeping:
                 await asyncio.sleep(0)
 
     async def _flush_overdue(self) -> None:
-        """Flush what flush.ms says. A topic without it costs one look at one of its partitions."""
+        """Flush as flush.ms requires. A topic without it costs one check of one of its partitions.
+        """
         now_ms = self.broker.clock.monotonic_ms()
         slices = Slices()
         for partitions in list(self.broker.replicas.by_name.values()):
@@ -140,8 +141,8 @@ class Housekeeping:
     async def _flush_sealed(self) -> None:
         """Flush logs that sealed a segment, as Kafka does when it rolls.
 
-        Nobody waits for it, so it is this thread's. Without it a log that is written with acks=1
-        alone would never be on the medium: not compacted, and read whole after a crash.
+        No client waits for it, so it runs in this thread. Without it a log written only with acks=1
+        would never become durable: never compacted, and read whole after a crash.
         """
         while self.broker.replicas.with_sealed:
             partition, _ = self.broker.replicas.with_sealed.popitem()
@@ -154,7 +155,7 @@ class Housekeeping:
         await apply_retention(self.broker.replicas, self.storage)
 
     async def _delete(self) -> None:
-        """Give the room back of what is deleted. What a disk refuses to remove is tried again."""
+        """Delete files that are due. A failed removal is tried again later."""
         storage, disk = self.storage, self.storage.disk
         files = storage.due_files()
         try:
@@ -174,7 +175,7 @@ class Housekeeping:
             storage.reserve.fill()
 
     async def _removed(self, path: str) -> bool:
-        """Remove a partition's directory; whether it is gone."""
+        """Remove a partition's directory; returns whether it is gone."""
         try:
             await self._in_thread(partial(rebuild.remove_directory, self.storage.disk, path))
         except OSError as error:
@@ -183,7 +184,7 @@ class Housekeeping:
         return True
 
     async def _reopen(self) -> None:
-        """Open what a full disk, or a lack of descriptors, kept from being opened at the start."""
+        """Open logs that a full disk, or a lack of descriptors, kept closed at the start."""
         replicas, image = self.broker.replicas, self.broker.image
         if replicas.put_off and replicas.open_again(image):
             self.broker.coordinators.follow(

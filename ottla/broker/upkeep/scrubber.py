@@ -1,7 +1,7 @@
-"""The background scrub, as the broker runs it: reads in a thread, looks at the bytes on the loop.
+"""Runs the background scrub: reads in a thread, checks the bytes on the loop.
 
 A slice is a megabyte, which takes the loop a fraction of a millisecond; between two of them it
-waits as `ottla.log.scrub.bytes.per.second` asks for.
+waits as `ottla.log.scrub.bytes.per.second` requires.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ottla.log.storage import Storage
 log = logging.getLogger("ottla.scrub")
 
 START_SECONDS = 30.0
-"""A broker that has just started has better things to do."""
+"""The scrub starts this long after the broker."""
 
 
 async def scrub_for_ever(
@@ -27,7 +27,7 @@ async def scrub_for_ever(
     in_thread: InThread,
     start_seconds: float = START_SECONDS,
 ) -> None:
-    """Go round until cancelled."""
+    """Scrub round after round until cancelled."""
     await asyncio.sleep(start_seconds)
     from ottla.log.scrub.round import Scrub
 

@@ -13,7 +13,7 @@ from importlib import import_module
 TABLE = "ottla.tools.cli.grammar"
 COMMANDS = {
     "server": (TABLE, "run a broker, stop it, show its state; dev: a temporary one"),
-    "topic": (TABLE, "create, list, describe, grow, trim and delete topics"),
+    "topic": (TABLE, "create, list, describe, browse, grow, trim and delete topics"),
     "produce": (TABLE, "send records"),
     "consume": (TABLE, "print records"),
     "group": (TABLE, "list, describe, reset and delete consumer groups"),

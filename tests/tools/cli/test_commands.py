@@ -23,9 +23,10 @@ from tests.broker.running import RunningBroker
 from tests.tools.cli.ottla_command import Ottla
 from tests.tools.kafka_names.stage import Stage
 
-# Run by tests of their own: they end, wait, need a second cluster, or SASL (tokens: test_golden).
-APART = {"cluster start", "server stop", "server dev", "server connections", "mirror",
-         "kafka-server-start", "kafka-server-stop", "kafka-mirror-maker",
+# Run by tests of their own: they end, wait, need a terminal, a second cluster, or SASL (tokens:
+# test_golden).
+APART = {"cluster start", "topic browse", "server stop", "server dev", "server connections",
+         "mirror", "kafka-server-start", "kafka-server-stop", "kafka-mirror-maker",
          "kafka-delegation-tokens"}  # fmt: skip
 EXAMPLES = [
     (example, command.words)

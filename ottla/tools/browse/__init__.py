@@ -1,0 +1,1 @@
+"""`ottla topic browse`: read topics on a terminal, with the keyboard."""

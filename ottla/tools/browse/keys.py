@@ -1,0 +1,47 @@
+"""The bytes that a terminal sends, as names of keys."""
+
+from __future__ import annotations
+
+SEQUENCES = {
+    "[A": "up", "[B": "down", "[C": "right", "[D": "left", "[H": "home", "[F": "end",
+    "OA": "up", "OB": "down", "OC": "right", "OD": "left", "OH": "home", "OF": "end",
+    "[1~": "home", "[7~": "home", "[4~": "end", "[8~": "end", "[5~": "pageup", "[6~": "pagedown",
+}  # fmt: skip
+CONTROLS = {"\r": "enter", "\n": "enter", "\x7f": "backspace", "\x08": "backspace", "\x04": "q",
+            "\x15": "clear"}  # fmt: skip
+ESCAPE = "\x1b"
+LONGEST = 16
+"""Characters of the longest escape sequence that is waited for."""
+
+
+def decode(text: str) -> list[str]:
+    """The keys in what one read brought; sequences that are not known are left out.
+
+    A terminal sends a sequence in one piece, so an escape at the end is the Escape key.
+    """
+    found: list[str] = []
+    while text:
+        first, text = text[0], text[1:]
+        if first == ESCAPE and text[:1] in ("[", "O"):
+            size = length(text)
+            name = SEQUENCES.get(text[:size])
+            text = text[size:]
+            if name:
+                found.append(name)
+        elif first == ESCAPE:
+            found.append("escape")
+        elif first in CONTROLS:
+            found.append(CONTROLS[first])
+        elif first.isprintable():
+            found.append(first)
+    return found
+
+
+def length(text: str) -> int:
+    """Characters of the sequence that begins with `[` or `O`: up to its final letter or tilde."""
+    if text[0] == "O":
+        return min(2, len(text))
+    for place, character in enumerate(text[1:LONGEST], 1):
+        if "@" <= character <= "~":
+            return place + 1
+    return len(text)

@@ -1,0 +1,57 @@
+"""`ottla topic browse`: draw, wait for a key, press it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import Namespace
+
+from ottla.client.errors import ClientError
+from ottla.tools.browse.browser import Browser
+from ottla.tools.browse.source import Source
+from ottla.tools.browse.terminal import Terminal
+from ottla.tools.cli.connecting import connect
+
+SECONDS = 0.5
+"""How often new records are asked for while following, and the size of the screen is looked at."""
+
+
+def browse(options: Namespace) -> None:
+    if options.partition is not None and not options.topic:
+        raise ClientError("--partition needs the name of a topic")
+    if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
+        raise ClientError(
+            "browsing needs a terminal; in scripts and pipes use `ottla consume TOPIC --exit`"
+        )
+    with connect(options) as cluster:
+        terminal = Terminal(
+            sys.stdin.fileno(), sys.stdout.fileno(), colours=not os.environ.get("NO_COLOR")
+        )
+        browser = Browser(Source(cluster), terminal.size()[1], options.offset or "beginning")
+        if not options.topic:
+            browser.open_topics()
+        elif options.partition is None:
+            browser.open_topic(options.topic)
+        else:
+            browser.open_partition(options.topic, options.partition)
+        with terminal:
+            run(browser, terminal)
+
+
+def run(browser: Browser, terminal: Terminal) -> None:
+    """Until q is pressed, or the terminal is gone."""
+    height = terminal.size()[1]
+    while not browser.over:
+        width, now = terminal.size()
+        if now != height:
+            height = now
+            browser.resize(height)
+        terminal.draw(*browser.screen(width))
+        keys = terminal.keys(SECONDS if browser.waits else 0)
+        if keys is None:
+            return
+        for key in keys:
+            browser.press(key)
+            if browser.over:
+                return
+        browser.tick()

@@ -1,0 +1,121 @@
+"""What the views ask of a cluster: topics, offsets, and records after or before an offset."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ottla.client.cluster import Cluster
+from ottla.client.errors import check
+from ottla.tools.admin import offsets, topics
+from ottla.tools.admin.offsets import EARLIEST, Place
+from ottla.tools.stream.batches import FETCH_MAX, fetch_request
+from ottla.wire.batch import batches
+from ottla.wire.records import Record
+
+FETCH_BYTES = 256 << 10
+"""Bytes that one fetch asks for; a batch that is larger comes whole."""
+
+
+class Bounds(NamedTuple):
+    """The first offset of a partition, and the offset that its next record will have."""
+
+    first: int
+    next: int
+
+
+class Source:
+    """One cluster, read without a group: nothing is left on the brokers."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    def topics(self) -> list[tuple[str, int]]:
+        """Names and numbers of partitions of all topics."""
+        found = self.cluster.metadata().topics
+        return sorted((topic.name, len(topic.partitions)) for topic in found)
+
+    def bounds(self, topic: str) -> dict[int, Bounds]:
+        """The offsets of a topic's partitions; raises Refused for an unknown topic."""
+        places = sorted(topics.leaders(self.cluster, [topic]))
+        first = offsets.at(self.cluster, dict.fromkeys(places, EARLIEST))
+        last = offsets.ends(self.cluster, places)
+        for place in places:
+            check(first[place].error or last[place].error, what=f"{place[0]}-{place[1]}")
+        return {place[1]: Bounds(first[place].offset, last[place].offset) for place in places}
+
+    def at_time(self, place: Place, timestamp: int) -> int:
+        """The first offset from a time on (ms), the partition's end if there is none."""
+        found = offsets.at(self.cluster, {place: timestamp})[place]
+        check(found.error, what=f"{place[0]}-{place[1]}")
+        return found.offset if found.offset >= 0 else self.bounds(place[0])[place[1]].next
+
+    def fetch(self, place: Place, offset: int) -> tuple[list[Record], int]:
+        """Records from an offset on, as many as one fetch brings, and where the next one begins.
+
+        That is the offset itself at the partition's end. Control records are left out.
+        """
+        leader = topics.leaders(self.cluster, [place[0]])[place]
+        request = fetch_request(
+            place[0], [(place[1], offset)], partition_bytes=FETCH_BYTES, wait_ms=0, min_bytes=0
+        )
+        response = self.cluster.node(leader).call(request, at_most=FETCH_MAX)
+        found: list[Record] = []
+        following = offset
+        for topic in response.responses:
+            for part in topic.partitions:
+                check(part.error_code, what=f"{place[0]}-{place[1]}")
+                for batch in batches(part.records or b""):
+                    following = batch.next_offset
+                    if not batch.control:
+                        found += [one for one in batch.records() if one.offset >= offset]
+        return found, following
+
+    def after(self, place: Place, offset: int, count: int) -> list[Record]:
+        """The first `count` records from an offset on, fewer at the partition's end."""
+        found: list[Record] = []
+        while len(found) < count:
+            records, following = self.fetch(place, offset)
+            found += records
+            if following == offset:
+                break
+            offset = following
+        return found[:count]
+
+    def before(self, place: Place, first: int, offset: int, count: int) -> list[Record]:
+        """The last `count` records before an offset; `first` is where the partition begins.
+
+        Compaction and transactions leave gaps, so that more is read where less is found.
+        """
+        span = count
+        while True:
+            begin = max(first, offset - span)
+            found: deque[Record] = deque(maxlen=count)
+            at = begin
+            while at < offset:
+                records, following = self.fetch(place, at)
+                found.extend(one for one in records if one.offset < offset)
+                if following == at:
+                    break
+                at = following
+            if len(found) == count or begin == first:
+                return list(found)
+            span *= 4
+
+    def search(self, place: Place, offset: int, wanted: bytes) -> Iterator[tuple[int, bool]]:
+        """Where a text is in a key, a value or a header: offsets, and whether it is found there.
+
+        Ends after the record that has it, or at the partition's end; each step is one fetch.
+        """
+        while True:
+            records, following = self.fetch(place, offset)
+            for record in records:
+                parts = [record.key, record.value, *(value for _, value in record.headers)]
+                if any(wanted in part for part in parts if part):
+                    yield record.offset, True
+                    return
+            if following == offset:
+                return
+            offset = following
+            yield offset, False

@@ -1,0 +1,94 @@
+"""The terminal: raw keys in, whole screens out. It is left as it was, whatever happens."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import select
+import signal
+import termios
+import tty
+from types import FrameType, TracebackType
+from typing import Self
+
+from ottla.tools.browse.keys import decode
+
+ALTERNATE, NORMAL = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
+HOME, REST_OF_LINE, REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
+INVERSE, BOLD, PLAIN = "\x1b[7m", "\x1b[1m", "\x1b[0m"
+SMALLEST = (20, 5)
+
+
+class Terminal:
+    """Standard input and output as a screen with a keyboard."""
+
+    def __init__(self, source: int, target: int, *, colours: bool) -> None:
+        self.source, self.target, self.colours = source, target, colours
+        self.drawn: list[str] = []
+        self.text = codecs.getincrementaldecoder("utf-8")(errors="ignore")
+
+    def __enter__(self) -> Self:
+        self.saved = termios.tcgetattr(self.source)
+        self.handler = signal.signal(signal.SIGTERM, self.ended)
+        tty.setcbreak(self.source)
+        settings = termios.tcgetattr(self.source)
+        settings[6][termios.VSUSP] = b"\x00"  # Ctrl-Z would leave the shell with this screen
+        termios.tcsetattr(self.source, termios.TCSANOW, settings)
+        self.write(ALTERNATE)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        signal.signal(signal.SIGTERM, self.handler)
+        try:
+            self.write(NORMAL)
+            termios.tcsetattr(self.source, termios.TCSADRAIN, self.saved)
+        except (OSError, termios.error):
+            pass  # the terminal is gone: nothing is to be restored
+
+    def ended(self, number: int, frame: FrameType | None) -> None:
+        """SIGTERM: end by way of `__exit__`."""
+        raise SystemExit(128 + number)
+
+    def size(self) -> tuple[int, int]:
+        """Columns and lines; a size of zero is what some terminals say that do not know theirs."""
+        found = os.get_terminal_size(self.target)
+        if not found.columns or not found.lines:
+            return 80, 24
+        return max(found.columns, SMALLEST[0]), max(found.lines, SMALLEST[1])
+
+    def draw(self, lines: list[str], chosen: int) -> None:
+        """Show a screen; nothing is written where nothing changed."""
+        styled = [self.style(line, place, chosen) for place, line in enumerate(lines)]
+        if styled == self.drawn:
+            return
+        self.drawn = styled
+        text = f"{REST_OF_LINE}\r\n".join(styled)
+        self.write(HOME + text + REST_OF_LINE + REST_OF_SCREEN)
+
+    def style(self, line: str, place: int, chosen: int) -> str:
+        """The title bold, the chosen line inverse: also without colours, since nothing else shows
+        which it is."""
+        if place == chosen:
+            return f"{INVERSE}{line}{PLAIN}"
+        return f"{BOLD}{line}{PLAIN}" if place < 2 and self.colours else line
+
+    def keys(self, seconds: float) -> list[str] | None:
+        """The keys that are pressed within this time; None when the terminal is gone."""
+        ready, _, _ = select.select([self.source], [], [], seconds)
+        if not ready:
+            return []
+        try:
+            data = os.read(self.source, 1024)
+        except OSError:
+            return None
+        return decode(self.text.decode(data)) if data else None
+
+    def write(self, text: str) -> None:
+        data = text.encode()
+        while data:
+            data = data[os.write(self.target, data) :]

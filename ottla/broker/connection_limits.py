@@ -50,7 +50,7 @@ class ConnectionLimits:
         if wanted > self.possible:
             log.log(
                 logging.INFO if wanted == UNLIMITED else logging.WARNING,
-                "max.connections=%d comes to %d: the process may have %d descriptors (ulimit -n)",
+                "max.connections=%d is reduced to %d: the process has %d descriptors (ulimit -n)",
                 wanted, self.possible, self.descriptors,
             )
 

@@ -225,7 +225,7 @@ class Server:
             if home.offline is not None:
                 raise
             # With a full disk the broker still has to serve, so that clients can free space.
-            log.error("the leader epochs stay those of the last run: %s", error)
+            log.error("the leader epochs could not be raised at this start: %s", error)
 
     def _follow_with_replicas(
         self, old: MetadataImage, new: MetadataImage, topics: Collection[str]
@@ -339,12 +339,12 @@ class Server:
         try:
             self.security = listeners_security(self.config, self.config.security_texts(image))
         except SettingsError as error:
-            log.error("the listeners keep their certificates and mechanisms: %s", error)
+            log.error("the listeners keep their previous certificates and mechanisms: %s", error)
             return
         for listener in self.listeners:
             listener.security = self.security[listener.name]
         if any(each.protocol != "PLAINTEXT" for each in self.security.values()):
-            log.info("new connections go by the certificates and mechanisms of now")
+            log.info("new connections use the reloaded certificates and mechanisms")
 
     def advertised(self, listener: Listener) -> tuple[str, int]:
         """The host and port advertised to clients of a listener."""
@@ -364,7 +364,7 @@ class Server:
             return
         for name, (old, new) in found.changed.items():
             if is_secret(name):
-                log.info("reload: %s is another one now", name)
+                log.info("reload: %s has a new value", name)
                 continue
             text = "its default" if new is None else new
             log.info("reload: %s is %s now, it was %s", name, text, old or "its default")
@@ -414,7 +414,7 @@ def _open_segments_max(wanted: int) -> int:
     allowed = max(MIN_OPEN_SEGMENTS, descriptors // 4)
     if wanted > allowed:
         log.warning(
-            "ottla.open.segments.max=%d comes to %d: the process may have %d descriptors"
+            "ottla.open.segments.max=%d is reduced to %d: the process may have %d descriptors"
             " (ulimit -n)", wanted, allowed, descriptors,
         )
     return min(wanted, allowed)

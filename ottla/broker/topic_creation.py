@@ -64,7 +64,7 @@ def attainable_factor(setting: str, wanted: int, image: MetadataImage) -> int:
         return wanted
     if (setting, there) not in _told_factors:
         _told_factors.add((setting, there))
-        log.warning("%s=%d is more than the brokers that there are: %d", setting, wanted, there)
+        log.warning("%s=%d is more than the number of brokers, %d", setting, wanted, there)
     return there
 
 
@@ -87,7 +87,7 @@ async def create_missing(broker: BrokerContext, names: Collection[str]) -> None:
     answers = await broker.metadata_log.decide(_create_missing, broker, missing)
     for answer in answers:
         if answer.error is None:
-            log.info("topic %s: created with its first use", answer.name)
+            log.info("topic %s: created at its first use", answer.name)
         elif not isinstance(answer.error, TopicAlreadyExists):
             log.warning("topic %s: not created: %s", answer.name, answer.error)
 
@@ -114,7 +114,7 @@ async def _ask_controller(
     for topic in answer.topics:
         code = ErrorCode(topic.error_code)
         if code is ErrorCode.NONE:
-            log.info("topic %s: created with its first use", topic.name)
+            log.info("topic %s: created at its first use", topic.name)
         elif code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             log.warning("topic %s: not created: %s", topic.name, topic.error_message or code.name)
     await forwarding.caught_up()

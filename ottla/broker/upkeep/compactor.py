@@ -54,7 +54,7 @@ class LogCleaner:
             try:
                 found = cleanable(partition.log, partition.high_watermark, now_ms)
             except OSError as error:
-                log.error("%r could not be looked at: %s", partition, error)
+                log.error("%r could not be checked for compaction: %s", partition, error)
                 continue
             if found is not None and found.due and (best is None or found.ratio > best.ratio):
                 best = found
@@ -79,7 +79,7 @@ class LogCleaner:
             log.info("%s", reason)
         except ProtocolError as error:
             self.damaged.add(target.log.directory)
-            log.error("%s is not compacted any more: %s", target.log.directory, error)
+            log.error("%s is damaged and no longer compacted: %s", target.log.directory, error)
         except OSError as error:
             log.error("%s could not be compacted: %s", target.log.directory, error)
         else:

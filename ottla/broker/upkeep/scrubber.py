@@ -54,6 +54,6 @@ async def scrub_for_ever(
             try:
                 await in_thread(step.run)
             except OSError as error:
-                log.error("the scrub goes on behind what could not be done: %s", error)
+                log.error("the scrub leaves a segment to its next round: %s", error)
                 failure = error
         step = next(steps) if failure is None else steps.throw(failure)

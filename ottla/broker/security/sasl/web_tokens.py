@@ -91,7 +91,7 @@ class TokenRules:
 
     def refused(self, error: AuthenticationFailed) -> None:
         """Log why a token was refused; the client does not learn it."""
-        log.warning("a token of OAUTHBEARER is not accepted: %.300s", error)
+        log.warning("an OAUTHBEARER token was refused: %.300s", error)
 
     def _key(self, key_id: str) -> Any:
         with self.lock:

@@ -1,4 +1,4 @@
-"""The files of packaging/ do what they say: units, images' variables, the commented settings."""
+"""The files of packaging/ are correct: units, images' variables, the commented settings."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ LINE_LENGTH = 100
 FILE_LENGTH = 600
 FUNCTION_LENGTH = 70
 
-# Who may import whom: wire <- log <- replication, groups <- broker <- tools, wire <- client.
+# The allowed imports: wire <- log <- replication, groups <- broker <- tools, wire <- client.
 ALLOWED = {
     "wire": {"wire"},
     "log": {"wire", "log"},
@@ -129,7 +129,7 @@ def test_core_folders_take_clock_disk_network_and_chance_as_arguments(path: Path
     assert not used
 
 
-# Without one of these headers a Cython module calls no function of C that reaches a clock, a socket
+# Without one of these headers a Cython module cannot call a C function that uses a clock, a socket
 # or a file.
 C_OUTSIDE_WORLD = re.compile(
     r"^.*(?:\bc?import\b.*\b(?:libc|posix)\.(?:time|stdio|unistd|fcntl|select|signal)\b"
@@ -168,7 +168,7 @@ def test_modules_are_imported_through_the_package_never_through_the_links(path: 
     "path", [p for p in tracked(".py") if name_of(p).startswith("tests/")], ids=name_of
 )
 def test_tests_do_not_sleep(path: Path) -> None:
-    # In the simulation time is the world's: asyncio's sleep takes none of ours.
+    # In the simulation the world controls time: asyncio's sleep takes no real time.
     modules = "time" if "simulation" in path.parts else "time|asyncio"
     assert not re.search(rf"\b(?:{modules})\.sleep\(", path.read_text().replace(r"\.sleep", ""))
 
@@ -203,8 +203,8 @@ def test_every_compiled_module_has_a_stub(path: Path) -> None:
 
 @pytest.mark.parametrize("path", tracked(".pyx", ".pxd"), ids=name_of)
 def test_every_cimported_module_is_one_that_cython_rebuilds_for(path: Path) -> None:
-    # Cython's dependencies know `cimport a.b as c`, not `from a cimport b`: a changed b.pxd would
-    # leave modules of the old layout, which then do not import.
+    # Cython's dependencies know `cimport a.b as c`, not `from a cimport b`: after a change of b.pxd
+    # this would leave modules with the old layout, which then cannot be imported.
     pattern = re.compile(r"^from ([\w.]+) cimport (\([^)]*\)|.*)", re.MULTILINE)
     modules = {
         f"{package}.{name.split()[0]}"

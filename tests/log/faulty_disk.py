@@ -1,8 +1,8 @@
-"""A disk in memory that forgets, tears and reorders what was not synced, and that fails on demand.
+"""A disk in memory that loses, tears and reorders unsynced writes, and that fails on demand.
 
-What a power cut may do: of each file, any subset of the writes since its last sync is kept, each of
-them whole, in part (by sectors), or not at all; of the names that were made, changed and removed
-since their directory was synced, a prefix in time is kept. All choices come from a seed.
+The effects of a power cut: of each file, any subset of the writes since its last sync is kept, each
+of them whole, in part (by sectors), or not at all; of the names that were created, changed and
+removed since their directory was synced, a prefix in time is kept. All choices come from a seed.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ SECTOR = 512
 
 
 class PowerCut(BaseException):
-    """The machine stops here; no handler of errors may run on."""
+    """The machine stops here; no error handler may continue."""
 
 
 @dataclass(eq=False)
 class Inode:
-    """A file's bytes as programs see them, as the medium has them, and what lies between."""
+    """A file's bytes as programs see them, as the medium has them, and the pending writes."""
 
     content: bytearray = field(default_factory=bytearray)
     durable: bytearray = field(default_factory=bytearray)
     pending: list[tuple[int, bytes | None]] = field(default_factory=list)
 
     def apply(self, target: bytearray, position: int, data: bytes | None) -> None:
-        """Write `data` at `position`, or cut there if it is None."""
+        """Write `data` at `position`, or truncate there if it is None."""
         if data is None:
             if len(target) > position:
                 del target[position:]
@@ -88,9 +88,9 @@ class FaultyFile(DelegatingFile):
 
 
 class FaultyDisk(Disk):
-    """Give it to a log in place of a Disk; `cut_power` makes of it what a restart would find.
+    """Used by a log in place of a Disk; `cut_power` turns it into what a restart would find.
 
-    `stop_at` is the number of the operation at which the power goes; a write may get half-way.
+    `stop_at` is the number of the operation at which the power fails; a write may be partial.
     `errors` maps a kind of operation to the errno that it fails with, below the path `failing`.
     """
 
@@ -110,7 +110,7 @@ class FaultyDisk(Disk):
     # Faults
 
     def before(self, kind: str, path: str, size: int = 0) -> int:
-        """Count an operation; raises what is due. Returns how many of `size` bytes get through."""
+        """Count an operation; raises a due fault. Returns how many of `size` bytes are written."""
         if self.stopped:
             raise PowerCut
         if kind in self.errors and path.startswith(self.failing):
@@ -124,24 +124,24 @@ class FaultyDisk(Disk):
             if self.operations == self.stop_at:
                 if kind != "write" or not size:
                     self.stop()
-                # Never all of it: a write that got through is the story that ends one step later.
+                # Never all of it: a complete write is the case that stops one step later.
                 return self.random.randrange(size)
         return size
 
     def stop(self) -> None:
-        """The power goes now."""
+        """The power fails now."""
         self.stopped = True
         raise PowerCut
 
     @contextlib.contextmanager
     def stops_at(self, operation: int) -> Iterator[None]:
-        """The block ends where the disk comes to this operation, or at its own end."""
+        """The block ends when the disk reaches this operation, or at its own end."""
         self.stop_at = operation
         with contextlib.suppress(PowerCut):
             yield
 
     def kill(self) -> None:
-        """Only the process ends: everything that was written stays."""
+        """Only the process ends: all writes stay."""
         self.stopped, self.stop_at, self.errors = False, None, {}
 
     def cut_power(self) -> None:
@@ -168,7 +168,7 @@ class FaultyDisk(Disk):
         inode.pending.clear()
 
     def torn(self, position: int, data: bytes) -> tuple[int, bytes]:
-        """A part of a write: some sectors from its front, or from its end."""
+        """A part of a write: some sectors from its start, or from its end."""
         edge = (SECTOR - position % SECTOR + SECTOR * self.random.randrange(4)) % (len(data) + 1)
         if self.random.random() < 0.5:
             return position, data[:edge]
@@ -207,7 +207,7 @@ class FaultyDisk(Disk):
         if path not in self.names:
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
         front = path.rstrip("/") + "/"
-        # A copy: logs are recovered in threads, which make and remove files meanwhile.
+        # A copy: logs are recovered in threads, which create and remove files meanwhile.
         inside = [name[len(front) :] for name in list(self.names) if name.startswith(front)]
         return [name for name in inside if name and "/" not in name]
 
@@ -255,7 +255,7 @@ class FaultyDisk(Disk):
 
     def sync_directory(self, path: str) -> None:
         self.before("sync", path)
-        # A journal writes changes in their order: what came before the last change in here is kept.
+        # A journal writes changes in order: those before the last change in here are kept.
         last = [
             at for at, (_, name, _) in enumerate(self.pending_names)
             if name.rpartition("/")[0] in (path, "")

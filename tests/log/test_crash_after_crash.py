@@ -1,4 +1,4 @@
-"""A kill, a start, a power cut: what was acknowledged after the start is there all the same."""
+"""A kill, a start, a power cut: what was acknowledged after the start is still there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def open_log(disk: FaultyDisk, recovery_point: int = 0) -> PartitionLog:
 
 
 def flush_all(disk: FaultyDisk, log: PartitionLog) -> None:
-    """Flush as a broker does that has a thousand logs to flush."""
+    """Flush as a broker with a thousand logs does."""
     task = log.begin_flush(True)
     assert isinstance(task, FlushTask)
     disk.sync_file_system("/data")
@@ -84,7 +84,7 @@ def test_a_torn_end_that_recovery_cut_does_not_come_back() -> None:
         log.flush()
         log.append_bytes(batch(b"torn" * 40), 0)
         file, size = log.segments[0].data_file(), log.segments[0].size
-        file.pwrite(bytes(180), size - 180)     # as where only the file's size reached the medium
+        file.pwrite(bytes(180), size - 180)     # as if only the file's size had reached the medium
         file.sync()
         disk.kill()
         log = open_log(disk, 1)

@@ -18,7 +18,7 @@ CRASH_POINTS = 10_000
 
 
 class Story:
-    """A log that lives through appends, rolls, flushes and truncations, and what it promised."""
+    """A log under appends, rolls, flushes and truncations, and what it promised."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -45,7 +45,7 @@ class Story:
         )
 
     def live(self, steps: int) -> None:
-        """Some steps; the power may go in any of them."""
+        """Some steps; the power may fail in any of them."""
         for _ in range(steps):
             choice = self.random.random()
             if choice < 0.75:
@@ -53,7 +53,7 @@ class Story:
             elif choice < 0.85:
                 self.log.flush()
                 self.promised = len(self.appended)
-                # As a checkpoint would have it: behind the log, never ahead.
+                # As in a checkpoint: at or before the log's value, never ahead.
                 self.recovery_point = self.log.recovery_point
             elif choice < 0.9:
                 self.log.roll()
@@ -79,12 +79,12 @@ class Story:
         self.sequence = self.log.producers.get(7).last_sequence + 1 if keep else 0
 
     def check(self) -> None:
-        """What is there is a beginning of what was appended, with all that was promised."""
+        """Check that the log is a prefix of what was appended, with all that was promised."""
         found = values_of(self.log)
         assert self.log.damage is None or not self.log.damage.permanent, str(self.log.damage)
         history = self.appended
         if len(found) > len(history):
-            # The power went during a truncation.
+            # The power failed during a truncation.
             history = self.maybe
         assert found == history[: len(found)], f"seed {self.seed}"
         assert len(found) >= self.promised, f"seed {self.seed}"
@@ -108,7 +108,7 @@ def test_a_flushed_batch_survives_a_power_cut_at_any_operation(part: int) -> Non
         story.log = story.open()
         story.check()
         found = values_of(story.log)
-        # Life goes on, and a second recovery changes nothing.
+        # Appends continue, and a second recovery changes nothing.
         story.log.append_bytes(batch(b"after"), 99)
         again = story.open()
         assert values_of(again) == [*found, b"after"], f"seed {seed}"
@@ -158,7 +158,7 @@ def test_recovery_that_is_itself_interrupted_gives_the_same_log() -> None:
 
 
 def restore(disk: FaultyDisk, state: dict[str, bytes]) -> None:
-    """Put every file back to what a power cut left."""
+    """Restore every file to the state that a power cut left."""
     for name in [name for name, inode in disk.names.items() if inode and name not in state]:
         del disk.names[name]
     for name, content in state.items():

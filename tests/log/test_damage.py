@@ -1,4 +1,4 @@
-"""Bytes that are not what was written: a torn end is cut, damage is told, nothing false is read."""
+"""Damaged bytes: a torn end is truncated, damage is reported, nothing false is read."""
 
 from pathlib import Path
 
@@ -99,7 +99,7 @@ def test_damage_below_the_recovery_point_changes_nothing_and_stays(tmp_path: Pat
         assert log.recovery_point == 12
         log.close()
     assert segment_file(tmp_path).read_bytes() == damaged
-    # Restored from a copy, it is whole again.
+    # Restored from a copy, it is undamaged again.
     segment_file(tmp_path).write_bytes(whole)
     log = open_log(tmp_path, recovery_point=12, clean=True)
     assert values_of(log) == VALUES and log.damage is None
@@ -136,8 +136,8 @@ def test_gaps_that_compaction_left_are_no_holes_once_the_policy_is_delete(
     tmp_path: Path, cleaned: int
 ) -> None:
     stored = write_log(tmp_path, rolled_at=6)
-    # The cleaner of another broker took the segment's last batch, and was killed before it wrote
-    # down how far the log is on the medium.
+    # The cleaner of another broker removed the segment's last batch, and was killed before it wrote
+    # the recovery point.
     path = segment_file(tmp_path)
     path.write_bytes(path.read_bytes()[: -len(stored[5])])
     (tmp_path / "cleaner-offset-checkpoint").write_text(f"0\n1\nt 0 {cleaned}\n")

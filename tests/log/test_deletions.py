@@ -1,4 +1,4 @@
-"""A deletion gives room back: on a full disk, after a refusal of any of its steps, after a kill."""
+"""A deletion frees space: on a full disk, after an error in any of its steps, after a kill."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SMALL = LogConfig(segment_bytes=30_000, index_interval_bytes=100)
 
 
 class FullDisk(FaultyDisk):
-    """A disk that may be full: no byte more, and no name more, but what is there may go."""
+    """A disk that may be full: it accepts no more bytes or names, but files may be deleted."""
 
     full = False
 
@@ -45,7 +45,7 @@ class FullDisk(FaultyDisk):
 def written(storage: Storage, topic_id: bytes) -> PartitionLog:
     log = storage.get_or_create("events", 0, topic_id, SMALL)
     for number in range(20):
-        # Index entries that are in memory only: whoever closes the files has to write them.
+        # Index entries that are only in memory: closing the files has to write them.
         log.append_bytes(batch(b"%d" % number + bytes(2000), timestamps=[1000 + number]), 0)
     return log
 
@@ -60,7 +60,7 @@ def test_a_topic_deleted_on_a_full_disk_gives_its_room_back() -> None:
     assert told == [] and storage.directories[0].offline is None
     with pytest.raises(StorageFailed, match="its topic was deleted"):
         log.append_bytes(batch(b"x"), 0)
-    # There is no other name for the old files: until they are gone the name is not given again.
+    # The old files cannot be renamed: until they are deleted the name is not used again.
     with pytest.raises(StorageFailed, match="files are to be removed first") as refused:
         storage.get_or_create("events", 0, NEW, SMALL)
     assert isinstance(refused.value.__cause__, OSError), "and is asked again: it passes"

@@ -1,4 +1,5 @@
-"""The small files: indexes, epochs, checkpoints, descriptors; and bytes that others can read."""
+"""The small files: indexes, epochs, checkpoints, descriptors; and bytes that other programs can
+read."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A follower's log is its leader's, however the bytes arrive; nothing unsound gets into it."""
+"""A follower's log is its leader's, however the bytes arrive; nothing invalid gets into it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_follower_has_its_leaders_files(tmp_path: Path, config: LogConfig, see
     leader.close()
     follower.close()
     mine, theirs = files(tmp_path / "follower"), files(tmp_path / "leader")
-    if config.segment_jitter_ms:            # the directory's name is in its jitter
+    if config.segment_jitter_ms:            # the jitter depends on the directory's name
         assert b"".join(mine[name] for name in sorted(mine) if name.endswith(".log")) == b"".join(
             theirs[name] for name in sorted(theirs) if name.endswith(".log"))
     else:

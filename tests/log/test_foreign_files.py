@@ -1,8 +1,8 @@
-"""Whatever became of a partition's files while the broker was down: what is answered is true.
+"""Whatever happened to a partition's files while the broker was down: its answers are true.
 
-Every file but `.log` can be made anew from the batches. A batch that is not as it was written is
-never skipped without a word: reads end before it with an error, or it is served as it is, for
-the client to find that its checksum does not fit.
+Every file but `.log` can be rebuilt from the batches. A batch that has been changed is
+never skipped silently: reads end before it with an error, or it is served as it is, for
+the client to find that its checksum is wrong.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def fill(log: PartitionLog, seed: int) -> None:
 
 
 def everything(log: PartitionLog) -> Iterator[object]:
-    """All that a client may ask."""
+    """Everything that a client may request."""
     end = log.log_end_offset
     yield log.log_start_offset, end
     for offset in range(log.log_start_offset, end):
@@ -172,7 +172,7 @@ def names_with(disk: FaultyDisk, suffix: str) -> list[str]:
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_answers_are_true_whatever_became_of_a_file(suffix: str, how: str, clean: bool) -> None:
     if suffix == ".txnindex" and how in ("removed", "cut before the last entry") and not clean:
-        return                  # only a clean stop notes how long they were
+        return                  # only a clean stop records how long they were
     for seed in range(6):
         disk = written(seed, clean)
         expected = list(everything(reopened(written(seed, clean))))
@@ -211,13 +211,14 @@ def test_batches_that_are_not_as_written_are_never_skipped_without_a_word(
 
 
 def check_read(log: PartitionLog, offset: int) -> None:
-    """An error that a client knows, the batch with this offset, or one whose checksum is wrong."""
+    """Check for an error that a client knows, the batch with this offset, or one whose checksum is
+    wrong."""
     try:
         whole = split(log.read_bytes(offset, 1))
     except (CorruptMessage, StorageFailed, OffsetOutOfRange):
         return
     if not whole:
-        return                                  # the log says itself that it ends before
+        return                                  # the log itself reports that it ends before
     data = whole[0]
     if crc32c_of(data[21:]) != int.from_bytes(data[17:21], "big"):
         return

@@ -1,4 +1,4 @@
-"""After a clean stop no log is looked at before something needs it, and nothing changes by that."""
+"""After a clean stop no log is opened before it is needed, and that changes nothing else."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +20,7 @@ CONFIG = LogConfig()
 
 
 class WatchedDisk(Disk):
-    """A disk that notes the partitions whose files were looked at."""
+    """A disk that records the partitions whose files were accessed."""
 
     def __init__(self) -> None:
         self.looked_at: set[str] = set()

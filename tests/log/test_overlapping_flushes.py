@@ -1,5 +1,5 @@
-"""Flushes of one log that overlap, in two threads: nothing counts before all it needs is durable,
-and none of them writes into what has another topic's name by then."""
+"""Flushes of one log that overlap, in two threads: nothing counts as durable too early,
+and none of them writes to a path that belongs to another topic by then."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def end(log: PartitionLog, kind: ControlType, epoch: int = 0, producer_id: int =
 
 
 class Model:
-    """The rules, written the slow way round: what happens to a batch, given all before it."""
+    """A slow reference of the rules: what happens to a batch, given all before it."""
 
     def __init__(self) -> None:
         self.epoch: int | None = None
@@ -134,7 +134,7 @@ def test_after_a_restart_the_last_batch_of_a_producer_is_known() -> None:
         assert send(log, 6) == 6 and log.duplicate
         with pytest.raises(OutOfOrderSequence, match="sent sequence 9 after 6"):
             send(log, 9)
-        # The snapshot holds the last batch alone; clients take this error for success.
+        # The snapshot has only the last batch; clients treat this error as success.
         for sequence in (2, 5):
             if clean:
                 with pytest.raises(DuplicateSequence):

@@ -1,4 +1,4 @@
-"""A full disk or a lack of descriptors passes: it refuses, and takes nothing offline."""
+"""A full disk or a lack of descriptors is temporary: requests fail, and nothing goes offline."""
 
 import errno
 
@@ -18,7 +18,7 @@ def open_log(disk: FaultyDisk, **config: int) -> PartitionLog:
 
 
 def flushed_without_room_for_its_epochs(disk: FaultyDisk) -> PartitionLog:
-    """A log of two batches that are on the medium, their leader epoch is not."""
+    """A log of two batches that are on disk, while their leader epoch is not."""
     log = open_log(disk, segment_bytes=100)
     log.append_bytes(batch(b"a"), 7)
     log.append_bytes(batch(b"b"), 7)        # in a segment of its own: the epochs need their file
@@ -32,7 +32,7 @@ def flushed_without_room_for_its_epochs(disk: FaultyDisk) -> PartitionLog:
 
 
 def aborted_without_room_for_its_index(disk: FaultyDisk) -> PartitionLog:
-    """A log with an aborted transaction whose marker took the last room of the disk."""
+    """A log with an aborted transaction whose marker used the last room of the disk."""
     log = open_log(disk)
     mark = build_marker(
         ControlType.ABORT, producer_id=5, producer_epoch=0, coordinator_epoch=0, timestamp=NOW_MS

@@ -1,4 +1,4 @@
-"""Room that is kept for what gives room back: made while there is plenty, given up in portions."""
+"""Room that is reserved for writes that free space: allocated in time, released in portions."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ SEEDS = 2_000
 
 
 class Story:
-    """A log that loses its beginning now and then."""
+    """A log whose beginning is deleted now and then."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -27,7 +27,7 @@ class Story:
             segment_bytes=400, retention_bytes=self.random.choice([0, 700, 2000])
         )
         self.appended: list[bytes] = []
-        self.promised = 0                               # below, all was flushed
+        self.promised = 0                               # everything below was flushed
         self.recovery_point = self.start_checkpoint = 0
         self.log = self.open()
 
@@ -57,7 +57,7 @@ class Story:
                     self.disk.unlink(path)
 
     def check_reopened(self) -> None:
-        """Open the log again, and check it."""
+        """Open the log again and check it."""
         before, self.log = self.log, self.open()
         try:
             self.check(before)
@@ -65,7 +65,7 @@ class Story:
             raise AssertionError(f"seed {self.seed}") from error
 
     def check(self, before: PartitionLog) -> None:
-        """All between the old log start and what was promised is there, and nothing is changed."""
+        """Check that all between the old log start and the promised end is there, unchanged."""
         log = self.log
         assert log.damage is None or not log.damage.permanent, str(log.damage)
         assert self.start_checkpoint <= log.log_start_offset <= log.log_end_offset
@@ -78,7 +78,7 @@ class Story:
 
 
 def crashed(seed: int) -> Story:
-    """A story that ended at some operation; its disk has still to lose power, or nothing."""
+    """A story that ended at some operation; the power cut of its disk, if any, is still to come."""
     story = Story(seed)
     with story.disk.stops_at(story.random.randrange(20, 300)):
         story.live(80)

@@ -1,4 +1,4 @@
-"""Retention gives room back on a full disk, also where only the active segment is left."""
+"""Retention frees space on a full disk, even if only the active segment is left."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONFIG = LogConfig(segment_bytes=5_000, index_interval_bytes=100, retention_ms=H
 
 
 class FullDisk(FaultyDisk):
-    """May have no room for a byte, nor, with `names_too`, for another file."""
+    """A disk that may have no room for a byte, nor, with `names_too`, for another file."""
 
     full = names_too = False
 
@@ -35,7 +35,7 @@ class FullDisk(FaultyDisk):
 
 
 class Expired:
-    """A log of records that are all due to go, on a disk that is full."""
+    """A log of records that are all due for deletion, on a full disk."""
 
     def __init__(self, batches: int, names_too: bool = False) -> None:
         self.disk, self.clock, self.told = FullDisk(), FakeClock(), list[object]()

@@ -1,6 +1,6 @@
-"""Producers' snapshots and power cuts: an older one brings no ended transaction back.
+"""Producers' snapshots and power cuts: an older one revives no ended transaction.
 
-Compaction drops a marker once nothing of its transaction is left. Where the power cut took a newer
+Compaction drops a marker once nothing of its transaction is left. If the power cut removed a newer
 snapshot, recovery would begin with one that knows the transaction as open, and never meet its end.
 """
 

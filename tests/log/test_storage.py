@@ -1,4 +1,4 @@
-"""All logs of a broker: found again after a stop, locked, identified, deleted in two steps."""
+"""All logs of a broker: reopened after a stop, locked, identified, deleted in two steps."""
 
 import itertools
 from pathlib import Path
@@ -18,7 +18,7 @@ CONFIG = LogConfig()
 
 
 class CountingDisk(Disk):
-    """A disk whose random ids can be told in advance."""
+    """A disk whose random ids are predictable."""
 
     def __init__(self) -> None:
         self.ids = itertools.count()

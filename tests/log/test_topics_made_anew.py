@@ -1,4 +1,4 @@
-"""A topic is deleted and made anew under its name: nothing that was known of the old one is applied
+"""A topic is deleted and created again under its name: no state of the old one is applied
 to the new one, whenever the process or the machine stops."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def open_storage(disk: Disk, *directories: str) -> Storage:
 
 
 def written(storage: Storage, topic_id: bytes, values: range, start: int = 0) -> PartitionLog:
-    """The topic's log with these values, on the medium."""
+    """The topic's log with these values, on disk."""
     log = storage.get_or_create(*KEY, topic_id, SMALL)
     for number in values:
         log.append_bytes(batch(b"%d" % number), 0)
@@ -105,7 +105,7 @@ def test_a_new_topic_without_files_begins_at_zero_and_one_that_lost_them_does_no
     disk.kill()
     storage = open_storage(disk, "/a", "/b")
     assert storage.get_or_create(*KEY, NEW, SMALL).log_start_offset == 0
-    # Another topic, whose files the power cut takes after its log start was answered.
+    # Another topic, whose files the power cut removes after its log start was answered.
     log = storage.get_or_create("lost", 0, OLD, SMALL)
     log.append_bytes(batch(b"a", b"b"), 0)
     log.delete_before(2)
@@ -125,7 +125,7 @@ def test_a_checkpoint_of_kafka_or_an_earlier_version_still_counts() -> None:
     disk.unlink("/a/.ottla-topic-ids")
     log = open_storage(disk).get_or_create(*KEY, OLD, SMALL)
     assert (log.log_start_offset, log.recovery_point) == (8, 20)
-    # And from then on it is known whose it is, before anything else is written.
+    # From then on its topic is recorded, before anything else is written.
     assert disk.exists("/a/.ottla-topic-ids")
 
 
@@ -141,7 +141,7 @@ def test_the_cleaner_checkpoint_forgets_the_last_topic_that_was_in_it() -> None:
 
 
 def test_partitions_of_two_topics_of_one_name_in_two_directories_are_told_apart() -> None:
-    """The old topic's directory comes back with the power; the new topic's is elsewhere."""
+    """The old topic's directory reappears after the power cut; the new topic's is elsewhere."""
     disk = FaultyDisk()
     storage = open_storage(disk, "/a", "/b")
     written(storage, OLD, range(20), start=8)
@@ -171,7 +171,7 @@ def test_a_torn_topic_id_is_no_proof_that_a_directory_is_the_topics() -> None:
     del disk.inode("/a/events-0/partition.metadata").content[10:]
     log = open_storage(disk).get_or_create(*KEY, NEW, SMALL)
     assert values_of(log) == []
-    # Where a checkpoint knows the topic it was whole once, and the log is kept.
+    # If a checkpoint has the topic, its log was complete once, and is kept.
     disk = FaultyDisk()
     storage = open_storage(disk)
     written(storage, OLD, range(3))
@@ -191,14 +191,14 @@ def test_a_moves_record_does_not_delete_the_log_of_a_topic_made_anew() -> None:
     move.begin()
     move.prepare()
     storage.checkpoint()
-    move.swap()                                 # its record is there, `finish` comes never
+    move.swap()                                 # its record is there, `finish` is never called
     storage.delete(*KEY)
     (copy,) = [name for name in disk.listdir("/b") if name.endswith("-delete")]
     storage.get_or_create("other", 0, NEW, SMALL)
     storage.directories[1].partitions.add(("one more", 0))
     storage.directories[1].partitions.add(("two more", 0))
     assert written(storage, NEW, range(5)).directory == "/a/events-0"
-    disk.rename(f"/b/{copy}", f"/b/{move.copy_name}")   # the power cut takes back /b's renames
+    disk.rename(f"/b/{copy}", f"/b/{move.copy_name}")   # the power cut undoes /b's renames
     disk.kill()
     log = open_storage(disk, "/a", "/b").get_or_create(*KEY, NEW, SMALL)
     assert values_of(log) == texts(range(5))

@@ -1,8 +1,8 @@
-"""What every implementation of the port to ZooKeeper promises: one function a promise.
+"""What every implementation of the ZooKeeper interface promises: one function for each promise.
 
 `tests/replication/test_coordination.py` runs them in memory, `compat_tests/test_zookeeper.py` over
-kazoo on a real ZooKeeper. Each gets two sessions below an empty root, and a way to end a session as
-the server does.
+kazoo on a real ZooKeeper. Each gets two sessions below an empty root, and a function to end a
+session as the server does.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Promise = Callable[[Coordination, Coordination, EndSession], Awaitable[None]]
 
 
 class Called:
-    """A watch that may be waited for."""
+    """A watch that can be awaited."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -146,7 +146,7 @@ async def a_watch_outlives_its_session(a: Coordination, b: Coordination, end: En
     watched = Called()
     assert await a.exists("/x", watched) is None
     await end(a)
-    await watched.wait()                    # it may have come: whoever is called reads again
+    await watched.wait()                    # it may exist: the called function reads again
     assert await a.exists("/x") is None
 
 

@@ -1,4 +1,4 @@
-"""The cluster around one partition, as a test decides it."""
+"""The cluster around one partition, controlled by a test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LAG_MS = 30_000
 
 
 class Cluster:
-    """A ClusterSide: broker epochs are a dictionary, and what is asked for is noted."""
+    """A ClusterSide: broker epochs are a dictionary, and requests are recorded."""
 
     def __init__(self, lag_ms: int = LAG_MS) -> None:
         self.lag_ms = lag_ms
@@ -42,7 +42,7 @@ def make_partition(
     path: Path, clock: FakeClock, cluster: Cluster, *, flush: bool = True,
     high_watermark: int = -1, **config: int,
 ) -> Partition:
-    """A partition of a cluster over whatever log is in `path`."""
+    """A partition of a cluster over the log in `path`."""
     log = PartitionLog.open(Disk(), clock, str(path / "t-0"), LogConfig(**config))
     return Partition("t", 0, TOPIC_ID, log, flush, None, cluster, high_watermark)
 

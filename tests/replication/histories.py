@@ -1,4 +1,4 @@
-"""Hypothesis strategies: records of metadata that make sense one after the other."""
+"""Hypothesis strategies: metadata records in a possible order."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ BROKERS = st.builds(
 )
 SOMEONE = (("client-id", None), ("user", "ä\n\"é"))
 READER = AccessRule(2, 3, "t", "User:ä", "*", 3, 3)
-# Whole records, not their parts: hypothesis would spend its time on combining them.
+# Whole records, not their parts: hypothesis would spend its time combining parts.
 PRINCIPALS: st.SearchStrategy[MetadataRecord] = st.sampled_from([
     RuleSet(READER, True), RuleSet(READER, False),
     RuleSet(AccessRule(4, 3, "kafka-cluster", "User:*", "::1", 8, 2), True),
@@ -92,7 +92,7 @@ CHOICES = st.integers(0, 11)
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[MetadataRecord]:
-    """Records in an order in which a controller could have written them."""
+    """Records that a controller could have written in this order."""
     image, records = MetadataImage.empty("c"), []
     for number, kind in enumerate(draw(KINDS)):
         record = _next(draw, image, number, kind)

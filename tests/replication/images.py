@@ -1,4 +1,4 @@
-"""Images to decide on: some brokers, some topics."""
+"""Images for tests of decisions: some brokers, some topics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def brokers(*node_ids: int) -> MetadataImage:
 
 
 def with_topics(image: MetadataImage, **partitions: int) -> MetadataImage:
-    """`image` with a topic for each keyword; underscores in names stay."""
+    """`image` with a topic for each keyword; underscores in names are kept."""
     decision = create_topics(
         image,
         [NewTopic(name, number, 1) for name, number in partitions.items()],

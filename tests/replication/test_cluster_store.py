@@ -1,4 +1,4 @@
-"""The cluster's metadata log: no gaps, no writer but the controller, nothing guessed."""
+"""The cluster's metadata log: no gaps, no writer but the controller, unreadable data refused."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_a_snapshot_takes_the_place_of_entries(monkeypatch: pytest.MonkeyPatch) 
             await store.write_snapshot(cluster.image, cluster.term.version)
             await cluster.write(setting("more"))
         await store.write_snapshot(cluster.image, cluster.term.version)
-        # Entries stay that are younger than the snapshot before, snapshots those two.
+        # Entries after the previous snapshot stay, and the last two snapshots.
         assert await store.coordination.children(cluster_store.LOG) == [
             entry_path(7).rpartition("/")[2], entry_path(8).rpartition("/")[2]
         ]

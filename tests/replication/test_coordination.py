@@ -1,4 +1,4 @@
-"""ZooKeeper in memory keeps the promises of the port; so do the ways in which it breaks."""
+"""The ZooKeeper in memory keeps the promises of the interface, also when it fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A leader with followers: what is committed, who is in sync, and what acks=all is answered."""
+"""A leader with followers: what is committed, which replicas are in sync, and answers to
+acks=all."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ def test_a_batch_is_committed_once_all_in_sync_have_it(make: Make) -> None:
 def test_only_replicas_under_the_broker_epoch_of_the_image_count(make: Make) -> None:
     part = make((1, 2))
     part.append_bytes(batch())
-    assert not part.fetched_by(2, 99, 1)            # an incarnation that is over (KIP-903)
+    assert not part.fetched_by(2, 99, 1)            # a former incarnation (KIP-903)
     assert not part.fetched_by(4, 104, 1)           # no replica
     assert part.high_watermark == 0
 
@@ -75,7 +76,7 @@ def test_alone_in_sync_the_disk_counts_and_with_others_memory(make: Make, cluste
     part.assume(1, 5, 1, (1, 2, 3), (1, 2), 11)
     part.append_bytes(batch())
     assert not part.wants_flush()
-    part.assume(1, 5, 1, (1, 2, 3), (1,), 12)       # what waits is acknowledged by the disk now
+    part.assume(1, 5, 1, (1, 2, 3), (1,), 12)       # what waits is now acknowledged after its flush
     assert (part.high_watermark, part.wants_flush()) == (1, True)
     assert cluster.flushes[-1] is part
     flush(part)
@@ -103,9 +104,9 @@ def test_a_joining_replica_counts_from_its_proposal_on_and_a_leaving_one_until_i
     part.append_bytes(batch())
     part.fetched_by(3, 103, 1)
     clock.advance(LAG_MS + 1)
-    assert part.propose_isr(1, 101) == ((1, 101), (3, 103))     # 3 joins, 2 did not come again
+    assert part.propose_isr(1, 101) == ((1, 101), (3, 103))     # 3 joins, 2 has not fetched again
     part.fetched_by(3, 103, 2)
-    assert part.high_watermark == 1                 # 2 is in sync until it is decided
+    assert part.high_watermark == 1                 # 2 is in sync until the decision
     part.assume(1, 5, 1, (1, 2, 3), (1, 3), 11)
     assert (part.high_watermark, part.proposed) == (2, None)
 
@@ -153,7 +154,7 @@ def test_nobody_joins_before_it_has_what_was_there_before_this_leader(
     part.assume(1, 4, 1, (1, 2), (1, 2), 1)
     for _ in range(3):
         part.append_bytes(batch())
-    part.assume(1, 5, 1, (1, 2), (1,), 2)           # elected with records that nobody had yet
+    part.assume(1, 5, 1, (1, 2), (1,), 2)           # elected with records that no other one had
     assert (part.epoch_start, part.end_is_known) == (3, False)
     part.fetched_by(2, 102, 1)
     assert not cluster.due
@@ -184,7 +185,7 @@ def test_below_min_isr_acks_all_is_refused_before_the_append(make: Make) -> None
     assert part.log.log_end_offset == 0
     part.append_bytes(batch(), all_replicas=False)
     flush(part)
-    assert part.high_watermark == 0                 # it stands still meanwhile (KIP-966)
+    assert part.high_watermark == 0                 # it does not move meanwhile (KIP-966)
     part.assume(1, 5, 1, (1, 2, 3), (1, 2), 11)
     part.fetched_by(2, 102, 1)
     assert part.high_watermark == 1
@@ -249,7 +250,7 @@ def test_a_start_goes_by_the_checkpointed_high_watermark_within_the_log(
 def test_a_cut_takes_the_high_watermark_along(make: Make) -> None:
     part = make((1, 2))
     part.append_bytes(batch())
-    assert part.cut_to(1) is False                  # nothing is cut
+    assert part.cut_to(1) is False                  # nothing is truncated
     assert part.log.latest_epoch == 5
     assert part.diverged(4, 0, 0) is False          # the leader has none of it: not checkpointed
     assert (part.log.log_end_offset, part.high_watermark) == (0, 0)

@@ -1,4 +1,4 @@
-"""The image is the fold of its records, and no image ever changes."""
+"""An image is built from its records, and never changes."""
 
 from __future__ import annotations
 

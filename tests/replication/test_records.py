@@ -1,4 +1,4 @@
-"""Metadata records as text: each comes back as it was, and nothing is guessed."""
+"""Metadata records as text: each is decoded as it was, and nothing is guessed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The partitions that are here follow the image, and only where it is about this process."""
+"""A broker's partitions follow the image, but only if it is about this process."""
 
 from __future__ import annotations
 

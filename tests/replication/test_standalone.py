@@ -1,4 +1,4 @@
-"""The metadata log of a broker alone: what it was told is there after a crash, in bounded space."""
+"""The metadata log of a standalone broker: durable over crashes, in bounded space."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ALONE = PartitionState(0, 0, (0,), (0,))
 
 
 class Keeper:
-    """A store with the image that was last appended to it."""
+    """A store with the image after its last append."""
 
     def __init__(self, directory: Path) -> None:
         self.storage = Storage.open(Disk(), FakeClock(), [str(directory)], node_id=0)
@@ -43,7 +43,7 @@ class Keeper:
         return self.image
 
     def crash(self) -> MetadataImage:
-        """Let go of the directory without any of what a stop does."""
+        """Release the directory without the actions of a clean stop."""
         for directory in self.storage.directories:
             directory.lock.close()
         return self.image

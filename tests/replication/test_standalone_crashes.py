@@ -1,4 +1,4 @@
-"""The metadata of a broker alone outlives power cuts at any moment, whole, and failing disks."""
+"""The metadata of a standalone broker survive power cuts at any moment, and failing disks."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_the_metadata_log_is_never_retained_away() -> None:
 def test_a_crash_between_removals_of_old_segments_leaves_the_metadata_whole(
     power: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What precedes a snapshot may begin anywhere, so that its records have no sense any more."""
+    """The log before a snapshot may begin anywhere, so that its records may not make sense."""
     monkeypatch.setattr(standalone, "SNAPSHOT_AFTER_RECORDS", 12)
     monkeypatch.setattr(standalone, "KEPT_FOR_EVER", replace(KEPT_FOR_EVER, segment_bytes=400))
     operation, ended = 0, False
@@ -213,7 +213,7 @@ def test_records_that_cannot_be_flushed_are_not_left_in_the_log(
     log = metadata.store.log
     assert log.log_end_offset == end or log.offline is not None
     if log.offline is None:
-        # Who was refused asks again: the same topic is not in the log twice.
+        # The refused client retries: the topic is not in the log twice.
         metadata.decide(topic(2))
         kept = metadata.image
     disk.kill()
@@ -234,7 +234,7 @@ def test_old_metadata_that_cannot_be_removed_do_not_undo_a_decision(
         write = metadata.store.begin(records, image)
         write.run()
         disk.errors = {"name": code}
-        write.finish()                              # the records are on the medium: they count
+        write.finish()                              # the records are on disk: they count
         disk.errors = {}
         metadata.image = image
     assert metadata.after_a_power_cut() == image

@@ -1,4 +1,4 @@
-"""Names of topics: what is legal, and what would be taken for another one."""
+"""Names of topics: which are legal, and which collide with another one."""
 
 from __future__ import annotations
 

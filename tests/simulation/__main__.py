@@ -32,7 +32,7 @@ def main() -> int:
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":
-        # Sets of strings are walked in the order of their hashes.
+        # Sets of strings are iterated in the order of their hashes.
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]])
     if arguments.seed is not None:
@@ -46,12 +46,12 @@ def main() -> int:
 
 
 def drawn(seed: int, brokers: int) -> Options:
-    """What the seed decides for one broker or a cluster."""
+    """The options that a seed gives for one broker or a cluster."""
     return Options.draw(seed) if brokers == 1 else ClusterOptions.draw(seed, brokers)
 
 
 def one(seed: int, brokers: int, trace: bool, shortened: bool) -> int:
-    """Run one seed, and say what it was."""
+    """Run one seed and print its outcome."""
     options = drawn(seed, brokers)
     found = outcome(seed, options)
     if found.violation and shortened:
@@ -65,7 +65,7 @@ def one(seed: int, brokers: int, trace: bool, shortened: bool) -> int:
 
 
 def many(seeds: range, brokers: int, jobs: int, first: bool) -> int:
-    """Run seeds in several processes; one line for each that breaks a promise."""
+    """Run seeds in several processes; print one line for each that breaks a promise."""
     began, count, broken = time.monotonic(), 0, 0
     command = [sys.executable, "-W", "ignore", "-m", "tests.simulation", "--worker"]
     workers = [
@@ -100,7 +100,7 @@ def many(seeds: range, brokers: int, jobs: int, first: bool) -> int:
 
 
 def work(seeds: range, brokers: int) -> None:
-    """One process of many: a line for each seed."""
+    """One of the worker processes: it prints a line for each seed."""
     for seed in seeds:
         found = outcome(seed, drawn(seed, brokers))
         text = " ".join(found.violation[:600].split())

@@ -1,4 +1,5 @@
-"""Clients that change things: topics come, go and come again, settings, log starts, directories."""
+"""Clients that change things: topics created, deleted and created again, settings, log starts,
+directories."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ NAMES = ("a", "b", "c")
 
 
 class Admin:
-    """Makes and ends topics, one hand at each name."""
+    """Creates and deletes topics, one task for each name."""
 
     def __init__(self, story: Story, name: str) -> None:
         self.story, self.random = story, story.random
@@ -42,14 +43,14 @@ class Admin:
                 await self.act()
 
     async def act(self) -> None:
-        """One of the things that happen to topics."""
+        """One random operation on topics."""
         await self.random.choice((
             self.recreate, self.recreate, self.grow, self.configure, self.configure,
             self.delete_records, self.delete_records, self.move,
         ))()
 
     async def recreate(self) -> None:
-        """Delete a topic if it is there, and create it again, at once or later."""
+        """Delete a topic if it exists, and create it again, at once or later."""
         name = self.random.choice(NAMES)
         if name in self.story.busy:
             return
@@ -66,7 +67,7 @@ class Admin:
             self.story.busy.discard(name)
 
     async def delete_on_a_full_disk(self) -> None:
-        """Deleting a topic is what makes room: it is not refused for the lack of it."""
+        """Deleting a topic frees space: it must not fail on a full disk."""
         topic = self.some_topic()
         if topic is None or len(self.story.model.live()) < 2:
             return
@@ -79,7 +80,7 @@ class Admin:
             self.story.busy.discard(topic.name)
 
     async def delete(self, topic: TopicModel, refusals: int = 1000) -> None:
-        """DeleteTopics until it is certain; a disk may refuse it so often."""
+        """DeleteTopics until the outcome is certain; a disk may fail it a few times."""
         topic.state = GOING
         made = DeleteTopicsRequest
         while True:
@@ -103,7 +104,7 @@ class Admin:
             await asyncio.sleep(0.5)
 
     async def create(self, name: str) -> None:
-        """CreateTopics until it is certain."""
+        """CreateTopics until the outcome is certain."""
         made = CreateTopicsRequest
         count = self.random.choice((1, 1, 2, 3))
         while True:
@@ -175,7 +176,7 @@ class Admin:
             self.story.busy.discard(topic.name)
 
     async def configure(self) -> None:
-        """Change a setting that says how long records stay, or how files are laid out."""
+        """Change a setting of retention or of file layout."""
         topic, random = self.some_topic(), self.random
         if topic is None:
             return

@@ -1,4 +1,4 @@
-"""Holds what is read against what was promised. Every breach is a Violation that says which."""
+"""Compares what is read with what was promised. Raises a Violation for each difference."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SET_OF_TOPIC = 1
 
 
 async def check_partition(story: Story, session: Session, partition: PartitionModel) -> None:
-    """Everything about one partition, while nobody writes."""
+    """Check everything about one partition, while no client writes."""
     everything = await content(session, partition, 0, story.random)
     committed = await content(session, partition, 1, story.random)
     check_soundness(partition, everything)
@@ -49,7 +49,7 @@ async def check_partition(story: Story, session: Session, partition: PartitionMo
 
 
 async def check_settings(session: Session, topic: TopicModel) -> None:
-    """The settings of a topic are what they were set to."""
+    """Check that the settings of a topic are what they were set to."""
     made = DescribeConfigsRequest
     answer = await session.call(made(resources=[
         made.Resource(resource_type=2, resource_name=topic.name, configuration_keys=None)
@@ -66,7 +66,7 @@ async def check_settings(session: Session, topic: TopicModel) -> None:
 
 
 async def check_groups(session: Session) -> None:
-    """Nobody is a member any more whose session has ended."""
+    """Check that no member is left whose session has ended."""
     answer = await session.call(ListGroupsRequest(), 5)
     for group in answer.groups:
         if group.group_state not in ("Empty", "Dead"):
@@ -74,7 +74,7 @@ async def check_groups(session: Session) -> None:
 
 
 async def check_transactions(session: Session) -> None:
-    """Whatever was begun has ended, in the coordinator's books, too."""
+    """Check that every transaction has ended, in the coordinator's state too."""
     states = ["Ongoing", "PrepareCommit", "PrepareAbort"]
     answer = await session.call(ListTransactionsRequest(state_filters=states), 1)
     if answer.transaction_states:
@@ -82,7 +82,7 @@ async def check_transactions(session: Session) -> None:
 
 
 def check_soundness(partition: PartitionModel, read: Content) -> None:
-    """Nothing that nobody sent, nothing twice, nothing out of order, every answer kept."""
+    """Check for no foreign records, no duplicates, the right order, and every promise kept."""
     last = -1
     places: dict[Batch, int] = {}
     newest: dict[str, tuple[int, int]] = {}
@@ -126,7 +126,7 @@ def check_soundness(partition: PartitionModel, read: Content) -> None:
 
 
 def check_nothing_is_lost(story: Story, partition: PartitionModel, read: Content) -> None:
-    """What was acknowledged is there, unless something that a client asked for took it."""
+    """Check that acknowledged records are there, unless a client's request deleted them."""
     topic, now_ms = partition.topic, story.model.wall_ms_most
     if read.start < partition.delete_acked:
         raise Violation(
@@ -170,18 +170,18 @@ def check_nothing_is_lost(story: Story, partition: PartitionModel, read: Content
 
 
 def hidden(batch: Batch) -> bool:
-    """Whether no reader of committed records may see it: compaction drops it."""
+    """Whether it is invisible to read_committed readers, so that compaction drops it."""
     return batch.transaction is not None and batch.transaction.fate != COMMITTED
 
 
 def undecided(batch: Batch) -> bool:
-    """Whether nobody knows if readers of committed records may see it. An aborted one is no reason
+    """Whether its visibility to read_committed readers is unknown. An aborted one is no reason
     to drop an older record of its key."""
     return batch.transaction is not None and batch.transaction.fate not in (COMMITTED, ABORTED)
 
 
 def check_tombstones(partition: PartitionModel, read: Content, there: dict[int, Read]) -> None:
-    """What a tombstone deleted does not come back once the tombstone has gone."""
+    """Check that what a tombstone deleted does not reappear once the tombstone is gone."""
     oldest: dict[bytes | None, int] = {}
     for record in read.data:
         if not hidden(_known(partition, record)[0]):
@@ -201,7 +201,7 @@ def check_tombstones(partition: PartitionModel, read: Content, there: dict[int, 
 
 
 def newer_was_dropped(partition: PartitionModel, key: bytes | None, offset: int) -> bool:
-    """Whether a newer record of the key was there once, and a power cut or a deletion took it; or
+    """Whether a newer record of the key existed, and a power cut or a deletion removed it; or
     the newer one was a tombstone."""
     if partition.topic.tombstones_go and any(
         key == each and value.startswith(TOMBSTONE) and batch.base_offset + at > offset
@@ -217,7 +217,7 @@ def newer_was_dropped(partition: PartitionModel, key: bytes | None, offset: int)
 
 
 def check_isolation(partition: PartitionModel, every: Content, committed: Content) -> None:
-    """Aborted records are invisible, committed ones are not, nothing in between for ever."""
+    """Check that aborted records are invisible, committed ones visible, and none stay undecided."""
     if committed.end != every.end:
         raise Violation(
             f"{partition!r}: a transaction is open at {committed.end}, the log ends at {every.end}"
@@ -252,7 +252,7 @@ def _known(partition: PartitionModel, record: Read) -> tuple[Batch, int]:
 async def check_times(
     story: Story, session: Session, partition: PartitionModel, read: Content
 ) -> None:
-    """Look-ups by time find the first record that is not older."""
+    """Check that look-ups by time find the first record that is not older."""
     if not read.records:
         return
     times = [record.timestamp for record in read.records]
@@ -272,7 +272,7 @@ async def check_times(
 
 
 async def check_epochs(session: Session, partition: PartitionModel, read: Content) -> None:
-    """Each epoch ends where the records of the next one begin, or before."""
+    """Check that each epoch ends where the records of the next one begin, or before."""
     epochs = sorted({record.epoch for record in read.records})
     firsts = [first_of(read.records, epoch) for epoch in epochs]
     if firsts != sorted(firsts):
@@ -293,7 +293,7 @@ def first_of(records: list[Read], epoch: int) -> int:
 
 
 def check_live(story: Story) -> None:
-    """Invariants of the broker's own objects."""
+    """Check invariants of the broker's own objects."""
     server = story.world.server
     if server is None or not story.world.up:
         return
@@ -313,7 +313,7 @@ def check_live(story: Story) -> None:
 
 
 def check_disk(story: Story) -> None:
-    """Deleted things are gone from the disk."""
+    """Check that deleted things are gone from the disk."""
     live = {
         f"{partition.topic.name}-{partition.index}"
         for topic in story.model.live() for partition in topic.partitions

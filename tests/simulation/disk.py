@@ -1,7 +1,7 @@
-"""The simulated machine's disk: tests/log/faulty_disk.py, with processes that come and go on it.
+"""The simulated machine's disk: tests/log/faulty_disk.py, on which processes start and end.
 
-Each process of the broker has a view of its own (`reopened`): what a killed one still does reaches
-nothing. Room is counted, a directory may be absent for a while, and one may fail for good.
+Each process of the broker has a view of its own (`reopened`): what a killed one still does has
+no effect. Room is counted, a directory may be absent for a while, and one may fail for good.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tests.log.faulty_disk import FaultyDisk, FaultyFile, Inode, PowerCut
 
 
 class ProcessEnds(PowerCut, KeyboardInterrupt):
-    """The process ends inside a call of the disk; asyncio hands a KeyboardInterrupt through."""
+    """The process ends inside a call of the disk; asyncio passes a KeyboardInterrupt on."""
 
 
 class SimFile(FaultyFile):
@@ -26,7 +26,7 @@ class SimFile(FaultyFile):
         self.inode.modified_ms = self.disk.now_ms()
 
     def resident(self, position: int, size: int) -> bool:
-        """Whether a read of this range waits for no medium: chance says."""
+        """Whether a read of this range is served from the page cache; random."""
         return self.disk.resident()
 
 
@@ -43,7 +43,7 @@ class SimDisk(FaultyDisk):
         self.locks: set[str] = set()
 
     def reopened(self) -> SimDisk:
-        """The view of the next process; this one's sees nothing any more."""
+        """The view of the next process; this one has no effect any more."""
         new = SimDisk.__new__(SimDisk)
         new.__dict__.update(self.__dict__)
         new.stop_at, new.stopped, new.errors, new.locks = None, False, {}, set()
@@ -86,7 +86,7 @@ class SimDisk(FaultyDisk):
     def new_id(self) -> str:
         return f"{self.random.getrandbits(120):020x}"[:22].rjust(22, "A")
 
-    # A directory that is not mounted
+    # Unmounted directories
 
     def take_away(self, directory: str) -> None:
         """Unmount a directory: the next start finds an empty one in its place."""
@@ -100,7 +100,7 @@ class SimDisk(FaultyDisk):
         self.absent[directory] = inside
 
     def give_back(self, directory: str) -> None:
-        """Mount it again: what was put in its place meanwhile is not seen any more."""
+        """Mount it again: what was written in its place meanwhile is hidden."""
         self._forget(directory)
         kept = self.absent.pop(directory)
         self.names.update(kept)

@@ -1,4 +1,4 @@
-"""A consumer with a fetch session (KIP-227) that has to get everything, and in time."""
+"""A consumer with a fetch session (KIP-227), which must get everything in time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CAUGHT_UP_SECONDS = 30.0
 
 
 class Follower:
-    """One consumer of every partition there is, by topic ids, in one session."""
+    """One consumer of every existing partition, by topic ids, in one session."""
 
     def __init__(self, story: Story, name: str) -> None:
         self.story, self.session = story, Session(story.world, name)
@@ -31,7 +31,7 @@ class Follower:
         self.begin()
 
     def begin(self) -> None:
-        """A new session: everything is told anew."""
+        """Begin a new session: name all partitions again."""
         self.id, self.epoch = 0, 0
         self.told: dict[PartitionModel, int] = {}
 
@@ -46,7 +46,7 @@ class Follower:
             await asyncio.sleep(0.01 if self.story.pace < 1 else 2.0)
 
     async def subscribe(self) -> None:
-        """Take on partitions that came, let go of those that went."""
+        """Add new partitions and remove deleted ones."""
         live = {p for topic in self.story.model.live() for p in topic.partitions}
         self.positions = {p: at for p, at in self.positions.items() if p in live}
         for topic in self.story.model.live():
@@ -95,7 +95,7 @@ class Follower:
                     await self.note(partition, part)
 
     async def note(self, partition: PartitionModel, part: object) -> None:
-        """What one partition's part of an answer says."""
+        """Process one partition's part of an answer."""
         code = ErrorCode(part.error_code)           # type: ignore[attr-defined]
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             found = await ask_offset(self.session, partition, EARLIEST, 0)
@@ -114,7 +114,7 @@ class Follower:
             self.told.pop(partition, None)
 
     def behind(self) -> list[str]:
-        """Partitions of which there is more to read."""
+        """Partitions with more to read."""
         server = self.story.world.server
         found = []
         for partition in self.positions:
@@ -127,7 +127,7 @@ class Follower:
         return found
 
     async def catch_up(self) -> None:
-        """Once nobody writes, everything has to have come."""
+        """Check that everything has arrived, once no client writes."""
         await self.story.world.until(
             lambda: not self.behind(), f"a consumer gets {self.behind()}", CAUGHT_UP_SECONDS
         )

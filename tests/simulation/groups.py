@@ -33,13 +33,13 @@ NONE = -1
 
 @dataclass
 class Pending:
-    """An offset in an open transaction; `cleared` where a deletion overtook it."""
+    """An offset in an open transaction; `cleared` if a deletion overtook it."""
 
     cleared: bool = False
 
 
 class Offsets:
-    """What every group's offsets may be. One writer at a time for each of them."""
+    """The possible offsets of every group. Each offset has one writer at a time."""
 
     def __init__(self, story: Story) -> None:
         self.story = story
@@ -53,11 +53,12 @@ class Offsets:
         """Those with a deletion under way, or one of which nobody knows whether it happened."""
 
     def blur(self, key: OffsetKey) -> None:
-        """A request by name went beside the topic's deletion: it may be about the next topic."""
+        """A request by name was concurrent with the topic's deletion: it may apply to the next
+        topic."""
         self.blurred.add((key[0], key[1].name, key[2]))
 
     def may_be(self, key: OffsetKey, offset: int) -> bool:
-        """Whether a group may have this offset."""
+        """Whether this is a possible offset of a group."""
         if (key[0], key[1].name, key[2]) in self.blurred:
             return True
         return offset in self.of(key).possible
@@ -66,7 +67,7 @@ class Offsets:
         return self.known.setdefault(key, GroupOffset())
 
     def reserve(self, key: OffsetKey) -> bool:
-        """Hold an offset for a transaction, until it is decided."""
+        """Hold an offset for a transaction, until its outcome is known."""
         if key in self.held:
             return False
         self.held.add(key)
@@ -81,7 +82,7 @@ class Offsets:
             if transaction.fate == COMMITTED and not pending.cleared:
                 known.possible = {offset}
             elif transaction.fate in (COMMITTED, UNKNOWN):
-                # A deletion was asked for while the transaction was open: what came first?
+                # A deletion was requested while the transaction was open: their order is unknown.
                 known.possible = known.possible | {offset}
                 if pending.cleared:
                     known.possible.add(NONE)
@@ -89,7 +90,7 @@ class Offsets:
     def clearing(
         self, group: str, topic: TopicModel | None, index: int | None
     ) -> dict[OffsetKey, set[int]]:
-        """A deletion is asked for: the offsets that it is about may be none from now on."""
+        """A deletion is requested: the offsets concerned may be gone from now on."""
         keys = [
             key for key in {**self.known, **self.pending}
             if key[0] == group and topic in (None, key[1]) and index in (None, key[2])
@@ -97,7 +98,7 @@ class Offsets:
         if topic is None or index is None:
             self.going.add(group)
         elif (group, topic, index) not in keys:
-            keys.append((group, topic, index))      # one that comes meanwhile
+            keys.append((group, topic, index))      # one that is committed meanwhile
         for key in keys:
             self.of(key).possible.add(NONE)
             self.haunted.add(key)
@@ -106,7 +107,7 @@ class Offsets:
         return {key: set(self.of(key).possible) for key in keys}
 
     def cleared(self, keys: dict[OffsetKey, set[int]]) -> None:
-        """It has happened; what was committed meanwhile may have come after it."""
+        """It has happened; what was committed meanwhile may be after it."""
         for key, before in keys.items():
             self.haunted.discard(key)
             if key not in self.held and self.of(key).possible == before:
@@ -128,7 +129,7 @@ async def commit_simply(story: Story, name: str) -> None:
         chosen = random.random()
         try:
             if chosen < 0.2:
-                # Those of one turn share a batch.
+                # Commits of one turn share a batch.
                 keys = [(f"s{at}", topic, index) for at in range(2) for topic in topics
                         for index in range(len(topic.partitions))]
                 done = await asyncio.gather(*(
@@ -145,7 +146,7 @@ async def commit_simply(story: Story, name: str) -> None:
             elif chosen < 0.8:
                 await check_offset(story, session, key)
             elif chosen < 0.9:
-                offsets.blur(key)       # until it is certain which topic it was about
+                offsets.blur(key)       # until it is certain which topic it applied to
                 keys = offsets.clearing(group, topic, index)
                 made = OffsetDeleteRequest
                 answer = await session.call(made(group_id=group, topics=[
@@ -170,7 +171,7 @@ async def commit_simply(story: Story, name: str) -> None:
 async def commit_twice(
     story: Story, sessions: tuple[Session, Session], key: OffsetKey
 ) -> None:
-    """Two writers of one offset: either is the last one, and the same for whoever asks."""
+    """Two writers of one offset: either may be the last one, but the same for every reader."""
     offsets = story.offsets
     group = key[0]
     if key in offsets.held or key in offsets.haunted or group in offsets.going:
@@ -186,7 +187,7 @@ async def commit_twice(
 async def told_alike(
     story: Story, sessions: tuple[Session, Session], key: OffsetKey, wanted: list[int]
 ) -> None:
-    """Commit these at once, and see which of them is told."""
+    """Commit these concurrently, and check which of them is returned."""
     offsets, (group, topic, index) = story.offsets, key
     before = set(offsets.of(key).possible)
     codes = await asyncio.gather(*(
@@ -211,7 +212,7 @@ async def commit(
     story: Story, session: Session, key: OffsetKey, offset: int,
     generation: int = -1, member: str = "", shared: bool = False,
 ) -> ErrorCode:
-    """One commit, and what it means for the model; `shared` with another one of the same key."""
+    """One commit, and its effect on the model; `shared` with another one of the same key."""
     offsets = story.offsets
     group, topic, index = key
     if not shared:
@@ -235,7 +236,7 @@ async def commit(
         )
         code = ErrorCode(answer.topics[0].partitions[0].error_code)
         if code == ErrorCode.NONE:
-            # Beside a deletion that was asked for meanwhile, either may have come last.
+            # A deletion was requested meanwhile: either may have been the last.
             haunted = haunted or key in offsets.haunted or group in offsets.going
             known.possible = {offset, NONE} if haunted else {offset}
         if topic.state != LIVE:
@@ -276,7 +277,7 @@ async def fetch_offset(
 
 
 async def check_offset(story: Story, session: Session, key: OffsetKey) -> None:
-    """What is committed has to be one of what it may be."""
+    """Check that each committed offset is a possible one."""
     group, topic, index = key
     if key in story.offsets.held:
         return
@@ -363,7 +364,7 @@ async def be_new(story: Story, name: str) -> None:
     session, random, group = Session(story.world, name), story.random, f"n-{name}"
     member, epoch, lost, heard_at = f"{name}-member", 0, 0, 0.0
     owned: list[tuple[bytes, tuple[int, ...]]] = []
-    wanted, whole = ["a", "b"], True        # `whole`: an answer was lost, so all is told anew
+    wanted, whole = ["a", "b"], True        # `whole`: an answer was lost, so all is sent again
     made = ConsumerGroupHeartbeatRequest
     while not story.over:
         await asyncio.sleep(random.expovariate(0.3 / story.pace))
@@ -401,7 +402,7 @@ async def be_new(story: Story, name: str) -> None:
             ErrorCode.GROUP_ID_NOT_FOUND,
         ):
             if not joining and not lost:
-                # After a lost answer the epoch may be one further than this member knows.
+                # After a lost answer the epoch may be one higher than this member knows.
                 story.member_lost(name, code, heard_at)
             epoch, owned, lost = 0, [], 0
             await asyncio.sleep(0.5)

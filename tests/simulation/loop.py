@@ -1,7 +1,7 @@
-"""The broker's own loop, driven by a World: time stands still unless the world moves it.
+"""The broker's own loop, driven by a World: time passes only when the world advances it.
 
-It is asyncio's loop with the real poller on real socket pairs; what is exchanged is only that it
-never waits, and that a thread's work is an event of the world's.
+It is asyncio's loop with the real poller on real socket pairs; the only differences are that it
+never waits, and that a thread's work is an event of the world.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SimClock(Clock):
 
 
 class SimExecutor:
-    """A pool of threads of a simulated process: its work is done when the world says so."""
+    """A pool of threads of a simulated process: the world decides when its work is done."""
 
     def __init__(self, max_workers: int = 1, thread_name_prefix: str = "") -> None:
         self.width, self.name = max_workers, thread_name_prefix
@@ -47,11 +47,11 @@ class SimExecutor:
         self.shutdown()
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Done at once: used at the start, before anybody is served."""
+        """Done at once: used at the start, before any client is served."""
         return _Done(function(*arguments))
 
     def shutdown(self, wait: bool = True, cancel_futures: bool = False) -> None:
-        """Finish what has begun, which is the first of the queue, and as a rule the rest."""
+        """Finish what has begun, which is the first of the queue, and usually the rest."""
         begun = True
         while self.queue:
             work = self.queue.popleft()
@@ -107,7 +107,7 @@ class SimLoop(BrokerLoop):
         self.errors: list[dict[str, Any]] = []
         self.set_exception_handler(lambda _, context: self.errors.append(context))
         select = self._selector.select
-        # The clients' loop has nothing but timers and events: no system call a turn.
+        # The clients' loop has only timers and events: no system call in each turn.
         self._selector.select = (lambda _=None: select(0)) if sockets else (lambda _=None: [])
 
     def due(self) -> float:
@@ -126,7 +126,7 @@ class SimLoop(BrokerLoop):
             asyncio._set_running_loop(None)
 
     def run_in_executor(self, executor: Any, function: Any, *arguments: Any) -> Any:
-        """Do it at some later moment; one thread's calls keep their order."""
+        """Execute it at some later moment; one thread's calls keep their order."""
         future = self.create_future()
         work = Work(self, future, lambda: function(*arguments))
         executor.queue.append(work)
@@ -143,7 +143,7 @@ class SimLoop(BrokerLoop):
         return future
 
     def kill(self) -> None:
-        """Nothing of it happens any more."""
+        """Nothing in it runs any more."""
         self.dead = True
         for task in asyncio.all_tasks(self):
             task._log_destroy_pending = False

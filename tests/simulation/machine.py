@@ -1,4 +1,4 @@
-"""One machine of a world: its disk, and the broker's process that runs on it, or does not."""
+"""One machine of a world: its disk, and the broker's process, which may be running."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Machine:
-    """A broker's process comes and goes; what is on the disk stays."""
+    """A broker's process starts and ends; the disk stays."""
 
     def __init__(self, world: World, node_id: int, seed: int) -> None:
         self.world, self.node_id = world, node_id
@@ -54,12 +54,12 @@ class Machine:
         return Server(config, self.disk, loop.poller.clock)
 
     def poke(self) -> None:
-        """Something has come for the broker: its loop has a turn."""
+        """Something has arrived for the broker: its loop runs a turn."""
         if self.loop is not None:
             self.loop.poked = True
 
     def _process_stopped(self) -> None:
-        """The disk ends the process inside a call: what it sent until now is on its way."""
+        """The disk ends the process inside a call: what it has sent is on its way."""
         self.died = True
         for link in self.world.links_of(self):
             link.pull()
@@ -87,7 +87,7 @@ class Machine:
             world.at(max(link.on_way_back + 1e-7, world.now), link.end)
 
     def cut_power(self) -> None:
-        """The machine stops: what was not synced may be gone."""
+        """The machine stops: unsynced data may be lost."""
         self.kill()
         self.world.note("power cut" if self.name == "broker" else f"{self.name}: power cut")
         self.disk = self.disk.reopened()

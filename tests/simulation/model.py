@@ -1,7 +1,8 @@
-"""What was promised to the clients of a run: the ground truth that everything read is held against.
+"""What was promised to the clients of a run: the ground truth with which everything read is
+compared.
 
-A record is known by its value, which is sent once in a run. `Batch.fate` says what is known of it,
-`Batch.durable` whether a power cut is no excuse for its loss.
+A record is identified by its value, which is sent once in a run. `Batch.fate` is what is known of
+it, `Batch.durable` whether it must survive a power cut.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Transaction:
 
 @dataclass(eq=False)
 class Batch:
-    """What one produce has in one partition."""
+    """The part of one produce for one partition."""
 
     partition: PartitionModel
     producer: str
@@ -42,7 +43,7 @@ class Batch:
     durable: bool = False
     lost_ok: bool = False
     incarnation: int = 0            # of the broker, when it was sent first
-    by_name: bool = False           # it may reach the next topic of that name
+    by_name: bool = False           # it may reach the next topic with that name
 
 
 @dataclass(eq=False)
@@ -53,7 +54,7 @@ class PartitionModel:
     index: int
     batches: list[Batch] = field(default_factory=list)
     delete_asked: int = 0           # DeleteRecords that may have happened
-    delete_acked: int = 0           # and that has happened for certain
+    delete_acked: int = 0           # and that have certainly happened
     places: dict[tuple[int, int], bytes] = field(default_factory=dict)
     """What anybody has read, by leader epoch and offset: nothing else is ever there."""
 
@@ -61,7 +62,7 @@ class PartitionModel:
         return f"{self.topic.name}({self.topic.number})-{self.index}"
 
     def known(self, value: bytes | None) -> tuple[Batch, int] | None:
-        """What was sent with this value, if it may be here."""
+        """What was sent with this value, if it may be in this partition."""
         found = self.topic.by_value.get(value or b"")
         if found is None:
             return None
@@ -84,7 +85,7 @@ TOMBSTONE = b"-"
 
 
 def identity(record: Record) -> bytes | None:
-    """What tells a record from every other one of a run: its value, or what stands for it."""
+    """What identifies a record in a run: its value, or a substitute for it."""
     if record.value is None and record.headers:
         return record.headers[0][1]
     return record.value
@@ -95,7 +96,7 @@ LIVE, GOING, GONE = "live", "going", "gone"
 
 @dataclass(eq=False)
 class TopicModel:
-    """One incarnation of a topic. GOING: a deletion was asked for."""
+    """One incarnation of a topic. GOING: a deletion was requested."""
 
     name: str
     number: int
@@ -103,7 +104,7 @@ class TopicModel:
     by_value: dict[bytes, tuple[Batch, int]]        # shared by all topics
     partitions: list[PartitionModel] = field(default_factory=list)
     state: str = LIVE
-    retention_ms_least: int = 7 * 86_400_000     # of all that was ever asked for
+    retention_ms_least: int = 7 * 86_400_000     # the least ever requested
     retention_by_size: bool = False
     compacted: bool = False
     tombstones_go: bool = False                 # delete.retention.ms was 0 for a while
@@ -132,7 +133,7 @@ OffsetKey = tuple[str, TopicModel, int]
 
 @dataclass
 class GroupOffset:
-    """What OffsetFetch may answer: -1 is none."""
+    """What OffsetFetch may return: -1 is none."""
 
     possible: set[int] = field(default_factory=lambda: {-1})
 
@@ -171,7 +172,7 @@ class Model:
         return [b for topic in self.topics for p in topic.partitions for b in p.batches]
 
     def power_was_cut(self) -> None:
-        """Only what was flushed is promised to be there still."""
+        """Only what was flushed is still promised."""
         for batch in self.batches():
             if not batch.durable and not (batch.fate == ACKED and batch.acks == -1):
                 batch.lost_ok = True

@@ -1,7 +1,8 @@
-"""`python -m tests.simulation.mutants`: breaks the broker on purpose, and shows that it is found.
+"""`python -m tests.simulation.mutants`: breaks the broker on purpose, and shows that the simulator
+notices.
 
-Each mutant changes a text or a few of them, in a copy of the project. The simulator has to break a
-promise with it within SEEDS_MAX seeds; without it, all of them are kept.
+Each mutant changes one or a few places in a copy of the project. The simulator must find a broken
+promise with it within SEEDS_MAX seeds; without it, all promises are kept.
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ RULE = "| --- | --- | --- | --- |\n"
 
 @dataclass(frozen=True)
 class Mutant:
-    """A name, the promise that it breaks, and its changes: a file, a text of it, another text."""
+    """A name, the promise that it breaks, and its changes: a file, a text in it, its
+    replacement."""
 
     name: str
     promise: str
     changes: list[tuple[str, str, str]]
 
     def texts(self) -> dict[str, str]:
-        """The changed files. Raises LookupError where a place is not there, or there twice."""
+        """The changed files. Raises LookupError if a text is missing, or occurs twice."""
         texts: dict[str, str] = {}
         for path, old, new in self.changes:
             text = texts.get(path) or (ROOT / path).read_text()
@@ -44,7 +46,7 @@ class Mutant:
 
 
 def mutants() -> list[Mutant]:
-    """All mutants, from the files of mutants/: one a file, its parts behind lines of ====."""
+    """All mutants, from the files of mutants/: one in each file, its parts after lines of ====."""
     found = []
     for path in sorted((Path(__file__).parent / "mutants").glob("*.txt")):
         promise, *parts = re.split(r"^====.*\n", path.read_text(), flags=re.MULTILINE)
@@ -58,7 +60,7 @@ def mutants() -> list[Mutant]:
 
 @dataclass(frozen=True)
 class Found:
-    """What came of a mutant: the first seed that has found it, -1 if none has."""
+    """The outcome for a mutant: the first seed that has found it, -1 if none has."""
 
     seed: int
     seconds: float
@@ -66,7 +68,7 @@ class Found:
 
 
 def try_one(mutant: Mutant, copy: Path, jobs: int, seeds: int) -> Found:
-    """See whether a mutant is found; the copy is as before afterwards."""
+    """Check whether a mutant is found; the copy is restored afterwards."""
     texts = mutant.texts()
     for path, text in texts.items():
         put(copy / path, text)
@@ -89,13 +91,13 @@ def try_one(mutant: Mutant, copy: Path, jobs: int, seeds: int) -> Found:
 
 
 def environment(copy: Path) -> dict[str, str]:
-    """The copy's modules, in the interpreter that runs this."""
+    """The copy's modules, loaded by the interpreter that runs this."""
     return {**os.environ, "PYTHONPATH": str(copy), "PYTHONHASHSEED": "0"}
 
 
 def put(path: Path, text: str) -> None:
-    """Change a file. What Python compiled from it goes: a text of the same size and second would
-    pass for the one before."""
+    """Change a file. Its compiled form is deleted: a text of the same size and second would
+    be taken for the old one."""
     path.write_text(text)
     for compiled in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
         compiled.unlink()
@@ -117,7 +119,7 @@ def rows(text: str) -> dict[str, str]:
 
 
 def write_table(results: dict[str, Found]) -> None:
-    """Renew these mutants' rows, and drop those of mutants that are no more."""
+    """Renew these mutants' rows, and remove those of deleted mutants."""
     text = TABLE.read_text()
     known = rows(text)
     for mutant in mutants():

@@ -1,4 +1,4 @@
-"""Connections between clients and the simulated broker: real socket pairs, with delays in between.
+"""Connections between clients and the simulated broker: real socket pairs, with delays.
 
 What a client sends reaches the broker's socket later, whole or in pieces; what the broker has sent
 reaches the client later. A link breaks when its process dies, or when the world says so.
@@ -36,19 +36,19 @@ class Link:
         self.far = far
         machine.server.listeners[0].admit(far, (host, 40_000))
         self.fd = self.near.fileno()
-        self.unsent = bytearray()           # has arrived; the broker's socket took no more
+        self.unsent = bytearray()           # has arrived; the broker's socket was full
         self.on_way = 0.0                   # when the last piece arrives, either way
         self.on_way_back = 0.0
         self.received = bytearray()
         self.waiting: deque[tuple[int, int, int, asyncio.Future[Any]]] = deque()
         self.correlation_id = 0
         self.broken = False
-        self.deaf_until = 0.0               # a client that does not read
+        self.deaf_until = 0.0               # until then the client does not read
 
     # The client's side
 
     def ask(self, request: Any, version: int) -> asyncio.Future[Any]:
-        """Send a request; the future is the client loop's."""
+        """Send a request; the future belongs to the client's loop."""
         future: asyncio.Future[Any] = self.world.clients.create_future()
         if self.broken:
             future.set_exception(Broken())
@@ -78,7 +78,7 @@ class Link:
                 self.on_way = max(self.on_way + 1e-7, self.world.now + self.world.latency())
                 self.world.at(self.on_way, lambda piece=piece: self.arrive(piece))
 
-    # On the way
+    # In transit
 
     def arrive(self, piece: bytes) -> None:
         if not self.broken:
@@ -99,7 +99,7 @@ class Link:
         self.machine.poke()
 
     def pull(self) -> None:
-        """Take what the broker has sent; the client has it later."""
+        """Receive what the broker has sent; it reaches the client later."""
         if self.broken or self.deaf_until > self.world.now:
             return
         while True:
@@ -136,7 +136,7 @@ class Link:
                 self.world.on_answer()
 
     def end(self) -> None:
-        """The link is gone for the client: whoever waits learns it."""
+        """The link has ended for the client: pending requests fail."""
         if self.broken:
             return
         self.broken = True

@@ -1,4 +1,5 @@
-"""What a seed decides: the broker's settings, the faults, and how often each thing happens."""
+"""The options that a seed gives: the broker's settings, the faults, and how often each thing
+happens."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ class Options:
 
     directories: list[str] = field(default_factory=lambda: ["/d0"])
     settings: dict[str, str] = field(default_factory=dict)
-    slow_share: float = 0.0                 # of looks at the clock that take longer than a slice
+    slow_share: float = 0.0                 # of clock readings that take longer than a slice
     slow_network: float = 0.0
     slow_threads: float = 0.0
     cold_share: float = 0.0

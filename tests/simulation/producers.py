@@ -1,4 +1,5 @@
-"""Clients that produce: with every acks and codec, plain or idempotent, and in transactions."""
+"""Clients that produce: with every value of acks and every codec, plain or idempotent, and in
+transactions."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ CODECS = (0, 0, 0, 1, 2, 3, 4)
 
 
 class Producer:
-    """Makes batches of records that nobody sent before."""
+    """Makes batches of new, unique records."""
 
     def __init__(self, story: Story, name: str) -> None:
         self.story, self.name = story, name
@@ -68,7 +69,7 @@ class Producer:
         return self.random.choice(self.random.choice(topics).partitions)
 
     def batch(self, partition: PartitionModel, acks: int, idempotent: bool) -> tuple[Batch, bytes]:
-        """A new batch, known to the model, and its bytes."""
+        """A new batch, registered in the model, and its bytes."""
         random, count = self.random, self.random.choice((1, 1, 2, 5))
         number = self.numbers[partition] = self.numbers.get(partition, -1) + 1
         now_ms = self.world.wall_ms()
@@ -118,7 +119,7 @@ class Producer:
         )
 
     async def send(self, batch: Batch, data: bytes, version: int) -> ErrorCode:
-        """One attempt; what the answer says of the batch is noted."""
+        """One attempt; the outcome is recorded in the batch."""
         answer = await self.session.call(self.request(batch, data, version), version)
         part = answer.responses[0].partition_responses[0]
         code = ErrorCode(part.error_code)
@@ -135,12 +136,14 @@ class Producer:
         batch.fate, batch.base_offset = ACKED, base_offset
 
     def remembered(self) -> bool:
-        """Whether the coordinator has to know the epoch before: it is not kept in the log."""
+        """Whether the coordinator must still know the previous epoch, which is not kept in the
+        log."""
         shaken = {"disk full", "io error"} & {*self.story.options.faults}
         return self.since == self.model.incarnation and not shaken
 
     async def begin(self, timeout_ms: int = 5000, recovers: bool = False) -> bool:
-        """Get a producer id; True once there is one. Who `recovers` says which it had (KIP-360)."""
+        """Get a producer id; True once there is one. With `recovers` it sends the old one
+        (KIP-360)."""
         recovers = recovers and self.id >= 0
         request = InitProducerIdRequest(
             transactional_id=self.transactional, transaction_timeout_ms=timeout_ms,
@@ -175,7 +178,7 @@ async def produce_plainly(story: Story, name: str) -> None:
     producer = Producer(story, name)
     while not story.over:
         await asyncio.sleep(story.random.expovariate(1 / story.pace))
-        # Several are on their way at once, now and then.
+        # Now and then several are sent at once.
         count = story.random.choice((1, 1, 1, 4))
         await asyncio.gather(*(produce_one(producer) for _ in range(count)))
 
@@ -204,9 +207,9 @@ async def produce_one(producer: Producer) -> None:
 
 
 async def produce_idempotently(story: Story, name: str) -> None:
-    """One batch at a time, again until it is acknowledged.
+    """One batch at a time, repeated until it is acknowledged.
 
-    Topics are named by their ids: under a name, what is sent again could reach the next topic.
+    Topics are identified by their ids: by name, a repeated batch could reach the next topic.
     """
     producer = Producer(story, name)
     if not await producer.begin():
@@ -218,7 +221,7 @@ async def produce_idempotently(story: Story, name: str) -> None:
         partition = producer.choose()
         if partition is None:
             continue
-        # As stock clients have it: up to five are on their way at once.
+        # As in stock clients, up to five are in flight.
         count = story.random.choice((1, 1, 2, 5))
         flight = [producer.batch(partition, -1, True) for _ in range(count)]
         while flight:
@@ -228,7 +231,7 @@ async def produce_idempotently(story: Story, name: str) -> None:
 async def send_in_order(
     producer: Producer, flight: list[tuple[Batch, bytes]]
 ) -> list[tuple[Batch, bytes]]:
-    """Send batches of one partition without waiting in between; those to be sent again."""
+    """Send batches of one partition without waiting in between; returns those to be sent again."""
     story, first = producer.story, flight[0][0]
     partition = first.partition
     codes = await asyncio.gather(
@@ -266,7 +269,7 @@ class Transactional(Producer):
         self.added: set[PartitionModel] = set()
 
     async def ask(self, request: Any, version: int, codes: Any) -> ErrorCode:
-        """Ask until the answer is final; raises Broken."""
+        """Repeat a request until the answer is final; raises Broken."""
         while True:
             answer = await self.session.call(request, version)
             code = ErrorCode(codes(answer))
@@ -291,7 +294,7 @@ class Transactional(Producer):
         )
 
     async def write(self, transaction: Transaction) -> bool:
-        """One batch; False where the transaction has to be given up."""
+        """Send one batch; False if the transaction must be given up."""
         partition = self.choose()
         if partition is None:
             return False
@@ -306,7 +309,7 @@ class Transactional(Producer):
         for _ in range(20):
             code = await self.send(batch, data, version)
             if partition.topic.state != LIVE:
-                # Under its name it may have reached the next topic, with a sequence of this one.
+                # By name it may have reached the next topic, with a sequence of this one.
                 return False
             if code not in AGAIN:
                 break
@@ -314,7 +317,7 @@ class Transactional(Producer):
         return batch.fate == ACKED
 
     async def commit_offset(self, transaction: Transaction) -> bool:
-        """An offset of a group, as a part of the transaction."""
+        """Commit an offset of a group as a part of the transaction."""
         partition, group = self.choose(), f"s{self.random.randrange(2)}"
         if partition is None:
             return False
@@ -369,7 +372,7 @@ class Transactional(Producer):
         return await self.ask(request, version, code)
 
     async def run_one(self) -> bool:
-        """One transaction; False where the producer has to begin anew."""
+        """Run one transaction; False if the producer must start again."""
         random = self.random
         transaction = Transaction(f"{self.name}/{len(self.model.transactions)}")
         self.model.transactions.append(transaction)
@@ -389,7 +392,7 @@ class Transactional(Producer):
                     with contextlib.suppress(Broken):
                         await self.meanwhile()
             if random.random() < 0.1:
-                return False                    # a producer that goes, and comes back
+                return False                    # a producer that stops, and comes back
             if not transaction.batches and not transaction.offsets:
                 transaction.fate = ABORTED
                 return True
@@ -405,7 +408,7 @@ class Transactional(Producer):
             return False
         finally:
             if transaction.fate == OPEN:
-                # Once the next InitProducerId is answered it has ended, one way or the other.
+                # Once the next InitProducerId is answered it has ended, either way.
                 transaction.fate = UNKNOWN if asked else "to abort"
 
     def decided(self, transaction: Transaction, fate: str) -> None:

@@ -1,4 +1,4 @@
-"""What a consumer makes of a partition: all of it, as one of either isolation level reads it."""
+"""Reading a whole partition as a consumer of either isolation level does."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NEAR = 60
 
 @dataclass(slots=True)
 class Read:
-    """One record as it was read; `control` for the markers that a consumer does not show."""
+    """One record as it was read; `control` for markers, which a consumer does not return."""
 
     offset: int
     timestamp: int
@@ -51,13 +51,13 @@ class Content:
 
 
 class Missing(Exception):
-    """The broker answers that the partition is not there."""
+    """The broker answers that the partition does not exist."""
 
 
 async def ask_offset(
     session: Session, partition: PartitionModel, timestamp: int, isolation: int
 ) -> Any:
-    """ListOffsets of one partition: its part of the answer."""
+    """ListOffsets of one partition; returns its part of the answer."""
     made = ListOffsetsRequest.Topic
     while True:
         answer = await session.call(ListOffsetsRequest(
@@ -77,7 +77,7 @@ async def ask_offset(
 
 
 async def ask_epoch_end(session: Session, partition: PartitionModel, epoch: int) -> Any:
-    """OffsetForLeaderEpoch of one partition: its part of the answer."""
+    """OffsetForLeaderEpoch of one partition; returns its part of the answer."""
     made = OffsetForLeaderEpochRequest.Topic
     answer = await session.call(OffsetForLeaderEpochRequest(topics=[
         made(topic=partition.topic.name, partitions=[
@@ -91,7 +91,7 @@ async def fetch(
     session: Session, partition: PartitionModel, offset: int, isolation: int,
     chance: random.Random,
 ) -> Any:
-    """One fetch: the partition's part of the answer."""
+    """One fetch; returns the partition's part of the answer."""
     version = chance.choice((4, 9, 11, 12, 13, 16))
     topic, made = partition.topic, FetchRequest.Topic
     named = {"topic_id": topic.topic_id} if version >= 13 else {"topic": topic.name}
@@ -111,7 +111,7 @@ async def fetch(
 async def read_as_of_old(
     session: Session, partition: PartitionModel, chance: random.Random
 ) -> None:
-    """Fetch as clients before 0.11 do: whatever comes was sent, and comes in order."""
+    """Fetch as clients before 0.11 do, and check that every record was sent, and is in order."""
     version, made = chance.choice((0, 1, 2, 3)), FetchRequest.Topic
     known = [batch.base_offset for batch in partition.batches if batch.base_offset >= 0]
     offset = chance.choice([0, *known])
@@ -172,14 +172,14 @@ async def content(
 
 
 def take(found: Content, part: Any, offset: int, isolation: int, partition: Any) -> int:
-    """Add what a fetch answered, as stock consumers filter it; the offset to go on from."""
+    """Add what a fetch returned, filtered as by stock consumers; returns the next offset."""
     aborted: set[int] = set()
     waiting = sorted(
         ((entry.first_offset, entry.producer_id) for entry in part.aborted_transactions or ()),
         reverse=True,
     )
     last = max((view.last_offset for view in batches(part.records or b"")), default=offset)
-    # The bound is the index's next entry, in Kafka as well: near where every batch has one.
+    # The bound is the index's next entry, as in Kafka: close if every batch has one.
     if partition.topic.indexed_whole and waiting and waiting[0][0] > last + NEAR:
         raise Violation(
             f"{partition!r}: records up to {last} come with an aborted transaction from"
@@ -192,7 +192,7 @@ def take(found: Content, part: Any, offset: int, isolation: int, partition: Any)
             aborted.add(waiting.pop()[1])
         read = view.records()
         if view.control:
-            # Of a marker that compaction has emptied, nothing is left to say how it ended.
+            # Compaction has emptied the marker, so its type is unknown.
             if read and int.from_bytes((read[0].key or b"")[2:4], "big") == 0:
                 aborted.discard(view.producer_id)
         elif isolation and view.transactional and view.producer_id in aborted:

@@ -17,7 +17,7 @@ from tests.simulation.world import Patches, World
 
 @dataclass
 class Outcome:
-    """What came of a run; without a violation every promise was kept."""
+    """The outcome of a run; without a violation every promise was kept."""
 
     seed: int
     steps: int
@@ -31,11 +31,12 @@ class Outcome:
 
 
 def outcome(seed: int, options: Options) -> Outcome:
-    """One run from start to end. Whatever it raises is a violation: of the broker's or of ours."""
+    """One run from start to end. Whatever it raises is a violation: a bug of the broker or of the
+    simulator."""
     world = world_of(seed, copy.deepcopy(options))
     found = Outcome(seed, 0)
     with Patches(world):
-        gc.disable()                # what finalizers do must not depend on when they run
+        gc.disable()                # the effects of finalizers must not depend on when they run
         try:
             world.run(story_of(world))
         except Exception as error:
@@ -59,7 +60,7 @@ def world_of(seed: int, options: Options) -> World:
 
 
 def story_of(world: World) -> Coroutine[Any, Any, None]:
-    """What happens in it."""
+    """The story of the run."""
     if isinstance(world.options, ClusterOptions):
         from tests.simulation.cluster.story import ClusterStory
         from tests.simulation.cluster.world import ClusterWorld
@@ -81,7 +82,7 @@ def shorten(seed: int, options: Options, found: Outcome) -> Options:
 
 
 def without(options: Options) -> Iterator[Options]:
-    """Options with one thing less each."""
+    """Variants of the options, each without one fault or client."""
     for at in range(len(options.faults)):
         less = copy.deepcopy(options)
         del less.faults[at]

@@ -1,4 +1,4 @@
-"""A client's connection that comes back: calls with a deadline, new links after broken ones."""
+"""A client's connection that reconnects: calls with a deadline, new links after broken ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATIENCE_SECONDS = 120.0
 
 
 class Session:
-    """One client; `call` raises Broken where it cannot know what became of its request."""
+    """One client; `call` raises Broken if the outcome of its request is unknown."""
 
     def __init__(self, world: World, client_id: str) -> None:
         self.world, self.client_id = world, client_id
@@ -29,7 +29,8 @@ class Session:
         return self.link
 
     async def call(self, request: Any, version: int) -> Any:
-        """One request. Broken: nobody answered; Violation: a broker that serves did not."""
+        """Send a request. Broken: there was no answer; Violation: a serving broker did not
+        answer."""
         link = await self.connected()
         future = link.ask(request, version)
         try:

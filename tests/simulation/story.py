@@ -1,4 +1,4 @@
-"""One run: clients that do everything at once, faults between them, and the reckoning."""
+"""One run: clients that do everything at once, faults in between, and the final checks."""
 
 from __future__ import annotations
 
@@ -59,16 +59,16 @@ class Story:
         self.model = Model()
         self.offsets = Offsets(self)
         self.busy: set[str] = set()
-        self.over = False               # the clients come to their end
-        self.finished = False           # and the consumers that read to the end, too
+        self.over = False               # the clients finish
+        self.finished = False           # so do the consumers that read to the end
         self.followers: list[Follower] = []
         self.pace = 0.02
         self.waters: dict[tuple[bytes, int], tuple[int, int]] = {}
 
-    # What clients ask
+    # Called by clients
 
     def member_lost(self, name: str, code: ErrorCode, heard_at: float) -> None:
-        """A member was thrown out: only silence excuses that."""
+        """A member was removed: that is allowed only after a silence."""
         if self.world.now - heard_at < SESSION_SECONDS:
             raise Violation(f"member {name} was heard just now, and is answered {code.name}")
 
@@ -108,7 +108,7 @@ class Story:
         watcher.cancel()
 
     async def find_coordinators(self) -> None:
-        """What every client begins with: it makes the internal topics."""
+        """The first requests of every client, which create the internal topics."""
         session = Session(self.world, "first")
         for kind, keys in ((0, ["s0", "s1"]), (1, ["t0", "t1"])):
             while True:
@@ -138,7 +138,7 @@ class Story:
         return [asyncio.ensure_future(each) for each in made]
 
     async def pass_time(self, seconds: float, tasks: list[asyncio.Task[None]]) -> None:
-        """Let the clients work; what one of them finds ends the run."""
+        """Let the clients work; a violation that one of them finds ends the run."""
         end = self.world.now + seconds
         while self.world.now < end:
             await asyncio.sleep(min(0.1, seconds))
@@ -161,7 +161,7 @@ class Story:
             raise Violation(f"{violation}: {'; '.join(left)}") from None
 
     async def watch(self) -> None:
-        """Look at the broker's own objects now and then."""
+        """Check the broker's own objects now and then."""
         while True:
             await asyncio.sleep(0.05 if self.pace < 1 else 2.0)
             self.model.wall_ms_most = max(self.model.wall_ms_most, self.world.wall_ms())
@@ -190,7 +190,8 @@ class Story:
             batch.durable = True
 
     async def settle(self) -> None:
-        """Transactions that nobody ends are aborted after their time; deleted files go."""
+        """Check that open transactions are aborted after their timeout, and deleted files
+        removed."""
         self.pace = 1.0
         for transaction in self.model.transactions:
             if transaction.offsets and transaction.fate not in ("committed", ABORTED):
@@ -199,10 +200,10 @@ class Story:
                 transaction.fate = ABORTED
         await asyncio.sleep(SETTLED_SECONDS)
 
-    # The reckoning
+    # The final checks
 
     async def reckon(self, when: str) -> None:
-        """Check every promise, while nobody writes."""
+        """Check every promise, while no client writes."""
         try:
             for link in list(self.world.links.values()):
                 link.deaf_until = 0.0
@@ -225,7 +226,7 @@ class Story:
             raise Violation(f"{when}: {violation}") from violation
 
     async def check_disk(self) -> None:
-        """What is left over goes within a minute, now that nobody writes."""
+        """Check that leftovers are removed within a minute, now that no client writes."""
         end = self.world.now + 60
         while True:
             try:
@@ -248,7 +249,7 @@ class Story:
 
 
 async def again(check: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Check, and once more where a link broke meanwhile."""
+    """Check, and repeat that if a link broke meanwhile."""
     for _ in range(5):
         try:
             await check()
@@ -267,7 +268,7 @@ def _places(task: asyncio.Task[None]) -> str:
 
 
 async def read_along(story: Story, name: str) -> None:
-    """A consumer among the others: whatever it sees has to be true."""
+    """A concurrent consumer: everything it sees must be true."""
     session, chance = Session(story.world, name), story.random
     while not story.over:
         await asyncio.sleep(chance.expovariate(0.5 / story.pace))
@@ -334,7 +335,7 @@ async def power_cut(story: Story, tasks: Tasks) -> None:
 
 
 async def hit_twice(story: Story, tasks: Tasks) -> None:
-    """The power goes while what a killed process left is recovered, served and flushed."""
+    """The power fails while what a killed process left is recovered, served and flushed."""
     await die_in_a_call(story, tasks)
     await story.start()
     await asyncio.sleep(story.random.expovariate(100.0))
@@ -346,7 +347,7 @@ async def hit_twice(story: Story, tasks: Tasks) -> None:
 
 
 async def cut_at_an_answer(story: Story, tasks: Tasks) -> None:
-    """The power goes at the moment in which a client hears something."""
+    """The power fails at the moment in which a client receives something."""
     world, left = story.world, story.random.randrange(1, 40)
     heard = asyncio.get_running_loop().create_future()
 
@@ -366,7 +367,7 @@ async def cut_at_an_answer(story: Story, tasks: Tasks) -> None:
 
 
 async def stop_cut_short(story: Story, tasks: Tasks) -> None:
-    """A clean stop that does not come to its end, or is followed by a power cut."""
+    """A clean stop that is interrupted, or is followed by a power cut."""
     world = story.world
     world.disk.stop_at = world.disk.operations + story.random.randrange(1, 120)
     await world.stop_cleanly()
@@ -422,7 +423,7 @@ async def directory_missing(story: Story, tasks: Tasks) -> None:
 
 
 async def io_error(story: Story, tasks: Tasks) -> None:
-    """A directory refuses one kind of call; whatever follows, a restart brings all of it back."""
+    """A directory fails one kind of call; whatever follows, a restart restores everything."""
     world, disk = story.world, story.world.disk
     disk.failing = story.random.choice(story.options.directories)
     disk.errors = {story.random.choice(("write", "sync", "truncate", "name")): errno.EIO}
@@ -434,7 +435,7 @@ async def io_error(story: Story, tasks: Tasks) -> None:
 
 
 async def garbled(story: Story, tasks: Tasks) -> None:
-    """After a clean stop a file that can be made anew from the log is not as it was."""
+    """After a clean stop a file that can be rebuilt from the log is changed."""
     await story.stop()
     disk, random = story.world.disk, story.random
     names = sorted(

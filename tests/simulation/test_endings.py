@@ -1,5 +1,5 @@
 """A transaction whose end was decided, but not flushed, when the process was killed; then the power
-goes while the next process drives the end on. It ends in all of its partitions in one way."""
+fails while the next process completes the end. It must end in all of its partitions in one way."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ class Scene:
         )
 
     async def decide_and_die(self, syncs: int) -> None:
-        """Have the commit decided: the process ends before the decision, or what follows it, is on
-        the medium."""
+        """Have the commit decided: the process is killed before the decision, or what follows it,
+        is on the medium."""
         link = await self.session.connected()
         before, disk = type(self.world.disk).before, self.world.disk
         left = [syncs]
@@ -115,7 +115,7 @@ class Scene:
         del disk.before  # type: ignore[attr-defined]
 
     async def start_and_lose_power(self, operations: int) -> None:
-        """A process that begins to drive the end on, until the power goes."""
+        """A process that begins to complete the end, until the power fails."""
         disk = self.world.disk
         self.world.begin_broker()
         disk = self.world.disk
@@ -127,7 +127,8 @@ class Scene:
         self.world.cut_power()
 
     async def fate(self) -> list[bool]:
-        """End the transaction the other way, if that is still possible; where it is visible."""
+        """End the transaction the other way, if that is still possible; returns where it is
+        visible."""
         for commit in (False, True):
             while True:
                 try:

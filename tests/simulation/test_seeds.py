@@ -1,4 +1,4 @@
-"""Runs that once broke a promise, and that the same seed is the same run."""
+"""Seeds that once broke a promise; and the same seed always gives the same run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run finds."""
+"""The error that a run reports."""
 
 
 class Violation(AssertionError):

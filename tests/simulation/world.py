@@ -1,4 +1,4 @@
-"""Machines, their brokers and their clients: a heap of events, and chance from one seed."""
+"""Machines, their brokers and their clients: a heap of events, and random numbers from one seed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STEPS_MAX = 400_000
 
 
 class SimListener(listening.Listener):
-    """A listener whose clients come from the world."""
+    """A listener whose clients are simulated."""
 
     def _listen(self, *_: Any) -> Any:
         return _NoSocket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -47,14 +47,14 @@ class SimListener(listening.Listener):
 
 
 class _NoSocket(socket.socket):
-    """What stands for a listening socket: nobody ever connects to it."""
+    """A substitute for a listening socket, to which nothing connects."""
 
     def getsockname(self) -> tuple[str, int]:
         return "127.0.0.1", 9092
 
 
 class World:
-    """Everything of one run. `run` drives it until a coroutine of the clients' has ended."""
+    """Everything of one run. `run` drives it until a coroutine of the clients has ended."""
 
     def __init__(self, seed: int, options: Options) -> None:
         self.seed, self.options = seed, options
@@ -70,7 +70,7 @@ class World:
         self.trace: list[str] = []
         self.excused_end: str | None = None     # why the broker may end or refuse to start
         self.steps = 0
-        self.failures: list[BaseException] = []     # of the broker, logged whole: bugs of ours
+        self.failures: list[BaseException] = []     # of the broker, logged with a traceback: bugs
         self.config_overrides: dict[str, str] = {}
         self.on_answer: Callable[[], None] = lambda: None
 
@@ -84,7 +84,8 @@ class World:
         return START_MS + int(self.now * 1000) + self.jumped_ms
 
     def spent(self) -> float:
-        """The time, which passes a little with each look: now and then for longer than a slice."""
+        """The time, which advances a little with each reading, now and then by more than a
+        slice."""
         self.now += 1e-6 if self.random.random() >= self.options.slow_share else 0.003
         return self.now
 
@@ -103,7 +104,7 @@ class World:
     def note(self, text: str) -> None:
         self.trace.append(f"{self.now:.6f} {text}")
 
-    # The broker of a world that has one
+    # The broker of a world with one broker
 
     @property
     def machine(self) -> Machine:
@@ -145,7 +146,7 @@ class World:
     # Clients
 
     def connect(self, client_id: str, machine: Machine | None = None) -> Link | None:
-        """A new connection, or None where nobody listens."""
+        """A new connection, or None if nothing listens."""
         machine = machine or self.machine
         if not machine.up or machine.server is None:
             return None
@@ -155,7 +156,7 @@ class World:
         return link
 
     def watch(self, link: Link) -> None:
-        """Take what the broker sends on this link."""
+        """Receive what the broker sends on this link."""
         self.links[link.fd] = link
         self.poll.register(link.fd, select.EPOLLIN)
 
@@ -221,7 +222,7 @@ class World:
             self.now += 1e-6
 
     def next_machine(self) -> Machine | None:
-        """Whose broker has its turn next: one of those that are due, by chance."""
+        """The machine whose broker runs next: a random one of those that are due."""
         if len(self.machines) == 1:
             return self.machine if self.machine.loop is not None else None
         running = [each for each in self.machines if each.loop is not None]
@@ -233,11 +234,11 @@ class World:
         return min(running, key=lambda each: each.loop.due())           # type: ignore[union-attr]
 
     def _guarded(self, call: Callable[[], None]) -> None:
-        with contextlib.suppress(ProcessEnds):      # the machine whose disk it was knows
+        with contextlib.suppress(ProcessEnds):      # the machine of that disk handles it
             call()
 
     def close(self) -> None:
-        """Give back descriptors; what is left of dead processes does nothing any more."""
+        """Close descriptors; what is left of dead processes does nothing any more."""
         for machine in self.machines:
             machine.kill()
         for link in list(self.links.values()):
@@ -250,7 +251,7 @@ class World:
         for loop in [entry[0] for entry in dead] + [self.clients]:
             for task in asyncio.all_tasks(loop):
                 with contextlib.suppress(BaseException):
-                    task.get_coro().close()         # now, and not in the middle of another run
+                    task.get_coro().close()         # now, and not during another run
             loop.close()
         for machine in self.machines:
             machine.dead.clear()
@@ -271,7 +272,7 @@ class TraceHandler(logging.Handler):
 
 
 class Patches:
-    """Chance and threads of the modules that take them from Python, exchanged for a world's."""
+    """Replaces random numbers and threads in modules that use Python's by those of a world."""
 
     def __init__(self, world: World) -> None:
         self.world, self.undo = world, []
@@ -294,7 +295,7 @@ class Patches:
         self.put(standalone, "SNAPSHOT_AFTER_RECORDS", options.metadata_snapshot_after)
         kept = replace(standalone.KEPT_FOR_EVER, segment_bytes=options.metadata_segment_bytes)
         self.put(standalone, "KEPT_FOR_EVER", kept)
-        # Small segments, so that little data makes many of them.
+        # Small segments, so that a little data fills many of them.
         self.put(TopicConfig.declared["segment.bytes"], "at_least", 1)
         self.put(kafka_settings("broker")["log.segment.bytes"].setting, "at_least", 1)
         self.put(sys, "unraisablehook", lambda _: None)

@@ -1,9 +1,9 @@
 """ZooKeeper in memory: what `ottla.replication.coordination` promises, in one process.
 
-The server has nodes, versions, transaction ids, and sessions that only it ends. A client's
-requests, answers and watches each pass `later`, in order, so that a test or a simulation decides
-when they arrive; between `cut` and `join` nothing does. By default everything arrives at the next
-turn of the loop.
+The server has nodes, versions, transaction ids, and sessions, which only the server ends. A
+client's requests, answers and watches each go through `later`, in order, so that a test or a
+simulation decides when they arrive; between `cut` and `join` nothing arrives. By default everything
+arrives at the next turn of the loop.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def parent_of(path: str) -> str:
 
 
 class ZooKeeperServer:
-    """The ensemble: one server that never forgets. `nodes` may be looked at, and copied for a
+    """The ensemble: one server that loses nothing. `nodes` may be read, and copied for a
     backup."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class ZooKeeperServer:
         return session
 
     def expire(self, session: int) -> None:
-        """End a session, as the server does which hears nothing from it."""
+        """End a session, as a server does that receives nothing in it."""
         client = self.sessions.pop(session, None)
         if client is None:
             return
@@ -79,7 +79,7 @@ class ZooKeeperServer:
         client.session_ended(session)
 
     def forget_watches(self, session: int, client: MemoryCoordination) -> None:
-        """The client has to look again itself."""
+        """Drop a watch: the client has to read again itself."""
         for known in (*self.data_watches.values(), *self.child_watches.values()):
             for key in [key for key in known if key[0] == session]:
                 del known[key]
@@ -109,7 +109,7 @@ class ZooKeeperServer:
         return sorted(node.children)
 
     def multi(self, session: int, operations: Sequence[Operation]) -> None:
-        """All of it or nothing; one transaction id."""
+        """Execute all operations or none, with one transaction id."""
         before = dict(self.nodes)
         self.zxid += 1
         changed: dict[str, None] = {}
@@ -171,8 +171,8 @@ class ZooKeeperServer:
 class MemoryCoordination:
     """A client's session with a ZooKeeperServer.
 
-    `lose_answers` is how many of the next requests are done without the client hearing of it: its
-    connection breaks in place of the answer, and stays broken until `join`.
+    `lose_answers` is how many of the next requests are executed without an answer to the client:
+    its connection breaks in place of the answer, and stays broken until `join`.
     """
 
     def __init__(
@@ -204,7 +204,7 @@ class MemoryCoordination:
         self.server.expire(self.session_id)
 
     def listen(self, listener: Listener) -> None:
-        """Call with each further state."""
+        """Call `listener` with each further state."""
         self.listeners.append(listener)
 
     def get(self, path: str) -> Awaitable[tuple[bytes, Stat]]:
@@ -212,7 +212,7 @@ class MemoryCoordination:
         return self._ask(lambda session: self.server.get(session, path))
 
     def exists(self, path: str, watch: Watch | None = None) -> Awaitable[Stat | None]:
-        """A node, None if there is none."""
+        """A node or None."""
         return self._ask(lambda session: self.server.exists(session, path, watch))
 
     def children(self, path: str, watch: Watch | None = None) -> Awaitable[list[str]]:
@@ -220,12 +220,12 @@ class MemoryCoordination:
         return self._ask(lambda session: self.server.children(session, path, watch))
 
     def multi(self, operations: Sequence[Operation]) -> Awaitable[None]:
-        """All or nothing."""
+        """Execute all operations or none."""
         asked = list(operations)
         return self._ask(lambda session: self.server.multi(session, asked))
 
     def sync(self) -> Awaitable[None]:
-        """There is one server, which is never behind."""
+        """There is one server, which is always current."""
         return self._ask(lambda session: None)
 
     def _ask(self, request: Callable[[int], Any]) -> Any:
@@ -238,7 +238,7 @@ class MemoryCoordination:
 
         def arrives() -> None:
             if connection != self.connection or self.session_id not in self.server.sessions:
-                return                  # a session that has ended does nothing and hears so soon
+                return                  # a session that has ended does nothing and is soon notified
             try:
                 answer = request(self.session_id)
                 error = None
@@ -263,7 +263,7 @@ class MemoryCoordination:
         return future
 
     def deliver(self, session: int, watch: Watch) -> None:
-        """The server has news for a watch."""
+        """The server triggers a watch."""
         connection = self.connection
 
         def arrives() -> None:
@@ -275,7 +275,7 @@ class MemoryCoordination:
         self.later(arrives)
 
     def cut(self) -> None:
-        """The connection breaks; the session lives on until the server ends it."""
+        """The connection breaks; the session stays until the server ends it."""
         if self.state is not SessionState.CONNECTED:
             return
         self.connection += 1
@@ -283,7 +283,7 @@ class MemoryCoordination:
         self._enter(SessionState.SUSPENDED)
 
     def join(self) -> None:
-        """The connection is back; where the session has ended meanwhile, with a new one."""
+        """Reconnect; with a new session if the old one has ended meanwhile."""
         if self.state is SessionState.CONNECTED:
             return
         if self.session_id not in self.server.sessions:
@@ -293,7 +293,7 @@ class MemoryCoordination:
         self._enter(SessionState.CONNECTED)
 
     def session_ended(self, session: int) -> None:
-        """The server has ended the session: a client that is connected hears of it, and begins
+        """The server has ended the session: a connected client is notified, and begins
         another."""
         if session == self.session_id and self.state is SessionState.CONNECTED:
             self.later(self._begin_again)

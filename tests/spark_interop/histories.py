@@ -1,4 +1,5 @@
-"""Good histories from a seed: processes send, poll and run transactions against a list a key."""
+"""Valid histories from a seed: processes send, poll and run transactions against one list per
+key."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ KEYS = (0, 1, 2)
 
 
 class Recorder:
-    """A log a key, and the events of everybody who uses it, one after the other."""
+    """A log for each key, and the events of all processes, one after the other."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -21,7 +22,7 @@ class Recorder:
         self._idx: dict[int, int] = {}
 
     def operation(self, process: int, f: str, kind: str = "ok", **fields: Any) -> dict[str, Any]:
-        """Two events; the completion is returned, so that a test may change it."""
+        """Add two events; returns the completion, so that a test may change it."""
         idx = self._idx[process] = self._idx.get(process, -1) + 1
         both = {"process": process, "idx": idx, "f": f, **fields}
         self._now += 10
@@ -31,13 +32,13 @@ class Recorder:
         return self.events[-1]
 
     def append(self, key: int, committed: bool = True) -> list[Any]:
-        """A new value in a log: its micro-operation."""
+        """Add a new value to a log; returns its micro-operation."""
         self._next_value += 1
         self.logs[key].append((self._next_value, committed))
         return ["send", key, self._next_value, len(self.logs[key]) - 1]
 
     def poll(self, key: int, start: int, count: int) -> list[Any]:
-        """What a read_committed reader gets from there."""
+        """What a read_committed reader gets from an offset on."""
         part = list(enumerate(self.logs[key]))[start : start + count]
         return ["poll", key, [[offset, value] for offset, (value, good) in part if good]]
 
@@ -53,7 +54,7 @@ def good_history(seed: int, rounds: int = 40) -> Events:
         if n % 7 == 0:
             lost = ["send", key, f"never-{n}", None]
             r.operation(20 + n, "send", r.random.choice(("fail", "info")), mops=[lost])
-        if n % 5 == 0:  # unknown to the sender, and there all the same
+        if n % 5 == 0:  # unknown to the sender, but stored
             _, _, value, _ = r.append(key)
             r.operation(60 + n, "send", "info", mops=[["send", key, value, None]])
         good = n % 4 != 0

@@ -1,4 +1,4 @@
-"""Good histories pass; every kind of mutation is found, under its own name."""
+"""Valid histories pass; every kind of mutation is found, under its own name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MUTATIONS: dict[str, tuple[str, Mutation]] = {}
 
 
 def mutation(rule: str) -> Callable[[Mutation], Mutation]:
-    """Registers a change to a good history, and the rule that has to find it."""
+    """Registers a change to a valid history, and the rule that must find it."""
 
     def register(change: Mutation) -> Mutation:
         MUTATIONS[change.__name__] = (rule, change)
@@ -224,7 +224,7 @@ def test_an_unknown_send_may_be_there_or_not() -> None:
 def test_without_idempotence_a_duplicate_is_legal() -> None:
     events = good_history(1)
     a_value_is_there_twice(events)
-    for found in polls(events, final=True)[3:4]:  # the other reader of the same key sees it too
+    for found in polls(events, final=True)[3:4]:  # the other reader of the same key reads it too
         found.append(list(polls(events, final=True)[0][-1]))
     assert "duplicate" in check(events).counts
     assert check(events, idempotent=False).valid

@@ -1,4 +1,4 @@
-"""The generated reference is current, and says of every function what it raises or returns."""
+"""The generated reference is current, and names what every function raises or returns."""
 
 from ottla.spark_interop import reference
 

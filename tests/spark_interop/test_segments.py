@@ -1,4 +1,5 @@
-"""Closed segments as columns: every field of every record, committed ones only, damage is named."""
+"""Closed segments as columns: every field of every record, committed ones only, damage is
+reported."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def bits(bitmap: bytes, rows: int) -> list[bool]:
 
 
 def strings(made: tuple[int, int, bytes, bytes, bytes]) -> list[bytes | None]:
-    """What Arrow makes of the buffers, without Arrow."""
+    """Decodes the buffers as Arrow does, without Arrow."""
     rows, nulls, bitmap, offsets, data = made
     at = struct.unpack(f"<{rows + 1}i", offsets)
     valid = bits(bitmap, rows)
@@ -57,7 +58,7 @@ def test_columns_are_the_records(seed: int) -> None:
     batches, records = some_batches(seed)
     columns = Columns(ALL)
     assert sum(columns.add(batch, 0, 10**9) for batch in batches) == len(records)
-    for _ in range(2):  # what is taken is gone, and the buffers begin anew
+    for _ in range(2):  # taking the buffers empties them
         rows, made = columns.take()
         assert rows == len(records)
         assert list(struct.unpack(f"<{rows}q", made["offset"])) == [r.offset for r in records]

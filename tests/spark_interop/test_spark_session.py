@@ -1,4 +1,4 @@
-"""What the session refuses before a JVM starts; sessions that start are in compat_tests."""
+"""What the session refuses before a JVM starts; compat_tests start real sessions."""
 
 from __future__ import annotations
 

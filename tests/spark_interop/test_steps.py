@@ -1,4 +1,4 @@
-"""Files of steps and options are checked before anything starts; times mean what they say."""
+"""Files of steps and options are checked before anything starts; times are parsed."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def test_every_recorded_request_has_an_answer_with_the_error(file_name: str) -> 
         try:
             answer = error_answer(frame.key, frame.version, request, CODE)
         except NoErrorToGive:
-            without += 1                # it names nothing that could be refused
+            without += 1                # it has no item that could be refused
             continue
         decoded = api.response.decode(answer.encode(frame.version), frame.version)
         assert mark(decoded, frame.version, CODE)

@@ -56,7 +56,7 @@ def test_a_test_leaves_the_next_one_a_broker_that_works(tmp_path: Path) -> None:
 
 
 def test_the_sample_project_passes() -> None:
-    # A part of its 46 equal tests is enough here; packages are tried with all of them.
+    # A part of its 46 equal tests is enough here; the package tests run all of them.
     printed = run_pytest("-k", "not total or total[1]", cwd=ROOT / "examples" / "testing")
     assert " 5 passed" in printed, printed
 

@@ -70,7 +70,7 @@ def usual_records() -> list[Message]:
 
 
 def write_metadata(path: Path, records: Sequence[Message]) -> None:
-    """The controller's log, a batch a record."""
+    """The controller's log, one record in each batch."""
     log = open_log(path, "__cluster_metadata-0")
     for record in records:
         log.append_bytes(build_batch([frame(record)]), 1)

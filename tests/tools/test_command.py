@@ -1,4 +1,4 @@
-"""The command line finds its commands, and a broker's start does not pay for the tools."""
+"""The command line finds its commands, and a broker's start does not import the tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ottla log dump` prints Kafka's lines; compat_tests holds them beside Kafka's own tool."""
+"""`ottla log dump` prints Kafka's lines; compat_tests compares them with Kafka's own tool."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Capture = pytest.CaptureFixture[str]
 
 
 def dumped(capsys: Capture, *arguments: object) -> list[str]:
-    """The lines behind the one that names the file; nothing may be wrong."""
+    """The lines after the one that names the file; the command must succeed."""
     assert run("dump", *arguments) == 0
     return capsys.readouterr().out.splitlines()[1:]
 
@@ -151,7 +151,7 @@ def test_messages_of_old_formats_are_shown(tmp_path: Path, capsys: Capture, magi
 
 
 def consumer_offsets(path: Path) -> Path:
-    """A log of __consumer_offsets with a commit, a group and a key that is gone."""
+    """A log of __consumer_offsets with a commit, a group and a deleted key."""
     subscription = b"\0\0" + ConsumerProtocolSubscription(topics=["t"]).encode(0)
     made = ConsumerProtocolAssignment.AssignedPartition
     assigned = ConsumerProtocolAssignment(assigned_partitions=[made(topic="t", partitions=[0, 1])])

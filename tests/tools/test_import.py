@@ -190,7 +190,7 @@ def test_after_an_unclean_stop_the_first_start_recovers(tmp_path: Path, capsys: 
     whole = last.stat().st_size
     last.write_bytes(last.read_bytes() + b"torn")
     index = source / "t-1" / f"{SECOND}.index"
-    index.write_bytes(bytes(10_485_760))            # room that Kafka takes in advance
+    index.write_bytes(bytes(10_485_760))            # room that Kafka preallocates
     assert imported(source, target) == 0
     assert "not stopped cleanly" in capsys.readouterr().out
     assert not (target / "t-1" / index.name).exists()

@@ -1,4 +1,4 @@
-"""`ottla log verify` finds what is wrong in a log directory, says where and what to do."""
+"""`ottla log verify` finds errors in a log directory, and reports where and what to do."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def test_ranges_are_those_of_kafka_4_4_widened_to_3_9() -> None:
     assert APIS[ApiKey.PRODUCE].versions == range(14)
     assert APIS[ApiKey.FETCH].versions == range(19)
     assert APIS[ApiKey.INIT_PRODUCER_ID].versions == range(6)       # 6 is not stable
-    assert APIS[ApiKey.SHARE_FETCH].versions == range(1, 3)         # 0 never was
+    assert APIS[ApiKey.SHARE_FETCH].versions == range(1, 3)         # 0 never was stable
     assert APIS[ApiKey.SASL_HANDSHAKE].flexible_from is None
     assert APIS[ApiKey.OFFSET_DELETE].flexible_from is None
     assert APIS[ApiKey.ALTER_PARTITION].listeners == {"controller"}

@@ -1,4 +1,4 @@
-"""What a producer's batch must be, and the error code of each thing that it may not be.
+"""The rules for a producer's batch, and the error code for breaking each of them.
 
 The table is Apache Kafka 4.3.1's behaviour, but for two rows: an unknown codec and damaged
 compressed data get a code of their own instead of UNKNOWN_SERVER_ERROR.
@@ -36,7 +36,7 @@ def batch_of(
 
 
 def sealed(batch):
-    """The batch with the length and the checksum that belong to its bytes."""
+    """The batch with the right length and checksum for its bytes."""
     batch = bytearray(batch)
     batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
     batch[17:21] = crc32c_of(batch[21:]).to_bytes(4, "big")
@@ -44,7 +44,7 @@ def sealed(batch):
 
 
 def patched(batch, at, value, size):
-    """A header field changed, with a true checksum."""
+    """A header field changed, with a valid checksum."""
     batch[at : at + size] = value.to_bytes(size, "big", signed=True)
     return sealed(batch)
 
@@ -57,7 +57,7 @@ def holding(records, count, codec=0):
 
 
 def record(body, length=None):
-    """One record: its length, twice itself as zigzag has it (one byte), and its body."""
+    """One record: its length, doubled by zigzag encoding (one byte), and its body."""
     return bytes([2 * (len(body) if length is None else length)]) + body
 
 
@@ -91,7 +91,7 @@ def test_every_flipped_bit_behind_the_base_offset_is_found(codec):
     whole = bytes(batch_of(codec=codec))
     for bit in range(8 * 8, 8 * len(whole)):
         if 12 <= bit // 8 < 16:
-            continue  # the leader epoch is the broker's to set
+            continue  # the broker sets the leader epoch
         batch = bytearray(whole)
         batch[bit // 8] ^= 1 << bit % 8
         assert refusal(batch) in (CORRUPT, INVALID), bit
@@ -105,7 +105,8 @@ def test_every_truncation_and_every_byte_too_much_is_found():
 
 
 def test_a_true_checksum_does_not_excuse_a_false_byte():
-    """Every byte of the records changed to every value: passed with another meaning, or refused."""
+    """Every byte of the records changed to every value: accepted with another meaning, or
+    refused."""
     whole = batch_of(2)
     for at in range(61, len(whole)):
         for value in range(256):

@@ -1,4 +1,5 @@
-"""Seeded, structured damage to batches: the C validator and a slow one in Python agree on each."""
+"""Seeded, structured damage to batches: the C validator and a slow one in Python agree on all of
+it."""
 
 import random
 
@@ -77,7 +78,7 @@ class Reader:
 
 
 def reference(batch, *, log_append_time, compacted):
-    """The stored form of a batch that may pass; raises Refused."""
+    """The stored form of a valid batch; raises Refused."""
     demand(len(batch) >= 12)
     demand(field(batch, "length") >= 14, ErrorCode.CORRUPT_MESSAGE)
     demand(len(batch) >= field(batch, "length") + 12)
@@ -157,7 +158,8 @@ def varint(value, bits=64, padding=0):
 
 
 def odd(chance, number, true, bits=32):
-    """The true number, or one beside it, or one at a border; now and then written too long."""
+    """The right number, or a neighbour, or a boundary value; sometimes with an overlong
+    encoding."""
     if number.random() < chance:
         true = number.choice([true + 1, true - 1, *ODD])
     padding = number.choice([1, 3, 4, 5, 9]) if number.random() < chance / 3 else 0

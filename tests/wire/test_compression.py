@@ -1,4 +1,4 @@
-"""Each codec both ways, against kafka-python's, and what damaged or hostile data come to."""
+"""Each codec both ways, against kafka-python's, and the handling of damaged or hostile data."""
 
 import gzip
 import sys

@@ -46,7 +46,7 @@ def test_recorded_frames_encode_back_to_their_bytes(file_name: str) -> None:
         if frame.trailing_bytes:
             assert again == body[: -frame.trailing_bytes]
         elif header_again + again != frame.frame:
-            # Fields of a version to come: skipped and forgotten, what is left is the same message.
+            # Fields of a future version are dropped; the rest is the same message.
             assert len(header_again + again) < len(frame.frame)
             assert message_class.decode(again, version) == message
             shorter.add((frame.api, frame.version))

@@ -1,6 +1,6 @@
 """Our codec against kafka-python's: the same bytes both ways, every API and version it declares.
 
-kafka-python treats every lowest version as 0, so it is asked only inside the ranges of its own
+kafka-python treats every lowest version as 0, so it is used only inside the ranges of its own
 definitions. Fields are compared by position: names differ between the two, and between releases.
 """
 
@@ -22,7 +22,7 @@ from tests.wire.samples import sample
 
 SAMPLES = 6
 # Reads every failed response as version 0; Apache Kafka does so for error 35 alone.
-UNKNOWN_OPERATIONS = -(2**31)           # read as None where it stands for authorized operations
+UNKNOWN_OPERATIONS = -(2**31)           # read as None if it means authorized operations
 ERROR_CODE_FIRST = {"ApiVersionsResponse"}
 
 
@@ -72,7 +72,7 @@ def test_both_codecs_make_the_same_bytes_and_values(
             data = message.encode(version)
             theirs = oracle.decode(data, version=version)
             compare(message, theirs, version)
-            theirs._header = None       # which decoding without a header leaves unset
+            theirs._header = None       # not set by decoding without a header
             again = bytes(theirs.encode(version=version))
             assert again == data
             assert message_class.decode(again, version) == message
@@ -103,7 +103,7 @@ def compare_values(ours: Any, theirs: Any, version: int) -> None:
         assert len(ours) == len(theirs)
         for our_item, their_item in zip(ours, theirs, strict=True):
             compare_values(our_item, their_item, version)
-    elif isinstance(theirs, set):       # authorized operations, told as the numbers of the bits
+    elif isinstance(theirs, set):       # authorized operations, given as the numbers of the bits
         assert {bit for bit in range(32) if ours >> bit & 1} == theirs
     elif isinstance(theirs, uuid.UUID):
         assert ours == theirs.bytes

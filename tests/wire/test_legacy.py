@@ -29,7 +29,7 @@ RECORDS = st.lists(
 
 
 class XxHash:
-    """What kafka-python takes from a package that nothing else here needs."""
+    """Provides what kafka-python imports from a package that nothing else here needs."""
 
     def __init__(self, data):
         self.value = xxh32(bytes(data))
@@ -48,7 +48,7 @@ def xxhash_for_kafka_python():
 
 
 def message(magic, key, value, *, offset=0, attributes=0, timestamp=NOW, magic_byte=None):
-    """One message by the letter of the format, with a true checksum."""
+    """One message exactly as the format describes it, with a valid checksum."""
     body = struct.pack(">bb", magic if magic_byte is None else magic_byte, attributes)
     body += struct.pack(">q", timestamp) if magic else b""
     for field in (key, value):
@@ -57,7 +57,7 @@ def message(magic, key, value, *, offset=0, attributes=0, timestamp=NOW, magic_b
 
 
 def raw(body, offset=0):
-    """A message with this body behind its checksum."""
+    """A message with this body after its checksum."""
     return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
 
 

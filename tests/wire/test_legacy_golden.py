@@ -43,7 +43,7 @@ def message_sets(data, position, partition_header):
 
 
 def produced():
-    """Of Produce requests 0 to 2: | acks int16 | timeout int32 | topics | behind the header."""
+    """Of Produce requests 0 to 2: | acks int16 | timeout int32 | topics | after the header."""
     for frame, data in frames("00-produce.jsonl.gz", "request", (0, 1, 2)):
         (size,) = struct.unpack_from(">h", data, 8)
         for found in message_sets(data, 10 + max(size, 0) + 6, ">ii"):

@@ -1,4 +1,4 @@
-"""What a message promises: construction, nulls, versions, tags, limits."""
+"""The behaviour of messages: construction, nulls, versions, tags, limits."""
 
 from __future__ import annotations
 

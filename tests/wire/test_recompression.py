@@ -1,4 +1,4 @@
-"""A topic's own codec: what changes in a batch, what does not, and where it is refused."""
+"""A topic's own codec: what changes in a batch, what does not, and when it is refused."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_batch_is_bounded_as_it_is_sent_and_as_it_is_stored() -> None:
 
 @pytest.mark.parametrize("codec", list(Codec)[1:])
 def test_a_compressed_record_is_bounded_decompressed(codec: Codec) -> None:
-    """As Apache Kafka 4.4: INVALID_RECORD, and only where a batch is compressed."""
+    """As in Apache Kafka 4.4: INVALID_RECORD, and only if a batch is compressed."""
     records = [Record(-1, 1, None, b"x" * size) for size in (10, 500, 20)]
     body = 500 + 7          # attributes, two deltas, two lengths (one of 2 bytes), header count
     assert stored(build_batch(records, codec=codec), record_size_max=body).record_count == 3

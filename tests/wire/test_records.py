@@ -88,7 +88,7 @@ def test_every_flipped_bit_and_every_truncation_is_found(codec):
             read_records(whole[:size])
     for bit in range(8 * 8, 8 * len(whole)):
         if 12 <= bit // 8 < 16:
-            continue  # the leader epoch lies before the checksum's range
+            continue  # the checksum does not cover the leader epoch
         damaged = bytearray(whole)
         damaged[bit // 8] ^= 1 << bit % 8
         with pytest.raises(CorruptMessage):

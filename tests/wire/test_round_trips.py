@@ -1,4 +1,4 @@
-"""Every message of every version comes back from its own bytes as it was."""
+"""Every message of every version decodes from its own bytes unchanged."""
 
 from __future__ import annotations
 

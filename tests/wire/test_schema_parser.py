@@ -1,4 +1,4 @@
-"""Schema text becomes the tree that it says, and nonsense is refused with file and line."""
+"""Schema text is parsed into its tree, and invalid text is refused with file and line."""
 
 from __future__ import annotations
 

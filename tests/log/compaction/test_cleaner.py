@@ -1,4 +1,4 @@
-"""Compaction: of each key the newest record stays, with its offset, after any crash."""
+"""Compaction: the newest record of each key stays, with its offset, after any crash."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Table:
         )  # fmt: skip
 
     def put(self, *pairs: tuple[bytes, bytes | None], codec: int = 0, producer: int = -1) -> int:
-        """Append a batch; with a producer it belongs to that one's transaction."""
+        """Append a batch; with a producer it belongs to the producer's transaction."""
         records = [
             Record(timestamp=self.clock.now_ms(), key=key, value=value) for key, value in pairs
         ]
@@ -102,7 +102,7 @@ class Table:
         return found
 
     def committed(self, log: PartitionLog) -> Content:
-        """What a reader of committed records gets."""
+        """The records that a read_committed reader gets."""
         found: Content = {}
         stable = log.last_stable_offset
         aborted = log.aborted_transactions(0, log.log_end_offset)
@@ -126,7 +126,8 @@ class Table:
         return found
 
     def check(self, log: PartitionLog, beyond: int | None = None) -> None:
-        """Nothing is there that was not written; each key's newest record is, or was a deletion."""
+        """Every record there was written; each key's newest record is there, unless it was a
+        deletion."""
         found = self.committed(log)
         stable = log.last_stable_offset
         expected = {offset: one for offset, one in self.visible.items() if offset < stable}
@@ -193,7 +194,7 @@ def test_a_compacted_log_has_the_newest_record_of_each_key_and_no_other_content(
     table.clean_all()
     table.check(table.log)
     assert table.log.log_end_offset == end
-    # Below the cleaned offset no key is there twice.
+    # Below the cleaned offset no key occurs twice.
     found = table.committed(table.log)
     below = [
         key for offset, (key, _) in found.items() if offset < table.log.first_dirty_offset
@@ -271,7 +272,7 @@ def test_markers_stay_until_nothing_of_their_transaction_is_left() -> None:
         sizes.append(markers)
         table.clock.advance(1001)
         table.put((b"z", b"%d" % len(sizes)))
-    # Seen with records, seen without, gone after the horizon; that of what is left stays.
+    # Seen with records, then without, then removed after the horizon; one with records left stays.
     assert sizes == [[1, 3, 5], [1, 3, 5], [5], [5]]
     assert table.log.aborted_transactions(0, 100) == []
 

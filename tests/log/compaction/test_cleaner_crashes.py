@@ -58,7 +58,7 @@ def test_a_crash_at_any_operation_of_a_compaction_loses_no_key(power: bool) -> N
         log = table.open(recovery_point=table.recovery_point)
         assert log.log_end_offset == end, f"seed {seed}"
         table.check(log)
-        # Byte for byte as well, and the next compaction goes on from any state.
+        # Byte for byte too, and the next compaction continues from any state.
         log = table.open(recovery_point=0)
         table.check(log)
         names = table.disk.listdir("/data/table-0")
@@ -129,7 +129,7 @@ def test_a_pass_gives_up_when_its_segments_go(change: str) -> None:
         except Abandoned:
             pass
         else:
-            # What retention took may have been done with, or never begun.
+            # Retention's deletion may have been finished, or never begun.
             assert change == "retention"
         if change == "delete":
             continue

@@ -53,7 +53,7 @@ def test_nothing_is_read_but_by_tasks(
         assert allowed or file.path not in sources
         return read(file, size, position)
 
-    # What the log itself looks up, such as its first batch, is no part of a step.
+    # The log's own look-ups, such as its first batch, are not part of a step.
     next(steps).run()  # type: ignore[attr-defined]
     monkeypatch.setattr(FaultyFile, "pread", pread)
     reads = 0
@@ -86,7 +86,7 @@ def test_a_read_that_fails_ends_the_pass(
 
 
 def large_table(codec: int) -> Table:
-    """Batches of which each is too large for the loop: newer ones, deletions, and a small one."""
+    """Batches that are each too large for the loop: newer ones, deletions, and a small one."""
     made = Table(config=replace(COMPACT, segment_bytes=1 << 20))
     for number in range(2):
         values = [bytes([number + at % 7]) * 40 for at in range(2500)]

@@ -1,4 +1,4 @@
-"""A search by time finds exactly the record that a walk over the whole log finds."""
+"""A search by time finds exactly the record that a scan of the whole log finds."""
 
 import random
 from pathlib import Path
@@ -31,7 +31,7 @@ def random_log(path: Path, seed: int, codec: int) -> tuple[PartitionLog, random.
 
 
 def newest_of(records: list[Record], end: int) -> tuple[int, int, int] | None:
-    """The first of the newest records below `end`, by looking at all of them."""
+    """The first of the newest records below `end`, by a scan of all of them."""
     times = [r.timestamp for r in records if r.offset < end and r.timestamp >= 0]
     if not times:
         return None

@@ -44,7 +44,7 @@ def rolled_log(disk: FaultyDisk) -> PartitionLog:
 
 
 def check_times(log: PartitionLog) -> None:
-    """Look-ups, and each segment's newest time, are what a walk over the records finds."""
+    """Look-ups, and each segment's newest time, agree with a scan of the records."""
     records = records_of(log)
     times = [record.timestamp for record in records]
     for asked in {*times, *(time + 1 for time in times)}:

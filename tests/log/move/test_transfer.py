@@ -307,7 +307,7 @@ def test_a_record_that_may_or_may_not_count_stops_the_writes(seed: int) -> None:
 
 
 def test_an_old_copy_that_comes_back_does_not_win() -> None:
-    """The two directories may be on two disks, of which one forgets its rename."""
+    """The two directories may be on two disks, one of which loses its rename."""
     disk = FaultyDisk()
     storage = open_storage(disk)
     log = open_log(storage)
@@ -338,7 +338,7 @@ def test_a_damaged_record_is_refused() -> None:
 
 
 def live(storage: Storage, chance: random.Random, told: dict[str, int]) -> None:
-    """A log that is written and moved to and fro; `told` says what was promised."""
+    """A log that is written and moved to and fro; `told` is what was promised."""
     log = open_log(storage)
     for _ in range(3):
         move = None

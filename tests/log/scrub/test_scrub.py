@@ -1,4 +1,5 @@
-"""The background scrub finds damage that nobody has read yet, at its rate, and keeps its place."""
+"""The background scrub finds damage that nobody has read yet, at its rate, and keeps its
+position."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ SLICE = 300
 
 
 class Machine:
-    """Storage in a directory, its scrub, and a clock that passes as the scrub waits."""
+    """Storage in a directory, its scrub, and a clock that advances while the scrub waits."""
 
     def __init__(self, path: Path, clock: FakeClock | None = None) -> None:
         self.clock = clock or FakeClock()
@@ -49,7 +50,7 @@ class Machine:
         return log
 
     def round(self) -> list[str]:
-        """Run to the pause behind a round; the files that were read, in order."""
+        """Run to the pause after a round; returns the files that were read, in order."""
         read: list[str] = []
         for step in self.steps:
             if isinstance(step, Read):
@@ -117,7 +118,7 @@ def test_no_flipped_bit_of_a_sealed_segment_stays_unseen(
     file = disk.open("/t-0/0.log", create=True)
     for bit in range(size * 8):
         if batch_number == 2 and bit // 8 in range(12, 16) and bit != 12 * 8 + 7:
-            continue        # a higher leader epoch: nothing follows in the segment that says so
+            continue        # a higher leader epoch: nothing follows in the segment to contradict it
         data = bytearray(whole)
         data[start + bit // 8] ^= 1 << bit % 8
         file.pwrite(data, 0)
@@ -196,7 +197,7 @@ def test_a_restart_goes_on_where_the_scrub_was(tmp_path: Path) -> None:
             step.run()
             break
         else:
-            machine.clock.advance(30_000)       # slow enough for the place to be saved in between
+            machine.clock.advance(30_000)       # slow enough to save the position in between
     assert (tmp_path / PLACE).read_text().split("\n")[0] == "0"
     machine.storage.close()
     again = Machine(tmp_path, machine.clock)

@@ -1,4 +1,4 @@
-"""Who is there decides who leads: nothing is led by the absent, nothing committed is given up."""
+"""Leaders follow the live brokers: absent ones lead nothing, and committed records stay."""
 
 from __future__ import annotations
 

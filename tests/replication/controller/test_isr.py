@@ -1,4 +1,4 @@
-"""AlterPartition: what a leader may make of its in-sync set, and by which epochs it is refused."""
+"""AlterPartition: which changes a leader may propose, and which epochs are refused."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_what_is_so_already_changes_nothing() -> None:
     ({"members": ((2, 102), (3, 103))}, 42),        # without its leader
     ({"members": ((1, 101), (4, 104))}, 42),        # no replica
     ({"members": ((1, 101), (3, 103), (3, 103))}, 42),
-    ({"members": ((1, 101), (3, 99))}, 107),        # an incarnation that is over (KIP-903)
+    ({"members": ((1, 101), (3, 99))}, 107),        # a former incarnation (KIP-903)
     ({"members": ((1, 101), (3, 99)), "partition_epoch": 6}, 95),   # epochs are tested first
 ])  # fmt: skip
 def test_refused(options: dict[str, object], code: int) -> None:

@@ -1,4 +1,4 @@
-"""Elections and reassignments: decided as Apache Kafka decides, one partition at a time."""
+"""Elections and reassignments: decided as in Apache Kafka, one partition at a time."""
 
 from __future__ import annotations
 

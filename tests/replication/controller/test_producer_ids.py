@@ -1,4 +1,4 @@
-"""Decisions about no topic in particular."""
+"""Decisions about producer ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quotas of clients: set, taken away and found; bad ones refused as Apache Kafka 4.3.1 does."""
+"""Client quotas: set, removed and found; bad ones refused as by Apache Kafka 4.3.1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SCRAM credentials: what is kept logs nobody in, and bad ones are refused as Apache Kafka does."""
+"""SCRAM credentials: stored keys allow no login, and bad ones are refused as by Apache Kafka."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Decisions about topics: what is created, deleted, widened, and refused with which code."""
+"""Decisions about topics: what is created, deleted and extended, and what is refused with which
+code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has to hold of several brokers: one leader in an epoch, nothing acknowledged that is lost,
+"""What must hold for several brokers: one leader in an epoch, no acknowledged record lost,
 the same bytes everywhere."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ READ_BYTES = 1 << 24
 
 
 class Leaders:
-    """Who has led what in which epoch, as the brokers themselves believe."""
+    """Which broker has led which partition in which epoch, according to the brokers themselves."""
 
     def __init__(self, world: ClusterWorld) -> None:
         self.world = world
@@ -28,8 +28,8 @@ class Leaders:
         self.newest: dict[tuple[str, int], tuple[int, int]] = {}
 
     def look(self) -> None:
-        """At most one leader of a partition in an epoch (I1), whose high watermark never goes back
-        (I4)."""
+        """Check for at most one leader of a partition in an epoch (I1), whose high watermark never
+        goes back (I4)."""
         for machine in self.world.brokers:
             for partition in partitions_of(machine):
                 if not partition.led_here:
@@ -54,14 +54,14 @@ class Leaders:
 
 
 def partitions_of(machine: ClusterMachine) -> Iterator[Partition]:
-    """What a running broker has."""
+    """The state of a running broker."""
     server = machine.server
     if server is not None and machine.up:
         yield from server.replicas
 
 
 def unsettled(world: ClusterWorld) -> str:
-    """What is not as it has to be once nothing fails any more; "" where all of it is."""
+    """What is not as it must be once nothing fails any more; "" if everything is."""
     images: list[MetadataImage] = []
     for machine in world.brokers:
         if not machine.up or machine.server is None:
@@ -92,7 +92,7 @@ def copies(world: ClusterWorld) -> dict[tuple[str, int], list[tuple[ClusterMachi
 
 
 def differences(world: ClusterWorld) -> str:
-    """Where replicas are not the same, byte for byte, or are not committed to their end."""
+    """Which replicas are not equal, byte for byte, or are not committed to their end."""
     for name, replicas in copies(world).items():
         logs = {machine.node_id: bytes_of(partition) for machine, partition in replicas}
         ends = {machine.node_id: part.log.log_end_offset for machine, part in replicas}
@@ -108,7 +108,7 @@ def differences(world: ClusterWorld) -> str:
 
 
 def bytes_of(partition: Partition) -> bytes:
-    """All of a log."""
+    """The whole log."""
     log, data = partition.log, b""
     offset = log.log_start_offset
     while offset < log.log_end_offset:
@@ -119,7 +119,7 @@ def bytes_of(partition: Partition) -> bytes:
 
 
 def check_contents(world: ClusterWorld, parts: list[Part]) -> None:
-    """Everything that was acknowledged or read is there, once, in its place and in order."""
+    """Check that everything acknowledged or read is there, once, at its offset and in order."""
     found = copies(world)
     for part in parts:
         replicas = found.get((part.topic, part.index))

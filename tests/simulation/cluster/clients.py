@@ -1,4 +1,4 @@
-"""Clients of a cluster: they ask any broker who leads, and go there."""
+"""Clients of a cluster: they find a partition's leader through any broker."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SOONER_OR_LATER = {*AGAIN, ErrorCode.INVALID_REPLICATION_FACTOR}
 
 @dataclass(eq=False)
 class Part:
-    """A partition, and what was promised of it."""
+    """A partition, and the promises about it."""
 
     topic: str
     index: int
@@ -53,13 +53,13 @@ class Part:
         return f"{self.topic}-{self.index}"
 
     def saw(self, offset: int, value: bytes) -> None:
-        """A consumer reads this: whoever reads it again reads the same."""
+        """A consumer has read this: every later read must return the same."""
         if self.seen.setdefault(offset, value) != value:
             raise Violation(f"{self}: offset {offset} was {self.seen[offset]!r}, and is {value!r}")
 
 
 class Client:
-    """Connections to every broker, made when they are needed."""
+    """Connections to every broker, made on first use."""
 
     def __init__(self, story: ClusterStory, name: str) -> None:
         self.story, self.world, self.name = story, story.world, name
@@ -67,7 +67,7 @@ class Client:
         self.leaders: dict[tuple[str, int], int] = {}
 
     async def call(self, node_id: int, request: Any, version: int) -> Any:
-        """Ask one broker. Raises Broken where it is away or goes."""
+        """Ask one broker. Raises Broken if it is not running or stops."""
         machine = self.world.broker(node_id)
         link = self.links.get(node_id)
         if link is None or link.broken:
@@ -84,7 +84,7 @@ class Client:
             ) from None
 
     async def ask_any(self, request: Any, version: int) -> tuple[int, Any]:
-        """Some broker's answer, and which one it was."""
+        """Any broker's answer, and which broker it was."""
         while True:
             up = [each.node_id for each in self.world.brokers if each.up]
             if up:
@@ -96,7 +96,7 @@ class Client:
             await asyncio.sleep(0.05)
 
     async def leader(self, part: Part) -> int | None:
-        """Who leads, as far as some broker knows."""
+        """The leader, as far as some broker knows."""
         key = (part.topic, part.index)
         if key not in self.leaders:
             _, answer = await self.ask_any(MetadataRequest(
@@ -111,7 +111,7 @@ class Client:
     async def at_leader(
         self, part: Part, request: Callable[[], Any], version: int
     ) -> Any | None:
-        """The leader's answer; None where there was none, and it is worth another try."""
+        """The leader's answer; None if there was none and the request may be retried."""
         leader = await self.leader(part)
         if leader is not None:
             try:
@@ -123,12 +123,13 @@ class Client:
         return None
 
     def lost(self, part: Part) -> None:
-        """Ask anew who leads."""
+        """Look up the leader again."""
         self.leaders.pop((part.topic, part.index), None)
 
 
 class Producer(Client):
-    """Idempotent, acks=all, one batch of a partition at a time: as often as it takes."""
+    """Idempotent, acks=all, one batch of a partition at a time, retried until it is
+    acknowledged."""
 
     def __init__(self, story: ClusterStory, name: str) -> None:
         super().__init__(story, name)
@@ -195,7 +196,7 @@ class Producer(Client):
 
 
 class Consumer(Client):
-    """Reads here and there, and remembers what it saw."""
+    """Reads at random offsets, and remembers what it saw."""
 
     async def work(self) -> None:
         random = self.story.random
@@ -233,7 +234,7 @@ class Consumer(Client):
 
 
 class Admin(Client):
-    """Creates topics through any broker; who has answered knows them."""
+    """Creates topics through any broker; the broker that answers must know them."""
 
     def __init__(self, story: ClusterStory, name: str) -> None:
         super().__init__(story, name)
@@ -246,7 +247,7 @@ class Admin(Client):
             await self.create(f"{self.name}-{self.made}", 1)
 
     async def create(self, name: str, partitions: int) -> None:
-        """CreateTopics until it is certain."""
+        """CreateTopics until the outcome is certain."""
         made = CreateTopicsRequest
         request = made(topics=[made.Topic(
             name=name, num_partitions=partitions, replication_factor=self.story.options.factor,

@@ -1,7 +1,7 @@
-"""Connections between simulated brokers: a socket pair at each end, and the world in between.
+"""Connections between simulated brokers: a socket pair at each end, with the world between them.
 
-Bytes arrive later and in order. A cut between two machines, one way or both, keeps what is on its
-way; it arrives when the cut is over, as TCP does it, unless the connection has ended by then.
+Bytes arrive later and in order. A cut between two machines, one way or both, holds what is on its
+way; it arrives when the cut is over, as with TCP, unless the connection has ended by then.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ class End:
         self.far.setblocking(False)
         self.sock = self.far                # the broker's
         self.fd = self.near.fileno()
-        self.on_way_back = 0.0              # when what was sent last arrives at the other end
-        self.unsent = bytearray()           # has arrived; the broker's socket took no more
+        self.on_way_back = 0.0              # when the latest bytes sent arrive at the other end
+        self.unsent = bytearray()           # has arrived; the broker's socket was full
         self.broken = False
         self.deaf_until = 0.0
         world.watch(self)                   # type: ignore[arg-type]
 
     def pull(self) -> None:
-        """Take what the broker has sent; the other end has it later."""
+        """Receive what the broker has sent; it arrives at the other end later."""
         if self.broken:
             return
         while True:
@@ -114,14 +114,14 @@ class End:
         self.machine.poke()
 
     def end(self) -> None:
-        """This end is closed, or its process has ended: the other one hears of it."""
+        """This end is closed, or its process has ended: the other end is notified."""
         if self.close():
             self._send(self.other.hang_up)
 
     def hang_up(self) -> None:
         """The other end is closed."""
         if not self.broken and self.unsent:
-            self.world.at(self.world.now + 0.001, self.hang_up)     # what came before is read first
+            self.world.at(self.world.now + 0.001, self.hang_up)     # earlier bytes are read first
             self.push()
             return
         self.close()

@@ -1,4 +1,4 @@
-"""What a seed decides for a run of several brokers."""
+"""The options that a seed gives for a run of several brokers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FACTORS = (1, 2, 3, 3)
 
 @dataclass
 class ClusterOptions(Options):
-    """The same of a cluster; printed with a failing seed."""
+    """The same for a cluster; printed with a failing seed."""
 
     brokers: int = 3
     factor: int = 3
@@ -24,7 +24,7 @@ class ClusterOptions(Options):
 
     @classmethod
     def draw(cls, seed: int, brokers: int = 3) -> ClusterOptions:
-        """Everything that is left to chance."""
+        """Draw everything that is random."""
         chance = random.Random(f"cluster options {seed}")
         options = cls(brokers=brokers)
         options.factor = min(brokers, chance.choice(FACTORS))

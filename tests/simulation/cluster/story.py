@@ -1,4 +1,4 @@
-"""One run of several brokers: clients, faults between them, and the reckoning at the end."""
+"""One run of several brokers: clients, faults between them, and the final checks."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ClusterStory:
         check_contents(world, self.parts)
 
     async def pass_time(self, seconds: float) -> None:
-        """Let the clients work; what one of them finds ends the run."""
+        """Let the clients work; a violation that one of them finds ends the run."""
         end = self.world.now + seconds
         while self.world.now < end:
             await asyncio.sleep(min(0.05, seconds))
@@ -68,7 +68,7 @@ class ClusterStory:
         self.leaders.look()
 
     def heal(self) -> None:
-        """Everybody is there again and reaches everybody."""
+        """All brokers are running again and connected."""
         self.world.note("everything is healed")
         self.world.heal()
         for machine in self.world.brokers:
@@ -77,7 +77,7 @@ class ClusterStory:
                 machine.begin_broker()
 
     async def settle(self) -> None:
-        """Clients come to their end, and all replicas to the same one."""
+        """The clients finish, and all replicas become equal."""
         end = self.world.now + SETTLED_SECONDS
         while True:
             self.look()
@@ -90,7 +90,7 @@ class ClusterStory:
                 raise Violation(f"{SETTLED_SECONDS:g} s after everything was healed: {problem}")
             await asyncio.sleep(0.2)
 
-    # What faults begin with
+    # Helpers of faults
 
     def some_machine(self) -> ClusterMachine | None:
         up = [machine for machine in self.world.brokers if machine.up]
@@ -104,7 +104,7 @@ class ClusterStory:
         return None
 
     async def restart_later(self, machine: ClusterMachine) -> None:
-        """The process comes back, soon or after its session."""
+        """The process restarts, soon or after its session has ended."""
         await self.pass_time(self.random.choice((0.01, 0.5, 3.0, 10.0)))
         if machine.loop is None:
             machine.begin_broker()

@@ -63,14 +63,14 @@ class ClusterMachine(Machine):
             self.world.end_session_later(session)
 
     def cut_off(self) -> None:
-        """ZooKeeper and this broker do not hear each other any more."""
+        """Cut the connection between ZooKeeper and this broker."""
         if self.session is not None and self.loop is not None:
             session = self.session
             self._in_turn(session.cut)
             self.world.end_session_later(session)
 
     def join_again(self) -> None:
-        """They do, from now on."""
+        """Restore that connection."""
         if self.session is not None and self.loop is not None:
             self._in_turn(self.session.join)
 
@@ -80,7 +80,7 @@ class ClusterMachine(Machine):
 
 
 class Way:
-    """One direction of a connection with ZooKeeper: later, and in order."""
+    """One direction of a connection with ZooKeeper: messages arrive later, and in order."""
 
     def __init__(self, world: ClusterWorld) -> None:
         self.world, self.arrives_at = world, 0.0
@@ -105,29 +105,29 @@ class ClusterWorld(World):
 
     @property
     def brokers(self) -> list[ClusterMachine]:
-        """The machines, as what they are."""
+        """The machines, with their type."""
         return cast(list[ClusterMachine], self.machines)
 
     def machine_at(self, host: str) -> ClusterMachine:
-        """The machine of an address."""
+        """The machine at an address."""
         return next(each for each in self.brokers if each.host == host)
 
     def broker(self, node_id: int) -> ClusterMachine | None:
-        """The machine of a node, None for one that there is not."""
+        """The machine of a node, None if it does not exist."""
         return self.brokers[node_id - 1] if 0 < node_id <= len(self.brokers) else None
 
     # Between machines
 
     def is_cut(self, source: ClusterMachine, target: ClusterMachine) -> bool:
-        """Whether what one sends does not reach the other."""
+        """Whether messages from one do not reach the other."""
         return (source.node_id, target.node_id) in self.cuts
 
     def cut(self, source: ClusterMachine, target: ClusterMachine) -> None:
-        """From now on what one sends waits."""
+        """Hold messages from one to the other from now on."""
         self.cuts.add((source.node_id, target.node_id))
 
     def heal(self) -> None:
-        """Everybody reaches everybody, and what has waited arrives."""
+        """End all cuts; what was held arrives."""
         self.cuts.clear()
         held, self.held = self.held, {}
         for calls in held.values():
@@ -137,7 +137,7 @@ class ClusterWorld(World):
     def send_between(
         self, source: ClusterMachine, target: ClusterMachine, at: float, call: Callable[[], None]
     ) -> None:
-        """Have something arrive, unless the two are cut off from each other then."""
+        """Deliver something, unless the two are cut off from each other at that time."""
         key = source.node_id, target.node_id
 
         def arrives() -> None:
@@ -149,7 +149,7 @@ class ClusterWorld(World):
         self.at(at, arrives)
 
     def end_session_later(self, session: MemoryCoordination) -> None:
-        """The server ends a session that it does not hear for so long."""
+        """The server ends a session when it has been cut off for the timeout."""
         number = session.session_id
 
         def over() -> None:

@@ -46,7 +46,7 @@ class Ottla:
         return Done(status, printed, err.getvalue())
 
     def ok(self, line: str | Sequence[str], stdin: bytes = b"") -> str:
-        """What a command printed that must succeed."""
+        """The output of a command that must succeed."""
         done = self(line, stdin)
         assert done.status == 0, f"{line}: {done}"
         return done.out

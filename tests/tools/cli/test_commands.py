@@ -1,4 +1,4 @@
-"""The nouns and verbs: what they do, what they refuse, and that they say so in one line."""
+"""The nouns and verbs: what they do, what they refuse, and one-line messages."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ CHANGES = {"topic create", "kafka-topics", "topic delete", "topic trim", "group 
 
 @pytest.fixture(scope="module")
 def folder(ottla: Ottla, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files that the examples speak of."""
+    """The files that the examples use."""
     found = tmp_path_factory.mktemp("examples")
     (found / "orders.txt").write_text("a:1\nb:2\nc:3\n")
     (found / "plan.json").write_text(
@@ -66,7 +66,7 @@ def folder(ottla: Ottla, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def stock(ottla: Ottla) -> None:
-    """The topic and the group that the examples speak of."""
+    """The topic and the group that the examples use."""
     ottla("topic delete orders --yes")
     ottla.ok("topic create orders --partitions 3")
     ottla.ok("perf produce orders --records 10000 --size 10")

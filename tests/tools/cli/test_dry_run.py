@@ -1,4 +1,4 @@
-"""`--dry-run`: every command that changes something has it, and then nothing is changed."""
+"""`--dry-run`: every command that changes something has it, and it changes nothing."""
 
 from __future__ import annotations
 

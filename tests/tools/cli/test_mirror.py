@@ -27,7 +27,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ottla]:
 
 
 def contents(ottla: Ottla, topic: str) -> dict[int, list[tuple[object, ...]]]:
-    """Every record of every partition but for its offset."""
+    """Every record of every partition, without its offset."""
     found: dict[int, list[tuple[object, ...]]] = {}
     for line in ottla.ok(["consume", topic, "-e", "--output", "jsonl"]).splitlines():
         one = json.loads(line)
@@ -55,7 +55,7 @@ def test_a_killed_mirror_loses_nothing_and_repeats_nothing(ottla: Ottla, target:
     ottla.ok("config set topic/flights cleanup.policy=delete")
     ottla.ok("produce flights -i jsonl", lines.encode())
     ottla.ok("consume flights -G pilots -n 1000 -o beginning")
-    for _ in range(3):  # killed as soon as it says that it has copied something more
+    for _ in range(3):  # killed as soon as it reports further copied records
         process = mirroring(ottla, target, "--topics", "flights")
         assert process.stderr is not None
         assert process.stderr.readline()

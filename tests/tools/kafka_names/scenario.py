@@ -8,7 +8,7 @@
     ? 1                                                         its exit status, unless 0
     = plan.json                        a file in {dir}, its lines follow after |
     | {"version": 1}
-    @ join readers work                                         something that `Stage` does
+    @ join readers work                                         an action of `Stage`
     ~ order figures message            what of the output need not be equal
 
 `compat_tests/record_tools.py` writes the answers with the tools of Apache Kafka 4.3.1.
@@ -29,7 +29,7 @@ MEMBER = "UUUUUUUU-UUUU-UUUU-UUUU-UUUUUUUUUUUU"
 
 
 class Output(NamedTuple):
-    """What a command did: exit status, stdout, stderr."""
+    """The outcome of a command: exit status, stdout, stderr."""
 
     status: int
     stdout: str
@@ -86,7 +86,7 @@ def parse(text: str) -> list[Step]:
 
 
 def render(steps: list[Step]) -> str:
-    """The text of these steps."""
+    """Write these steps as text."""
     lines: list[str] = []
     for step in steps:
         lines.append(step.line)
@@ -107,7 +107,7 @@ def render(steps: list[Step]) -> str:
 
 @dataclass
 class Place:
-    """Where a scenario is played: what differs from one time to the next."""
+    """What a scenario's lines refer to, which differs from run to run."""
 
     address: str
     cluster_id: str
@@ -119,7 +119,7 @@ class Place:
         return text.replace("{dir}", str(self.directory)).replace("{}", self.address)
 
     def neutral(self, text: str) -> str:
-        """Output without what differs from one time to the next, every column in its place."""
+        """Output without what differs from run to run, every column in its place."""
         port = self.address.rpartition(":")[2]
         for known, neutral in (
             (str(self.directory), "{dir}"),
@@ -153,7 +153,7 @@ def play(
     run: Callable[[list[str], bytes], Output],
     act: Callable[[list[str]], None],
 ) -> list[Output]:
-    """Run the steps; the outputs, neutral, of the commands in their order."""
+    """Run the steps; returns the neutral outputs of the commands in order."""
     outputs = []
     for step in steps:
         if step.kind == "=":

@@ -25,7 +25,7 @@ RECORDS = 2
 
 
 class Stage:
-    """What the lines that begin with @ do: members of groups and an open transaction."""
+    """The actions of lines that begin with @: members of groups and an open transaction."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -92,19 +92,19 @@ class Stage:
         self.producers.append(producer)
 
     def close(self) -> None:
-        """Let everybody leave."""
+        """Let all members leave."""
         for group in list(self.members):
             self._leave(group)
         self.producers.clear()
 
 
 def stage_broker(directory: Path) -> RunningBroker:
-    """The broker that answers were recorded with."""
+    """A broker like the one with which answers were recorded."""
     return RunningBroker(directory / "data", **OVERRIDES)
 
 
 def place_of(address: str, directory: Path, data: Path) -> Place:
-    """Where a scenario is played against this broker."""
+    """What a scenario's lines refer to, with this broker."""
     with Cluster(address) as cluster:
         cluster.refresh()
         return Place(address, cluster.cluster_id or "", directory, data)

@@ -1,4 +1,4 @@
-"""kafka-storage format --add-scram: the first users where everybody is asked for a password."""
+"""kafka-storage format --add-scram: the first users of a broker that requires passwords."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_users_of_format_may_log_in_from_the_first_start_on(data: Path) -> None:
     [prepared] = data.glob("ottla-bootstrap*")
     assert prepared.stat().st_mode & 0o777 == 0o600
     assert b"secret" not in prepared.read_bytes()
-    for _ in range(2):                      # and from the second
+    for _ in range(2):                      # also from the second start
         with SaslBroker(data) as broker:
             assert not prepared.exists()
             assert broker.server.storage.cluster_id == CLUSTER_ID
@@ -66,6 +66,6 @@ def test_a_rule_that_is_none_formats_nothing_and_shows_no_password(
 ) -> None:
     done = format_with(data, rule)
     assert done.returncode != 0 and problem in done.stdout + done.stderr
-    if "[name=alice" not in problem:        # that is the usage
+    if "[name=alice" not in problem:        # that one prints the usage
         assert "secret" not in done.stdout + done.stderr
     assert not data.exists()

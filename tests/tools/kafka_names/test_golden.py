@@ -1,4 +1,4 @@
-"""Our tools print what Apache Kafka's print, as far as scripts can look at it.
+"""Our tools print the same as Apache Kafka's, as far as scripts can depend on it.
 
 `golden/*.txt` was recorded from the tools of 4.3.1 by compat_tests/record_tools.py. Compared are
 stdout and exit status; for stderr, that a failed command prints one line and no traceback.
@@ -39,14 +39,14 @@ def run(words: list[str], stdin: bytes) -> Output:
 
 
 def comparable(step: Step, text: str) -> object:
-    """Output as far as it must be equal: `~` in a scenario says what need not be."""
+    """Output as far as it must be equal: `~` in a scenario lists what need not be."""
     lines = [line for line in text.splitlines() if not IGNORED.match(line)]
     while lines and not lines[-1]:
         lines.pop()
     text = "\n".join(lines)
     if "head" in step.loose:
         text = text.partition("\n")[0]
-    if "message" in step.loose:  # what follows are the words of the broker
+    if "message" in step.loose:  # the rest is the broker's message
         text = re.sub(r"(Exception| ): .*", r"\1", text)
     if "figures" in step.loose:
         text = re.sub(r"-?\d+(\.\d+)?(E-?\d+)?", "N", text)
@@ -57,7 +57,7 @@ def comparable(step: Step, text: str) -> object:
 
 
 IGNORED = re.compile(
-    # Java's stack traces; how KRaft begins; what is said of old flags, which is on stderr here.
+    # Java's stack traces; how KRaft begins; warnings about old flags, which is on stderr here.
     r"\s+at |\s+\.\.\. \d+ more|Caused by: |(java|org|com)\.[\w.$]+(Exception|Error):"
     r"|Bootstrap metadata: |WARNING: Positional argument usage"
     r"|(Warning|Option):? --[\w.-]+ (is|has been) deprecated"
@@ -83,7 +83,7 @@ def test_our_tools_answer_as_kafkas_do(path: Path, tmp_path: Path) -> None:
 
 
 def difference(step: Step, ours: Output) -> str:
-    """What is wrong with our answer, empty where nothing is."""
+    """What is wrong with our answer; empty if it is right."""
     if "Traceback" in ours.stderr:
         return ours.stderr
     expected, got = comparable(step, step.stdout), comparable(step, ours.stdout)

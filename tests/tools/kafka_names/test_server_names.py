@@ -15,7 +15,7 @@ OTTLA = [sys.executable, "-m", "ottla"]
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """Notes of started brokers and their output under the test's own directory."""
+    """Pid files of started brokers and their output under the test's own directory."""
     (tmp_path / "server.properties").write_text(
         f"listeners=PLAINTEXT://127.0.0.1:0\nnode.id=1\nlog.dirs={tmp_path / 'data'}\n")
     return os.environ | {"XDG_RUNTIME_DIR": str(tmp_path), "LOG_DIR": str(tmp_path)}

@@ -1,8 +1,8 @@
 """How fast are stock clients with either broker?
 
-The very client, with the same arguments, on a topic of its own each time; the brokers take turns.
-Data on tmpfs; acks=all is flushed as Kafka does, not at all. Client and broker share the machine,
-so a rate says what both together can do: a cheaper broker leaves the client more.
+The same client, with the same arguments, on a new topic each time; the brokers alternate.
+Data on tmpfs; acks=all is not flushed, as in Kafka. Client and broker share the machine,
+so a rate is that of both together: a cheaper broker leaves the client more CPU.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Runner = Callable[[str, str, int, int], float]
 
 
 def tool(*arguments: str) -> str:
-    """What one of Kafka's own tools prints."""
+    """The output of one of Kafka's own tools."""
     environment = os.environ | {"PORT": "0", "CPORT": "0"}
     done = subprocess.run(
         [TOOL, *arguments], capture_output=True, text=True, timeout=300, env=environment
@@ -39,7 +39,7 @@ def tool(*arguments: str) -> str:
 
 
 def java_producer(bootstrap: str, topic: str, size: int, count: int) -> float:
-    """Records a second of ProducerPerformance with acks=all, as it says itself."""
+    """Records a second of ProducerPerformance with acks=all, as it reports itself."""
     printed = tool(
         "producer-perf", "--topic", topic, "--num-records", str(count), "--record-size", str(size),
         "--throughput", "-1", "--producer-props", f"bootstrap.servers={bootstrap}", "acks=all",
@@ -68,7 +68,7 @@ def kcat_producer(bootstrap: str, topic: str, size: int, count: int) -> float:
 
 
 def kcat_consumer(bootstrap: str, topic: str, size: int, count: int) -> float:
-    """Records a second of kcat to nowhere."""
+    """Records a second of kcat consuming to /dev/null."""
     command = ["kcat", "-q", "-C", "-b", bootstrap, "-t", topic, "-o", "beginning"]
     command += ["-c", str(count)]
     for name, value in ROOMY.items():
@@ -133,7 +133,7 @@ def measure(rounds: int, sizes: dict[int, int]) -> dict[str, dict[str, list[floa
     results: dict[str, dict[str, list[float]]] = {}
     settings = ("group.initial.rebalance.delay.ms=0",)
     with load.both_brokers(*settings, kafkas_flush=True) as brokers:
-        brokers["ottla"].stop()  # the one that flushes as Kafka does takes part
+        brokers["ottla"].stop()  # use the one that flushes as Kafka does
         for number in range(-1, rounds):  # the first round compiles Kafka's code and is not kept
             for client, (produce, consume) in CLIENTS.items():
                 for size, count in sizes.items():
@@ -155,7 +155,7 @@ def measure(rounds: int, sizes: dict[int, int]) -> dict[str, dict[str, list[floa
 
 
 def led_offset(broker: load.AnyBroker, topic: str) -> int:
-    """How many records the wait for the topic's leader left in it."""
+    """The number of records that waiting for the topic's leader left in it."""
     from confluent_kafka import TopicPartition
 
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "rates"})

@@ -1,9 +1,9 @@
 """What does compacting a gigabyte cost, in CPU, memory, and other clients' latency?
 
-A topic is filled while it only deletes, then told to compact. CPU is what the broker used until its
-cleaner's checkpoint reached the last sealed segment, child processes and all threads included,
-less what it uses when idle. On the ordinary disk; both brokers in turns. Then, on tmpfs, a produce
-of 48 MB/s in batches of 60 KB runs with and without a compaction beside it.
+A topic is filled with cleanup.policy=delete, then switched to compact. CPU is what the broker used
+until its cleaner's checkpoint reached the last sealed segment, including child processes and all
+threads, less what it uses when idle. On the ordinary disk; the brokers alternate. Then, on tmpfs, a
+produce of 48 MB/s in batches of 60 KB runs with and without a concurrent compaction.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CLEANED_WITHIN_SECONDS = 600.0
 
 
 class Load(NamedTuple):
-    """So many records of so many bytes, with keys out of so many; in order where all differ."""
+    """Number and size of records, and number of keys; keys are in order if all differ."""
 
     records: int
     size: int
@@ -77,7 +77,7 @@ LOADS = {
 
 
 def fill(broker: load.AnyBroker, topic: str, wanted: Load) -> None:
-    """One partition of sealed segments, and one that is not."""
+    """One partition of sealed segments, and an active one."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     config = {"cleanup.policy": "delete", "segment.bytes": str(SEGMENT_BYTES)}
     admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(60)
@@ -100,7 +100,7 @@ def fill(broker: load.AnyBroker, topic: str, wanted: Load) -> None:
 
 
 def begin_compaction(broker: load.AnyBroker, topic: str) -> None:
-    """Tell the topic to compact."""
+    """Set the topic's cleanup.policy to compact."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     entry = ConfigEntry(
         "cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET
@@ -111,7 +111,7 @@ def begin_compaction(broker: load.AnyBroker, topic: str) -> None:
 
 
 def cleaned_up_to(directory: Path, topic: str) -> int:
-    """The offset in the cleaner's checkpoint, whose form both brokers share."""
+    """The offset in the cleaner's checkpoint, which has the same format in both brokers."""
     for path in directory.rglob("cleaner-offset-checkpoint"):
         for line in path.read_text().splitlines()[2:]:
             name, partition, offset = line.rsplit(" ", 2)
@@ -121,7 +121,7 @@ def cleaned_up_to(directory: Path, topic: str) -> int:
 
 
 def compact(broker: load.AnyBroker, topic: str) -> dict[str, float]:
-    """Let the broker compact the topic; what that took."""
+    """Let the broker compact the topic; returns its cost."""
     directory = broker.directory
     segments = sorted(directory.rglob(f"{topic}-0/*.log"))
     size = sum(path.stat().st_size for path in segments[:-1])
@@ -148,7 +148,7 @@ def compact(broker: load.AnyBroker, topic: str) -> dict[str, float]:
 
 
 def measure_cost(rounds: int, names: list[str]) -> dict[str, dict[str, list[dict[str, float]]]]:
-    """By load and broker, one result a round."""
+    """By load and broker, one result for each round."""
     results: dict[str, dict[str, list[dict[str, float]]]] = {}
     with tempfile.TemporaryDirectory() as directory:
         brokers: dict[str, load.AnyBroker] = {
@@ -173,10 +173,10 @@ def measure_cost(rounds: int, names: list[str]) -> dict[str, dict[str, list[dict
 
 
 def measure_neighbour(rounds: int) -> dict[str, list[float]]:
-    """A paced produce to Ottla with a compaction beside it, and without, the scrub always on.
+    """A paced produce to Ottla with and without a concurrent compaction, the scrub always on.
 
-    Its p99 in microseconds; and what a request of it costs the broker in CPU-µs, of which beside a
-    compaction that has been taken off which the same compaction costs alone.
+    Its p99 in microseconds; and what a request costs the broker in CPU-µs: beside a compaction, the
+    cost of the same compaction alone is subtracted.
     """
     results: dict[str, list[float]] = {
         name: [] for name in ("p99 alone", "p99 beside", "CPU alone", "CPU beside")

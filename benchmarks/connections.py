@@ -1,8 +1,8 @@
-"""What do many, slow and hasty connections cost, and what do other clients notice of them?
+"""What do many, slow and short connections cost, and how do they affect other clients?
 
-One load after the other; beside each the probe of `fairness` produces a small record every 3 ms.
+One load after the other; with each, the probe of `fairness` produces a small record every 3 ms.
 Its 99th percentile may be 1.5 times what it was just before without load (the median of several
-rounds), and the broker's memory has to stay within what its settings say. Data on tmpfs.
+rounds), and the broker's memory must stay within the limits of its settings. Data on tmpfs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ IDLE, BUSY, READERS, WRITERS = 3000, 1000, 100, 500
 
 
 def connect(port: int, count: int) -> list[RawClient]:
-    """Connections that have said hello."""
+    """Connections that have sent ApiVersions."""
     clients = [RawClient(port) for _ in range(count)]
     for client in clients:
         client.ask(ApiVersionsRequest(), 0)
@@ -44,7 +44,7 @@ def connect(port: int, count: int) -> list[RawClient]:
 
 @contextlib.contextmanager
 def idle(port: int) -> Iterator[None]:
-    """Connections that only are there."""
+    """Idle connections."""
     clients = connect(port, IDLE)
     yield
     for client in clients:
@@ -93,7 +93,7 @@ def busy(port: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def storm(port: int) -> Iterator[None]:
-    """Connections that come and go at once, one after the other."""
+    """Connections that are opened and closed at once, one after the other."""
 
     def work(stop: threading.Event) -> None:
         while not stop.is_set():
@@ -106,7 +106,7 @@ def storm(port: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def slow_readers(port: int) -> Iterator[None]:
-    """Clients that ask for 50 MB, ten times over, and do not read."""
+    """Clients that request 50 MB, ten times, and do not read."""
     clients = connect(port, READERS)
     made = FetchRequest.Topic
     wanted = made.Partition(partition=0, fetch_offset=0, partition_max_bytes=50 << 20)
@@ -152,7 +152,7 @@ LOADS: dict[str, Load] = {
 
 
 class Round(NamedTuple):
-    """What one round of a load showed; the times are the probe's 99th percentiles, in ms."""
+    """The result of one round of a load; the times are the probe's 99th percentiles, in ms."""
 
     alone: float
     beside: float
@@ -186,7 +186,7 @@ def measure(rounds: int, seconds: float) -> dict[str, list[Round]]:
 
 
 def one_round(broker: OttlaBroker, load: Load, seconds: float) -> Round:
-    """The probe alone, then beside the load."""
+    """The probe alone, then together with the load."""
     with probe(broker.port) as alone:
         time.sleep(seconds)
     with load(broker.port), probe(broker.port) as beside:
@@ -194,7 +194,7 @@ def one_round(broker: OttlaBroker, load: Load, seconds: float) -> Round:
         time.sleep(seconds)
         cores = (machine.cpu_seconds(broker.pid) - before) / seconds
         memory, files = machine.resident_mb(broker.pid), open_files(broker.pid)
-    time.sleep(0.5)  # what the load leaves behind
+    time.sleep(0.5)  # wait for the load's after-effects
     quantiles = percentile(alone, 0.99), percentile(beside, 0.99), percentile(beside, 0.5)
     return Round(*quantiles, cores, memory, files)
 

@@ -1,9 +1,9 @@
-"""Does any single request or background task hold up another client's small produce?
+"""Does any single request or background task delay another client's small produce?
 
 A probe in a process of its own produces one record of 100 B every 3 ms with acks=1; meanwhile one
-other client, or the broker itself, does something large, over and over. What the probe waited for
-its answers is the figure: the 99th percentile has to stay under 50 ms. Data on tmpfs, so that the
-loop is measured and not the disk.
+other client, or the broker itself, does something large, over and over. The figure is how long the
+probe waited for its answers: the 99th percentile must stay under 50 ms. Data on tmpfs, so that the
+loop is measured, not the disk.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def produce(client: RawClient, topic: str, batch: bytes) -> None:
 
 
 class Works:
-    """What disturbs, each a call that takes a while."""
+    """The disturbing loads, each a call that takes a while."""
 
     def __init__(self, client: RawClient) -> None:
         create(client, BULK)
@@ -152,7 +152,7 @@ class Works:
         client.ask_frame(frame(request, 11))
 
     def compaction(self, client: RawClient) -> None:
-        """A table that is written and compacted all the time."""
+        """A table that is written and compacted continuously."""
         self.number += 1
         keys = (b"%d" % ((self.number * 977 + n) % 50_000) for n in range(2000))
         batch = build_batch([Record(timestamp=NOW_MS, key=k, value=bytes(50)) for k in keys])
@@ -188,7 +188,7 @@ def probe(port: int) -> Iterator[list[float]]:
 
 
 def prefer(pid: int) -> None:
-    """Where it may be, run a process before all others: who waits for a core is not the question.
+    """If permitted, give a process the highest priority: waiting for a core is not measured here.
     """
     if os.geteuid() == 0:
         os.setpriority(os.PRIO_PROCESS, pid, -15)

@@ -32,7 +32,7 @@ LOADS: dict[str, dict[str, Any]] = {
 
 
 def measure(rounds: int) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """By load and broker, one result a round."""
+    """By load and broker, one result for each round."""
     results: dict[str, dict[str, list[dict[str, Any]]]] = {}
     with load.both_brokers() as brokers, contextlib.ExitStack() as stack:
         for broker in brokers.values():

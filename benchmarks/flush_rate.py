@@ -1,7 +1,7 @@
-"""Is acks=all bound by the device, or by waiting for one batch a flush?
+"""Is acks=all bound by the device, or by flushing once for each batch?
 
 One connection with five produces in flight to 1 partition and to 100, on the ordinary disk, with
-Ottla's flush before each acknowledgement; beside it what the device does when a plain loop writes
+Ottla's flush before each acknowledgement; compared with the device, when a plain loop writes
 as much and flushes each time, and when it flushes once for five.
 """
 
@@ -41,7 +41,7 @@ def device(directory: Path, batches_per_flush: int) -> dict[str, float]:
 
 
 def measure(rounds: int) -> dict[str, list[dict[str, Any]]]:
-    """One result a round of the device and of the broker, in turns."""
+    """One result in each round for the device and for the broker, alternating."""
     results: dict[str, list[dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)

@@ -27,7 +27,7 @@ JOIN, SYNC, HEARTBEAT, COMMIT, CONSUMER_HEARTBEAT = 7, 5, 4, 8, 0
 
 
 def frame(request: Any, version: int) -> bytes:
-    """A request with its header behind its length."""
+    """A request with its length and header."""
     body = RequestHeader(request.API_KEY, version, 1, "bench").encode() + request.encode(version)
     return struct.pack(">i", len(body)) + body
 
@@ -78,13 +78,13 @@ class Member:
         )
 
     def find_coordinator(self) -> None:
-        """Ask until there is one that serves, which makes the internal topic."""
+        """Ask until there is one that serves, which creates the internal topic."""
         deadline = time.monotonic() + 30
         while True:
             self.send(FindCoordinatorRequest(key=self.group), 3)
             if self.receive(10, 3).error_code == 0:
-                # Kafka names a coordinator some seconds before it serves: then the member of
-                # nobody's group is unknown to it.
+                # Kafka names a coordinator some seconds before it serves; once it does, a
+                # heartbeat of a non-member gets UNKNOWN_MEMBER_ID.
                 self.socket.sendall(self.heartbeat())
                 if self.receive(12, HEARTBEAT).error_code == ErrorCode.UNKNOWN_MEMBER_ID:
                     return
@@ -98,7 +98,7 @@ class Member:
         return frame(request, HEARTBEAT)
 
     def check(self, whole: bytes) -> None:
-        """An answer that tells an error would make the figure worthless."""
+        """Raise for an answer with an error, which would make the figure worthless."""
         assert b"\0\x16" not in whole[-4:] and b"\0\x19" not in whole[-4:], whole
 
     def commit(self, topic: str, partition: int) -> bytes:
@@ -122,7 +122,7 @@ class ConsumerMember(Member):
         self.owned: list[Any] = []
 
     def beat(self, topics: list[str] | None = None) -> Any:
-        """Join by naming topics, then follow the assignment; the answer."""
+        """Join by naming topics, then follow the assignment; returns the answer."""
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group, member_id=self.member_id, member_epoch=self.epoch,
             rebalance_timeout_ms=60_000 if topics else -1, subscribed_topic_names=topics,
@@ -141,14 +141,14 @@ class ConsumerMember(Member):
         return answer
 
     def heartbeat(self) -> bytes:
-        """What a member sends while nothing changes."""
+        """The request that a member sends while nothing changes."""
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group, member_id=self.member_id, member_epoch=self.epoch
         )
         return frame(request, CONSUMER_HEARTBEAT)
 
     def check(self, whole: bytes) -> None:
-        """The error code stands behind the correlation id, no tags and the throttle time."""
+        """The error code follows the correlation id, no tags and the throttle time."""
         assert whole[9:11] == b"\0\0", whole
 
 
@@ -166,9 +166,9 @@ def settle_consumers(members: Sequence[ConsumerMember], topic: str) -> None:
 
 
 def settle(members: Sequence[Member]) -> float:
-    """All join, their leaders assign, all have their assignment: the seconds that it took."""
+    """All join, their leaders assign, all get their assignment; returns the seconds that took."""
     start = time.monotonic()
-    # A leader that joins again begins a rebalance; before that its followers would be sent away
+    # A leader that joins again begins a rebalance; before that its followers would be answered
     # with the generation that they have.
     leaders = [member for member in members if member.leads]
     for member in leaders:
@@ -214,7 +214,8 @@ def settle(members: Sequence[Member]) -> float:
 def closed_loop(
     members: Sequence[Member], request_of: Callable[[Member], bytes], seconds: float
 ) -> int:
-    """Every member sends its request again as soon as it is answered; how many were answered."""
+    """Every member sends its request again as soon as it is answered; returns how many were
+    answered."""
     poller = select.epoll()
     by_number = {member.socket.fileno(): (member, request_of(member)) for member in members}
     for number, (member, request) in by_number.items():
@@ -236,7 +237,8 @@ def closed_loop(
 
 
 def paced(members: Sequence[Member], interval: float, seconds: float) -> int:
-    """Every member sends a heartbeat an interval, spread evenly; how many were answered."""
+    """Every member sends a heartbeat in each interval, spread evenly; returns how many were
+    answered."""
     frames = [(member, member.heartbeat()) for member in members]
     step, start, count = interval / len(members), time.monotonic(), 0
     while (elapsed := time.monotonic() - start) < seconds:

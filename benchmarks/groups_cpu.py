@@ -1,7 +1,7 @@
 """How much CPU does a heartbeat cost, an offset commit, and how fast does a large group settle?
 
 Raw wire load from one process: members on connections of their own, one request under way on each.
-The brokers in the same run, taking turns; data on tmpfs, so that a flush costs what it costs
+The brokers in the same run, taking turns; data on tmpfs, so that a flush costs what it does
 without a disk. Apache Kafka does not flush before it answers a commit: a second Ottla has
 `ottla.acks.all.flush=false`.
 """
@@ -37,7 +37,7 @@ def address(broker: load.AnyBroker) -> tuple[str, int]:
 
 
 def cost(broker: load.AnyBroker, run: Any) -> float:
-    """CPU seconds of the broker for a million of what `run` counts."""
+    """CPU seconds of the broker per million of the operations that `run` counts."""
     before = machine.cpu_seconds(broker.pid)
     count = run()
     return (machine.cpu_seconds(broker.pid) - before) / count * 1e6
@@ -61,7 +61,7 @@ def grown_group(broker: load.AnyBroker, size: int) -> list[Member]:
 
 
 def rebalance(broker: load.AnyBroker, members: list[Member]) -> tuple[float, float]:
-    """Everybody joins again: the seconds, and the broker's CPU ms a member."""
+    """All members join again; returns the seconds, and the broker's CPU ms per member."""
     before = machine.cpu_seconds(broker.pid)
     seconds = settle(members)
     return seconds, (machine.cpu_seconds(broker.pid) - before) * 1000 / len(members)
@@ -108,7 +108,7 @@ def close(members: Sequence[Member]) -> None:
 
 
 def measure(rounds: int) -> dict[str, dict[str, list[float]]]:
-    """By figure and broker, one value a round."""
+    """By figure and broker, one value for each round."""
     found: dict[str, dict[str, list[float]]] = {}
     delay = "group.initial.rebalance.delay.ms=3000"
     with load.both_brokers(delay, kafkas_flush=True) as brokers:

@@ -32,7 +32,7 @@ LOADS: dict[str, dict[str, Any]] = {
 def measure(
     rounds: int, seconds_max: float = 60.0
 ) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """By load and broker, one result a round."""
+    """By load and broker, one result for each round."""
     results: dict[str, dict[str, list[dict[str, Any]]]] = {}
     with load.both_brokers(*SETTINGS, kafkas_flush=True) as brokers:
         for number in range(-2, rounds):  # the first two compile Kafka's code and are not kept

@@ -24,7 +24,7 @@ from compat_tests.brokers import KafkaBroker, OttlaBroker
 BLASTER = Path(__file__).with_name("peers") / "blaster"
 BARE = Path(__file__).with_name("peers") / "bare"
 MEMORY = Path("/dev/shm")
-# Deleted topics leave the memory at once, or a long run fills it.
+# Deleted topics must free their memory at once, or a long run fills it.
 SETTINGS = ("log.segment.delete.delay.ms=500", "log.retention.check.interval.ms=1000")
 
 AnyBroker = OttlaBroker | KafkaBroker
@@ -33,19 +33,19 @@ KAFKAS_FLUSH = "ottla, flush as Kafka's"
 
 
 class Target(Protocol):
-    """What the load generator needs of a server."""
+    """What the load generator needs from a server."""
 
     port: int
     pid: int
 
 
 def build(peer: Path) -> None:
-    """Have a peer's program in C up to date."""
+    """Compile a peer's C program if needed."""
     subprocess.run(["make", "-s", "-C", peer], check=True)
 
 
 class Bare:
-    """The yardstick, serving one topic of these files, one a partition."""
+    """The yardstick, serving one topic of these files, one for each partition."""
 
     def __init__(self, topic: str, files: Sequence[Path]) -> None:
         build(BARE)
@@ -104,12 +104,13 @@ def make_topic(broker: AnyBroker, name: str, partitions: int, **config: str) -> 
     settings = {key.replace("_", "."): value for key, value in config.items()}
     made = NewTopic(name, partitions, 1, config=settings)
     admin.create_topics([made], operation_timeout=30)[name].result(60)
-    if isinstance(broker, KafkaBroker):     # Ottla leads what it has answered for
+    if isinstance(broker, KafkaBroker):     # Ottla leads a topic when it answers
         wait_until_led(broker, name, partitions)
 
 
 def wait_until_led(broker: AnyBroker, name: str, partitions: int) -> None:
-    """Until every partition takes records: Kafka answers CreateTopics before it leads them."""
+    """Wait until every partition accepts records: Kafka answers CreateTopics before it leads
+    them."""
     few = {"partitions": partitions, "conns": partitions, "seconds": 0.1, "warmup": 0}
     for _ in range(100):
         with contextlib.suppress(LoadFailed):
@@ -129,8 +130,8 @@ def blast(
 ) -> dict[str, Any]:
     """One run of blaster against a broker, with the share of the machine that others took.
 
-    With a `core` both run on that one alone, as if the machine had no other. `behind` is for a
-    load beside the one that is looked at: it takes the cores that nobody else wants.
+    With a `core` both run only on that one, as if the machine had no other. `behind` is for a
+    load beside the measured one: it uses only otherwise idle cores.
     """
     settings = {"port": broker.port, "topic": name, "pid": broker.pid, **options}
     words: list[str] = []

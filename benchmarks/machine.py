@@ -1,4 +1,4 @@
-"""What the machine is, and what a process on it used."""
+"""The machine, and the resources that a process on it has used."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def resident_mb(pid: int) -> float:
 
 
 def memory_gib() -> float:
-    """What the machine has."""
+    """The machine's total memory."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
 
 
 def free_memory() -> int:
-    """Bytes that nobody uses, not even the page cache."""
+    """Bytes that are not in use, not even by the page cache."""
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 

@@ -1,4 +1,4 @@
-"""How long until a broker with 10,000 groups tells each of them where it was?
+"""How long until a broker with 10,000 groups serves each of them its offsets?
 
 Every group has a member, and an offset in each of three partitions. The start is timed from the
 exec of the command to the first Metadata reply, to the first OffsetFetch that is answered, and to
@@ -46,7 +46,7 @@ def one_of_each_partition() -> list[str]:
 
 
 def make_groups(broker: AnyBroker, count: int) -> None:
-    """Groups with a member each that has committed; one connection plays them all."""
+    """Groups with a member each that has committed; one connection sends for all of them."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     made = admin.create_topics([NewTopic(TOPIC, TOPIC_PARTITIONS, 1)], operation_timeout=30)
     made[TOPIC].result(60)
@@ -104,7 +104,7 @@ def fetched_ms(broker: AnyBroker, began: float) -> tuple[float, float]:
 
 
 def measure(kind: str, count: int, rounds: int) -> Figures:
-    """Make the groups once, then stop and start again and again."""
+    """Create the groups once, then stop and start repeatedly."""
     figures: Figures = {"ready_ms": [], "first_ms": [], "all_ms": [], "cpu_s": [], "idle_mb": []}
     start: Any = start_ottla if kind == "ottla" else start_kafka
     with tempfile.TemporaryDirectory() as name:

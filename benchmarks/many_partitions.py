@@ -1,4 +1,4 @@
-"""What questions about many partitions share: make them, write to all, read all by one client.
+"""What questions about many partitions share: create them, write to all, read all with one client.
 
 Works on raw requests that Ottla and Apache Kafka both serve.
 """
@@ -20,7 +20,7 @@ NAMED = "t%05d"
 
 
 class Layout(NamedTuple):
-    """Topics `t00000` and on, with as many partitions each."""
+    """Topics `t00000`, `t00001` and so on, with the same number of partitions each."""
 
     topics: int
     partitions: int
@@ -93,7 +93,7 @@ def produce_to_all(
 
 
 def read_all(client: RawClient, layout: Layout) -> tuple[int, float]:
-    """Read every partition from its beginning in one fetch session: records, seconds."""
+    """Read every partition from its beginning in one fetch session; returns records and seconds."""
     made = FetchRequest.Topic
     topics = [
         made(

@@ -2,8 +2,8 @@
 
 A host may take pages back as soon as a guest has freed two megabytes of them in one piece, and the
 next touch is a fault that it answers with a page of zeros: 2.5 to 3.5 CPU seconds a gigabyte on
-the machine of `results/`, which the guest counts as those of whoever writes, where a broker's own
-cost is about one. What a load that fills memory and gives it back costs is then a matter of luck.
+the machine of `results/`, which the guest charges to the writing process, where a broker's own
+cost is about one. The cost of a load that fills and frees memory is then a matter of luck.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from benchmarks import machine
 
 CHUNK = 64 << 20
 PIECE = 256 << 10  # of which a page is kept
-SPARE = 4 << 30  # for everybody else
+SPARE = 4 << 30  # for everything else
 
 
 @contextlib.contextmanager
 def kept(size: int) -> Iterator[None]:
-    """Have the host give about `size` bytes, and hold a page of each piece of them.
+    """Have the host provide about `size` bytes, and hold one page of each piece of them.
 
-    The rest is free for whoever comes next, but never in one piece that the host could take.
-    Nobody gets a large page of it either, which neither broker has here.
+    The rest is free for other use, but never in one piece that the host could take back.
+    It cannot become huge pages either, which neither broker uses here.
     """
     chunks: list[mmap.mmap] = []
     zeros = bytes(CHUNK)

@@ -1,7 +1,7 @@
-"""What do partitions cost that did not change? One poll of everything, and Metadata of one topic.
+"""What do unchanged partitions cost? One poll of everything, and Metadata of one topic.
 
 CPU of the broker per request, with 1 to 100,000 partitions; Apache Kafka beside it up to 1,000,
-for with 10,000 that were just created it did not answer the first poll of all within two minutes.
+since with 10,000 new ones it did not answer the first poll of all within two minutes.
 An idle consumer's poll is an incremental fetch of a session over all partitions (KIP-227); the poll
 without a session names one partition, the Metadata request one topic. Data on tmpfs.
 """
@@ -39,7 +39,7 @@ Curves = dict[str, dict[str, list[tuple[int, float]]]]
 
 
 def fetch_request(layout: Layout | None, session_id: int, epoch: int) -> Any:
-    """A fetch at the end of every partition of a layout; of none to go on with a session."""
+    """A fetch at the end of every partition of a layout; of none to continue a session."""
     made = FetchRequest.Topic
     topics = [
         made(
@@ -96,7 +96,7 @@ def figures(broker: OttlaBroker | KafkaBroker, layout: Layout, seconds: float) -
 
 
 def measure(kind: str, layouts: tuple[Layout, ...], seconds: float, found: Curves) -> None:
-    """Each layout on a broker of its own, so that it has no other partitions."""
+    """Each layout on a new broker, so that it has no other partitions."""
     for layout in layouts:
         with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
             broker: OttlaBroker | KafkaBroker

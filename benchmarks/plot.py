@@ -1,4 +1,4 @@
-"""Curves as SVG, by hand: logarithmic axes, a line a series, no library."""
+"""Curves as SVG, without a library: logarithmic axes, one line for each series."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Axis:
         self.start, self.end = start, end
 
     def at(self, value: float) -> float:
-        """Where a value lies, in pixels."""
+        """The position of a value, in pixels."""
         share = (math.log10(value) - self.low) / (self.high - self.low)
         return self.start + share * (self.end - self.start)
 
     def decades(self) -> list[float]:
-        """The values that get a line."""
+        """The values that get a grid line."""
         return [10.0**power for power in range(self.low, self.high + 1)]
 
 

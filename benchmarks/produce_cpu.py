@@ -35,12 +35,12 @@ LOADS: dict[str, dict[str, Any]] = {
     "1 × 100 B, 8 connections × 5": {"records": 1, "size": 100, "acks": 1, "conns": 8, "depth": 5},
 }  # fmt: skip
 LIMIT = {"partitions": PARTITIONS, "seconds": 4, "warmup": 1, "max_mb": 1500}
-MEMORY_MAX = 14  # GiB that the topics of a round, and what is deleted of the one before, take
+MEMORY_MAX = 14  # GiB used by the topics of a round, and those being deleted of the last one
 LIBRARY_WORDS = 2_000
 
 
 def compressed_batch(records: int, size: int) -> bytes:
-    """A batch of text, a good half of its size with lz4."""
+    """A batch of text, which lz4 reduces to a little over half its size."""
     chance = random.Random(1)
     words = [bytes(chance.choices(range(97, 123), k=8)) for _ in range(LIBRARY_WORDS)]
     values = (b" ".join(chance.choices(words, k=size // 9 + 1))[:size] for _ in range(records))
@@ -53,7 +53,7 @@ def figure(name: str) -> str:
 
 
 def measure(rounds: int, names: list[str]) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """By load and broker, one result a round."""
+    """By load and broker, one result for each round."""
     results: dict[str, dict[str, list[dict[str, Any]]]] = {}
     with contextlib.ExitStack() as stack:
         stack.enter_context(memory.kept(min(4 * rounds, MEMORY_MAX) << 30))
@@ -79,7 +79,7 @@ def measure(rounds: int, names: list[str]) -> dict[str, dict[str, list[dict[str,
 
 
 def floor(directory: Path, options: dict[str, Any]) -> dict[str, Any]:
-    """The same load on a server that only checks and writes, and looks into no batch."""
+    """The same load on a server that only checks the CRC and writes, and parses no batch."""
     options = {key: value for key, value in options.items() if key != "idempotent"}
     files = [directory / f"partition-{index}" for index in range(PARTITIONS)]
     with load.Bare("produce", files) as bare:
@@ -90,7 +90,7 @@ def floor(directory: Path, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def row(name: str, by_broker: dict[str, list[dict[str, Any]]]) -> list[list[str]]:
-    """The lines of a load: ours, and ours without the flush where that differs."""
+    """The lines of a load: ours, and ours without the flush if that differs."""
     key = figure(name)
     unit, digits = ("a million requests", 1) if key == PER_MILLION else ("a GB", 2)
     rate = "req_per_s" if key == PER_MILLION else "mb_per_s"

@@ -1,9 +1,9 @@
-"""How much CPU does a topic's own codec cost, and how long would it hold up everybody else?
+"""How much CPU does a topic's own codec cost, and how long would it delay other clients?
 
 Closed loop, raw wire load (blaster, Produce v9) of batches that are not compressed, to topics with
 each compression.type at its default level; segments on tmpfs, both brokers in the same run, taking
-turns. The second table is the CPU time of one batch of 1 MB in this process: what the loop would
-be held up by, if it did itself what it leaves to threads.
+turns. The second table is the CPU time of one batch of 1 MB in this process: how long the loop
+would be blocked, if it did itself what it leaves to threads.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def text_batch(records: int, codec: Codec = Codec.NONE) -> bytes:
 
 
 def measure(rounds: int) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """By load and broker, one result a round."""
+    """By load and broker, one result for each round."""
     results: dict[str, dict[str, list[dict[str, Any]]]] = {}
     with (
         load.both_brokers() as brokers,
@@ -77,7 +77,8 @@ def measure(rounds: int) -> dict[str, dict[str, list[dict[str, Any]]]]:
 
 
 def holds() -> dict[str, dict[str, float]]:
-    """ms of CPU by codec and level for one batch of 1 MB, and the bytes that the loop takes."""
+    """ms of CPU by codec and level for one batch of 1 MB, and the sizes that the loop handles
+    itself."""
     batch, found = text_batch(1000), {}
     for codec, levels in LEVELS.items():
         for level in levels:

@@ -23,12 +23,12 @@ def spread(values: Sequence[float], digits: int = 2) -> str:
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> str:
-    """How many times Kafka's median ours is."""
+    """The ratio of our median to Kafka's."""
     return f"{statistics.median(ours) / statistics.median(theirs):.2f} ×"
 
 
 def user_share(results: Sequence[dict[str, Any]]) -> str:
-    """The part of the CPU time that the kernel did not use: `15 %`."""
+    """The share of user time in the CPU time: `15 %`."""
     return f"{100 * statistics.median(r['broker_user_share'] for r in results):.0f} %"
 
 
@@ -41,7 +41,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def figures_table(
     measured: Mapping[str, Figures], rows: Mapping[str, tuple[str, int]], with_ratio: bool = False
 ) -> str:
-    """A row a figure, with its name for readers and its digits; a column a broker of BROKERS."""
+    """One row for each figure, with its title and digits; one column for each broker of BROKERS."""
     lines = [
         [text, *(spread(figures[name], digits) for figures in measured.values())]
         for name, (text, digits) in rows.items()
@@ -55,7 +55,7 @@ def figures_table(
 
 
 def path(name: str) -> Path:
-    """Where today's result of this name lies, without its suffix."""
+    """The path of today's result with this name, without its suffix."""
     RESULTS.mkdir(exist_ok=True)
     return RESULTS / f"{datetime.now(UTC):%Y-%m-%d}-{name}"
 

@@ -1,6 +1,7 @@
-"""How long until a broker serves 2 GB in one partition again after kill -9, and what memory it has?
+"""How long until a broker serves 2 GB in one partition again after kill -9, and how much memory
+does it use?
 
-With `--partitions` the 2 GB are spread over so many: they are recovered a few at a time then.
+With `--partitions` the 2 GB are spread over that many, which are recovered a few at a time.
 On the ordinary disk; the page cache survives, as it does when only the process dies. Time is from
 the exec of the command to a ListOffsets reply of each partition.
 """
@@ -56,7 +57,7 @@ def end_of(consumer: Consumer, index: int, deadline: float) -> int:
 
 
 def measure(kind: str, rounds: int, partitions: int) -> Figures:
-    """Fill once, then kill and start over and over; nothing may be missing."""
+    """Fill once, then kill and start over and over; no record may be missing."""
     figures: Figures = {"served_s": [], "memory_mb": [], "recovery_cpu_s": []}
     with tempfile.TemporaryDirectory() as directory:
         maker = OttlaBroker if kind == "ottla" else KafkaBroker

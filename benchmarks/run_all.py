@@ -1,7 +1,7 @@
 """`make bench`: every question, one after the other, then the table of them all.
 
-`make bench-quick` asks most of them less: one round, short loads, fewer partitions. Its results go
-to `results/quick`, which is not kept.
+`make bench-quick` runs most of them shorter: one round, short loads, fewer partitions. Its results
+go to `results/quick`, which is not kept.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ TOO_LONG_FOR_QUICK = (
 
 
 def ask(question: ModuleType, arguments: list[str]) -> bool:
-    """Run a question as its own command line would; whether it could be answered."""
+    """Run a benchmark as its own command line would; returns whether it succeeded."""
     sys.argv = [question.__name__, *arguments]
     began = time.monotonic()
     try:
         question.main()
     except (Exception, SystemExit) as error:
-        # Such as a disk that is too small for one of them: the others go on.
+        # For example a disk that is too small for one of them: the others continue.
         traceback.print_exc()
         print(f"bench: {question.__name__} has no answer: {error}", file=sys.stderr)
         return False

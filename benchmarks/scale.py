@@ -1,9 +1,9 @@
 """How many topics and partitions does one broker carry, and what do they cost?
 
 Topics created one after another, many partitions at once, a record to each of 10,000 partitions,
-then 100,000 partitions: memory, descriptors, clean stop and start. On the disk (TMPDIR), as topics
-are made durable one by one; the device's own `fdatasync` of so many bytes stands beside. `--kafka`
-asks Apache Kafka the same, with as many partitions as it is given.
+then 100,000 partitions: memory, descriptors, clean stop and start. On the disk (TMPDIR), since
+topics are made durable one by one; the device's own `fdatasync` of as many bytes is measured too.
+`--kafka` measures Apache Kafka too, with the given number of partitions.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Figures = dict[str, float]
 
 
 def device_sync_ms(directory: Path, size: int = 220, count: int = 200) -> float:
-    """What an append of one topic's bytes and its `fdatasync` take, the median."""
+    """The median time of an append of one topic's bytes and its `fdatasync`."""
     times = []
     descriptor = os.open(directory / "probe", os.O_RDWR | os.O_CREAT)
     for number in range(count):

@@ -1,4 +1,4 @@
-"""What does the background scrub cost: CPU for a gigabyte, and how long does it hold the loop?
+"""What does the background scrub cost: CPU for a gigabyte, and how long does it block the loop?
 
 Runs the scrub of a broker over sealed segments without its rate: once with the files out of the
 page cache, as old segments mostly are, once with them in it. Apache Kafka has no scrub to compare.
@@ -56,7 +56,8 @@ def cached_bytes(path: Path) -> int:
 
 
 async def round_of(storage: Storage) -> dict[str, float]:
-    """One round: CPU of this process, the wall time, and the longest hold of the loop."""
+    """One round: CPU of this process, the wall time, and the longest time that the loop was
+    blocked."""
     loop = asyncio.get_running_loop()
     (Path(storage.directories[0].path) / "ottla-scrub-checkpoint").unlink(missing_ok=True)
     scrub = Scrub(storage, Clock(), NO_LIMIT, 1 << 40, lambda key, damage: print(damage))

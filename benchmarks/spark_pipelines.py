@@ -1,4 +1,4 @@
-"""How fast are the archive and the in-place read beside Spark's own query and source?
+"""How fast are the archive and the in-place read compared with Spark's own query and source?
 
 One topic of six partitions with 100-byte records in lz4 batches, timestamps over four hours. In one
 Spark session of two threads, in turns: `archive` and a bare stream from the kafka source into
@@ -107,7 +107,7 @@ class Peak:
 
 
 def bare(spark: Any, bootstrap: str, topic: str, path: Path, batch: int) -> None:
-    """What somebody writes who archives by hand."""
+    """The query of a user who archives without `archive`."""
     stream = spark.readStream.format("kafka").option("kafka.bootstrap.servers", bootstrap)
     stream = stream.option("subscribe", topic).option("startingOffsets", "earliest")
     stream = stream.option("maxOffsetsPerTrigger", str(batch)).option("includeHeaders", "true")
@@ -120,7 +120,7 @@ def bare(spark: Any, bootstrap: str, topic: str, path: Path, batch: int) -> None
 def questions(
     spark: Any, broker: OttlaBroker, topic: str, directory: Path, batch: int
 ) -> dict[str, Callable[[Path], None]]:
-    """What is measured, by name."""
+    """The measured queries, by name."""
     at, data = broker.bootstrap, [broker.directory / "data"]
 
     def noop(frame: Any) -> None:
@@ -144,7 +144,7 @@ def questions(
 
 
 def void(result: object) -> None:
-    """Nothing of it."""
+    """Discard the result."""
 
 
 def measure(records: int, rounds: int, batch: int, directory: Path) -> dict[str, list[float]]:

@@ -1,4 +1,5 @@
-"""How long from `ottla server start` to the first Metadata reply, and what does an idle broker use?
+"""How long from `ottla server start` to the first Metadata reply, and what does an idle broker
+consume?
 
 The start is timed from the exec of the command; ApiVersions and Metadata are polled every 10 ms.
 Formatting Kafka's data is not counted.
@@ -30,14 +31,14 @@ def start_ottla(directory: Path) -> tuple[OttlaBroker, float]:
 
 
 def start_kafka(directory: Path) -> tuple[KafkaBroker, float]:
-    """The same of Apache Kafka."""
+    """The same for Apache Kafka."""
     broker = KafkaBroker(directory)
     broker.start()
     return broker, broker.started_ms
 
 
 def measure(kind: str, rounds: int) -> Figures:
-    """Start over empty data, idle, stop, start over the same data, idle, stop; so every round."""
+    """Start over empty data, idle, stop, start over the same data, idle, stop; in every round."""
     figures: Figures = {
         "first_ms": [],
         "again_ms": [],

@@ -1,6 +1,6 @@
 """The whole table: every figure that has a target, from the newest results, as Markdown and a plot.
 
-It also says what misses its target, and what is worse than with Apache Kafka.
+It also lists what misses its target, and what is worse than with Apache Kafka.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BESIDE = {KAFKA: "", BARE: " (bare sendfile)", ALONE: " (alone)"}
 
 
 class Figure(NamedTuple):
-    """One line: a figure of ours beside another's, and how many times that it may be."""
+    """One line: a figure of ours, the one it is compared with, and the greatest allowed ratio."""
 
     question: str
     load: str
@@ -70,17 +70,17 @@ class Line(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What was measured, with its unit where that is not told already."""
+        """What was measured, with its unit if the name lacks it."""
         return f"{self.name}, {self.unit}" if self.unit else self.name
 
     @property
     def ratio(self) -> float:
-        """How many times the other's ours is."""
+        """The ratio of ours to the other."""
         return self.ours / self.theirs
 
 
 def newest(question: str) -> Measured | None:
-    """What the last run of a question measured; None where it was never run."""
+    """The last results of a benchmark; None if it was never run."""
     files = sorted(report.RESULTS.glob(f"*-{question}.json"))
     if not files:
         return None
@@ -109,7 +109,7 @@ def ratios() -> Iterable[Line]:
 
 
 def groups() -> Iterable[Line]:
-    """What groups cost: never more than this many times Kafka's."""
+    """The cost of groups, at most this many times Kafka's."""
     measured = newest("groups-cpu") or {}
     for name, unit, target in (
         ("heartbeat", PER_MILLION, 0.3),
@@ -127,7 +127,7 @@ def groups() -> Iterable[Line]:
 
 
 def disturbed() -> Iterable[Line]:
-    """What one client notices of another's work: so many times what it had alone."""
+    """The effect of one client's work on another: the ratio to the latency without it."""
     paced = (newest(COMPACTION) or {}).get("paced produce")
     if paced is not None:
         for key, title, target in (
@@ -147,14 +147,14 @@ def disturbed() -> Iterable[Line]:
 
 
 def rates() -> Iterable[Line]:
-    """Stock clients: never slower with Ottla."""
+    """Stock clients: not slower with Ottla."""
     for name, runs in (newest("client-rates") or {}).items():
         ours, theirs = (statistics.median(runs[kind]) for kind in (WEAKER, KAFKA))
         yield Line(name, "records/s", ours, theirs, KAFKA, "≥ 1.00 ×", ours >= theirs)
 
 
 def bounds() -> Iterable[Line]:
-    """The lines whose target is a figure of its own."""
+    """The lines whose target is an absolute figure."""
     wanted: tuple[tuple[str, str, str, float], ...] = (
         ("start-time", "first_ms", "start to Metadata, ms", 300.0),
         ("start-time", "idle_mb", "resident when idle, MiB", 40.0),
@@ -218,7 +218,7 @@ def plot(lines: list[Line]) -> str:
 
 
 def listing(title: str, lines: Iterable[Line], text: Callable[[Line], str]) -> list[str]:
-    """A heading and its points, or the word none."""
+    """A heading and its points, or "none"."""
     points = [f"- {text(line)}" for line in lines]
     return [f"## {title}", "", *(points or ["None."]), ""]
 

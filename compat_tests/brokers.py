@@ -23,11 +23,11 @@ STOP_SECONDS = 30
 
 
 class BrokerFailed(Exception):
-    """A broker did not start or stop as it must; the text ends with the last lines of its log."""
+    """A broker did not start or stop properly; the text ends with the last lines of its log."""
 
 
 class Broker(Protocol):
-    """What a test needs of a broker: its address, and for some tests its process."""
+    """What a test needs from a broker: its address, and for some tests its process."""
 
     bootstrap: str
     pid: int
@@ -54,11 +54,11 @@ class OttlaBroker:
         self.bootstrap = ""
         self.pid = 0
         self.log = directory / "broker.log"
-        self._printed_before = 0  # bytes in the log that are of earlier runs
+        self._printed_before = 0  # bytes in the log from earlier runs
         self._process: subprocess.Popen[bytes] | None = None
 
     def command(self) -> list[str]:
-        """The command line, with the console script that belongs to this interpreter."""
+        """The command line, with the console script of this interpreter."""
         settings = [
             f"listeners=PLAINTEXT://localhost:{self.port}",
             f"log.dirs={self.directory / 'data'}",
@@ -68,7 +68,7 @@ class OttlaBroker:
         return [ottla, "server", "start"] + [x for s in settings for x in ("--override", s)]
 
     def listen_also(self, ports: dict[str, int]) -> None:
-        """Have further listeners, each named after its security protocol."""
+        """Add further listeners, each named after its security protocol."""
         self.port = self.port or free_port()
         more = [f"{name}://localhost:{port}" for name, port in ports.items()]
         listeners = ",".join([f"PLAINTEXT://localhost:{self.port}", *more])
@@ -88,7 +88,7 @@ class OttlaBroker:
         self.pid = self._process.pid
 
     def wait_for_ready_line(self) -> None:
-        """Wait until the process says that it serves, and where."""
+        """Wait until the process reports that it serves, and its address."""
         assert self._process is not None
         deadline = time.monotonic() + START_SECONDS
         while (ready := READY.search(self._printed(self._printed_before))) is None:
@@ -116,7 +116,7 @@ class OttlaBroker:
             raise BrokerFailed(f"ended with status {status} after SIGTERM\n{self.tail()}")
 
     def kill(self) -> None:
-        """kill -9: nothing of the process runs any more when this returns."""
+        """kill -9: the process has ended when this returns."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
@@ -130,7 +130,7 @@ class OttlaBroker:
 
 
 class KafkaBroker:
-    """An Apache Kafka of benchmarks/peers, the oracle of every test here."""
+    """An Apache Kafka of benchmarks/peers, the reference for every test here."""
 
     def __init__(self, directory: Path, overrides: Iterable[str] = ()) -> None:
         self.directory = directory
@@ -147,7 +147,7 @@ class KafkaBroker:
         }
 
     def listen_also(self, ports: dict[str, int]) -> None:
-        """Have further listeners, each named after its security protocol."""
+        """Add further listeners, each named after its security protocol."""
         here = "127.0.0.1"
         listeners = [
             f"PLAINTEXT://{here}:{self.port}",

@@ -45,8 +45,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With `--dist loadgroup` a file is one worker's, and all files with Spark are the same one's:
-    there is one Spark session, and what the JVM compiled once serves them all."""
+    """With `--dist loadgroup` one worker runs a file, and one worker all files with Spark:
+    there is one Spark session, and code that the JVM has compiled serves them all."""
     for item in items:
         name = item.path.stem
         group = "spark" if name.startswith("test_spark") else name
@@ -82,7 +82,7 @@ def broker(new_broker: Callable[..., Broker]) -> Iterator[Broker]:
 
 @pytest.fixture(scope="session")
 def new_topic(broker: Broker) -> Callable[..., str]:
-    """Creates a topic of a name that nobody has: `new_topic("orders", partitions=6)`."""
+    """Creates a topic with a unique name: `new_topic("orders", partitions=6)`."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
@@ -101,7 +101,8 @@ def new_topic(broker: Broker) -> Callable[..., str]:
 
 @pytest.fixture(scope="session")
 def flights(broker: Broker, new_topic: Callable[..., str]) -> Callable[[str], LoadedTopic]:
-    """`flights("zstd")`: a topic with all flights, produced once a codec by confluent-kafka."""
+    """`flights("zstd")`: a topic with all flights, produced once for each codec by
+    confluent-kafka."""
     from compat_tests.flights import produce, read_flights
 
     events = read_flights()

@@ -28,7 +28,7 @@ TOPIC = "flights"
 
 
 def bar(what: str) -> tqdm:
-    """A progress bar over all flights, where there is a terminal to draw it on."""
+    """A progress bar over all flights, if there is a terminal."""
     return tqdm(
         total=FLIGHTS, desc=f"{what:<28}", unit=" flights", unit_scale=True, ncols=100,
         disable=None,
@@ -37,7 +37,7 @@ def bar(what: str) -> tqdm:
 
 @contextlib.contextmanager
 def standard_error_in(path: Path) -> Iterator[None]:
-    """What child processes write to standard error goes to a file: Spark's start is loud."""
+    """Send the standard error of child processes to a file: Spark logs much at its start."""
     path.parent.mkdir(parents=True, exist_ok=True)
     kept = os.dup(2)
     with path.open("wb") as log:
@@ -110,7 +110,7 @@ def show(departures: Departures) -> None:
 
 
 def run(directory: Path) -> None:
-    """The whole story."""
+    """Run the whole demo."""
     java()
     download()
     broker = OttlaBroker(directory)

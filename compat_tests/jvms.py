@@ -12,7 +12,7 @@ from pathlib import Path
 from compat_tests.requirements import COMPAT_DIR, PEER_DIR, PEER_JARS, ROOT, java, missing, program
 
 WAIT_SECONDS = 60
-# Much of such a short life is compiling: the first compiler only, and one thread for the heap.
+# Short runs spend much time compiling: use only the first compiler, and one GC thread.
 OPTIONS = ("-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
 
@@ -27,7 +27,7 @@ def peer_jars() -> Path:
 
 @cache
 def compiled(name: str) -> Path:
-    """The classes of `java_streams/<name>.java`, compiled once a run."""
+    """The classes of `java_streams/<name>.java`, compiled once in each run."""
     classes = COMPAT_DIR / "classes" / "streams"
     classes.mkdir(parents=True, exist_ok=True)
     source = ROOT / "compat_tests" / "java_streams" / f"{name}.java"
@@ -37,7 +37,7 @@ def compiled(name: str) -> Path:
 
 
 def wait_until(true: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> None:
-    """Return when something has become true; name it if it does not."""
+    """Return when a condition has become true; the failure names it."""
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
@@ -58,7 +58,7 @@ class JavaProgram:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it; nothing is waited for."""
+        """Start it without waiting."""
         self.directory.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -72,7 +72,7 @@ class JavaProgram:
             self._process.wait()
 
     def wait_until(self, true: Callable[[], bool], what: str) -> None:
-        """As the function of that name; a program that ends by itself fails the test at once."""
+        """Like the function of that name; a program that ends by itself fails the test at once."""
 
         def checked() -> bool:
             assert self._process is not None

@@ -44,7 +44,7 @@ SOURCE = Path(__file__).parent / "java_tools" / "ToolRunner.java"
 
 
 class Ran(NamedTuple):
-    """What a tool did."""
+    """The outcome of a tool."""
 
     status: int
     stdout: str
@@ -52,7 +52,7 @@ class Ran(NamedTuple):
 
 
 class KafkaTools:
-    """One JVM with the classes of 4.3.1 that runs a tool at a time."""
+    """One JVM with the classes of 4.3.1 that runs one tool at a time."""
 
     def __init__(self) -> None:
         if subprocess.run([PEER_DIR / "setup.sh"], capture_output=True).returncode != 0:
@@ -91,7 +91,7 @@ class KafkaTools:
         )
 
     def run(self, name: str, arguments: list[str], stdin: bytes = b"") -> Ran:
-        """What the tool of this script's name did with these arguments."""
+        """Run the tool with this script's name; returns its outcome."""
         lines = [CLASSES[name], str(len(arguments))]
         lines += [base64.b64encode(argument.encode()).decode() for argument in arguments]
         lines.append(base64.b64encode(stdin).decode())

@@ -10,7 +10,7 @@ from compat_tests.requirements import java_client, program
 
 
 def output_of(command: list[str], seconds: float = 120) -> bytes:
-    """What a command prints; its complaint when it does not succeed."""
+    """What a command prints; its error output if it fails."""
     done = subprocess.run(command, capture_output=True, timeout=seconds)
     complaint = done.stderr.decode(errors="replace")[-3000:]
     assert done.returncode == 0, f"{command[0]} ended with {done.returncode}\n{complaint}"
@@ -43,7 +43,7 @@ def read_with_java(version: str, bootstrap: str, topic: str) -> Lines:
 
 
 def read_with_confluent_kafka(bootstrap: str, topic: str) -> Lines:
-    """confluent-kafka; the group id is demanded by the library and never used."""
+    """confluent-kafka; the library requires a group id, which is not used."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(

@@ -21,7 +21,7 @@ GOLDEN = ROOT / "tests" / "tools" / "kafka_names" / "golden"
 
 
 def outputs_of(tools: KafkaTools, text: str) -> list[Output]:
-    """What Kafka's tools answer to a scenario on a new broker of ours."""
+    """The output of Kafka's tools for a scenario on a new Ottla broker."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         with stage_broker(directory) as broker:
@@ -40,7 +40,7 @@ def outputs_of(tools: KafkaTools, text: str) -> list[Output]:
 
 
 def record(tools: KafkaTools, path: Path) -> None:
-    """Write the answers of one scenario anew."""
+    """Rewrite the answers of one scenario."""
     steps = parse(path.read_text())
     commands = [step for step in steps if step.kind == "$"]
     for step, output in zip(commands, outputs_of(tools, path.read_text()), strict=True):

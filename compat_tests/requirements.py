@@ -1,4 +1,4 @@
-"""Where the stock clients are; a missing one skips the test that asked for it, with the reason.
+"""Where the stock clients are; a missing one skips the test that needs it, with the reason.
 
 `compat_tests/setup` gets them all. With CI=true `conftest.py` turns such a skip into a failure.
 """
@@ -29,7 +29,7 @@ def missing(what: str) -> None:
 
 
 def program(name: str) -> str:
-    """The path of a program of the system."""
+    """The path of a system program."""
     path = shutil.which(name)
     if path is None:
         missing(f"{name} is not installed")
@@ -37,7 +37,7 @@ def program(name: str) -> str:
 
 
 def built(path: str) -> Path:
-    """A file below the compat directory that setup made."""
+    """A file that setup has put below the compat directory."""
     found = COMPAT_DIR / path
     if not found.exists():
         missing(f"{found} is not there")

@@ -1,4 +1,5 @@
-"""A broker with a listener of every security protocol, and what each client needs to speak them."""
+"""A broker with a listener of every security protocol, and the settings that each client needs for
+them."""
 
 from __future__ import annotations
 
@@ -35,11 +36,11 @@ class Secured:
         return self.addresses[protocol]
 
     def user(self, mechanism: str) -> tuple[str, str]:
-        """Name and password of the user who may log in with a mechanism."""
+        """Name and password of the user of a mechanism."""
         return ("paula", "p-secret") if mechanism == "PLAIN" else ("sam", "s-secret")
 
     def librdkafka(self, protocol: str, mechanism: str) -> dict[str, str]:
-        """Settings of librdkafka, and of all that are made of it."""
+        """Settings of librdkafka, and of all clients based on it."""
         user, password = self.user(mechanism)
         found = {"bootstrap.servers": self.bootstrap(protocol), "security.protocol": protocol}
         if mechanism:

@@ -1,4 +1,4 @@
-"""What Java's admin client is told by a cluster of one broker; Apache Kafka tells it the same."""
+"""What Java's admin client gets from a cluster of one broker, the same as from Apache Kafka."""
 
 from __future__ import annotations
 

@@ -29,12 +29,12 @@ class Metrics:
             return str(answer.read().decode())
 
     def clients(self, client_id: str) -> list[dict[str, Any]]:
-        """What the broker knows of this client."""
+        """The broker's entry for this client."""
         listed = json.loads(self.read("/api/v1/telemetry"))
         return [each for each in listed if each["client_id"] == client_id]
 
     def value(self, name: str, client_id: str, topic: str = "") -> float:
-        """What this client pushed of a metric, as a whole or for a topic."""
+        """The value of a metric that this client pushed, as a whole or for a topic."""
         return sum(
             sample.value
             for family in text_string_to_metric_families(self.read("/metrics"))
@@ -53,7 +53,8 @@ def tools() -> Iterator[KafkaTools]:
 
 @pytest.fixture(scope="module")
 def metrics(new_broker: Callable[..., Any], tools: KafkaTools) -> Iterator[Metrics]:
-    """A broker that asks every client for everything, by Kafka's own kafka-client-metrics."""
+    """A broker that requests all metrics from every client, set by Kafka's own
+    kafka-client-metrics."""
     port = free_port()
     broker = new_broker(f"ottla.http.listener=localhost:{port}")
     if not isinstance(broker, OttlaBroker):
@@ -77,7 +78,7 @@ def test_a_java_producer_and_consumer_push_while_they_run(
         "--producer-props", f"bootstrap.servers={bootstrap}", "client.id=java-producer",
     ])
     assert produced.status == 0, produced
-    # The push at its close may not come: Java's sender does not always look once more.
+    # The push at its close may be missing: Java's sender does not always poll once more.
     [client] = metrics.clients("java-producer")
     assert client["client_software_name"] == "apache-kafka-java"
     assert client["pushes"] >= 2 and client["values"] > 20

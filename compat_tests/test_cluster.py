@@ -28,7 +28,7 @@ FAIL_OVER_SECONDS_MAX = 20.0
 
 @dataclass
 class At:
-    """One broker of the cluster, as the helpers of other tests want it."""
+    """One broker of the cluster, as the helpers of other tests expect it."""
 
     bootstrap: str
     pid: int = 0
@@ -64,7 +64,7 @@ def controller(cluster: LocalCluster) -> LocalBroker:
 
 
 def wait_until(true: object, what: str, seconds: float = FAIL_OVER_SECONDS_MAX) -> float:
-    """Return once something is true; how long it took."""
+    """Return once a condition is true; returns how long that took."""
     assert callable(true)
     begun = time.monotonic()
     while not true():
@@ -156,7 +156,7 @@ def test_another_broker_decides_when_the_controller_is_killed(cluster: LocalClus
 
 
 def test_nothing_acknowledged_is_lost_when_leaders_are_killed(cluster: LocalCluster) -> None:
-    """acks=all on three replicas; each broker is killed once while a producer goes on."""
+    """acks=all on three replicas; each broker is killed once while a producer continues."""
     create(cluster, "kept", 3, 3)
     acknowledged: dict[bytes, tuple[int, int]] = {}
 

@@ -23,7 +23,7 @@ KILLS = 4
 
 
 def ottla(bootstrap: str, *words: str) -> str:
-    """What a command prints that must succeed."""
+    """The output of a command that must succeed."""
     command = [str(Path(sys.executable).with_name("ottla")), *words]
     environment = os.environ | {"OTTLA_BOOTSTRAP_SERVERS": bootstrap}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
@@ -65,7 +65,7 @@ def test_a_mirror_that_is_killed_copies_every_flight_once(
         for kill in range(KILLS):
             process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
             assert process.stderr is not None
-            process.stderr.readline()  # it has copied for a second
+            process.stderr.readline()  # a line comes after each second of copying
             time.sleep(0.13 * kill)    # anywhere between a send and its commit
             os.kill(process.pid, signal.SIGKILL)
             process.wait()

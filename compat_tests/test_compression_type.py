@@ -37,7 +37,7 @@ def kcat(broker: Broker, *arguments: str, stdin: bytes = b"") -> bytes:
 
 
 def stored_codecs(broker: Broker, topic: str) -> set[int]:
-    """The codecs of the batches that Fetch 12 gets, by kafka-python's own reader."""
+    """The codecs of the batches that Fetch 12 gets, according to kafka-python."""
     from kafka.record import MemoryRecords
 
     from ottla.wire.messages import FetchRequest

@@ -61,7 +61,7 @@ class Worker:
         self.program = JavaProgram(directory, DISTRIBUTED, str(file))
 
     def ask(self, method: str, path: str, body: dict[str, str] | None = None) -> object:
-        """What the worker answers; None for nothing, or while it cannot be asked."""
+        """The worker's answer; None if it is empty, or the worker does not respond."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(f"http://{self.id}{path}", data, headers, method=method)
@@ -73,7 +73,7 @@ class Worker:
             return None
 
     def connect(self, name: str, **settings: str) -> None:
-        """Create a connector as soon as the worker takes it."""
+        """Create a connector as soon as the worker accepts it."""
         self.program.wait_until(
             lambda: self.ask("PUT", f"/connectors/{name}/config", settings) is not None,
             f"connector {name}",
@@ -92,9 +92,9 @@ class Worker:
     def restart_overtaken(self, name: str) -> None:
         """Restart the task, as an operator would, if its EndTxn has overtaken its own batches.
 
-        The producer of Kafka 4.3.1 looks for unsent batches before it takes the lock under which
+        The producer of Kafka 4.3.1 checks for unsent batches before it takes the lock under which
         it takes the next request from its queue; what is sent and committed in between is ended
-        without having begun. Apache Kafka answers as Ottla does, and Connect gives the task up.
+        without having begun. Apache Kafka answers as Ottla does, and Connect fails the task.
         """
         for task in self.tasks(name):
             if task["state"] == "FAILED" and "InvalidTxnStateException" in task["trace"]:
@@ -103,7 +103,7 @@ class Worker:
 
 @pytest.fixture
 def other_broker(new_broker: Callable[..., Broker]) -> Iterator[Broker]:
-    """A broker that lets sessions be short."""
+    """A broker that allows short sessions."""
     broker = new_broker(
         "group.min.session.timeout.ms=1000", "group.initial.rebalance.delay.ms=0"
     )
@@ -142,7 +142,7 @@ def committed_values(bootstrap: str, topic: str) -> list[str]:
 
 
 def lines_of(first: int) -> list[str]:
-    """Lines that tell their number."""
+    """Lines that contain their number."""
     return [f"line {number}" for number in range(first, first + LINES_A_ROUND)]
 
 
@@ -234,7 +234,7 @@ def test_mirror_maker_copies_records_settings_and_the_offsets_of_groups(
         assert committed_values(there, copy) == lines_of(0)
         assert setting(there, copy, "retention.ms") == "123456789"
         mirror.wait_until(lambda: committed(there, group, copy) > 0, "the group's offset there")
-        # Its consumer fails over: it misses nothing, and what is sent here reaches it there.
+        # Its consumer fails over: it misses nothing, and gets there what is sent here.
         begin = committed(there, group, copy)
         assert begin <= READ_HERE
         send(broker.bootstrap, topic, lines_of(LINES_A_ROUND))
@@ -253,12 +253,12 @@ def send(bootstrap: str, topic: str, values: list[str]) -> None:
 
 
 def as_member(bootstrap: str, group: str) -> Consumer:
-    """A consumer that commits and asks for offsets, and joins nothing."""
+    """A consumer that commits and fetches offsets without joining."""
     return Consumer({"bootstrap.servers": bootstrap, "group.id": group})
 
 
 def read_as_member(bootstrap: str, group: str, topic: str, count: int) -> list[str]:
-    """What a consumer of the group is given, from where the group stands."""
+    """What a consumer of the group gets, from the committed offset on."""
     consumer = as_member(bootstrap, group)
     consumer.subscribe([topic])
     values: list[str] = []
@@ -279,7 +279,7 @@ def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
 
 
 def committed(bootstrap: str, group: str, topic: str) -> int:
-    """The committed offset of partition 0, negative without one."""
+    """The committed offset of partition 0, negative if there is none."""
     consumer = as_member(bootstrap, group)
     (at,) = consumer.committed([TopicPartition(topic, 0)], timeout=30)
     consumer.close()

@@ -22,7 +22,7 @@ from ottla.wire.schema_parser import EMPTY, Field
 NEWEST, OLDEST = "4.4.0", "3.9.2"
 LAST = 1 << 15
 
-# Fields that 4.x lets be dropped and 3.9 does not, or the other way round: ours follow 4.x.
+# Fields that are ignorable in 4.x but not in 3.9, or the other way round: ours follow 4.x.
 IGNORABLE_DIFFERS = {
     "OffsetCommitRequest", "OffsetCommitResponse", "OffsetFetchRequest", "OffsetFetchResponse",
     "ProduceRequest", "ProduceResponse", "TxnOffsetCommitRequest", "TxnOffsetCommitResponse",
@@ -44,7 +44,7 @@ def definitions(version: str) -> dict[str, Any]:
 
 
 def versions_in(text: str | None, last: int = LAST) -> range:
-    """`3`, `3-5`, `3+`, `none` of a definition."""
+    """`3`, `3-5`, `3+`, `none` from a definition."""
     if not text or text == "none":
         return range(0)
     if text.endswith("+"):
@@ -80,7 +80,7 @@ def their_default(field: dict[str, Any], nullable: bool) -> Any:
 
 
 def their_row(field: dict[str, Any], version: int) -> tuple[Any, ...]:
-    """What one version of a definition's field is on the wire."""
+    """The wire format of one version of a definition's field."""
     kind = field["type"].removeprefix("[]")
     nullable = version in versions_in(field.get("nullableVersions"))
     tagged = version in versions_in(field.get("taggedVersions"))
@@ -95,7 +95,7 @@ def their_row(field: dict[str, Any], version: int) -> tuple[Any, ...]:
 
 
 def our_row(field: Field, version: int) -> tuple[Any, ...]:
-    """What one version of our field is on the wire."""
+    """The wire format of one version of our field."""
     return (
         "struct" if field.is_struct else field.type,
         field.array,
@@ -113,11 +113,11 @@ def compare(
     version: int,
     ignorable_too: bool,
 ) -> int:
-    """Compare all fields of a struct in one version, nested ones too; how many there were."""
+    """Compare all fields of a struct in one version, nested ones too; returns their number."""
     layout = message.LAYOUT
     ours = [f for f in layout.fields if version in f.versions]
     theirs = [f for f in their_fields if version in versions_in(f["versions"])]
-    # The place of a tagged field among the others means nothing: its tag is what counts.
+    # The position of a tagged field among the others is irrelevant: its tag identifies it.
     ours.sort(key=lambda f: -1 if f.tag is None else f.tag)
     theirs.sort(key=lambda f: int(f.get("tag", -1)))
     assert len(ours) == len(theirs), f"{message.__qualname__} version {version}"

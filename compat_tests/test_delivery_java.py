@@ -1,6 +1,6 @@
 """Consume, transform, produce by the Java client: `examples/delivery/Delivery.java`, killed.
 
-As `tests/broker/crashes/test_delivery_semantics.py` does with the same programs on confluent-kafka.
+`tests/broker/crashes/test_delivery_semantics.py` does this with the programs on confluent-kafka.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Program:
             )
 
     def rounds(self, count: int) -> None:
-        """Wait for so many rounds, or for its end."""
+        """Wait for a number of rounds, or for its end."""
         assert self._process is not None and self._process.stdout is not None
         for _ in range(count):
             if not self._process.stdout.readline():
@@ -69,7 +69,7 @@ def own_broker(new_broker: Callable[..., Broker]) -> Iterator[Broker]:
 
 
 def fill(bootstrap: str, topic: str, first: int) -> None:
-    """More records."""
+    """Add records to the source."""
     producer = Producer({"bootstrap.servers": bootstrap})
     for number in range(first, first + RECORDS_A_KILL):
         producer.produce(topic, b"record %d" % number, partition=number % PARTITIONS)
@@ -108,7 +108,7 @@ def test_kills_of_program_and_broker_break_no_promise(
                 own_broker.kill()
                 own_broker.start()
         while left(own_broker, program, filled):
-            program.start()  # as its manager would, where it ended by itself
+            program.start()  # as its manager would, if it ended by itself
     finally:
         program.kill()
     written = Counter(committed(own_broker.bootstrap, program.sink, PARTITIONS))

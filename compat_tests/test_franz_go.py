@@ -1,4 +1,4 @@
-"""franz-go, which begins with ApiVersions 5 and speaks the newest Produce and Fetch by topic id."""
+"""franz-go, which begins with ApiVersions 5 and uses the newest Produce and Fetch, by topic id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Groups as stock clients form them: members that share, come, go, die and come back."""
+"""Groups as stock clients form them: members that share partitions, join, leave, are killed and
+return."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ PROTOCOLS = {
 
 
 class Member(threading.Thread):
-    """A confluent-kafka consumer in a thread of its own, and what it has read and been given."""
+    """A confluent-kafka consumer in a thread of its own, and what it has read and been assigned."""
 
     def __init__(self, broker: Broker, topic: str, group: str, **settings: Any) -> None:
         from confluent_kafka import Consumer
@@ -208,7 +209,7 @@ def test_kafka_python_members_share_and_commit(
             for consumer in made:
                 consumer.commit()
         except RebalanceInProgressError:
-            return False  # the one polls while the other joins: once more
+            return False  # one polls while the other joins: try again
         return True
 
     wait_for(poll)

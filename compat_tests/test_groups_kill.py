@@ -1,4 +1,4 @@
-"""kill -9 under a group that reads and commits: its members go on, and no commit goes back."""
+"""kill -9 under a group that reads and commits: its members continue, and no commit goes back."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Committer(Member):
             try:
                 self.consumer.commit(message, asynchronous=False)
             except KafkaException:
-                continue  # nobody promised it; it is read again, or the next commit covers it
+                continue  # not acknowledged; it is read again, or the next commit covers it
             self.acknowledged[message.partition()] = message.offset() + 1
         self.consumer.close()
 
@@ -83,7 +83,7 @@ def test_a_group_survives_kill_9_with_every_acknowledged_commit(
 
 
 def everything(broker: Broker) -> set[tuple[int, int]]:
-    """Every partition and offset that there is to read."""
+    """Every existing partition and offset."""
     from confluent_kafka import Consumer, TopicPartition
 
     probe = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "probe"})

@@ -23,7 +23,7 @@ THROTTLE = "replica.alter.log.dirs.io.max.bytes.per.second"
 
 
 def kafka_tool(broker: Broker, name: str, *arguments: str) -> str:
-    """What a tool of 4.3.1 prints; `{}` in an argument is the bootstrap address."""
+    """The output of a tool of 4.3.1; `{}` in an argument is the bootstrap address."""
     java()
     environment = os.environ | {"BS": broker.bootstrap}
     if subprocess.run([PEER_DIR / "setup.sh"], capture_output=True).returncode != 0:
@@ -149,7 +149,7 @@ def test_kafka_reassign_partitions_moves_to_where_they_are(
 
 
 def test_kafka_reassign_partitions_moves_between_log_directories(tmp_path: Path) -> None:
-    """What is produced meanwhile is there once, before and after a restart."""
+    """Records produced meanwhile are there once, before and after a restart."""
     directories = [str(tmp_path / "a"), str(tmp_path / "b")]
     broker = OttlaBroker(tmp_path / "broker", [f"log.dirs={','.join(directories)}"])
     broker.start()
@@ -192,7 +192,7 @@ def test_kafka_reassign_partitions_moves_between_log_directories(tmp_path: Path)
 
 
 def values_in(broker: Broker, topic: str, count: int) -> list[bytes | None]:
-    """The values of a partition from its first record on, `count` of them and what else is there.
+    """The values of a partition from its first record on: `count` of them, and any further ones.
     """
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "none"})
     consumer.assign([TopicPartition(topic, 0, 0)])

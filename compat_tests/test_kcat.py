@@ -15,7 +15,7 @@ from compat_tests.requirements import program
 
 
 def produce(broker: Broker, topic: str, text: bytes, *options: str) -> None:
-    """kcat -P, one record a line."""
+    """kcat -P, one record on each line."""
     command = [program("kcat"), "-P", "-b", broker.bootstrap, "-t", topic, *options]
     done = subprocess.run(command, input=text, capture_output=True, timeout=60)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""`ottla kcat` beside kcat: the same records, the same text."""
+"""`ottla kcat` compared with kcat: the same records, the same text."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ SIZED = "%p %o %S %K\\n"
 
 
 def run(broker: Broker, command: list[str], options: list[str], stdin: bytes = b"") -> bytes:
-    """What it prints, and what it says of the ends; partitions may come in any order."""
+    """Its output, and its messages about partition ends; partitions may come in any order."""
     done = subprocess.run(
         [*command, "-b", broker.bootstrap, *options], input=stdin, capture_output=True, timeout=60)
     assert done.returncode == 0, done.stderr
     ends = sorted(
         line.removesuffix(b": exiting") for line in done.stderr.splitlines() if b"end of" in line)
-    # Whether kcat has met the broker under its id before it asks is chance.
+    # Whether kcat has connected to the broker by its id before the request is random.
     out = re.sub(rb"from broker -?\d+: (\S+)/[\w]+\)", rb"from broker \1)", done.stdout)
     out = re.sub(rb'^.*"query":', b"", out)
     return b"\n".join([*sorted(out.splitlines()), *ends])

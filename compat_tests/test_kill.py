@@ -20,9 +20,9 @@ ACKNOWLEDGED_A_ROUND = 3_000
 
 
 class Load:
-    """An idempotent producer with acks=all in a thread, and what it was told.
+    """An idempotent producer with acks=all in a thread, and the answers it got.
 
-    Between `go` and `rest` it sends without an end: a kill in between falls into the load.
+    Between `go` and `rest` it sends continuously, so that a kill happens under load.
     """
 
     def __init__(self, bootstrap: str) -> None:
@@ -76,11 +76,11 @@ class Load:
         self._going = True
 
     def rest(self) -> None:
-        """Send nothing new; what is under way is tried again until it is acknowledged."""
+        """Send nothing new; what is under way is retried until it is acknowledged."""
         self._going = False
 
     def wait_until(self, wanted: int) -> None:
-        """Until that many records are acknowledged."""
+        """Wait until that many records are acknowledged."""
         with self._more:
             done = self._more.wait_for(lambda: self.refused or len(self.acknowledged) >= wanted, 60)
         assert not self.refused, self.refused[0]
@@ -98,7 +98,7 @@ class Load:
 
 
 def check(read: Lines, acknowledged: dict[bytes, tuple[int, int]]) -> int:
-    """Every acknowledged value is where it was said to be, and every value is there once."""
+    """Check that every acknowledged value is at its offset, and every value is there once."""
     served: dict[bytes, tuple[int, int]] = {}
     for partition, lines in read.items():
         for number, text in enumerate(lines):
@@ -130,7 +130,7 @@ def test_ten_kills_lose_nothing_and_double_nothing(
             before = load.snapshot()
             assert load.sent > len(before), "nothing was under way"
             broker.start()
-            # Read beside the load: whatever was acknowledged before the kill is there again.
+            # Read under load: whatever was acknowledged before the kill is there.
             check(readers.read_with_kcat(broker.bootstrap, TOPIC), before)
         load.wait_until(load.sent)
     finally:

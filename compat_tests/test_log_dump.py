@@ -55,12 +55,13 @@ def ottla() -> str:
 
 
 def lines(printed: str) -> list[str]:
-    """The lines, with bytes that are no UTF-8 as one mark: Java counts them its own way."""
+    """The lines, with each run of bytes that are not UTF-8 as one mark: Java counts them
+    differently."""
     return re.sub("\ufffd+", "\ufffd", printed).splitlines()
 
 
 def ottla_dump(files: str, *flags: str) -> subprocess.CompletedProcess[str]:
-    """Ours."""
+    """Ottla's tool."""
     return subprocess.run(
         [ottla(), "log", "dump", "--files", files, *flags],
         env=os.environ | {"PYTHONUTF8": "1"}, capture_output=True, text=True, timeout=120,
@@ -85,7 +86,7 @@ def test_both_tools_print_the_same(data: Path, case: str) -> None:
     pattern, flags = CASES[case]
     files = files_below(data, pattern)
     if not files:
-        assert case == "kraft"          # Ottla keeps its metadata otherwise
+        assert case == "kraft"          # Ottla's metadata have another form
         return
     theirs, ours = kafka_dump(files, *flags), ottla_dump(files, *flags)
     assert theirs.returncode == 0, theirs.stderr

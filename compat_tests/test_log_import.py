@@ -1,4 +1,4 @@
-"""A log directory of Apache Kafka's becomes Ottla's, and clients notice nothing but the pause."""
+"""A log directory of Apache Kafka is imported, and clients notice only the pause."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ OFTEN = ("log.initial.task.delay.ms=100", "log.flush.start.offset.checkpoint.int
 
 @dataclass
 class KafkaData:
-    """What a Kafka left: its directory after kill -9, after a clean stop, and what is in it."""
+    """What a Kafka broker left: its directory after kill -9, after a clean stop, and what is in
+    it."""
 
     killed: Path
     stopped: Path
@@ -39,7 +40,8 @@ class KafkaData:
 def kafka(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[KafkaData]:
-    """One Kafka, filled, killed, started and stopped again; an idempotent producer lives on."""
+    """One Kafka, filled, killed, started and stopped again; an idempotent producer keeps
+    running."""
     if request.config.getoption("--broker") == "kafka":
         pytest.skip("what Ottla imports is no question to Apache Kafka")
     java()
@@ -65,7 +67,7 @@ def kafka(
 
 
 def import_into(source: Path, directory: Path, *flags: str) -> str:
-    """Run the command; what it printed."""
+    """Run the command; returns its output."""
     done = subprocess.run(
         [ottla(), "log", "import", source, "--data-dir", directory / "data", *flags],
         capture_output=True, text=True, timeout=60,
@@ -79,7 +81,7 @@ def content(path: Path) -> dict[str, bytes]:
 
 
 def check_everything(bootstrap: str, written: Written) -> None:
-    """Every topic has the same records, and every group what it had committed."""
+    """Check that every topic has the same records, and every group its committed offsets."""
     found = every_kind.read_topics(bootstrap, [*written.values, "table"])
     for topic, values in written.values.items():
         assert [value for _, value in found[topic]] == values, topic

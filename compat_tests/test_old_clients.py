@@ -1,4 +1,4 @@
-"""Java clients of eleven years on one topic: each reads what all of them produced.
+"""Java clients from eleven years on one topic: each reads what all of them produced.
 
 Apache Kafka 3.9 was the last to serve the oldest three; since 4.0 they are refused (KIP-896).
 """
@@ -36,7 +36,7 @@ def run(version: str, *arguments: str) -> list[str]:
 
 
 def produced(broker: Broker, topic: str, version: str, *codecs: str) -> list[str]:
-    """What this client was acknowledged."""
+    """The records for which this client got acknowledgements."""
     lines = run(
         version, "produce", broker.bootstrap, topic, str(PARTITIONS), version, str(COUNT), *codecs
     )
@@ -70,7 +70,7 @@ def test_every_generation_forms_a_group_of_its_own(
     group = f"generation-{version}-{os.getpid()}"
     at = (broker.bootstrap, topic, str(PARTITIONS), str(len(lines)))
     assert run(version, "group", *at, group) == lines
-    # All was committed: the same group gets nothing but what comes now.
+    # Everything was committed: the same group gets only new records.
     more = produced(broker, topic, "3.9.2", "gzip")
     try:
         assert run(version, "group", *at[:3], str(COUNT), group) == more
@@ -93,7 +93,7 @@ KCAT_VERSIONS = ("0.8.2.2", "0.9.0.1", "0.10.0.0", "0.10.2.0")
 
 
 def kcat(broker: Broker, version: str, *arguments: str, stdin: bytes = b"") -> bytes:
-    """kcat as it behaves towards a broker of that release, without asking for versions."""
+    """kcat as it behaves towards a broker of that release, without ApiVersions."""
     command = [program("kcat"), "-q", "-b", broker.bootstrap, "-X", "api.version.request=false"]
     command += ["-X", f"broker.version.fallback={version}", *arguments]
     return subprocess.run(command, input=stdin, capture_output=True, timeout=60, check=True).stdout

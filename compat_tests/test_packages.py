@@ -1,4 +1,4 @@
-"""The wheel and the source distribution, installed and run where nothing else is."""
+"""The wheel and the source distribution, installed and run in a bare environment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EMPTY = {
 
 
 def run(*command: str | Path, cwd: Path, **variables: str) -> str:
-    """What a command prints; its failure fails the test with all of it."""
+    """The output of a command; if it fails, the test fails with all of its output."""
     done = subprocess.run(
         command, cwd=cwd, env=EMPTY | variables, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -109,7 +109,7 @@ def test_a_source_distribution_compiles_and_serves_in_a_bare_environment(
         names = archive.getnames()
     assert not [name for name in names if name.endswith((".so", ".c", ".pyc"))]
     python = environment(tmp_path / "venv")
-    # Without optimisation: whether it compiles is asked here, not how fast it is.
+    # Without optimisation: this checks that it compiles, not its speed.
     run(python, "-m", "pip", "install", "-q", sdist, cwd=tmp_path, OTTLA_CFLAGS="-O0 -g0 -w")
     script = (
         "from ottla.testing import Broker\n"

@@ -185,7 +185,7 @@ def test_confluent_kafka_makes_access_rules_that_count(new_broker: Callable[...,
 
 
 def errors_of_sends(broker: Broker, *topics: str) -> set[str]:
-    """The names of the errors that sending a record to each of these topics ends with."""
+    """The names of the errors of sending a record to each of these topics."""
     errors: set[str] = set()
     producer = Producer({"bootstrap.servers": broker.bootstrap, "message.timeout.ms": 20_000})
     for topic in topics:

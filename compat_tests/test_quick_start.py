@@ -1,4 +1,4 @@
-"""docs/quick_start.md: its blocks, run as they stand there, one after the other."""
+"""docs/quick_start.md: its blocks are run as they are, one after the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quotas that Kafka's own tool sets hold stock clients to their rates, and nobody else."""
+"""Quotas that Kafka's own tool sets limit stock clients to their rates, and no other clients."""
 
 from __future__ import annotations
 

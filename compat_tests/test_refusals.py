@@ -1,4 +1,5 @@
-"""The table of refusals of `tests/broker/refusals.py` against any broker: Apache Kafka wrote it.
+"""The table of refusals of `tests/broker/refusals.py` against any broker; recorded from Apache
+Kafka.
 
     pytest compat_tests/test_refusals.py --broker kafka
 """

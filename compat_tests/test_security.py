@@ -1,4 +1,4 @@
-"""Stock clients over every security protocol and mechanism: they are served, and refused, as by
+"""Stock clients over every security protocol and mechanism: they are served and refused as by
 Apache Kafka.
 """
 
@@ -208,7 +208,7 @@ def test_kafkajs_writes(secured: Secured, case: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize("case", [c for c in CASES if not c[1].startswith("SCRAM")], ids="-".join)
 def test_kcat_reads(secured: Secured, case: tuple[str, str]) -> None:
-    # kcat's librdkafka 2.0 repeats its nonce in SCRAM, which neither broker takes.
+    # kcat's librdkafka 2.0 repeats its nonce in SCRAM, which neither broker accepts.
     topic, settings = topic_of("kcat", case), secured.librdkafka(*case)
     producer = Producer(settings)
     producer.produce(topic, b"one")

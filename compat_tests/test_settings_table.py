@@ -1,4 +1,4 @@
-"""The committed table of Kafka's settings is what Kafka's own classes say."""
+"""The committed table of Kafka's settings agrees with Kafka's own classes."""
 
 from __future__ import annotations
 

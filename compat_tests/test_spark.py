@@ -48,7 +48,7 @@ def lines_of(records: DataFrame, directory: Path) -> Lines:
 
 
 def first_at(loaded: LoadedTopic, partition: int, timestamp_ms: int) -> int:
-    """The offset of the first record of that time or later, as ListOffsets defines it."""
+    """The offset of the first record with that time or a later one, as ListOffsets defines it."""
     latest_so_far = list(
         accumulate((e.timestamp_ms for e in loaded.events.get(partition, [])), max)
     )

@@ -1,7 +1,7 @@
 """archive → latest → windows → replay, with driver and broker killed (-9) in the middle of each.
 
 The command runs as users run it, a file of steps; after the last kill it runs to its end, and what
-is there equals what the source says: no duplicate, no gap.
+is there equals the source: no duplicate, no gap.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ class Driver:
             self.process = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
 
     def wait_until(self, reached: Callable[[], bool]) -> bool:
-        """False if the driver ended before; AssertionError after RUN_SECONDS."""
+        """Wait for a condition; False if the driver ended before; AssertionError after
+        RUN_SECONDS."""
         deadline = time.monotonic() + RUN_SECONDS
         while not reached():
             assert time.monotonic() < deadline, self.log.read_text()[-3000:]
@@ -124,7 +125,7 @@ def commits(path: Path) -> int:
 def written_to(broker: Broker, topic: str, group: str) -> int:
     try:
         return sum(transactional.positions(Cluster(broker.bootstrap), topic, group).values())
-    except Exception:  # the topic is not there yet, or the broker is away
+    except Exception:  # the topic does not exist yet, or the broker is down
         return 0
 
 

@@ -1,4 +1,4 @@
-"""The pipelines of `ottla.spark_interop` on real flights: each equals what the source says."""
+"""The pipelines of `ottla.spark_interop` on real flights: each result equals the source."""
 
 from __future__ import annotations
 
@@ -298,7 +298,7 @@ def test_two_mirrors_keep_partitions_and_run_in_no_circle(
     assert Counter(committed_lines(broker, left)) == both == Counter(committed_lines(broker, right))
     maps = [json.loads(value) for *_, value in committed_lines(broker, f"{right}.offsets")]
     assert {m["source_offset"] for m in maps} <= set(range(40))
-    # A mirror that lost its checkpoint goes on from its group.
+    # A mirror that lost its checkpoint continues from its group's offsets.
     assert (
         si.mirror(spark, at, left, at, tmp_path / "new", to=right, names=("L", "R"))["written"] == 0
     )

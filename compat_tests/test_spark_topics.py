@@ -1,4 +1,5 @@
-"""`read_topic`, `stream_topic` and `write_topic`: every format there and back, and what is refused.
+"""`read_topic`, `stream_topic` and `write_topic`: every format in both directions, and what is
+refused.
 
 Values in Avro and protobuf are made by fastavro and Google's library, and read by them.
 """

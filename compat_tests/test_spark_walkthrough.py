@@ -1,4 +1,5 @@
-"""The walk-through of docs/spark_walkthrough.md runs, and its own comparisons with pandas hold."""
+"""The walk-through of docs/spark_walkthrough.md runs, and its own comparisons with pandas
+succeed."""
 
 from __future__ import annotations
 

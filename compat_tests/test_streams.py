@@ -1,4 +1,5 @@
-"""Kafka Streams' word count through a repartition topic and a changelog; it or its broker dies."""
+"""Kafka Streams' word count through a repartition topic and a changelog; it or its broker is
+killed."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ LINES_A_ROUND = 1_000
 
 
 class Counts:
-    """What the application has told so far, as a reader of committed records sees it."""
+    """The application's output so far, as a read_committed reader sees it."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         self.told: dict[str, list[int]] = {word: [] for word in WORDS}
@@ -34,7 +35,7 @@ class Counts:
         self._consumer.assign([TopicPartition(topic, p, 0) for p in range(partitions)])
 
     def read(self) -> int:
-        """Take what there is; how many counts there are by now."""
+        """Read what is available; returns the number of counts so far."""
         for message in self._consumer.consume(10_000, timeout=0.2):
             assert message.error() is None, message.error()
             self.told[message.key().decode()].append(int(message.value()))
@@ -45,7 +46,7 @@ class Counts:
         return Counter({word: max(counts, default=0) for word, counts in self.told.items()})
 
     def close(self) -> None:
-        """Leave the broker."""
+        """Close the consumer."""
         self._consumer.close()
 
 
@@ -90,7 +91,7 @@ def word_count(
 
 
 def send_lines(bootstrap: str, topic: str) -> Counter[str]:
-    """Every word LINES_A_ROUND / 10 times, four to a line; what was sent."""
+    """Every word LINES_A_ROUND / 10 times, four on each line; returns what was sent."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
     sent: Counter[str] = Counter()
     for number in range(LINES_A_ROUND):
@@ -104,7 +105,7 @@ def send_lines(bootstrap: str, topic: str) -> Counter[str]:
 def count_through_kills(
     broker: Broker, program: JavaProgram, lines: str, counts: Counts, *killed: str
 ) -> Counter[str]:
-    """Kill something in the middle of each round but the last; what was sent in all."""
+    """Kill something in the middle of each round but the last; returns what was sent in total."""
     sent: Counter[str] = Counter()
     for dies in (*killed, "nothing"):
         before = sent.total()

@@ -1,5 +1,5 @@
 """Our tools under Kafka's names: the recorded answers are still what Apache Kafka's tools print,
-and against Apache Kafka itself ours and its own answer alike."""
+and against Apache Kafka itself ours print the same as its own."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ CHANGES = {"--create", "--delete", "--alter"}
 
 
 def patiently(run_one: Run) -> Run:
-    """Apache Kafka's brokers learn of a change a moment after its answer: do not ask sooner."""
+    """Apache Kafka's brokers apply a change a moment after its answer: do not read it sooner."""
 
     def waiting(words: list[str], stdin: bytes) -> Output:
         output = run_one(words, stdin)

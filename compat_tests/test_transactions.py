@@ -1,6 +1,6 @@
 """Transactions of stock clients: committed, aborted, fenced; and kill -9 of the broker under them.
 
-confluent-kafka (librdkafka) and kafka-python add their partitions by requests of their own, the
+confluent-kafka (librdkafka) and kafka-python add their partitions with separate requests, the
 Java client 4.x leaves that to the broker (KIP-890).
 """
 
@@ -33,7 +33,7 @@ SECONDS = 60
 
 
 def producer(bootstrap: str, transactional_id: str, **settings: Any) -> Producer:
-    """A transactional producer that is ready."""
+    """An initialised transactional producer."""
     made = Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -100,7 +100,7 @@ def test_confluent_kafka_sees_what_was_committed_and_nothing_else(
         else:
             writer.commit_transaction(SECONDS)
         expected = 10 * (number + 1 - (number + 1) // 3)
-        # What is acknowledged is visible at once, not after a while.
+        # An acknowledged commit is visible at once, not after a while.
         assert committed(broker.bootstrap, topic, 2) == [b"committed"] * expected
 
 
@@ -237,7 +237,7 @@ class Transfers(threading.Thread):
             self.failure = error
 
     def transfer(self, writer: Producer, number: int) -> int:
-        """Go on until a transaction cannot be ended; returns the number of the next one."""
+        """Continue until a transaction cannot be ended; returns the number of the next one."""
         while not self.stopping:
             value = b"%s-%d" % (self.name.encode(), number)
             number += 1
@@ -281,7 +281,7 @@ def test_kills_of_the_broker_tear_no_transaction_and_lose_no_commit(
         for each in transfers:
             each.join()
     assert not [each.failure for each in transfers if each.failure is not None]
-    # Every transaction ends, also those whose producers were never heard of again.
+    # Every transaction ends, also those whose producers have disappeared.
     wait_for(
         lambda: end_offsets(broker.bootstrap, topic, partitions, IsolationLevel.READ_COMMITTED)
         == end_offsets(broker.bootstrap, topic, partitions, IsolationLevel.READ_UNCOMMITTED),
@@ -294,7 +294,7 @@ def test_kills_of_the_broker_tear_no_transaction_and_lose_no_commit(
 
 
 def has_acknowledged(transfers: list[Transfers], count: int) -> bool:
-    """Whether that many transactions were acknowledged to all of them together."""
+    """Whether that many transactions in total were acknowledged to them."""
     return sum(len(each.acknowledged) for each in transfers) >= count
 
 
@@ -305,7 +305,7 @@ def all_visible(bootstrap: str, topic: str, partitions: int, told: list[bytes]) 
 
 
 def wait_for(condition: Callable[[], bool], transfers: list[Transfers]) -> None:
-    """Until it is so, as long as nobody has failed."""
+    """Wait until a condition is true, as long as no producer has failed."""
     deadline = time.monotonic() + SECONDS
     while not condition():
         failed = [each.failure for each in transfers if each.failure is not None]

@@ -1,4 +1,4 @@
-"""The stories of `tests/scenarios/wire` against any broker: Apache Kafka wrote them.
+"""The scenarios of `tests/scenarios/wire` against any broker; recorded from Apache Kafka.
 
     pytest compat_tests/test_wire_stories.py --broker kafka                    # do they still hold?
     pytest compat_tests/test_wire_stories.py --broker kafka --record-stories   # write what happens
@@ -52,7 +52,7 @@ def test_the_stories_happen_as_they_are_told(
 
 
 def told(story: WireStory, step: Step, records: bool) -> str:
-    """What a step says; one that changes nothing is asked again until it is as expected."""
+    """The outcome of a step; one that changes nothing is repeated until it is as expected."""
     only_looks = step.request.split()[0] in ("fetch", "groups", "show")
     if only_looks and records:
         time.sleep(RECORDING_SECONDS)

@@ -1,4 +1,4 @@
-"""The port to ZooKeeper over kazoo, on a real ZooKeeper: the promises that hold in memory too."""
+"""The ZooKeeper interface over kazoo, on a real ZooKeeper: the same promises as in memory."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalZooKeeper]
 
 
 def session(connect: str) -> ZooKeeper:
-    """A session that is to be started on the running loop."""
+    """A session, to be started on the running loop."""
     return ZooKeeper(connect, TIMEOUT_MS, 10_000, asyncio.get_running_loop())
 
 

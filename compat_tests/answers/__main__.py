@@ -1,7 +1,7 @@
-"""`python -m compat_tests.answers`: Apache Kafka and Ottla are asked the same, and compared.
+"""`python -m compat_tests.answers`: the same requests to Apache Kafka and Ottla, compared.
 
     --record        keep Kafka's answers for tests/broker/test_answers.py
-    --seed N        other combinations of values; what is recorded is of the seed 1
+    --seed N        other combinations of values; the recording has seed 1
     --scene NAME    only this scene; may be repeated
 """
 
@@ -73,7 +73,7 @@ def both(seed: int, only: list[str]) -> tuple[Transcript, Transcript]:
 
 
 def report(left: list[Difference], accepted: Iterable[Accepted], stale: bool) -> int:
-    """Print what differs, first what nobody has accepted; how many of these there are."""
+    """Print the differences, unaccepted ones first; returns the number of unaccepted ones."""
     for one in left[:SHOWN_MAX]:
         print(one)
     for each in accepted:
@@ -86,7 +86,7 @@ def report(left: list[Difference], accepted: Iterable[Accepted], stale: bool) ->
 
 
 def main() -> int:
-    """Compare; the exit status is 0 where only accepted differences are left."""
+    """Compare; the exit status is 0 if only accepted differences are left."""
     parser = argparse.ArgumentParser(prog="compat_tests.answers")
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--seed", type=int, default=SEED)

@@ -1,7 +1,7 @@
-"""Two transcripts side by side: which fields differ, and which of that is accepted and why.
+"""Two transcripts side by side: which fields differ, and which differences are accepted and why.
 
-Error messages are compared by their key words only, for scripts look for those: a message has to be
-there or not, and to contain the words of `KEY_WORDS` that Apache Kafka's contains.
+Error messages are compared by their key words only, since scripts look for those: a message must be
+present or absent as in Apache Kafka, and contain the same words of `KEY_WORDS`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Difference:
 
 @dataclass
 class Accepted:
-    """One kind of difference that stays, and why a user would accept it."""
+    """One kind of accepted difference, and why a user would accept it."""
 
     reason: str
     api: str = "*"
@@ -71,7 +71,7 @@ def read_accepted() -> list[Accepted]:
 
 
 def differences(kafka: Transcript, ottla: Transcript) -> Iterator[Difference]:
-    """What differs, in the order of the requests."""
+    """The differences, in the order of the requests."""
     for scene, theirs in kafka.items():
         ours = ottla[scene]
         for number, (one, other) in enumerate(zip(theirs, ours, strict=False)):
@@ -86,7 +86,7 @@ def differences(kafka: Transcript, ottla: Transcript) -> Iterator[Difference]:
 
 
 def of_entry(scene: str, number: int, kafka: Entry, ottla: Entry) -> Iterator[Difference]:
-    """What differs between two answers to the same request."""
+    """The differences between two answers to the same request."""
     for place, theirs, ours in _unequal(kafka.answer, ottla.answer, ""):
         if place.endswith(MESSAGES) and _says_the_same(theirs, ours):
             continue
@@ -125,14 +125,14 @@ def _unequal(kafka: Any, ottla: Any, place: str) -> Iterator[tuple[str, Any, Any
 
 
 def _unlike(kafka: list[Any], ottla: list[Any], place: str) -> Iterator[tuple[str, Any, Any]]:
-    """Arrays of different lengths: only what one of them has is told."""
+    """Arrays of different lengths: only elements that one of them lacks are reported."""
     theirs = Counter(json.dumps(each, sort_keys=True) for each in kafka)
     ours = Counter(json.dumps(each, sort_keys=True) for each in ottla)
     yield place, sorted((theirs - ours).elements()), sorted((ours - theirs).elements())
 
 
 def remaining(found: list[Difference], accepted: list[Accepted]) -> list[Difference]:
-    """What no entry of the list covers; each entry counts what it covers."""
+    """The differences that no entry of the list covers; each entry counts those it covers."""
     left = []
     for one in found:
         by = next((each for each in accepted if each.covers(one)), None)

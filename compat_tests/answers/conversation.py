@@ -1,7 +1,7 @@
-"""A scene's conversation with one broker: what was asked, and what came back, as normal values.
+"""A scene's conversation with one broker: requests and answers, as normal values.
 
-A scene is a function of a `Talk`. It must ask the same whatever it is answered, so that the
-transcripts of two brokers can be laid side by side; ids that a broker makes up it takes from the
+A scene is a function of a `Talk`. It must send the same requests whatever the answers are, so that
+the transcripts of two brokers can be compared; ids that a broker generates it takes from the
 answers and gives a name (`Talk.names`).
 """
 
@@ -54,7 +54,7 @@ class Entry:
 
     @property
     def known_by(self) -> str:
-        """A few letters that change when the request does."""
+        """A short digest of the request."""
         if self.digest:
             return self.digest
         text = json.dumps([self.api, self.version, self.request], sort_keys=True)
@@ -86,16 +86,17 @@ class Talk:
         self._waiting: dict[str, tuple[tuple[int, int, int], Entry]] = {}
 
     def fresh(self, base: str) -> str:
-        """A name that nothing else has, the same in every run."""
+        """A unique name, the same in every run."""
         return f"{self.scene}-{base}-{next(self._numbers)}"
 
     def ask(self, api: str, version: int, body: Body, connection: str = "main") -> Any:
-        """Send a request and note the answer; None where the broker closed instead."""
+        """Send a request and record the answer; None if the broker closed the connection
+        instead."""
         self.send(api, version, body, connection)
         return self.receive(connection)
 
     def send(self, api: str, version: int, body: Body, connection: str = "main") -> None:
-        """Send a request whose answer `receive` will note."""
+        """Send a request whose answer `receive` will record."""
         request = message(api, version, body)
         entry = Entry(api, version, normal(request, version, self.names), None)
         self.entries.append(entry)
@@ -105,7 +106,7 @@ class Talk:
             entry.answer = CLOSED
 
     def receive(self, connection: str = "main") -> Any:
-        """Note the answer to what was sent last."""
+        """Record the answer to the last request sent."""
         sent, entry = self._waiting.pop(connection)
         client = self._client(connection)
         client.socket.settimeout(SILENCE_SECONDS)
@@ -122,7 +123,7 @@ class Talk:
         return answer
 
     def send_only(self, api: str, version: int, body: Body) -> None:
-        """A request without an answer: what comes next on its connection is noted instead."""
+        """A request without an answer: the next event on its connection is recorded instead."""
         request = message(api, version, body)
         entry = Entry(api, version, normal(request, version, self.names), None)
         self.entries.append(entry)
@@ -137,7 +138,7 @@ class Talk:
             self.forget("main")
 
     def frame(self, name: str, frame: bytes, decode: Callable[[bytes], Any]) -> None:
-        """Send bytes that no schema makes; the answer is what `decode` makes of the next frame."""
+        """Send bytes that no schema produces; the answer is the next frame, read by `decode`."""
         entry = Entry(name, 0, frame.hex(), None)
         self.entries.append(entry)
         client = self._client("main")
@@ -161,7 +162,7 @@ class Talk:
         stride: int = 3,
         then: Callable[[Body], None] | None = None,
     ) -> None:
-        """Ask what `make` makes in every version, as it is and with its fields wrong."""
+        """Send the request of `make` in every version, as it is and with wrong fields."""
         asked = COMMON_VERSIONS[key_of(api)] if versions is None else versions
         for version, body in varied(api, asked, make, skip, stride, self.chance):
             self.ask(api, version, body)
@@ -185,7 +186,7 @@ class Talk:
         time.sleep(self.patience)
 
     def forget(self, connection: str) -> None:
-        """The next request on this connection opens it anew."""
+        """The next request on this connection opens it again."""
         self.connections.pop(connection).close()
 
     def close(self) -> None:
@@ -199,7 +200,7 @@ class Talk:
         return self.connections[connection]
 
     def _learn(self, entry: Entry, answer: Any) -> None:
-        """Name what the broker has made up in this answer."""
+        """Name the ids that the broker has generated in this answer."""
         made_up = getattr(answer, "producer_id", -1)
         if made_up >= FIRST_PRODUCER_ID:
             known = self.names.of_producer
@@ -213,7 +214,7 @@ class Talk:
                 if topic.name and any(topic.topic_id):
                     self.names.topic_id(topic.topic_id, topic.name)
 
-    # What most scenes begin with
+    # The beginnings of most scenes
 
     def topic(self, base: str, partitions: int = 1, **config: str) -> str:
         """Create a topic and learn its id."""
@@ -278,7 +279,7 @@ def batch(*values: str, timestamp: int = 1_600_000_000_000, **fields: Any) -> by
 
 
 def prepare(address: tuple[str, int]) -> None:
-    """Have a broker make its internal topics, and take the first producer ids away."""
+    """Have a broker create its internal topics, and use up the first producer ids."""
     deadline = time.monotonic() + 60
     with WireClient(address) as client:
 

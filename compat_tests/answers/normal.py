@@ -1,8 +1,8 @@
-"""Answers as plain values in which only what must be equal on any broker is left.
+"""Answers as plain values, reduced to what must be equal on any broker.
 
-Ids that a broker makes up are replaced by the names under which a scene learnt them, times of day
-by `<time>`, addresses and sizes of disks by their kind. Arrays are put into an order of their own,
-except those whose elements have no other name than their place.
+Ids that a broker generates are replaced by the names that a scene gave them, times of day
+by `<time>`, addresses and sizes of disks by their kind. Arrays are sorted,
+except those whose elements are identified only by their position.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ VARYING = {
 
 
 class Names:
-    """What a scene calls the ids that a broker has made up."""
+    """A scene's names for the ids that a broker has generated."""
 
     def __init__(self) -> None:
         self.of_uuid: dict[bytes, str] = {}
@@ -47,18 +47,18 @@ class Names:
         self.of_text: dict[str, str] = {}
 
     def topic_id(self, value: bytes, name: str) -> None:
-        """Call an id by the name of its topic."""
+        """Name an id after its topic."""
         self.of_uuid[value] = f"<id of {name}>"
         text = base64.urlsafe_b64encode(value).decode().rstrip("=")
         self.of_text[text] = f"<id of {name}>"
 
     def producer(self, value: int, name: str) -> None:
-        """Call a producer id by a name."""
+        """Name a producer id."""
         self.of_producer[value] = f"<producer {name}>"
         self.of_text[str(value)] = f"<producer {name}>"
 
     def text(self, value: str) -> str:
-        """A text with the names of the ids in it; UUIDs are counted as they come."""
+        """A text with names in place of ids; UUIDs are numbered in order of appearance."""
         for made_up in UUID_TEXT.findall(value):
             self.of_text.setdefault(made_up, f"<uuid {len(self.of_text)}>")
         for known, name in self.of_text.items():
@@ -119,7 +119,7 @@ def _leaf(field: Field, value: Any, names: Names) -> Any:
 
 
 def records(data: bytes, names: Names) -> Any:
-    """Fetched records, batch by batch; what is no batch of format 2 as it is."""
+    """Fetched records, batch by batch; anything but a batch of format 2 as it is."""
     try:
         return _batches(data, names)
     except ProtocolError:
@@ -127,7 +127,7 @@ def records(data: bytes, names: Names) -> Any:
 
 
 def shortened(data: bytes) -> str:
-    """Bytes as text; of many only the first and a checksum."""
+    """Bytes as text; of long ones only the beginning and a checksum."""
     return data.hex() if len(data) <= 80 else f"{data[:40].hex()}... {zlib.crc32(data):08x}"
 
 

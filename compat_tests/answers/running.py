@@ -62,7 +62,7 @@ def transcript(
 
 
 def record(kafka: Transcript) -> None:
-    """Keep Kafka's answers for a comparison without it; of messages only the key words."""
+    """Store Kafka's answers for a comparison without it; of messages only the key words."""
     known: dict[str, int] = {}
     scenes = {}
     for name, entries in kafka.items():
@@ -76,7 +76,7 @@ def record(kafka: Transcript) -> None:
 
 
 def recorded() -> Transcript:
-    """The answers that `record` has kept; the requests are known by their digests only."""
+    """The answers that `record` has stored; requests are identified by their digests only."""
     kept = json.loads(lzma.decompress(RECORDED.read_bytes()))
     answers = [json.loads(each) for each in kept["answers"]]
     return {

@@ -27,7 +27,7 @@ BYTES = (b"", b"\0", b"\xff" * 7)
 
 
 def request_class(api: str) -> type[Message]:
-    """The class of an API's requests, by the API's name as in `ListOffsets`."""
+    """The class of an API's requests, by the API's name, such as `ListOffsets`."""
     return next(each for each in APIS.values() if each.name == api).request
 
 
@@ -37,7 +37,7 @@ def key_of(api: str) -> ApiKey:
 
 
 def message(api: str, version: int, body: Body) -> Message:
-    """The request that a body means in a version."""
+    """The request that a body describes in a version."""
     made = _struct(request_class(api), body, version)
     assert isinstance(made, Message)
     return made
@@ -70,7 +70,7 @@ def variants(
 ) -> list[tuple[Place, Any]]:
     """Every borderline value for every field that the body has in this version.
 
-    Fields named in `skip` stay as they are, with what is inside them.
+    Fields named in `skip` stay as they are, with everything inside them.
     """
     return list(_variants(request_class(api).LAYOUT, version, body, (), frozenset(skip)))
 
@@ -109,7 +109,7 @@ def _of_array(
 
 
 def borderline(kind: str, value: Any) -> Iterator[Any]:
-    """Values of a type at which programs go wrong, other than the one that there is."""
+    """Borderline values of a type, other than the present one."""
     if kind in INTEGER_BITS:
         top = 1 << (INTEGER_BITS[kind] - 1)
         found: tuple[Any, ...] = (-top, -7, -6, -2, -1, 0, 1, 2, 77, top - 1)
@@ -122,7 +122,7 @@ def borderline(kind: str, value: Any) -> Iterator[Any]:
 
 
 def put(body: Body, place: Place, value: Any) -> None:
-    """Set what is at a place of a body."""
+    """Set the value at a place in a body."""
     inside: Any = body
     for step in place[:-1]:
         inside = inside[step]
@@ -132,7 +132,7 @@ def put(body: Body, place: Place, value: Any) -> None:
 def chosen(
     found: list[tuple[Place, Any]], version: int, newest: bool, stride: int
 ) -> list[tuple[Place, Any]]:
-    """All variants in the newest version, another part of them in each of the others."""
+    """All variants in the newest version, and a different part of them in each other version."""
     if newest or stride <= 1:
         return found
     return found[version % stride :: stride]

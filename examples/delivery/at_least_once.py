@@ -1,10 +1,10 @@
-"""Consume, transform, produce, at least once: nothing is lost, a crash writes what was under way
-a second time.
+"""Consume, transform, produce, at least once: nothing is lost; after a crash the records under way
+are written a second time.
 
     python at_least_once.py localhost:9092 SOURCE SINK
 
-The offsets are committed when every record has been acknowledged. Any error ends the program;
-start it again and it goes on at what it had committed.
+The offsets are committed after every record has been acknowledged. Any error ends the program;
+started again, it continues at the committed offsets.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def take(consumer: Consumer) -> list[Message]:
 
 
 def check(error: KafkaError | None, message: Message) -> None:
-    """Called for each record, by `flush`: one that was not written must not be committed."""
+    """Called for each record, by `flush`: the offset of one that was not written must not be
+    committed."""
     if error is not None:
         raise KafkaException(error)
 
@@ -42,7 +43,7 @@ def run(bootstrap: str, source: str, sink: str, stopping: threading.Event) -> No
         {
             "bootstrap.servers": bootstrap,
             "group.id": f"{source}-to-{sink}",
-            # A restarted program is the same member: it has its partitions back at once.
+            # A restarted program is the same member: it gets its partitions back at once.
             "group.instance.id": "1",
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,

@@ -1,10 +1,10 @@
-"""Consume, transform, produce, at most once: nothing is written twice, a crash loses what was
+"""Consume, transform, produce, at most once: nothing is written twice; a crash loses the records
 under way.
 
     python at_most_once.py localhost:9092 SOURCE SINK
 
-The offsets are committed before the records are written. Any error ends the program; start it
-again and it goes on behind what it had committed. SIGTERM ends it without a loss.
+The offsets are committed before the records are written. Any error ends the program; started
+again, it continues at the committed offsets. SIGTERM ends it without a loss.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def run(bootstrap: str, source: str, sink: str, stopping: threading.Event) -> No
         {
             "bootstrap.servers": bootstrap,
             "group.id": f"{source}-to-{sink}",
-            # A restarted program is the same member: it has its partitions back at once.
+            # A restarted program is the same member: it gets its partitions back at once.
             "group.instance.id": "1",
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,

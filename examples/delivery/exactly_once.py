@@ -1,11 +1,11 @@
-"""Consume, transform, produce, exactly once: what was written and how far was read are committed
+"""Consume, transform, produce, exactly once: the written records and the read offsets are committed
 in one transaction, or neither is.
 
     python exactly_once.py localhost:9092 SOURCE SINK
 
-Whoever reads SINK has to read committed records only (`isolation.level=read_committed`, the
+Consumers of SINK must read only committed records (`isolation.level=read_committed`, the
 default of librdkafka, not of the Java client). Any error but an aborted transaction ends the
-program; start it again: it ends the transaction that its former self left open, and goes on.
+program; started again, it ends the transaction that was left open, and continues.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def take(consumer: Consumer) -> list[Message]:
 
 
 def rewind(consumer: Consumer) -> None:
-    """Back to what is committed: the records of an aborted transaction are read again."""
+    """Go back to the committed offsets: the records of an aborted transaction are read again."""
     for at in consumer.committed(consumer.assignment()):
         offset = at.offset if at.offset >= 0 else OFFSET_BEGINNING
         consumer.seek(TopicPartition(at.topic, at.partition, offset))
@@ -51,7 +51,7 @@ def run(bootstrap: str, source: str, sink: str, stopping: threading.Event) -> No
         {
             "bootstrap.servers": bootstrap,
             "group.id": f"{source}-to-{sink}",
-            # A restarted program is the same member: it has its partitions back at once.
+            # A restarted program is the same member: it gets its partitions back at once.
             "group.instance.id": "1",
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
@@ -61,7 +61,7 @@ def run(bootstrap: str, source: str, sink: str, stopping: threading.Event) -> No
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
-            # The same id after a restart: that fences a former self which may still be running.
+            # The same id after a restart: it fences a former process that may still be running.
             "transactional.id": f"{source}-to-{sink}",
             # Otherwise librdkafka's send_offsets_to_transaction may wait for ever once all brokers
             # were away (https://github.com/confluentinc/librdkafka/issues/5511).

@@ -1,4 +1,4 @@
-"""Take what went to standard error out of a notebook: Spark's start names the machine."""
+"""Remove standard error from a notebook: Spark's start prints the machine's name."""
 
 from __future__ import annotations
 

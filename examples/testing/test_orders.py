@@ -1,4 +1,4 @@
-"""What tests of a program that uses Kafka look like with Ottla's pytest plug-in.
+"""Example tests of a program that uses Kafka, with Ottla's pytest plug-in.
 
     pip install ottla pytest confluent-kafka
     pytest

@@ -1,4 +1,4 @@
-"""All scenes by name, one file an area; README.md says how they are run."""
+"""All scenes by name, one file for each area; README.md says how they are run."""
 
 from __future__ import annotations
 

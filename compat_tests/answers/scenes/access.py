@@ -1,4 +1,4 @@
-"""Access rules, at brokers with an authorizer."""
+"""ACLs, at brokers with an authorizer."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ SKIPPED = ("resource_name_filter",)
 
 
 def rule(name: str = "t", **more: object) -> Body:
-    """An access rule for a topic."""
+    """An ACL for a topic."""
     return {"resource_type": 2, "resource_name": name, "resource_pattern_type": 3,
             "principal": "User:me", "host": "*", "operation": 3, "permission_type": 3} | more
 
 
 def rule_filter(name: str | None, **more: object) -> Body:
-    """A filter that finds all rules of a name."""
+    """A filter that matches all ACLs of a name."""
     return {"resource_type_filter": 1, "resource_name_filter": name, "pattern_type_filter": 1,
             "principal_filter": None, "host_filter": None, "operation": 1,
             "permission_type": 1} | more
 
 
 def creating_rules(talk: Talk) -> None:
-    """Rules created with every field wrong, and found again."""
+    """ACLs created with every field wrong, and described again."""
     for kind in (2, 3, 4, 5, 6, 7):
         name = talk.fresh("r") if kind != 4 else "kafka-cluster"
         talk.explore("CreateAcls", lambda kind=kind, name=name: {  # type: ignore[misc]
@@ -44,7 +44,7 @@ def creating_rules(talk: Talk) -> None:
 
 
 def finding_rules(talk: Talk) -> None:
-    """Filters with every field wrong, found and deleted by."""
+    """Filters with every field wrong, for describing and deleting."""
     name = talk.fresh("r")
 
     def create() -> None:
@@ -67,7 +67,7 @@ def finding_rules(talk: Talk) -> None:
 
 
 def operations_allowed(talk: Talk) -> None:
-    """What one may do, asked for and not."""
+    """Authorized operations, requested and not."""
     topic, group = talk.topic("t"), talk.fresh("g")
     for asked in (False, True):
         for version in range(3, 7):

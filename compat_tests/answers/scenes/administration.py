@@ -33,7 +33,7 @@ def elections(talk: Talk) -> None:
 
 
 def reassignments(talk: Talk) -> None:
-    """Reassignments to brokers there are and are not, and their list."""
+    """Reassignments to existing and missing brokers, and their list."""
     topic = talk.topic("t", 2)
 
     def make(replicas: Any = (1,)) -> Body:
@@ -55,7 +55,7 @@ def reassignments(talk: Talk) -> None:
 
 
 def quotas(talk: Talk) -> None:
-    """Quotas set, described by all sorts of filters, and taken away."""
+    """Quotas set, described by all sorts of filters, and removed."""
     user, client = talk.fresh("user"), talk.fresh("client")
 
     def entity(kind: str, name: str | None) -> Body:
@@ -146,7 +146,7 @@ def credentials(talk: Talk) -> None:
 
 
 def features(talk: Talk) -> None:
-    """UpdateFeatures, looked at only."""
+    """UpdateFeatures with validate_only."""
     for version in COMMON_VERSIONS[ApiKey.UPDATE_FEATURES]:
         for name, level, kind in (
             ("nonsense", 1, 1), ("", 1, 1), ("transaction.version", 2, 1),
@@ -158,7 +158,7 @@ def features(talk: Talk) -> None:
             update = {"feature": name, "max_version_level": level, "allow_downgrade": False,
                       "upgrade_type": kind}
             if version == 0 and name == "transaction.version" and level == 1:
-                continue                       # it would not only be looked at
+                continue                       # it would not only be validated
             for updates in ([update], [update, update]):
                 talk.ask("UpdateFeatures", version, {
                     "timeout_ms": 5000, "feature_updates": updates, "validate_only": True})
@@ -167,7 +167,7 @@ def features(talk: Talk) -> None:
 
 
 def quorum(talk: Talk) -> None:
-    """DescribeQuorum, voters, and brokers that are not there."""
+    """DescribeQuorum, voters, and missing brokers."""
     talk.explore("DescribeQuorum", lambda: {
         "topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}],
     }, stride=1)  # fmt: skip
@@ -187,7 +187,7 @@ def quorum(talk: Talk) -> None:
 
 
 def authentication(talk: Talk) -> None:
-    """SASL where there is none, and delegation tokens where there are none."""
+    """SASL on a listener without it, and delegation tokens on a broker without them."""
     for version in (0, 1):
         for mechanism in ("PLAIN", "", "nonsense", "SCRAM-SHA-256"):
             talk.ask("SaslHandshake", version, {"mechanism": mechanism})

@@ -1,4 +1,4 @@
-"""Produce: where records go, what is wrong with batches, and sequences of idempotent producers."""
+"""Produce: topics and partitions, invalid batches, and sequences of idempotent producers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BEFORE_IDS = range(VERSIONS.start, 13)
 
 
 def produce_places(talk: Talk) -> None:
-    """Topics and partitions that are there, are not, are none, and are named twice."""
+    """Topics and partitions that exist, are missing, are empty, and are named twice."""
     topic = talk.topic("t", 3)
 
     def make() -> Body:
@@ -43,7 +43,7 @@ def produce_places(talk: Talk) -> None:
 
 
 def read_all(talk: Talk, topic: str, partitions: int = 1) -> None:
-    """Note all records of a topic."""
+    """Record all records of a topic."""
     for index in range(partitions):
         body = {
             "max_wait_ms": 0, "min_bytes": 0, "max_bytes": 1 << 20, "isolation_level": 0,
@@ -57,7 +57,7 @@ def read_all(talk: Talk, topic: str, partitions: int = 1) -> None:
 
 
 def with_bytes(data: bytes, at: int, form: str, value: int, mend: bool = True) -> bytes:
-    """A batch with one field of its header changed, and a checksum that is right again."""
+    """A batch with one field of its header changed, and a recomputed checksum."""
     changed = bytearray(data)
     struct.pack_into(form, changed, at, value)
     if mend and len(changed) >= 61:
@@ -66,7 +66,7 @@ def with_bytes(data: bytes, at: int, form: str, value: int, mend: bool = True) -
 
 
 def wrong_batches() -> dict[str, bytes]:
-    """Record data by what is odd about it."""
+    """Unusual record data, by description."""
     good, two = batch("a", "b", "c"), batch("x") + batch("y", "z")
     made = {
         "good": good,
@@ -140,14 +140,14 @@ def departures() -> list[bytes]:
 
 
 def produce_departures(talk: Talk) -> None:
-    """What is stored there and refused here, each in a topic of its own."""
+    """Data that Kafka stores and Ottla refuses, each in a topic of its own."""
     for records in departures():
         for version in (3, 7, 9, 13):
             talk.produce(talk.topic("t"), records, version)
 
 
 def produce_batches(talk: Talk) -> None:
-    """Odd record data, each in several versions, and what is stored then."""
+    """Unusual record data, each in several versions, and what is stored."""
     for settings in ({}, {"cleanup_policy": "compact"}, {"message_timestamp_type": "LogAppendTime"},
                      {"compression_type": "gzip"}):
         topic = talk.topic("t", 1, **settings)
@@ -167,7 +167,7 @@ def produce_batches(talk: Talk) -> None:
 
 
 def produce_internal(talk: Talk) -> None:
-    """To topics of the broker's own, and of another name."""
+    """To internal topics, and with mismatched names."""
     talk.topic("t")
     names = ("__consumer_offsets", "__transaction_state", "__cluster_metadata",
              "__ottla_metadata", "nobody", "", "not legal/")
@@ -198,7 +198,7 @@ ORDERS: dict[str, list[Numbered]] = {
 
 
 def produce_idempotent(talk: Talk) -> None:
-    """Sequence numbers of producers that exist, and of ids that were never given out."""
+    """Sequence numbers of producers that exist, and of ids that were never assigned."""
     topic = talk.topic("t", 2)
     for steps in ORDERS.values():
         for version in (3, 5, 8, 11, 13):
@@ -222,7 +222,7 @@ def produce_idempotent(talk: Talk) -> None:
 
 
 def produce_cleaned(talk: Talk) -> None:
-    """Errors and duplicates where the log does not begin at 0, and with LogAppendTime."""
+    """Errors and duplicates in a log that does not begin at 0, and with LogAppendTime."""
     for settings in ({}, {"message_timestamp_type": "LogAppendTime"}):
         topic = talk.topic("t", 1, **settings)
         producer_id, epoch = talk.producer()
@@ -239,9 +239,9 @@ def produce_cleaned(talk: Talk) -> None:
         for version in VERSIONS:
             talk.produce(topic, numbered(3), version)              # a duplicate
             talk.produce(topic, numbered(9), version)              # out of order
-            talk.produce(topic, numbered(0), version)              # long gone
+            talk.produce(topic, numbered(0), version)              # too old
             talk.produce(topic, batch("a")[:-1], version)          # damaged
-            talk.produce(topic, batch("a"), version, partition=7)  # nowhere
+            talk.produce(topic, batch("a"), version, partition=7)  # no such partition
             talk.produce(topic, batch("a"), version, acks=7)
 
 

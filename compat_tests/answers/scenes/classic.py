@@ -1,4 +1,4 @@
-"""Classic groups: joining, sharing out, staying, leaving; what administrators see of it."""
+"""Classic groups: joining, assigning, heartbeats, leaving; and what administrators see."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def joined(talk: Talk, group: str, instance: str | None = None, version: int = 3
 
 
 def describe(talk: Talk, *groups: str, version: int = 6) -> None:
-    """Note what administrators see of groups."""
+    """Record what administrators see of groups."""
     talk.ask("DescribeGroups", version, {"groups": list(groups),
                                          "include_authorized_operations": False})
 
@@ -113,7 +113,7 @@ def members_fields(talk: Talk) -> None:
 
 
 def static_members(talk: Talk) -> None:
-    """Static members that come back, are replaced, and are fenced."""
+    """Static members that return, are replaced, and are fenced."""
     for version in range(5, 10):
         group = talk.fresh("g")
         old = joined(talk, group, "one", version)
@@ -132,7 +132,7 @@ def static_members(talk: Talk) -> None:
 
 
 def rebalances(talk: Talk) -> None:
-    """A second member comes: what is answered and seen meanwhile, in every version."""
+    """A second member joins: answers and states meanwhile, in every version."""
     for version in COMMON_VERSIONS[ApiKey.DESCRIBE_GROUPS]:
         group = talk.fresh("g")
         first = joined(talk, group)
@@ -167,7 +167,7 @@ def rebalances(talk: Talk) -> None:
 
 
 def until_state(talk: Talk, group: str, state: str) -> None:
-    """Ask on, without noting it, until a group is in a state."""
+    """Repeat a request, without recording it, until a group is in a state."""
     body = {"groups": [group], "include_authorized_operations": False}
     noted = len(talk.entries)
     for _ in range(1000):
@@ -199,7 +199,7 @@ def group_administration(talk: Talk) -> None:
 
 
 def answer_of_list(talk: Talk, version: int, body: Body) -> None:
-    """ListGroups, of which only the scene's own groups are noted."""
+    """ListGroups, of which only the scene's own groups are recorded."""
     talk.ask("ListGroups", version, body)
     answer = talk.entries[-1].answer
     if isinstance(answer, dict):
@@ -208,7 +208,7 @@ def answer_of_list(talk: Talk, version: int, body: Body) -> None:
 
 
 def find_coordinator(talk: Talk) -> None:
-    """Of groups and transactions, one and many at a time."""
+    """Coordinators of groups and transactions, one and many at a time."""
     talk.explore("FindCoordinator", lambda: {
         "key": "g", "key_type": 0, "coordinator_keys": ["g", "h"],
     }, stride=1)  # fmt: skip

@@ -23,7 +23,7 @@ def describe_body(kind: int, name: str, keys: list[str] | None = None, **more: A
 
 
 def describe_configs(talk: Talk) -> None:
-    """Every kind of resource, there or not, all settings or some."""
+    """Every kind of resource, existing or not, all settings or some."""
     topic = talk.topic("t", 1, retention_ms="5000")
     keys = ["retention.ms", "cleanup.policy", "no.such"]
     talk.explore("DescribeConfigs", lambda: describe_body(TOPIC, topic, keys),
@@ -46,7 +46,7 @@ def describe_configs(talk: Talk) -> None:
 
 
 def group_settings(talk: Talk) -> None:
-    """Settings of groups and of client metrics, and who has any."""
+    """Settings of groups and of client metrics, and which of them have any."""
     group, metrics = talk.fresh("g"), talk.fresh("m")
     for kind, name, key, value in (
         (GROUP, group, "consumer.session.timeout.ms", "46000"),

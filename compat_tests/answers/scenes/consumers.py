@@ -1,4 +1,4 @@
-"""Groups of KIP-848, whose broker assigns."""
+"""Groups of KIP-848, in which the broker assigns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from compat_tests.answers.variants import Body
 
 
 def beat_body(group: str, member: str, epoch: int, topic: str | None, **more: Any) -> Body:
-    """A heartbeat; with a topic it joins or tells its subscription anew."""
+    """A heartbeat; with a topic it joins or sends its subscription again."""
     joins = topic is not None
     return {
         "group_id": group, "member_id": member, "member_epoch": epoch, "instance_id": None,
@@ -23,7 +23,7 @@ def beat_body(group: str, member: str, epoch: int, topic: str | None, **more: An
 
 
 def describe_consumers(talk: Talk, *groups: str, **more: Any) -> None:
-    """Note state and members of groups."""
+    """Record state and members of groups."""
     for version in (0, 1):
         talk.ask("ConsumerGroupDescribe", version, {
             "group_ids": list(groups), "include_authorized_operations": False} | more)
@@ -93,7 +93,7 @@ def commit_and_fetch(talk: Talk, group: str, topic: str) -> None:
 
 
 def two_members(talk: Talk) -> None:
-    """Partitions are shared out again when a second member comes and goes."""
+    """Partitions are reassigned when a second member joins and leaves."""
     topic = talk.topic("t", 4)
     for version in (0, 1):
         group = talk.fresh("g")

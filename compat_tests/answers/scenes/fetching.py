@@ -22,7 +22,7 @@ def fetch_body(talk: Talk, topic: str, *indexes: int, **more: object) -> Body:
 
 
 def partitions_of(talk: Talk, topic: str, *indexes: int, offset: int = 0) -> Body:
-    """What a fetch says of one topic."""
+    """The part of a fetch for one topic."""
     return {
         "topic": topic, "topic_id": talk.ids.get(topic, bytes(16)),
         "partitions": [
@@ -74,7 +74,7 @@ def fetch_positions(talk: Talk) -> None:
 
 
 def fetch_epochs(talk: Talk) -> None:
-    """Leader epochs that are right, of before, and to come; where logs part."""
+    """Leader epochs that are current, older and newer; where logs diverge."""
     topic = filled(talk, 1)
     for version in range(9, VERSIONS.stop):
         for current in (-2, -1, 0, 1, 5):
@@ -90,7 +90,7 @@ def fetch_epochs(talk: Talk) -> None:
 
 
 def fetch_sessions(talk: Talk) -> None:
-    """Sessions opened, gone on with, altered, with wrong epochs, closed, and none at all."""
+    """Sessions opened, continued, altered, with wrong epochs, closed, and unknown ones."""
     topic = filled(talk)
     for version in SESSIONS:
 
@@ -108,7 +108,7 @@ def fetch_sessions(talk: Talk) -> None:
         talk.ask("Fetch", version, body)
         talk.produce(topic, batch("new"))
         ask(session, 3)
-        ask(session, 4, 5)                                 # a partition that is not there
+        ask(session, 4, 5)                                 # a missing partition
         ask(session, 5)
         forget = {"topic": topic, "topic_id": talk.ids[topic], "partitions": [0, 9]}
         ask(session, 6, forgotten_topics_data=[forget])

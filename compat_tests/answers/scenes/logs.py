@@ -78,7 +78,7 @@ def describe_producers(talk: Talk) -> None:
 
 
 def log_directories(talk: Talk) -> None:
-    """Where partitions are, and where they shall be."""
+    """Where partitions are, and where they are to be moved."""
     topic = filled(talk, 2)
     talk.explore("DescribeLogDirs", lambda: {
         "topics": [{"topic": topic, "partitions": [0, 1]}],

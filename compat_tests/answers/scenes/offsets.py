@@ -12,7 +12,7 @@ from ottla.wire.apis import ApiKey
 
 
 def commit_body(talk: Talk, group: str, topic: str, **more: Any) -> Body:
-    """An OffsetCommit of two partitions by nobody in particular."""
+    """An OffsetCommit of two partitions without a member."""
     partitions = [
         {"partition_index": index, "committed_offset": 5 + index, "committed_leader_epoch": 0,
          "committed_metadata": "m"}
@@ -66,14 +66,14 @@ def commit_offsets(talk: Talk) -> None:
 
 
 def fetched(talk: Talk, group: str) -> None:
-    """Note all offsets of a group."""
+    """Record all offsets of a group."""
     talk.ask("OffsetFetch", 8, {
         "groups": [{"group_id": group, "topics": None}], "require_stable": False,
     })  # fmt: skip
 
 
 def fetch_offsets(talk: Talk) -> None:
-    """Offsets of groups that are there and are not, all of them or some."""
+    """Offsets of existing and missing groups, all of them or some."""
     topic, group = talk.topic("t", 3), talk.fresh("g")
     member = joined(talk, group)
     talk.ask("OffsetCommit", 8, commit_body(
@@ -104,7 +104,7 @@ def fetch_offsets(talk: Talk) -> None:
 
 
 def delete_offsets(talk: Talk) -> None:
-    """Offsets of groups with and without members taken away."""
+    """Offsets of groups with and without members deleted."""
     topic, group, busy = talk.topic("t", 2), talk.fresh("g"), talk.fresh("busy")
     member = joined(talk, busy)
     talk.ask("OffsetCommit", 8, commit_body(

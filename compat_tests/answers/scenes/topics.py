@@ -1,4 +1,4 @@
-"""Topics made, described, enlarged and deleted; the brokers; versions that nobody serves."""
+"""Topics created, described, extended and deleted; the brokers; unsupported versions."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def colliding_names(talk: Talk) -> None:
 
 
 def delete_topics(talk: Talk) -> None:
-    """By name and by id, both, neither, twice, and what is not there."""
+    """By name and by id, both, neither, twice, and missing ones."""
     for version in COMMON_VERSIONS[ApiKey.DELETE_TOPICS]:
         name, other = talk.topic("t"), talk.topic("u")
         by_id = {"name": None, "topic_id": talk.ids[other]}
@@ -125,7 +125,7 @@ def create_partitions(talk: Talk) -> None:
 
 
 def metadata(talk: Talk) -> None:
-    """Topics by name and id, all or none, with what one may do."""
+    """Topics by name and id, all or none, with authorized operations."""
     name, other = talk.topic("t", 2), talk.topic("u")
 
     def make() -> Body:
@@ -188,7 +188,7 @@ def describe_cluster(talk: Talk) -> None:
 
 
 def api_versions(talk: Talk) -> None:
-    """Versions asked for by all sorts of clients."""
+    """ApiVersions from all sorts of clients."""
     talk.explore("ApiVersions", lambda: {
         "client_software_name": "compare", "client_software_version": "1.0",
     }, stride=1)  # fmt: skip
@@ -210,7 +210,7 @@ def api_versions(talk: Talk) -> None:
 
 
 def versions_of_nobody(talk: Talk) -> None:
-    """Each API in a version after the last, and what is no request at all."""
+    """Each API in a version after the last, and frames that are not requests."""
     for key, api in APIS.items():
         if "broker" in api.listeners and key not in (ApiKey.API_VERSIONS, ApiKey.PRODUCE):
             header = RequestHeader(key, api.versions[-1] + 1, 1, "c").encode()

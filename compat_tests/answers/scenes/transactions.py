@@ -1,4 +1,4 @@
-"""Transactions: producers, partitions and offsets in them, their ends, and who looks at them."""
+"""Transactions: producers, partitions and offsets in them, their ends, and their descriptions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def add_body(name: str, producer: Producer, topics: list[Body], **more: Any) -> 
 
 
 def end(talk: Talk, name: str, producer: Producer, commit: bool, version: int = 3) -> Any:
-    """EndTxn, and again as long as the one before is still being written."""
+    """EndTxn, and again while the previous one is still being written."""
     answer = settled(talk, "EndTxn", version, {
         "transactional_id": name, "producer_id": producer[0], "producer_epoch": producer[1],
         "committed": commit,
@@ -69,7 +69,7 @@ def until_ended(talk: Talk, name: str) -> None:
 
 
 def settled(talk: Talk, api: str, version: int, body: Body) -> Any:
-    """Ask until the answer is no longer that the transaction before is still ending."""
+    """Repeat until the answer no longer says that the previous transaction is still ending."""
     for _ in range(2000):
         answer = talk.ask(api, version, body)
         if "51" not in codes(talk.entries[-1].answer):
@@ -89,7 +89,7 @@ def codes(answer: Any) -> set[str]:
 
 
 def add_partitions(talk: Talk) -> None:
-    """Partitions taken into a transaction, with every field wrong."""
+    """Partitions added to a transaction, with every field wrong."""
     topic = talk.topic("t", 2)
     name = talk.fresh("id")
     producer = talk.producer(name)
@@ -139,7 +139,7 @@ def ends(talk: Talk) -> None:
         for commit in (True, False):
             name = talk.fresh("ended")
             current = talk.producer(name)
-            end(talk, name, current, commit, version)                 # nothing was begun
+            end(talk, name, current, commit, version)                 # nothing has begun
             current = talk.producer(name)
             settled(talk, "AddPartitionsToTxn", 3,
                     add_body(name, current, [{"name": topic, "partitions": [0]}]))
@@ -157,7 +157,7 @@ def ends(talk: Talk) -> None:
 
 
 def describe(talk: Talk, *names: str) -> None:
-    """Note the state of transactions."""
+    """Record the state of transactions."""
     settled(talk, "DescribeTransactions", 0, {"transactional_ids": list(names)})
 
 
@@ -259,7 +259,7 @@ def commit_body(talk: Talk, name: str, producer: Producer, group: str, topic: st
 
 
 def transactional_offsets(talk: Talk) -> None:
-    """Offsets committed in transactions, with every field wrong, and what is seen of them."""
+    """Offsets committed in transactions, with every field wrong, and their visibility."""
     topic, group, name = talk.topic("t", 2), talk.fresh("g"), talk.fresh("id")
     producer = talk.producer(name)
     settled(talk, "AddOffsetsToTxn", 3, {

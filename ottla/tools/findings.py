@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ottla.tools.progress_line import ProgressLine
+
 RESTORE = (
     "bring the file back from a copy or another replica; without one, only what lies before is to"
     " be had"
@@ -47,9 +49,12 @@ class Report:
     notes: int = 0
     now: Callable[[], float] = time.monotonic
     told_at: float = field(init=False)
+    line: ProgressLine = field(init=False)
+    """Drawn on a terminal, instead of a line every few seconds elsewhere."""
 
     def __post_init__(self) -> None:
         self.told_at = self.now()
+        self.line = ProgressLine(0, "bytes", now=self.now)
 
     def add(self, finding: Finding) -> None:
         """Reports one."""
@@ -59,16 +64,22 @@ class Report:
                 return
         else:
             self.errors += 1
+        self.line.clear()
         print(finding, flush=True)
 
     def say(self, line: str) -> None:
         """A line about something that is sound."""
+        self.line.clear()
         if not self.quiet:
             print(line, flush=True)
 
     def moved(self, size: int) -> None:
         """Counts checked bytes; shows the progress now and then."""
         self.bytes_done += size
+        if self.line.wanted:
+            self.line.total = self.bytes_due
+            self.line.reach(self.bytes_done)
+            return
         if self.now() - self.told_at < PROGRESS_SECONDS:
             return
         share = 100 * self.bytes_done / max(1, self.bytes_due)

@@ -15,6 +15,7 @@ from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 from ottla.tools.cli.connecting import connect, properties_of
 from ottla.tools.cli.moments import milliseconds
 from ottla.tools.cli.produce import escaped
+from ottla.tools.progress_line import ProgressLine
 from ottla.tools.properties import pairs
 from ottla.tools.stream.json_lines import line_of
 from ottla.tools.stream.reader import Reading, places_of, read
@@ -36,6 +37,7 @@ def consume(options: Namespace) -> None:
             without_the_group(cluster, wanted)
         if options.count is not None:
             wanted.stop = lambda: count >= options.count
+        line = progress(options, cluster, wanted)
         finished: set[Place] = set()
         out = getattr(sys.stdout, "buffer", None)
         for record in read(cluster, wanted, properties):
@@ -52,8 +54,23 @@ def consume(options: Namespace) -> None:
                 if sys.stdout.isatty():
                     out.flush()
             count += 1
+            line.add(1)
             if wanted.stop():
                 break
+        line.clear()
+
+
+def progress(options: Namespace, cluster: Cluster, wanted: Reading) -> ProgressLine:
+    """A line for records that go to a file or a pipe, where it is known how many will come."""
+    line = ProgressLine(options.count or 0)
+    if sys.stdout.isatty() or (options.count is None and wanted.ends is None):
+        line.wanted = False
+    if line.wanted and wanted.ends is not None:
+        first = offsets.at(cluster, dict.fromkeys(wanted.ends, wanted.start))
+        begin = {place: found.offset for place, found in first.items()} | wanted.starts
+        due = sum(max(0, end - begin[place]) for place, end in wanted.ends.items())
+        line.total = min(due, line.total or due)
+    return line
 
 
 def reading(options: Namespace, cluster: Cluster) -> Reading:

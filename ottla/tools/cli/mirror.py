@@ -14,6 +14,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError, Refused
 from ottla.tools.admin import configs, groups, offsets, topics
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
+from ottla.tools.progress_line import ProgressLine
 from ottla.tools.stream.batches import send_one, sendable
 from ottla.tools.stream.client_settings import quiet
 from ottla.tools.stream.copying import Progress
@@ -182,6 +183,9 @@ class Mirror:
             ).items()
         }
         reported = time.monotonic()
+        begun = {place: found.source for place, found in self.progress.items()}
+        due = sum(max(0, end - begun[place]) for place, end in ends.items())
+        line = ProgressLine(due if self.once else 0)
         while True:
             batches = consumer.poll(POLL_MS)
             if batches:
@@ -189,7 +193,9 @@ class Mirror:
                 self.remember([(place.topic, place.partition) for place in batches])
             at = {place: int(consumer.position(TopicPartition(*place)) or 0) for place in ends}
             finished = self.once and all(at[place] >= end for place, end in ends.items())
+            line.reach(sum(found.source - begun[place] for place, found in self.progress.items()))
             if finished or time.monotonic() - reported >= self.every:
+                line.clear()
                 self.carry_groups()
                 self.report()
                 reported = time.monotonic()

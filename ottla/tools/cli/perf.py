@@ -11,35 +11,11 @@ from ottla.client.errors import ClientError
 from ottla.tools.admin import topics
 from ottla.tools.cli.connecting import connect
 from ottla.tools.cli.output import done, show
+from ottla.tools.progress_line import ProgressLine
 from ottla.tools.stream.load import FetchLoad, Latencies, ProduceLoad, codec_of, fetch, random_value
 from ottla.tools.stream.load import produce as send
 
 RECORDS = 100_000
-
-
-class Progress:
-    """A progress display, on a terminal."""
-
-    def __init__(self, total: int) -> None:
-        self.total, self.done, self.shown = total, 0, 0.0
-        self.wanted = sys.stderr.isatty()
-
-    def add(self, records: int) -> None:
-        """Count, and draw four times a second."""
-        self.done += records
-        if self.wanted and (now := time.monotonic()) - self.shown > 0.25:
-            self.shown = now
-            print(
-                f"\r{self.done * 100 // max(self.total, 1):3d} %",
-                end="",
-                file=sys.stderr,
-                flush=True,
-            )
-
-    def end(self) -> None:
-        """Clears the line."""
-        if self.wanted:
-            print("\r     \r", end="", file=sys.stderr)
 
 
 def produce(options: Namespace) -> None:
@@ -67,14 +43,14 @@ def produce(options: Namespace) -> None:
                 f" {options.topic}",
             )
             return
-        found, bar = Latencies(), Progress(records)
+        found, bar = Latencies(), ProgressLine(records)
 
         def add(count: int, bytes_of: int, ms: float) -> None:
             found.add(count, bytes_of, ms)
             bar.add(count)
 
         send(cluster, load, add)
-        bar.end()
+        bar.clear()
         rate, mebibytes = found.rates()
     show(
         options,
@@ -97,7 +73,7 @@ def produce(options: Namespace) -> None:
 def consume(options: Namespace) -> None:
     wanted = RECORDS if options.records is None else options.records
     with connect(options) as cluster:
-        bar, size = Progress(wanted), 0
+        bar, size = ProgressLine(wanted), 0
         begun = time.monotonic()
 
         def add(count: int, bytes_of: int) -> None:
@@ -107,7 +83,7 @@ def consume(options: Namespace) -> None:
 
         got = fetch(cluster, FetchLoad([options.topic], wanted, idle_ms=2000), add)
         seconds = max(time.monotonic() - begun, 1e-6)
-        bar.end()
+        bar.clear()
     row: dict[str, Any] = {
         "topic": options.topic,
         "records": got,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from ottla.client.addresses import parse_addresses, show_address
 from ottla.client.errors import ClientError
 from ottla.tools.cli.connecting import address_of, connect, properties_of
 from ottla.tools.cli.output import done
+from ottla.tools.progress_line import ProgressLine
 from ottla.tools.properties import pairs
 from ottla.tools.stream.batches import Headers
 from ottla.tools.stream.json_lines import parsed
@@ -40,8 +42,14 @@ def produce(options: Namespace) -> None:
     writer = open_writer(servers, properties, options.client or "kafka-python")
     try:
         with source(options) as file:
+            size = os.fstat(file.fileno()).st_size if options.file else 0
+            line = ProgressLine(size, "bytes")
+            drawn = line.wanted and size > 0  # standard input may be typed: no line for it
             for topic, key, value, more, partition, timestamp in records(options, file):
                 writer.send(topic, key, value, [*headers, *more], partition, timestamp)
+                if drawn:
+                    line.reach(file.tell())
+            line.clear()
     finally:
         writer.close()
         if sys.stderr.isatty():

@@ -21,7 +21,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 NUMBERS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 COUNT = 60
 LARGE = b"a value that a thread compresses " * 20_000
-"""What a batch of it takes is more than the broker does on its loop, whatever the codec."""
+"""A batch of it is too large for the broker's loop with any codec."""
 
 
 def java(version: str, *arguments: str) -> list[str]:

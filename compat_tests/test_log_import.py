@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(240)
 
 NODE = "node.id=1"
 OFTEN = ("log.initial.task.delay.ms=100", "log.flush.start.offset.checkpoint.interval.ms=500")
-"""Otherwise kill -9 takes back what DeleteRecords did in the last minute."""
+"""Otherwise kill -9 undoes the DeleteRecords of the last minute."""
 
 
 @dataclass

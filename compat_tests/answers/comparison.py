@@ -36,7 +36,7 @@ class Difference:
     api: str
     version: int
     place: str
-    """The field, with what its elements in arrays are called: `topics[0].partitions[1].offset`."""
+    """The path of the field, with array indexes: `topics[0].partitions[1].offset`."""
     kafka: str
     ottla: str
 

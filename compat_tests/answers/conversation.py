@@ -38,7 +38,7 @@ CHANGES = {
     "CreateAcls", "DeleteAcls", "AlterClientQuotas", "AlterUserScramCredentials", "ElectLeaders",
     "AlterPartitionReassignments", "UpdateFeatures",
 }  # fmt: skip
-"""What alters the metadata: the next request is sent when the broker has taken the change over."""
+"""What alters the metadata: the next request is sent after the broker has applied the change."""
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Entry:
     request: Any
     answer: Any
     digest: str = ""
-    """Of the request, where that itself is not at hand."""
+    """The digest of the request, if the request itself is not available."""
 
     @property
     def known_by(self) -> str:
@@ -73,12 +73,12 @@ class Talk:
     scene: str
     seed: int
     patience: float = 0.0
-    """Seconds that a reported change of metadata takes to be in force everywhere."""
+    """Seconds until a reported change of metadata is in effect everywhere."""
     names: Names = field(default_factory=Names)
     entries: list[Entry] = field(default_factory=list)
     connections: dict[str, WireClient] = field(default_factory=dict)
     ids: dict[str, bytes] = field(default_factory=dict)
-    """Of the topics that the scene has created, by name."""
+    """Ids of the topics that the scene has created, by name."""
 
     def __post_init__(self) -> None:
         self.chance = random.Random(f"{self.seed}/{self.scene}")
@@ -263,7 +263,7 @@ class Talk:
 
 
 FIRST_PRODUCER_ID = 100
-"""Smaller ids are nobody's: `prepare` takes them away."""
+"""Smaller ids are unused: `prepare` allocates them."""
 
 
 def batch(*values: str, timestamp: int = 1_600_000_000_000, **fields: Any) -> bytes:

@@ -28,7 +28,7 @@ KEYS = (
     "key", "entity", "user", "log_dir", "feature", "code", "producer_id", "entity_type",
     "mechanism", "pattern_type", "principal", "host", "operation", "permission_type",
 )  # fmt: skip
-"""Fields that say what an element is about; elements are put in their order."""
+"""Fields that identify an element; elements are sorted by them."""
 VARYING = {
     "host": "<host>", "port": "<port>", "cluster_id": "<cluster>", "total_bytes": "<bytes>",
     "usable_bytes": "<bytes>", "log_dir": "<directory>", "leader_directory_id": "<directory>",

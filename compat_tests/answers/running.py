@@ -19,7 +19,7 @@ SETTINGS = {
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
 }
-"""What both brokers are started with, so that they differ as little as may be."""
+"""Settings of both brokers, so that they differ as little as possible."""
 KAFKA_SETTINGS = {"quorum.append.linger.ms": "0"}
 OTTLA_SETTINGS = {
     "node.id": "1",

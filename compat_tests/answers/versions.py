@@ -13,11 +13,11 @@ KAFKA_FROM = {
     ApiKey.CREATE_DELEGATION_TOKEN: 1, ApiKey.RENEW_DELEGATION_TOKEN: 1,
     ApiKey.EXPIRE_DELEGATION_TOKEN: 1, ApiKey.DESCRIBE_DELEGATION_TOKEN: 1,
 }  # fmt: skip
-"""The first version, where Kafka 4 no longer serves the ones before."""
+"""The first version, if Kafka 4 no longer serves the earlier ones."""
 KAFKA_UPTO = {
     ApiKey.API_VERSIONS: 4, ApiKey.TXN_OFFSET_COMMIT: 5, ApiKey.DELETE_GROUPS: 2,
 }  # fmt: skip
-"""The last version, where 4.4 has another one."""
+"""The last version, if 4.4 has a newer one."""
 
 COMMON_VERSIONS = {
     key: range(KAFKA_FROM.get(key, api.versions.start), KAFKA_UPTO.get(key, api.versions[-1]) + 1)

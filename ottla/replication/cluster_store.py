@@ -53,9 +53,9 @@ LAYOUT = (
     "/cluster", "/brokers", "/brokers/ids", "/metadata", LOG, SNAPSHOTS,
 )
 READ_AHEAD = 32
-"""Entries that are asked for at a time."""
+"""The number of entries requested at once."""
 SNAPSHOT_AFTER_ENTRIES = 1000
-"""Each entry after the snapshot is a read at every broker's start."""
+"""Each entry after the snapshot costs a read at every broker's start."""
 DELETED_AT_A_TIME = 100
 
 Answer = TypeVar("Answer")

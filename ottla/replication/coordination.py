@@ -29,9 +29,10 @@ class SessionState(Enum):
 
     CONNECTED = "connected"
     SUSPENDED = "suspended"
-    """The connection is broken; the session may live on or have ended."""
+    """The connection is broken; the session may still exist or have ended."""
     LOST = "lost"
-    """The session has ended, and its ephemeral nodes with it. CONNECTED means a new one then."""
+    """The session has ended, and its ephemeral nodes with it. A later CONNECTED is for a new
+    one."""
 
 
 Listener = Callable[[SessionState], None]

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 Entity = tuple[tuple[str, str | None], ...]
-"""Whom a quota is for: pairs of type and name, sorted by type; the name None is the default of
-all that have no quota of their own."""
+"""The clients that a quota applies to: pairs of type and name, sorted by type; the name None is the
+default of all that have no quota of their own."""
 
 Identity = tuple[str, int]
 """A user and the number of a SCRAM mechanism."""

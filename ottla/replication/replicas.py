@@ -23,7 +23,7 @@ COUNTED = (
     "messages_in", "bytes_in", "bytes_out", "produces", "failed_produces", "fetches",
     "failed_fetches",
 )
-"""What a partition counts for metrics."""
+"""A partition's counters for metrics."""
 
 
 class Replicas:
@@ -49,20 +49,20 @@ class Replicas:
         """High watermarks of the last run: of several copies this one may have more than is
         committed."""
         self.roles_changed: Callable[[Collection[Partition]], None] | None = None
-        """Told of partitions that lead or follow in another epoch, or that are gone."""
+        """Called with the partitions that lead or follow in another epoch, or that are gone."""
         self.changed: dict[Partition, None] = {}
         self.log_config = log_config
         self.gone: dict[str, int] = {}
-        """What the partitions of deleted topics had counted."""
+        """The counters of the partitions of deleted topics."""
         self.flush_before_ack = flush_before_ack
         self.by_name: dict[str, list[Partition | None]] = {}
         self.by_id: dict[bytes, list[Partition | None]] = {}
         self.with_sealed: dict[Partition, None] = {}
-        """Those that have sealed a segment which is not on the medium yet."""
+        """Those that have sealed a segment that is not on disk yet."""
         self.offline: frozenset[Key] = frozenset()
         """Partitions whose log directory has failed: reported to clients without a leader."""
         self.put_off: set[Key] = set()
-        """Partitions that could not be opened for want of room or descriptors."""
+        """Partitions that could not be opened for lack of room or descriptors."""
 
     def partition(self, topic: str, index: int) -> Partition | None:
         """The partition, if this broker has a replica of it."""

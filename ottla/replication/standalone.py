@@ -58,7 +58,8 @@ RESERVE_FLOORS = {
     EpochsRaised: RESERVE_SIZE // 2,
     FeatureSet: RESERVE_SIZE // 2,
 }
-"""How many bytes of the reserve a record leaves on a full disk; other records leave all of it."""
+"""The bytes of the reserve that a record must leave on a full disk; other records leave all of
+it."""
 METADATA_SIZE_MAX = 1 << 30
 
 
@@ -70,7 +71,7 @@ class StandaloneWrite:
     task: FlushTask | None
     base: int
     snapshot: int | None = None
-    """The offset of a snapshot: what lies before it goes once it is kept."""
+    """The offset of a snapshot: what precedes it is deleted once it is durable."""
 
     def run(self) -> None:
         """Sync it: nothing but kernel calls, in any thread."""

@@ -16,7 +16,7 @@ OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 SHARE_STATE_TOPIC = "__share_group_state"
 METADATA_TOPICS = frozenset({"__cluster_metadata", "__ottla_metadata"})
-"""Names of metadata logs, Kafka's and ours: no topic may be called so."""
+"""Names of metadata logs, Kafka's and ours: no topic may have these names."""
 
 
 class Names(Sized, Container[str], Iterable[str], Protocol):

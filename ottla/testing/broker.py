@@ -45,7 +45,7 @@ TEST_SETTINGS = {
     "connections.max.idle.ms": "315360000000",   # a clock that leaps would close all of them
     "ottla.acks.all.flush": "false",             # no test simulates a power failure
 }
-"""What differs from a broker's defaults; `settings` wins over it."""
+"""The differences from a broker's defaults; `settings` takes precedence."""
 
 
 class Broker:

@@ -15,7 +15,7 @@ from ottla.wire.schema_parser import Field
 from ottla.wire.structs import Message, Struct
 
 READS_WITH_MORE = {ApiKey.METADATA, ApiKey.DESCRIBE_CLUSTER, ApiKey.API_VERSIONS}
-"""Reads whose answers have more than errors: the broker is asked, and its answer is changed."""
+"""Reads whose answers have more than errors: the broker answers, and its answer is changed."""
 
 ERROR = "error_code"
 SAME_PLACE = {

@@ -43,7 +43,7 @@ class Frame:
     client_id: str | None
     """The client that sent the request, or that gets the answer."""
     data: bytes
-    """From its header on."""
+    """The bytes of the frame from its header on."""
 
     @cached_property
     def message(self) -> Message:

@@ -32,7 +32,7 @@ class Pending:
     header: RequestHeader
     rule: Rule | None = None
     answer: bytes | None = None
-    """The proxy's own answer; the broker was not asked then."""
+    """The proxy's own answer; the broker did not get the request."""
 
 
 class Proxied:

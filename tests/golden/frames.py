@@ -30,7 +30,7 @@ class Frame:
     body_version: int | None = None
     """The version of the body where it differs from the request's."""
     trailing_bytes: int = 0
-    """Bytes behind the end of the message, sent by the client."""
+    """Bytes after the end of the message, sent by the client."""
 
 
 def files() -> list[str]:

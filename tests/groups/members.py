@@ -26,7 +26,7 @@ from tests.groups.bench import Workbench
 TOPIC, GROUP = "t", "g"
 CLASSIC_SESSION_MS, MODERN_SESSION_MS = 10_000, 45_000
 CLASSIC_REBALANCE_MS, MODERN_REBALANCE_MS = 20_000, 60_000
-"""Longer than the sessions: whoever is too late for a rebalance has given up before."""
+"""Longer than the sessions: members that are too late for a rebalance have given up before."""
 
 
 @dataclass(frozen=True)

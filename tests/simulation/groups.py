@@ -48,9 +48,9 @@ class Offsets:
         self.pending: dict[OffsetKey, Pending] = {}
         self.blurred: set[tuple[str, str, int]] = set()
         self.going: set[str] = set()
-        """Groups of which a deletion is under way, or may be."""
+        """Groups with a deletion under way, or possibly so."""
         self.haunted: set[OffsetKey] = set()
-        """Those with a deletion under way, or one of which nobody knows whether it happened."""
+        """Those with a deletion under way, or one of unknown outcome."""
 
     def blur(self, key: OffsetKey) -> None:
         """A request by name was concurrent with the topic's deletion: it may apply to the next

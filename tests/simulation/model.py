@@ -56,7 +56,7 @@ class PartitionModel:
     delete_asked: int = 0           # DeleteRecords that may have happened
     delete_acked: int = 0           # and that have certainly happened
     places: dict[tuple[int, int], bytes] = field(default_factory=dict)
-    """What anybody has read, by leader epoch and offset: nothing else is ever there."""
+    """What any reader has read, by leader epoch and offset: later reads must agree."""
 
     def __repr__(self) -> str:
         return f"{self.topic.name}({self.topic.number})-{self.index}"
@@ -112,7 +112,7 @@ class TopicModel:
     """What each setting that was changed may be by now."""
     indexed_whole: bool = False
     changing: dict[str, int] = field(default_factory=dict)
-    """Changes of a setting that are under way, or of which nobody knows."""
+    """Changes of a setting that are under way, or of unknown outcome."""
 
     def may_be_set(self, name: str, value: str) -> None:
         """A client has asked for this setting, of this topic or of one of its name before it."""

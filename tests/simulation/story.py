@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 SESSION_SECONDS = 25.0
 MADE_ANEW = (".index", ".timeindex", ".txnindex")
-"""Files that are caches of what is in the log."""
+"""Files that can be rebuilt from the log."""
 SETTLED_SECONDS = 70.0
 """Longer than any transaction, any delay of a deletion, any round of retention."""
 

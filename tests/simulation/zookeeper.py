@@ -189,7 +189,7 @@ class MemoryCoordination:
         self.waiting: dict[asyncio.Future[Any], None] = {}
         self.missed: dict[Watch, None] = {}
         self.connection = 0
-        """Counts up when the connection breaks: what is under way on a former one never arrives."""
+        """Counts up when the connection breaks: messages of a former one never arrive."""
         self.lose_answers = 0
 
     async def start(self) -> None:

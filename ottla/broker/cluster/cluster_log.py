@@ -58,9 +58,9 @@ class ClusterLog(Metadata):
         self.term: Term | None = None
         self.is_controller = False
         self.order = asyncio.Lock()
-        """Held while an entry is written or read, so that none is applied twice."""
+        """Held while an entry is written or read, so that no entry is applied twice."""
         self.pending: dict[str, tuple[int, OutcomeUnknown]] = {}
-        """Writes of unknown outcome by their batch: the number that they would have."""
+        """Writes of unknown outcome: batch to the number that the entry would have."""
         self.reader: asyncio.Task[None] | None = None
         self.news = False
         self.seen_moved = asyncio.Event()

@@ -43,7 +43,7 @@ log = logging.getLogger("ottla.controller")
 SNAPSHOT_LOOK_SECONDS = 5.0
 RETURN_LOOK_SECONDS = 5.0
 LOOK_AGAIN_SECONDS = 1.0
-"""After a look that failed while ZooKeeper is there."""
+"""The delay after a failed look while ZooKeeper is connected."""
 
 
 class Controller:
@@ -64,14 +64,14 @@ class Controller:
         self.brokers_changed: Callable[[list[int]], None] = lambda nodes: None
         self.refused_at: dict[int, float] = {}
         self.fenced: dict[int, int] = {}
-        """Brokers that refuse connections, by the epoch that they were declared gone of."""
+        """Brokers that refuse connections, with the epoch under which they were declared gone."""
         self.looking: asyncio.Task[None] | None = None
         self.news = False
         self.upkeep: list[asyncio.Task[None]] = []
-        """What the controller does now and then, while it is in office."""
+        """The controller's periodic tasks, which run during its term."""
         self.closed = False
         self.returned: set[int] = set()
-        """Brokers that have come, and are not known to be in sync yet."""
+        """Brokers that have registered, and are not known to be in sync yet."""
         self.deposing: int | None = None
         """A controller that refuses connections: this broker takes its place."""
         metadata.deposed = self.deposed

@@ -32,7 +32,7 @@ ATTEMPT_SECONDS = 5.0
 AWAITED = frozenset({
     ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.UNKNOWN_TOPIC_ID,
 })
-"""After these the image has something newer, or will: perhaps what an earlier attempt has done."""
+"""After these errors the image has or will get a newer epoch, perhaps from an earlier attempt."""
 
 Row = tuple[Partition, AlterPartitionRequest.Topic.Partition]
 

@@ -46,7 +46,8 @@ from ottla.wire.messages import BrokerHeartbeatRequest
 log = logging.getLogger("ottla.member")
 
 MARK = "ottla-metadata-checkpoint"
-"""In each log directory: the last entry that this broker has read, as ZooKeeper had it."""
+"""In each log directory: the last entry that this broker has read, with its ZooKeeper
+transaction."""
 REGISTER_AGAIN_SECONDS = 1.0
 CATCH_UP_SECONDS = 1.0
 HAND_OVER_SECONDS = 30.0
@@ -68,7 +69,7 @@ class Member:
     ) -> None:
         self.disk, self.directories = disk, [str(path) for path in config.log_directories()]
         self.mark: Mark | None = None
-        """How far this broker had read when it was last sure of it."""
+        """The last entry that this broker had certainly read."""
         self.config, self.coordination, self.loop = config, coordination, loop
         self.node_id, self.new_id = config.node_id, disk.new_id
         self.incarnation = disk.new_id()
@@ -76,7 +77,7 @@ class Member:
         self.election = Election(coordination, self.node_id, self.incarnation)
         self.failed: Callable[[str], None] = lambda reason: log.error("%s", reason)
         self.forwarding: Forwarding | None = None
-        """The way to the controller, where another broker is it."""
+        """Requests to the controller, while that is another broker."""
         self.registration: Registration | None = None
         self.registering: asyncio.Task[None] | None = None
         self.was_seen = False

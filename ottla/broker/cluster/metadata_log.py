@@ -61,7 +61,7 @@ class Metadata:
     """
 
     is_controller = True
-    """Whether decisions can be made here, as always where a broker is alone."""
+    """Whether decisions can be made here, always true for a standalone broker."""
 
     def __init__(self, image: MetadataImage, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop

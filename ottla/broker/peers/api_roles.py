@@ -15,4 +15,4 @@ BETWEEN_BROKERS = frozenset({
     ApiKey.ENVELOPE, ApiKey.ALTER_PARTITION, ApiKey.ALLOCATE_PRODUCER_IDS, ApiKey.BROKER_HEARTBEAT,
     ApiKey.ASSIGN_REPLICAS_TO_DIRS,
 })
-"""Served in a cluster only, and on the listener that brokers use among themselves only."""
+"""Served only in a cluster, and only on the listener for connections between brokers."""

@@ -31,7 +31,7 @@ log = logging.getLogger("ottla.forwarding")
 REQUEST_SECONDS = 30.0
 """Kafka's request.timeout.ms."""
 ATTEMPT_SECONDS = 10.0
-"""One controller may take so long; a client's request may be a long one."""
+"""The timeout for one controller; a client's request may take long."""
 PAUSE_SECONDS = 0.05
 ENVELOPE_VERSION = 0
 BROKER_LOGGER = 8

@@ -28,7 +28,7 @@ log = logging.getLogger("ottla.peers")
 SOFTWARE_NAME = "ottla-broker"
 HELLO_VERSION = 5
 CONTROL, FORWARD, MARKERS = "control", "forward", "markers"
-"""Lanes: short questions among brokers, clients' requests for the controller, markers."""
+"""Lanes: short requests between brokers, clients' requests for the controller, markers."""
 REQUEST_SECONDS = 30.0
 CONNECT_SECONDS = 10.0
 BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX = 0.05, 1.0

@@ -24,7 +24,7 @@ CLIENT_KEYS = {
 IP_KEYS = {"connection_creation_rate": "INT"}
 TOP = {"INT": 2**31 - 1, "LONG": 2**63 - 1}
 WHOLE_NUMBER_TOLERANCE = 1e-6
-"""How far from a whole number a limit may be that has to be one, as in Kafka."""
+"""How far an integer limit may be from a whole number, as in Kafka."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,13 +40,13 @@ from ottla.wire.errors import (
 
 NO_ID = bytes(16)
 PARTITIONS_PER_REQUEST_MAX = 10_000
-"""Partitions that one request may make, as Kafka's controller allows."""
+"""Partitions that one request may create, as Kafka's controller allows."""
 TOO_MANY = f"One request may not make more than {PARTITIONS_PER_REQUEST_MAX} partitions."
 
 Permit = Callable[[int], None]
-"""Counts partitions that a client creates or deletes; raises ProtocolError where it may not."""
+"""Counts partitions that a client creates or deletes; raises ProtocolError if it may not."""
 CheckConfigs = Callable[[Mapping[str, str]], None]
-"""Raises InvalidConfig where a topic may not have these settings."""
+"""Raises InvalidConfig if a topic may not have these settings."""
 
 
 @dataclass(frozen=True, slots=True)

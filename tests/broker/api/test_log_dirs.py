@@ -30,7 +30,7 @@ from tests.log.batches import batch as stored_batch
 from tests.log.faulty_disk import FaultyDisk
 
 NOT_MOVED = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-"""What the metadata's own partition is told: it stays, wherever it is."""
+"""The answer for the metadata's own partition: it is not moved."""
 
 
 def wait_for_moves(running: RunningBroker) -> None:

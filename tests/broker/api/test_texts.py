@@ -22,7 +22,7 @@ TEXTS = {
     "as long, and no UTF-8": b"\xff" * 32_767,
 }
 PATIENCE_MS = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 10_000, "timeout_ms": 1_000}
-"""Integers that have to be plausible for a request to get far."""
+"""Integers that must be plausible for a request to be processed."""
 
 
 @pytest.fixture(scope="module")

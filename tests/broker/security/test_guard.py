@@ -46,12 +46,12 @@ from tests.broker.security.guarded import (
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 ANONYMOUS, EVERYWHERE = "User:ANONYMOUS", "*"
 FILTERED = {ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS, ApiKey.DESCRIBE_CLUSTER}
-"""Refuse nobody, and tell what one may know."""
+"""APIs that refuse nobody, and return only what the client may see."""
 TOKENS = {
     ApiKey.CREATE_DELEGATION_TOKEN, ApiKey.RENEW_DELEGATION_TOKEN,
     ApiKey.EXPIRE_DELEGATION_TOKEN, ApiKey.DESCRIBE_DELEGATION_TOKEN,
 }
-"""Refuse everybody: nobody has authenticated."""
+"""APIs that refuse everybody: no client is authenticated."""
 
 
 SERVED = [name for name, (key, _) in QUESTIONS.items() if key in HANDLERS]

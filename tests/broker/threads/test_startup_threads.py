@@ -26,7 +26,7 @@ CONFIG = LogConfig(index_interval_bytes=100)
 TOPIC_ID = bytes(range(16))
 PARTITIONS = 12
 BIG = bytes(70_000)
-"""A scan holds a few of such batches at a time."""
+"""A scan reads a few such batches at a time."""
 
 
 def open_storage(disk: Disk, *directories: str) -> Storage:

@@ -34,7 +34,7 @@ AGAIN = {
     ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR,
 }
 SOONER_OR_LATER = {*AGAIN, ErrorCode.INVALID_REPLICATION_FACTOR}
-"""What an admin client may be answered while brokers are away."""
+"""Errors that an admin client may get while brokers are down."""
 
 
 @dataclass(eq=False)

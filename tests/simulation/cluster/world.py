@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.simulation.loop import SimLoop
 
 SESSION_SECONDS = 6.0
-"""Of a process that ZooKeeper does not hear."""
+"""The session timeout of ZooKeeper."""
 LISTENER_PORT = 9092
 
 

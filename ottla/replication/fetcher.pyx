@@ -511,10 +511,10 @@ cdef class Fetcher:
             if partition.diverged(epoch, end, max(self.log_start, <int64_t>0)):
                 self.note_cut(item)
         except StorageFailed as error:
-            log.error("%r could not be cut: %s", partition, error)
+            log.error("%r could not be truncated: %s", partition, error)
             return self.rest(item, -1)
         log.info(
-            "%r: cut from %d to %d, where node %d's epoch %d ends at %d", partition, before,
+            "%r: truncated from %d to %d, where node %d's epoch %d ends at %d", partition, before,
             partition.log.log_end_offset, self.source_id, epoch, end)
         return 0
 
@@ -532,13 +532,13 @@ cdef class Fetcher:
                 partition.log.log_end_offset < self.log_start
                 or partition.log.log_start_offset == partition.log.log_end_offset):
             log.warning(
-                "%r: begun anew at offset %d, as it ended at %d and node %d has nothing before",
+                "%r: restarted at offset %d, since it ended at %d and node %d has no older records",
                 partition, self.log_start, partition.log.log_end_offset, self.source_id)
             self.changed[item.key] = item
             try:
                 partition.start_anew(self.log_start)
             except StorageFailed as error:
-                log.error("%r could not begin anew: %s", partition, error)
+                log.error("%r could not be restarted: %s", partition, error)
                 return self.rest(item, -1)
             return self.note_cut(item)
         item.backoff_ms = min(

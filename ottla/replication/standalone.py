@@ -121,7 +121,7 @@ class StandaloneStore:
             # Records that a crash left unflushed take effect now: a power cut must not remove them.
             self.log.flush()
         except StorageFailed as error:
-            log.error("the metadata are not on the medium yet: %s", error)
+            log.error("the metadata are not on disk yet: %s", error)
         # What precedes the snapshot is not checked: while its segments are being removed it may
         # begin anywhere, and a record may refer to one that is gone.
         last: list[list[bytes]] = []
@@ -161,7 +161,7 @@ class StandaloneStore:
             except StorageFailed as error:
                 if not is_full(error):
                     raise
-                log.error("no snapshot of the metadata: %s", error)
+                log.error("no snapshot of the metadata was written: %s", error)
         values = [encode_record(record) for record in records]
         floor = min(RESERVE_FLOORS.get(type(record), RESERVE_SIZE) for record in records)
         return self._begin(values, floor)

@@ -35,7 +35,7 @@ async def take_bootstrap(directory: Path, metadata: Metadata) -> None:
     if not path.exists():
         return
     if metadata.image.offset > 0:
-        log.warning("%s came too late, the cluster has begun without it: remove it", path)
+        log.warning("%s is ignored, the cluster has started without it: remove it", path)
         return
     try:
         records = [decode_record(line) for line in path.read_bytes().splitlines()]
@@ -47,4 +47,4 @@ async def take_bootstrap(directory: Path, metadata: Metadata) -> None:
 
     await metadata.decide(all_of_them)
     path.unlink()
-    log.info("%s: %d records were taken over", path, len(records))
+    log.info("%s: %d records were applied", path, len(records))

@@ -163,7 +163,7 @@ class ClusterLog(Metadata):
         image = await self.store.newest(old)
         names = old.topics.keys() | image.topics.keys()
         changed = {n for n in names if old.topics.get(n) != image.topics.get(n)}
-        log.info("metadata: entries %d to %d by their snapshot", old.entry + 1, image.entry)
+        log.info("metadata: read entries %d to %d from a snapshot", old.entry + 1, image.entry)
         self._show(image, changed, self._give_up(image.entry))
 
     def _outcomes(self, entries: Sequence[Entry]) -> Results:

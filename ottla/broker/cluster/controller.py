@@ -177,7 +177,7 @@ class Controller:
                 continue
             if await self.metadata.decide(broker_registered, broker):
                 await self._repair()
-            log.info("broker %d is there, under epoch %d", node_id, broker.epoch)
+            log.info("broker %d is registered, with epoch %d", node_id, broker.epoch)
             self.returned.add(node_id)
         self.brokers_changed(sorted(self.metadata.decided.brokers))
 

@@ -123,7 +123,7 @@ class IsrChanges:
             isr = partition.propose_isr(self.node_id, epoch)
             if isr is None:
                 continue
-            log.info("%r: in sync %s, now %s asked for", partition, list(partition.isr),
+            log.info("%r: in-sync set %s, requesting %s", partition, list(partition.isr),
                      [node for node, _ in isr])
             rows.append((partition, made(
                 partition_index=partition.index,
@@ -141,7 +141,7 @@ class IsrChanges:
             try:
                 answer = await self._ask(self._request(rows))
             except (ProtocolError, TimeoutError) as error:
-                log.info("the controller could not be asked: %s", error)
+                log.info("the controller could not be reached: %s", error)
             else:
                 if answer.error_code == 0:
                     rows = self._after(rows, answer)

@@ -181,7 +181,7 @@ class Member:
                 f"another process is registered as node {self.node_id} on these log directories"
             )
         elif self.was_seen and self.node_id in old.brokers:
-            log.warning("the cluster takes broker %d for gone: it registers again", self.node_id)
+            log.warning("the cluster has removed broker %d: it registers again", self.node_id)
             self._register_again(replace=True)
 
     def _session_changed(self, state: SessionState) -> None:

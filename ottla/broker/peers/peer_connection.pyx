@@ -98,7 +98,7 @@ cdef class PeerConnection(Pollable):
         except (OSError, MalformedMessage) as error:
             self.fail(error)
         except Exception as error:
-            log.error("%r is closed by a failure of the broker", self, exc_info=error)
+            log.error("%r is closed after an internal error", self, exc_info=error)
             self.fail(error)
         return 0
 

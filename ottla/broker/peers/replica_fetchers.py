@@ -193,7 +193,7 @@ class ReplicaFetchers:
                 try:
                     await self.checkpoints.write()
                 except StorageFailed as error:
-                    log.error("logs that were cut wait for their checkpoint: %s", error)
+                    log.error("truncated logs wait for their checkpoint: %s", error)
                     await asyncio.sleep(CUT_AGAIN_SECONDS)
                     continue
                 for node_id, partitions in cut.items():

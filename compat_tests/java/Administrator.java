@@ -28,8 +28,8 @@ import org.apache.kafka.common.quota.ClientQuotaFilter;
 import org.apache.kafka.common.quota.ClientQuotaFilterComponent;
 
 /**
- * What an administrator asks of a cluster of one broker, a fact a line: name, tab, value. A refusal is told by the
- * name of its exception. Everything is as before at the end.
+ * Administrative requests to a cluster of one broker, one fact on each line: name, tab, value. An error is shown by the
+ * name of its exception. At the end everything is restored.
  *
  * <pre>
  *   BOOTSTRAP TOPIC     makes the topic and deletes it
@@ -166,7 +166,7 @@ public final class Administrator {
     say(title + " deleted", told(admin.incrementalAlterConfigs(Map.of(of, Set.of(removal))).all()));
   }
 
-  /** The value, once it is there: a cluster's brokers follow its controller, some time later. */
+  /** The value, once it is there: brokers apply the controller's decisions some time later. */
   private static String valueOnce(Admin admin, ConfigResource of, String name, String wanted) throws Exception {
     String value = null;
     for (int tries = 0; tries < 500 && !wanted.equals(value); tries++) {

@@ -80,11 +80,15 @@ cdef class PartitionLog(ReadableLog):
             if repeated >= 0:
                 self.duplicate = True
                 return repeated
-        if leader_epoch != self.latest_epoch:
-            self.begin_epoch(leader_epoch)
-        fields.set_base_offset(batch, first)
-        fields.set_leader_epoch(batch, leader_epoch)
-        self.write(batch, size, last)
+        try:
+            if leader_epoch != self.latest_epoch:
+                self.begin_epoch(leader_epoch)
+            fields.set_base_offset(batch, first)
+            fields.set_leader_epoch(batch, leader_epoch)
+            self.write(batch, size, last)
+        except StorageFailed:
+            self._producers.note_unwritten(batch)
+            raise
         return first
 
     cdef int append_run(self, const uint8_t *data, Py_ssize_t size) except -1:

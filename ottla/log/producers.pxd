@@ -28,11 +28,14 @@ cdef class ProducerState:
 cdef class Producers:
     cdef dict states                            # producer id to ProducerState
     cdef dict open_transactions                 # producer id to first offset, oldest first
+    cdef dict unwritten                         # producer id to a first batch that failed
     cdef int64_t repeated_timestamp             # of the duplicate that `check` found last
     # (first offset, marker's offset) of unreplicated markers
     cdef list unreplicated
 
     cdef int64_t check(self, const uint8_t *batch) except -2
+    cdef int64_t check_unknown(self, const uint8_t *batch) except -2
+    cdef int note_unwritten(self, const uint8_t *batch) except -1
     cdef int64_t check_transactional(self, const uint8_t *batch, ProducerState state) except -2
     cdef tuple update(self, const uint8_t *batch, Py_ssize_t size)
     cdef tuple end_transaction(self, const uint8_t *batch, Py_ssize_t size, ProducerState state)

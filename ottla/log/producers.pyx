@@ -16,6 +16,7 @@ from ottla.wire.errors import (
 
 cdef int32_t SEQUENCE_MAX = 0x7fffffff
 cdef int UNREPLICATED_MAX = 1000
+cdef int UNWRITTEN_MAX = 1000
 
 
 cdef inline int32_t sequence_after(int32_t sequence, int32_t steps) noexcept:
@@ -78,6 +79,7 @@ cdef class Producers:
 
     def __init__(self):
         self.states, self.open_transactions, self.unreplicated = {}, {}, []
+        self.unwritten = {}
 
     def __len__(self):
         return len(self.states)
@@ -97,7 +99,7 @@ cdef class Producers:
             return -1
         epoch = fields.producer_epoch(batch)
         if state is None and epoch >= -1:
-            return -1
+            return self.check_unknown(batch)
         if state is None:
             raise InvalidProducerEpoch(f"producer epoch {epoch} is below -1 (none)")
         if epoch < state.epoch:
@@ -139,6 +141,32 @@ cdef class Producers:
                 f"producer {state.producer_id} begins epoch {epoch} with sequence {first}, not 0")
         return self.check_transactional(batch, state)
 
+    cdef int64_t check_unknown(self, const uint8_t *batch) except -2:
+        """An unknown producer may begin anywhere, but not after a batch that could not be written.
+
+        Otherwise that one, which clients send again, would be out of order for good. (Kafka has no
+        such case: its log directory is offline after the first failed write.)
+        """
+        cdef int32_t first = fields.base_sequence(batch)
+        unwritten = self.unwritten.get(fields.producer_id(batch))
+        if (unwritten is not None and unwritten[0] == fields.producer_epoch(batch)
+                and first != unwritten[1] and follows_or_is(first, unwritten[1])):
+            raise OutOfOrderSequence(
+                f"producer {fields.producer_id(batch)} sent sequence {first}, but its sequence "
+                f"{unwritten[1]} could not be written and has to be sent again first")
+        return -1
+
+    cdef int note_unwritten(self, const uint8_t *batch) except -1:
+        """Remembers a checked batch whose write failed, if its producer is unknown."""
+        cdef int64_t producer_id = fields.producer_id(batch)
+        if producer_id < 0 or producer_id in self.states or fields.base_sequence(batch) < 0:
+            return 0
+        if len(self.unwritten) >= UNWRITTEN_MAX and producer_id not in self.unwritten:
+            del self.unwritten[next(iter(self.unwritten))]
+        self.unwritten[producer_id] = (
+            fields.producer_epoch(batch), fields.base_sequence(batch), fields.max_timestamp(batch))
+        return 0
+
     cdef int64_t check_transactional(self, const uint8_t *batch, ProducerState state) except -2:
         if state.transaction_start >= 0 and not fields.attributes(batch) & fields.TRANSACTIONAL:
             raise ProtocolError(
@@ -159,6 +187,7 @@ cdef class Producers:
         if state is None:
             state = ProducerState(producer_id)
             self.states[producer_id] = state
+            self.unwritten.pop(producer_id, None)
         if fields.attributes(batch) & fields.CONTROL:
             return self.end_transaction(batch, size, state)
         if fields.producer_epoch(batch) != state.epoch:
@@ -261,4 +290,8 @@ cdef class Producers:
         ]
         for producer_id in expired:
             del self.states[producer_id]
+        self.unwritten = {
+            producer_id: unwritten for producer_id, unwritten in self.unwritten.items()
+            if now_ms - unwritten[2] < expiration_ms
+        }
         return len(expired)

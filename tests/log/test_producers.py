@@ -16,6 +16,7 @@ from ottla.wire.errors import (
     InvalidProducerEpoch,
     OutOfOrderSequence,
     ProtocolError,
+    StorageFailed,
 )
 from ottla.wire.records import ControlType, build_marker
 from tests.fakes import FakeClock
@@ -256,6 +257,39 @@ def test_a_failed_write_leaves_the_producer_as_it_was(tmp_path: Path) -> None:
     disk.free = 1 << 20
     assert send(log, 1) == 1 and not log.duplicate
     assert values_of(log) == [b"0", b"1"]
+
+
+def test_no_batch_overtakes_the_first_of_an_unknown_producer_whose_write_failed() -> None:
+    disk = FaultyDisk()
+    log = new_log(disk)
+    for sequence, free in ((4, 10), (3, 10)):
+        disk.free = free
+        with pytest.raises(StorageFailed):
+            send(log, sequence)
+    disk.free = 1 << 20
+    # On its way at the same time; with room for it, it must not become the producer's first.
+    for sequence in (4, 5):
+        with pytest.raises(OutOfOrderSequence, match="sequence 3 could not be written"):
+            send(log, sequence)
+    assert log.log_end_offset == 0
+    assert [send(log, sequence) for sequence in (3, 4, 5)] == [0, 1, 2]
+    assert send(log, 4) == 1 and log.duplicate
+
+
+def test_a_first_batch_that_failed_holds_up_its_epoch_only_and_is_forgotten() -> None:
+    for epoch, later_ms in ((1, 0), (0, 86_400_001)):
+        disk = FaultyDisk()
+        log = new_log(disk)
+        disk.free = 10
+        with pytest.raises(StorageFailed):
+            send(log, 0)
+        disk.free = 1 << 20
+        with pytest.raises(OutOfOrderSequence):
+            send(log, 7)
+        assert isinstance(log.clock, FakeClock)
+        log.clock.advance(later_ms)
+        log.remove_expired_producers()
+        assert send(log, 7, epoch=epoch) == 0
 
 
 def test_a_coordinators_own_batches_are_fenced_by_epochs_but_have_no_sequence() -> None:

@@ -31,7 +31,7 @@ from tests.simulation.model import (
     PartitionModel,
     Transaction,
 )
-from tests.simulation.network import Broken
+from tests.simulation.network import Broken, Link
 from tests.simulation.session import Session
 from tests.simulation.world import Violation
 
@@ -118,9 +118,11 @@ class Producer:
             topic_data=[made(**named, partition_data=part)],
         )
 
-    async def send(self, batch: Batch, data: bytes, version: int) -> ErrorCode:
+    async def send(
+        self, batch: Batch, data: bytes, version: int, link: Link | None = None
+    ) -> ErrorCode:
         """One attempt; the outcome is recorded in the batch."""
-        answer = await self.session.call(self.request(batch, data, version), version)
+        answer = await self.session.call(self.request(batch, data, version), version, link)
         part = answer.responses[0].partition_responses[0]
         code = ErrorCode(part.error_code)
         topic = batch.partition.topic
@@ -231,11 +233,16 @@ async def produce_idempotently(story: Story, name: str) -> None:
 async def send_in_order(
     producer: Producer, flight: list[tuple[Batch, bytes]]
 ) -> list[tuple[Batch, bytes]]:
-    """Send batches of one partition without waiting in between; returns those to be sent again."""
+    """Send batches of one partition without waiting in between; returns those to be sent again.
+
+    All take one connection, so that none overtakes an earlier one: a broker that does not know the
+    producer accepts any first sequence, as Kafka does, and refuses those before it from then on.
+    """
     story, first = producer.story, flight[0][0]
     partition = first.partition
+    link = await producer.session.connected()
     codes = await asyncio.gather(
-        *(producer.send(batch, data, 13) for batch, data in flight), return_exceptions=True
+        *(producer.send(batch, data, 13, link) for batch, data in flight), return_exceptions=True
     )
     for (batch, _), code in zip(flight, codes, strict=True):
         if isinstance(code, Violation):

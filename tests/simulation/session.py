@@ -28,10 +28,10 @@ class Session:
                 await asyncio.sleep(0.05)
         return self.link
 
-    async def call(self, request: Any, version: int) -> Any:
+    async def call(self, request: Any, version: int, link: Link | None = None) -> Any:
         """Send a request. Broken: there was no answer; Violation: a serving broker did not
         answer."""
-        link = await self.connected()
+        link = link or await self.connected()
         future = link.ask(request, version)
         try:
             return await asyncio.wait_for(future, PATIENCE_SECONDS)

@@ -45,6 +45,7 @@ cdef class SegmentChain:
                   int64_t upto_offset) except -1
     cdef int64_t aborted_bytes(self) except -1
     cdef int distrust_aborted(self) except -1
+    cdef bint distrusts_aborted(self) except -1
     cdef int note_aborted(self, tuple aborted) except -1
     cdef int write_aborted(self) except -1
     cdef list waiting(self, Segment segment)

@@ -116,6 +116,15 @@ cdef class SegmentChain:
             segment.distrusted = True
         return 0
 
+    cdef bint distrusts_aborted(self) except -1:
+        """Whether a transaction index has to be rebuilt. What was appended to it meanwhile may have
+        given the file the right size again."""
+        cdef Segment segment
+        for segment in self.segments:
+            if segment.distrusted:
+                return True
+        return False
+
     # Roll
 
     cdef bint must_roll(self, const uint8_t *batch, Py_ssize_t size, int64_t last_offset) except -1:

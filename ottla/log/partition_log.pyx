@@ -13,7 +13,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from ottla.log import retention
 from ottla.log.chain cimport SegmentChain
-from ottla.log.closed_logs import ClosedLog
+from ottla.log.closed_logs import DISTRUSTED, ClosedLog
 from ottla.log.config import LogConfig
 from ottla.log.disk import is_passing
 from ottla.log.flush import run_all
@@ -56,7 +56,8 @@ cdef class PartitionLog(ReadableLog):
         log.log_start_offset, log.log_end_offset = closed.log_start_offset, closed.log_end_offset
         log.latest_epoch = closed.latest_epoch
         log.at_rest = RestState(
-            closed.segments, closed.size_bytes, closed.first_ms, closed.aborted_bytes)
+            closed.segments, closed.size_bytes, closed.first_ms, closed.aborted_bytes,
+            closed.first_open)
         return log
 
     # Append
@@ -543,17 +544,17 @@ cdef class PartitionLog(ReadableLog):
         if not self.segment_count:
             return None                 # it has no files
         if rest is None:
-            # The first offset of an open transaction limits readers of committed records.
-            if self.durable_offset() < self.log_end_offset or self._producers.first_open() >= 0:
+            if self.durable_offset() < self.log_end_offset:
                 return None
             first = self.chain.segments[0]
             rest = RestState(
                 len(self.chain.segments), self.chain.size_bytes(),
                 first.max_timestamp if first.times_known else -1,
-                self.chain.aborted_bytes())
+                DISTRUSTED if self.chain.distrusts_aborted() else self.chain.aborted_bytes(),
+                self._producers.first_open())
         return ClosedLog(
             self.topic_id, self.log_start_offset, self.log_end_offset, self.latest_epoch,
-            rest.segments, rest.size_bytes, rest.first_ms, rest.aborted_bytes)
+            rest.segments, rest.size_bytes, rest.first_ms, rest.aborted_bytes, rest.first_open)
 
     def move_to(self, directory):
         """Renames the log's directory, the first step of a deletion; durable after `sync_directory`

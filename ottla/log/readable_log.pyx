@@ -42,8 +42,8 @@ cdef class ReadableLog:
         self.health.check()
         try:
             self.load(end, self.log_start_offset, True)
-            if 0 <= aborted_bytes != self.chain.aborted_bytes():
-                # some are missing or were cut between two entries
+            if aborted_bytes != -1 and aborted_bytes != self.chain.aborted_bytes():
+                # some are missing or were cut between two entries, or were before the last stop
                 self.chain.distrust_aborted()
         except OSError as error:
             raise StorageFailed(f"{self.directory} could not be opened: {error}") from error
@@ -241,14 +241,15 @@ cdef class ReadableLog:
     @property
     def last_stable_offset(self):
         """The first offset of an open transaction; the log's end if there is none."""
-        cdef int64_t first = -1 if self.at_rest is not None else self._producers.first_open()
+        cdef int64_t first = (
+            self._producers.first_open() if self.at_rest is None else self.at_rest.first_open)
         return self.log_end_offset if first < 0 else first
 
     cpdef int64_t stable_offset(self, int64_t high_watermark) except -1:
         """Up to where committed records may be read, given how far the log is replicated."""
-        # A log with an open transaction is never at rest.
-        cdef int64_t first = -1 if self.at_rest is not None else (
-            self._producers.first_unstable(high_watermark))
+        cdef int64_t first = (
+            self._producers.first_unstable(high_watermark) if self.at_rest is None
+            else self.at_rest.first_open)
         if first < 0 or first >= high_watermark:
             return high_watermark
         return max(first, self.log_start_offset)        # DeleteRecords may pass an open transaction

@@ -12,9 +12,9 @@ cdef class RestState:
     """The size of a log at rest; its offsets and its latest epoch are the log's own."""
 
     def __init__(self, Py_ssize_t segments=0, int64_t size_bytes=0, int64_t first_ms=0,
-                 int64_t aborted_bytes=-1):
+                 int64_t aborted_bytes=-1, int64_t first_open=-1):
         self.segments, self.size_bytes, self.first_ms = segments, size_bytes, first_ms
-        self.aborted_bytes = aborted_bytes
+        self.aborted_bytes, self.first_open = aborted_bytes, first_open
 
     cdef bint retention_may_be_due(self, config, int64_t now_ms) except -1:
         """Whether the log has to be opened because something in it may be due for deletion."""

@@ -22,7 +22,7 @@ INT_MAX = 2**31 - 1
 SMALL_FILE_BYTES_MAX = 1 << 28
 CLOSED_FIELDS = (
     "logStartOffset", "logEndOffset", "leaderEpoch", "segments", "bytes", "firstSegmentTimestamp",
-    "transactionIndexBytes",
+    "transactionIndexBytes", "firstOpenTransaction",
 )
 
 

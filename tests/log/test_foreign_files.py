@@ -185,6 +185,42 @@ def test_answers_are_true_whatever_became_of_a_file(suffix: str, how: str, clean
         assert found == expected, f"seed {seed}"
 
 
+@pytest.mark.parametrize("stops", [1, 2], ids=["read at once", "read after another stop"])
+@pytest.mark.parametrize("how", CHANGES)
+def test_no_aborted_transaction_is_lost_where_another_is_open_at_the_stop(
+    how: str, stops: int
+) -> None:
+    """What ends it is appended to the index, which may have the right size again by that."""
+
+    def started(disk: FaultyDisk) -> tuple[Storage, PartitionLog]:
+        storage = open_storage(disk)
+        return storage, storage.get_or_create("events", 0, TOPIC_ID, CONFIG)
+
+    def aborted(changed: bool) -> list[tuple[int, ...]]:
+        disk, chance = FaultyDisk(1), random.Random(2)
+        storage, log = started(disk)
+        for producer in (1, 2):
+            log.append_bytes(
+                batch(b"x", producer_id=producer, epoch=0, sequence=0, transactional=True), 0)
+            if producer == 1:
+                log.append_bytes(marker(1, False), 0)
+        storage.close()
+        name, = names_with(disk, ".txnindex")
+        if changed:
+            data = disk.read_bytes(name)
+            change(disk, name, CHANGES[how](data, data[::-1], chance))
+        storage, log = started(disk)
+        assert log.stable_offset(3) == 2
+        log.append_bytes(marker(2, False), 1)
+        if stops > 1:
+            storage.close()
+            storage, log = started(disk)
+        assert log.stable_offset(4) == 4
+        return [each[:3] for each in log.aborted_transactions(0, 4)]
+
+    assert aborted(True) == aborted(False) == [(1, 0, 1), (2, 2, 3)]
+
+
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
 @pytest.mark.parametrize("how", CHANGES)
 def test_batches_that_are_not_as_written_are_never_skipped_without_a_word(

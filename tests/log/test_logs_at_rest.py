@@ -141,13 +141,22 @@ def test_after_a_crash_every_log_is_looked_at(stopped: Path) -> None:
     assert disk.looked_at == {"events-0"}
 
 
-def test_a_log_with_an_open_transaction_is_looked_at(tmp_path: Path) -> None:
-    storage = start(tmp_path)
+def test_a_log_at_rest_knows_where_a_transaction_is_open(tmp_path: Path) -> None:
+    storage, disk = start(tmp_path), WatchedDisk()
     log = opened(storage)
     log.append_bytes(batch(b"a"), 0)
     log.append_bytes(batch(b"b", producer_id=1, epoch=0, sequence=0, transactional=True), 0)
     storage.close()
-    assert opened(start(tmp_path)).stable_offset(2) == 1
+    for _ in range(2):
+        storage = start(tmp_path, disk)
+        log = opened(storage)
+        assert log.stable_offset(2) == log.last_stable_offset == 1
+        assert log.stable_offset(1) == 1
+        storage.close()
+    assert not disk.looked_at
+    log = opened(start(tmp_path))
+    assert log.read_bytes(0, 100)
+    assert log.stable_offset(2) == log.last_stable_offset == 1
 
 
 def test_logs_that_nobody_asked_for_stay_at_rest(stopped: Path) -> None:
@@ -218,8 +227,11 @@ def test_the_file_of_closed_logs_is_read_as_it_was_written() -> None:
         ("events", 0): ClosedLog(TOPIC_ID, 5, 9, 2, 3, 4711, NOW_MS),
         ("events", 1): ClosedLog(TOPIC_ID, 0, 1, 0, 1, 99, -1),
         ("__ottla_metadata", 0): ClosedLog(None, 0, 77, 0, 1, 12, 5),
+        ("events", 2): ClosedLog(TOPIC_ID, 0, 9, 0, 1, 99, 5, 68, 7),
     }
     assert decode(encode(logs)) == logs
+    older = b"0\n1\nevents 0 - 0 9 0 1 99 5 34\n"
+    assert decode(older) == {("events", 0): ClosedLog(None, 0, 9, 0, 1, 99, 5, 34)}
     for damaged in (b"", b"1\n0\n", encode(logs)[:-40], b"0\n2\n", encode(logs) + b"x\n"):
         with pytest.raises((ValueError, IndexError)):
             decode(damaged)

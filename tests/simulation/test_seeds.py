@@ -26,6 +26,7 @@ FOUND = {
     2: "after a kill, look-ups by time missed the last records of sealed segments",
     113: "a topic deleted while a group's shard was loading left its offsets to the next one",
     366: "a batch overtook its producer's first one, whose write had failed, and shut it out",
+    434: "a lost index of aborted transactions went unnoticed where one was open at the stop",
     305: "a produce in a transaction to an offline partition closed the connection",
 }
 """Seeds of the runs in which defects were first seen. The clients of a seed change with this

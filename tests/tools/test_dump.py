@@ -91,7 +91,7 @@ def test_snapshots_and_checkpoints_are_shown(tmp_path: Path, capsys: Capture) ->
     assert dumped(capsys, "--files", closed) == [
         "topic: t partition: 0 topicId: AAECAwQFBgcICQoLDA0ODw logStartOffset: 1 logEndOffset: 6 "
         "leaderEpoch: 1 segments: 2 bytes: 413 firstSegmentTimestamp: 1700000000000"
-        " transactionIndexBytes: -1"
+        " transactionIndexBytes: -1 firstOpenTransaction: -1"
     ]
     for text in ("0\n", "0\n2\nt 0 - 1 6 1 2 413 -1\n", "1\n0\n"):
         closed.write_text(text)

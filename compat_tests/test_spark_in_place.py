@@ -153,7 +153,7 @@ def test_files_of_another_topic_are_refused_and_no_files_are_no_matter(
     names = ["partition", "offset"]
     wire = read_in_place(spark, broker.bootstrap, TOPIC, [tmp_path / "none"], columns=names)
     assert_frames_equal(wire, kafka(spark, broker).select(*names))
-    with pytest.raises(PipelineError, match="there is no column colour"):
+    with pytest.raises(PipelineError, match="column colour not found"):
         read_in_place(spark, broker.bootstrap, TOPIC, [directory], columns=["colour"])
 
 

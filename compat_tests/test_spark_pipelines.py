@@ -406,7 +406,7 @@ output = "{tmp_path}/slice.jsonl"
         str(tmp_path / "x"),
     ]
     assert command.main(missing) == 1
-    assert "there is no topic nothing" in capsys.readouterr().err
+    assert "topic nothing not found" in capsys.readouterr().err
 
 
 def test_the_command_of_every_example_is_accepted() -> None:

@@ -252,13 +252,13 @@ def test_what_cannot_be_is_refused_before_anything_runs(
         with pytest.raises(PipelineError, match=match):
             read_topic(spark, broker.bootstrap, more.pop("topic", topic), **more)
 
-    refused(f"there is no topic {topic}x at .*did you mean {topic}", topic=topic + "x")
+    refused(f"topic {topic}x not found at .*did you mean {topic}", topic=topic + "x")
     refused("no format; there are raw, text", format="xml")
     refused("needs a schema", format="json")
     refused("cannot be read as DDL", format="json", schema="n INTT")
     refused("has no schema: expected files like 1.avsc", format="avro", schemas=tmp_path)
-    refused("is no mode", mode="lenient")
-    refused("is no time", since="yesterday")
+    refused("is not a mode", mode="lenient")
+    refused("is not a time", since="yesterday")
     refused("is twice in America/New_York", since="2013-11-03T01:30", time_zone="America/New_York")
     refused("one of the topic's own", format="json", schema="_offset LONG")
     with pytest.raises(PipelineError, match=r"no broker answers at 127\.0\.0\.1:1"):

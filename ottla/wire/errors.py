@@ -328,7 +328,7 @@ class OutOfOrderSequence(ProtocolError):
 
 
 class DuplicateSequence(ProtocolError):
-    """A batch that is in the log already, nobody knows where: one of before a restart (KIP-98)."""
+    """A batch that is in the log already, at an offset that a restart has forgotten (KIP-98)."""
 
     code = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
 

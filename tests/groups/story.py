@@ -66,7 +66,7 @@ def _named(partitions: Iterable[TopicPartition]) -> str:
 
 
 def _assignment(text: str) -> bytes:
-    """Partitions, with an assignor's own data behind a plus; other bytes are shown as they are."""
+    """Partitions, with an assignor's own data after a plus sign; other bytes stay as they are."""
     if "-" not in text:
         return text.encode()
     partitions, _, user_data = text.partition("+")

@@ -39,7 +39,7 @@ class PowerOff(BaseException):
 
 
 class DyingBench(MoneyBench):
-    """Stops after the record or marker of that number, before anyone is told about it."""
+    """Stops after the record or marker of that number, before any answer is sent."""
 
     def __init__(self, dies_at: int) -> None:
         self.dies_at, self.steps = dies_at, 0

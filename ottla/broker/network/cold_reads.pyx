@@ -91,7 +91,7 @@ cdef enum:
 
 
 cdef bint is_resident(File file, int64_t position, Py_ssize_t size) except -1:
-    """Whether sending this range needs no wait for the disk, as far as the system can tell."""
+    """Whether the page cache holds this range, as far as the kernel reports it."""
     cdef int found, fd = file.fd
     if size <= 0:
         return True
@@ -120,7 +120,7 @@ def resident(File file not None, int64_t position, Py_ssize_t size):
 cdef Py_ssize_t read_now(
     File file, uint8_t *into, Py_ssize_t size, int64_t position
 ) except -1:
-    """Read as much of a range as needs no wait for the disk: from 0 bytes to all."""
+    """Read the part of a range that the page cache holds: from 0 bytes to all."""
     cdef Py_ssize_t got
     if file.fd < 0:
         return file.read_at(into, size, position) if file.resident(position, size) else 0

@@ -183,7 +183,7 @@ def _take_over(
     result.records.append(Record(GroupKey(group.group_id), value))
     leads = group.leader == member.member_id
     # The leader must not assign now, since a stable group would ignore it. An old client is
-    # prevented by the leader's former id, which is not its own; a new one is told by
+    # prevented by the leader's former id, which is not its own; a newer client reads
     # skip_assignment.
     skips = request.may_skip_assignment
     reply = Joined(

@@ -76,7 +76,7 @@ class Program(Process):
         return self._process.wait(TIMEOUT_SECONDS)
 
     def end(self) -> None:
-        """SIGTERM, which it handles at the end of its round (or dies of before the first one)."""
+        """Send SIGTERM: the program ends after its round, or at once before its first one."""
         self._process.send_signal(signal.SIGTERM)
         assert self._process.wait(TIMEOUT_SECONDS) in (0, -signal.SIGTERM)
         self.kill()

@@ -12,7 +12,8 @@ from ottla.broker.context import RequestContext
 from ottla.broker.coordination.answers import answer_later
 from ottla.broker.dispatch import handles
 from ottla.broker.network.promises import LateReply
-from ottla.broker.security.guard.groups import guard_consumer, guard_describe_consumers
+from ottla.broker.security.access import GROUP_REFUSED, TOPIC_REFUSED, Access
+from ottla.broker.security.decisions import by_item
 from ottla.groups.cluster_view import Cluster
 from ottla.groups.consumer.draft import preferred_assignor
 from ottla.groups.consumer.group import ConsumerGroup, ConsumerMember
@@ -20,6 +21,7 @@ from ottla.groups.consumer.heartbeat import Beat, Beaten
 from ottla.groups.errors import InvalidGroupId
 from ottla.groups.record_codec import by_topic
 from ottla.groups.records import TopicPartition
+from ottla.replication.controller.access import Operation
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ProtocolError, UnsupportedVersion
 from ottla.wire.messages import (
@@ -32,7 +34,14 @@ from ottla.wire.messages import (
 CONSUMER_MEMBER, CLASSIC_MEMBER = 1, 0
 
 
-@handles(ApiKey.CONSUMER_GROUP_HEARTBEAT, versions=range(0, 2), access=guard_consumer)
+def may_join(request: ConsumerGroupHeartbeatRequest, access: Access) -> None:
+    """READ of the group, DESCRIBE of all topics that the member names."""
+    access.need_group(Operation.READ, request.group_id)
+    for name in request.subscribed_topic_names or ():
+        access.need_topic(Operation.DESCRIBE, name)
+
+
+@handles(ApiKey.CONSUMER_GROUP_HEARTBEAT, versions=range(0, 2), access=may_join)
 def consumer_group_heartbeat(
     request: ConsumerGroupHeartbeatRequest, context: RequestContext
 ) -> ConsumerGroupHeartbeatResponse | LateReply:
@@ -121,14 +130,20 @@ def _heartbeat_response(reply: Beaten | ProtocolError) -> ConsumerGroupHeartbeat
     )
 
 
-@handles(ApiKey.CONSUMER_GROUP_DESCRIBE, versions=range(0, 2), access=guard_describe_consumers)
+@handles(ApiKey.CONSUMER_GROUP_DESCRIBE, versions=range(0, 2), access=by_item)
 def consumer_group_describe(
     request: ConsumerGroupDescribeRequest, context: RequestContext
 ) -> ConsumerGroupDescribeResponse:
-    """State, members and assignments of KIP-848 groups."""
-    operations = authorized_operations(request.include_authorized_operations)
+    """State, members and assignments of KIP-848 groups.
+
+    DESCRIBE of each group, and of every topic that its members subscribe to or have.
+    """
+    access, made = context.access, ConsumerGroupDescribeResponse.Group
+    asked, refused = access.split(
+        request.group_ids, lambda group: access.group(Operation.DESCRIBE, group)
+    )
     groups = []
-    for group_id in request.group_ids:
+    for group_id in asked:
         try:
             _require_protocol(context)
             if not group_id:
@@ -136,14 +151,40 @@ def consumer_group_describe(
             shard = context.broker.coordinators.groups.runtime.shard(group_id)
             group, assignors = shard.consumer(group_id), shard.settings.group_consumer_assignors
             answer = _describe(group, shard.cluster, assignors, context.version)
-            answer.authorized_operations = operations
+            answer.authorized_operations = authorized_operations(
+                request.include_authorized_operations, group_id, access
+            )
+            answer = _without_secret_topics(answer, access)
         except ProtocolError as error:
             answer = ConsumerGroupDescribeResponse.Group(
                 group_id=group_id, error_code=int(error.code),
                 error_message=error.message or None,
             )
         groups.append(answer)
+    groups += [
+        made(group_id=each, error_code=GROUP_REFUSED, error_message="Group authorization failed.")
+        for each in refused
+    ]
     return ConsumerGroupDescribeResponse(groups=groups)
+
+
+def _without_secret_topics(
+    group: ConsumerGroupDescribeResponse.Group, access: Access
+) -> ConsumerGroupDescribeResponse.Group:
+    if access.authorizer is None:
+        return group
+    names = {name for member in group.members for name in member.subscribed_topic_names}
+    for member in group.members:
+        for assignment in (member.assignment, member.target_assignment):
+            names.update(each.topic_name for each in assignment.topic_partitions)
+    if all(access.topic(Operation.DESCRIBE, name) for name in names):
+        return group
+    return ConsumerGroupDescribeResponse.Group(
+        group_id=group.group_id,
+        error_code=TOPIC_REFUSED,
+        error_message="The group has described topic(s) that the client is not authorized to"
+        " describe.",
+    )
 
 
 def _describe(

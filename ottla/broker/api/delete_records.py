@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from ottla.broker.api.named import merged
+from ottla.broker.api.refusals import refused_topics
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
-from ottla.broker.security.guard.topics import guard_partitions
+from ottla.broker.security.access import TOPIC_REFUSED
+from ottla.broker.security.decisions import by_item
 from ottla.broker.topic_creation import is_internal
+from ottla.replication.controller.access import Operation
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import (
     ErrorCode,
@@ -21,17 +24,21 @@ HIGH_WATERMARK = -1
 NO_LOW_WATERMARK = -1
 
 
-@handles(ApiKey.DELETE_RECORDS, versions=range(0, 3), access=guard_partitions)
+@handles(ApiKey.DELETE_RECORDS, versions=range(0, 3), access=by_item)
 async def delete_records(
     request: DeleteRecordsRequest, context: RequestContext
 ) -> DeleteRecordsResponse:
     """Move log starts (KIP-107); the next round of retention deletes whole segments below.
 
     The answer is sent once the log starts are durable: deleted records do not return. In Apache
-    Kafka they do, after a crash within a minute.
+    Kafka they do, after a crash within a minute. DELETE of each topic.
     """
+    access = context.access
+    asked, refused = access.split(
+        request.topics, lambda topic: access.topic(Operation.DELETE, topic.name)
+    )
     response = DeleteRecordsResponse(topics=[])
-    for name, items in merged(request.topics).items():
+    for name, items in merged(asked).items():
         once = {item.partition_index: item for item in items}       # the last one wins
         partitions = [_delete_below(name, item, context) for item in once.values()]
         response.topics.append(DeleteRecordsResponse.Topic(name=name, partitions=partitions))
@@ -48,6 +55,7 @@ async def delete_records(
         if (topic, answer.partition_index) in unsafe:
             answer.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
             answer.low_watermark = NO_LOW_WATERMARK
+    response.topics += refused_topics(DeleteRecordsResponse.Topic, refused, TOPIC_REFUSED)
     return response
 
 

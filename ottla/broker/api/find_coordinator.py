@@ -6,12 +6,19 @@ import re
 
 from ottla.broker.context import BrokerContext, RequestContext
 from ottla.broker.dispatch import handles
-from ottla.broker.security.guard.groups import guard_find_coordinator
+from ottla.broker.security.access import (
+    CLUSTER_REFUSED,
+    GROUP_REFUSED,
+    TRANSACTION_REFUSED,
+    Access,
+)
+from ottla.broker.security.decisions import by_item
 from ottla.broker.topic_creation import create_missing
 from ottla.groups.routing import OFFSETS_TOPIC, TRANSACTION_TOPIC, partition_for
+from ottla.replication.controller.access import Operation
 from ottla.replication.metadata import Endpoint
 from ottla.wire.apis import ApiKey
-from ottla.wire.errors import CoordinatorNotAvailable, InvalidRequest, ProtocolError
+from ottla.wire.errors import CoordinatorNotAvailable, ErrorCode, InvalidRequest, ProtocolError
 from ottla.wire.messages import FindCoordinatorRequest, FindCoordinatorResponse
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
@@ -22,23 +29,45 @@ TOPIC_OF_TYPE = {GROUP: OFFSETS_TOPIC, TRANSACTION: TRANSACTION_TOPIC}
 """The internal topic whose partition leaders coordinate keys of this type."""
 
 
-@handles(ApiKey.FIND_COORDINATOR, versions=range(0, 7), access=guard_find_coordinator)
+REFUSAL_OF_TYPE = {GROUP: GROUP_REFUSED, TRANSACTION: TRANSACTION_REFUSED}
+
+
+def _may_find(key_type: int, key: str, access: Access) -> bool:
+    """DESCRIBE of the group or transactional id; CLUSTER_ACTION for keys of other types."""
+    if key_type == GROUP:
+        return access.group(Operation.DESCRIBE, key)
+    if key_type == TRANSACTION:
+        return access.transaction(Operation.DESCRIBE, key)
+    return access.cluster(Operation.CLUSTER_ACTION)
+
+
+@handles(ApiKey.FIND_COORDINATOR, versions=range(0, 7), access=by_item)
 async def find_coordinator(
     request: FindCoordinatorRequest, context: RequestContext
 ) -> FindCoordinatorResponse:
     """Answer for one key below version 4, for several keys from version 4 on (KIP-699)."""
-    topic = TOPIC_OF_TYPE.get(request.key_type)
+    kind, access = request.key_type if context.version >= 1 else GROUP, context.access
+    code = REFUSAL_OF_TYPE.get(kind, CLUSTER_REFUSED)
+    if context.version < 4 and not _may_find(kind, request.key, access):
+        raise ProtocolError("Authorization failed.", ErrorCode(code))
+    asked, refused = access.split(
+        request.coordinator_keys, lambda key: _may_find(kind, key, access)
+    )
+    topic = TOPIC_OF_TYPE.get(kind)
     if topic is not None and topic not in context.broker.image.topics:
         await create_missing(context.broker, [topic])
     if context.version < 4:
-        one = _answer(request.key_type, request.key, context)
+        one = _answer(kind, request.key, context)
         return FindCoordinatorResponse(
             error_code=one.error_code, error_message=one.error_message,
             node_id=one.node_id, host=one.host, port=one.port,
         )
-    return FindCoordinatorResponse(
-        coordinators=[_answer(request.key_type, k, context) for k in request.coordinator_keys]
-    )
+    made = FindCoordinatorResponse.Coordinator
+    coordinators = [_answer(kind, key, context) for key in asked]
+    coordinators += [
+        made(key=key, node_id=-1, host="", port=-1, error_code=code) for key in refused
+    ]
+    return FindCoordinatorResponse(coordinators=coordinators)
 
 
 def _answer(

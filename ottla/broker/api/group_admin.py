@@ -7,13 +7,11 @@ import asyncio
 from ottla.broker.context import RequestContext
 from ottla.broker.coordination.answers import answer_of
 from ottla.broker.dispatch import handles
-from ottla.broker.security.guard.groups import (
-    guard_delete_groups,
-    guard_describe_groups,
-    guard_list_groups,
-)
+from ottla.broker.security.access import GROUP_REFUSED, Access
+from ottla.broker.security.decisions import by_item
 from ottla.groups.classic.group import ClassicGroup, ClassicState
 from ottla.groups.errors import GroupIdNotFound
+from ottla.replication.controller.access import Operation, Resource
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, ProtocolError
 from ottla.wire.messages import (
@@ -26,26 +24,33 @@ from ottla.wire.messages import (
 )
 
 NOT_ASKED = -(1 << 31)
-ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
-"""Read, delete, describe, describe and alter configs: what may be done to a group (KIP-430)."""
+OPERATIONS = (
+    Operation.READ, Operation.DELETE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+)
+"""What may be done to a group (KIP-430)."""
 
 
-def authorized_operations(asked: bool) -> int:
-    """The operation bits of a client that may do everything."""
-    return ALL_OPERATIONS if asked else NOT_ASKED
+def authorized_operations(asked: bool, group_id: str, access: Access) -> int:
+    """The client's allowed operations on a group as bits, if it asked for them."""
+    return access.operations(Resource.GROUP, group_id, OPERATIONS) if asked else NOT_ASKED
 
 
-@handles(ApiKey.DESCRIBE_GROUPS, versions=range(0, 7), access=guard_describe_groups)
+@handles(ApiKey.DESCRIBE_GROUPS, versions=range(0, 7), access=by_item)
 def describe_groups(
     request: DescribeGroupsRequest, context: RequestContext
 ) -> DescribeGroupsResponse:
-    """State and members of classic groups; unknown groups are reported as Dead."""
-    return DescribeGroupsResponse(
-        groups=[
-            _describe(group_id, request.include_authorized_operations, context)
-            for group_id in request.groups
-        ]
+    """State and members of classic groups; unknown groups are reported as Dead.
+
+    DESCRIBE of each group.
+    """
+    access, made = context.access, DescribeGroupsResponse.Group
+    asked, refused = access.split(
+        request.groups, lambda group: access.group(Operation.DESCRIBE, group)
     )
+    groups = [_describe(each, request.include_authorized_operations, context) for each in asked]
+    groups += [made(group_id=each, error_code=GROUP_REFUSED) for each in refused]
+    return DescribeGroupsResponse(groups=groups)
 
 
 def _describe(
@@ -63,11 +68,13 @@ def _describe(
         if context.version >= 6 or not isinstance(error, GroupIdNotFound):
             answer.error_code = int(error.code)
         else:
-            answer.authorized_operations = authorized_operations(operations)
+            answer.authorized_operations = authorized_operations(
+                operations, group_id, context.access
+            )
         if context.version >= 6:
             answer.error_message = error.message
         return answer
-    answer.authorized_operations = authorized_operations(operations)
+    answer.authorized_operations = authorized_operations(operations, group_id, context.access)
     stable = group.state is ClassicState.STABLE
     answer.group_state = group.state_name
     answer.protocol_type = group.protocol_type or ""
@@ -86,9 +93,14 @@ def _describe(
     return answer
 
 
-@handles(ApiKey.LIST_GROUPS, versions=range(0, 6), access=guard_list_groups)
+@handles(ApiKey.LIST_GROUPS, versions=range(0, 6), access=by_item)
 def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
-    """List the groups that this broker coordinates, by state and type (KIP-518, KIP-848)."""
+    """List the groups that this broker coordinates, by state and type (KIP-518, KIP-848).
+
+    All groups for clients that may describe the cluster; else those that they may describe.
+    """
+    access = context.access
+    lists_all = access.cluster(Operation.DESCRIBE)
     runtime = context.broker.coordinators.groups.runtime
     states = {state.lower() for state in request.states_filter}
     types = {name.lower() for name in request.types_filter}
@@ -103,19 +115,25 @@ def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGrou
         for group in shard.groups.values()
         if (not states or group.state_name.lower() in states)
         and (not types or group.type_name.lower() in types)
+        and (lists_all or access.group(Operation.DESCRIBE, group.group_id))
     ]
     # Groups that are being loaded would be missing: the client has to ask again.
     code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if runtime.is_loading else ErrorCode.NONE
     return ListGroupsResponse(error_code=int(code), groups=groups)
 
 
-@handles(ApiKey.DELETE_GROUPS, versions=range(0, 4), access=guard_delete_groups)
+@handles(ApiKey.DELETE_GROUPS, versions=range(0, 4), access=by_item)
 async def delete_groups(
     request: DeleteGroupsRequest, context: RequestContext
 ) -> DeleteGroupsResponse:
-    """Delete groups that have no members, with their offsets."""
-    group_ids = list(dict.fromkeys(request.groups_names))
+    """Delete groups that have no members, with their offsets. DELETE of each group."""
+    access, made = context.access, DeleteGroupsResponse.Result
+    asked, refused = access.split(
+        request.groups_names, lambda group: access.group(Operation.DELETE, group)
+    )
+    group_ids = list(dict.fromkeys(asked))
     results = await asyncio.gather(*(_delete(group_id, context) for group_id in group_ids))
+    results += [made(group_id=each, error_code=GROUP_REFUSED) for each in refused]
     return DeleteGroupsResponse(results=results)
 
 

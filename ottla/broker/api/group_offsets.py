@@ -6,16 +6,15 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from ottla.broker.api.refusals import refused_topics
 from ottla.broker.context import RequestContext
 from ottla.broker.coordination.answers import answer_later, answer_of
 from ottla.broker.dispatch import handles
 from ottla.broker.network.promises import LateReply
-from ottla.broker.security.guard.groups import (
-    guard_commit,
-    guard_delete_offsets,
-    guard_fetch_offsets,
-)
+from ottla.broker.security.access import GROUP_REFUSED, TOPIC_REFUSED
+from ottla.broker.security.decisions import by_item
 from ottla.groups.offset_requests import Commit, FetchedOffset, OffsetToCommit
+from ottla.replication.controller.access import Operation
 from ottla.replication.metadata import MetadataImage, TopicImage
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, ProtocolError
@@ -31,16 +30,26 @@ from ottla.wire.messages import (
 NO_ID = bytes(16)
 
 
-@handles(ApiKey.OFFSET_COMMIT, versions=range(0, 11), access=guard_commit)
+@handles(ApiKey.OFFSET_COMMIT, versions=range(0, 11), access=by_item)
 def offset_commit(
     request: OffsetCommitRequest, context: RequestContext
 ) -> OffsetCommitResponse | LateReply:
-    """Commit offsets of partitions that exist; each of the others gets an error."""
-    image, version = context.broker.image, context.version
+    """Commit offsets of partitions that exist; each of the others gets an error.
+
+    READ of the group and of each topic.
+    """
+    image, version, access = context.broker.image, context.version, context.access
+    made = OffsetCommitResponse.Topic
+    if not access.group(Operation.READ, request.group_id):
+        return OffsetCommitResponse(topics=refused_topics(made, request.topics, GROUP_REFUSED))
+    topics, refused = access.split(
+        request.topics, lambda topic: access.topic_item(Operation.READ, topic)
+    )
+    refusals = refused_topics(made, refused, TOPIC_REFUSED)
     response = OffsetCommitResponse(topics=[])
     offsets: list[OffsetToCommit] = []
     answers: list[OffsetCommitResponse.Topic.Partition] = []
-    for topic in request.topics:
+    for topic in topics:
         answered, name, count, topic_id = _answered_topic(topic, image, version)
         if not topic.partitions and name in image.topics:
             continue                                    # Kafka leaves these out
@@ -68,7 +77,9 @@ def offset_commit(
                 )
             )
     if not offsets and response.topics:
+        response.topics += refusals
         return response
+    response.topics += refusals
     commit = _commit(request, offsets, version)
 
     def respond(reply: list[ErrorCode] | ProtocolError) -> OffsetCommitResponse:
@@ -123,21 +134,63 @@ def commit_code(code: ErrorCode) -> ErrorCode:
     return code
 
 
-@handles(ApiKey.OFFSET_FETCH, versions=range(0, 11), access=guard_fetch_offsets)
+@handles(ApiKey.OFFSET_FETCH, versions=range(0, 11), access=by_item)
 async def offset_fetch(
     request: OffsetFetchRequest, context: RequestContext
 ) -> OffsetFetchResponse:
-    """Report committed offsets: of one group below version 8, of several from there on."""
-    stable = request.require_stable
+    """Report committed offsets: of one group below version 8, of several from there on.
+
+    DESCRIBE of the group and of each topic; a request for all topics is answered with those.
+    """
+    stable, access = request.require_stable, context.access
     if context.version >= 8:
-        groups = await asyncio.gather(
-            *(_fetch_group(group, stable, context) for group in request.groups)
+        asked, refused = access.split(
+            request.groups, lambda group: access.group(Operation.DESCRIBE, group.group_id)
         )
+        groups = await asyncio.gather(*(_fetch_group(each, stable, context) for each in asked))
+        made_group = OffsetFetchResponse.Group
+        groups += [
+            made_group(group_id=each.group_id, topics=[], error_code=GROUP_REFUSED)
+            for each in refused
+        ]
         return OffsetFetchResponse(groups=groups)
-    wanted = _wanted(request.topics)
+    if not access.group(Operation.DESCRIBE, request.group_id):
+        return _refused_group(request, context.version)
+    return await _fetch_one_group(request, context)
+
+
+def _refused_group(request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
+    if version >= 2:
+        return OffsetFetchResponse(topics=[], error_code=GROUP_REFUSED)
+    topics = request.topics or ()
+    made = OffsetFetchResponse.Topic
+    return OffsetFetchResponse(topics=refused_topics(made, topics, GROUP_REFUSED))
+
+
+def _without_offsets(made: type[Any], topics: Iterable[Any]) -> list[Any]:
+    """Refusals of topics, with the values that the partitions have without an offset."""
+    answers = refused_topics(made, topics, TOPIC_REFUSED)
+    for answer in answers:
+        for each in answer.partitions:
+            each.committed_offset, each.metadata = -1, ""
+    return answers
+
+
+async def _fetch_one_group(
+    request: OffsetFetchRequest, context: RequestContext
+) -> OffsetFetchResponse:
+    access = context.access
+    topics, refused = request.topics, list[OffsetFetchRequest.Topic]()
+    if topics is not None:
+        topics, refused = access.split(
+            topics, lambda topic: access.topic(Operation.DESCRIBE, topic.name)
+        )
+    wanted = _wanted(topics)
     response = OffsetFetchResponse(topics=[])
     try:
-        found = await _fetch(request.group_id, wanted, stable, None, -1, context)
+        found = await _fetch(
+            request.group_id, wanted, request.require_stable, None, -1, context
+        )
     except ProtocolError as error:
         # Versions 0 and 1 have error codes in partitions only.
         response.error_code = int(error.code)
@@ -145,19 +198,21 @@ async def offset_fetch(
             FetchedOffset(topic, index, None, error.code) for topic, index in wanted or ()
         ] if context.version < 2 else []
     made = OffsetFetchResponse.Topic
-    if request.topics is None:
-        by_topic = list(_by_topic(found).items())
+    if topics is None:
+        by_topic = [
+            each for each in _by_topic(found).items() if access.topic(Operation.DESCRIBE, each[0])
+        ]
     elif response.error_code and context.version >= 2:
         by_topic = []
     else:
         each = iter(found)
         by_topic = [
-            (topic.name, _next(each, topic.partition_indexes)) for topic in request.topics
+            (topic.name, _next(each, topic.partition_indexes)) for topic in topics
         ]
     response.topics = [
         made(name=name, partitions=[_partition(made.Partition, each) for each in partitions])
         for name, partitions in by_topic
-    ]
+    ] + _without_offsets(made, refused)
     return response
 
 
@@ -171,13 +226,17 @@ async def _fetch_group(
 ) -> OffsetFetchResponse.Group:
     made = OffsetFetchResponse.Group
     answer = made(group_id=group.group_id, topics=[])
-    image = context.broker.image
+    image, access = context.broker.image, context.access
     by_id = context.version >= 10
+    refused: list[OffsetFetchRequest.Group.Topic] = []
     wanted: list[tuple[str, int]] | None = None
     named: list[tuple[str, list[int]]] = []
     unknown = []
     if group.topics is not None:
-        for topic in group.topics:
+        asked, refused = access.split(
+            group.topics, lambda topic: access.topic_item(Operation.DESCRIBE, topic)
+        )
+        for topic in asked:
             known = image.topic_by_id(topic.topic_id) if by_id else None
             if by_id and known is None:
                 unknown.append(topic)
@@ -192,7 +251,8 @@ async def _fetch_group(
         return answer
     each = iter(found)
     for name, partitions in (
-        list(_by_topic(found).items()) if wanted is None
+        [each for each in _by_topic(found).items() if access.topic(Operation.DESCRIBE, each[0])]
+        if wanted is None
         else [(name, _next(each, indexes)) for name, indexes in named]
     ):
         known = image.topics.get(name)
@@ -217,6 +277,7 @@ async def _fetch_group(
                 partitions=[_partition(made.Topic.Partition, each) for each in nothing],
             )
         )
+    answer.topics += _without_offsets(made.Topic, refused)
     return answer
 
 
@@ -284,17 +345,24 @@ def _partition(made: type[Any], found: FetchedOffset) -> Any:
     )
 
 
-@handles(ApiKey.OFFSET_DELETE, versions=range(0, 1), access=guard_delete_offsets)
+@handles(ApiKey.OFFSET_DELETE, versions=range(0, 1), access=by_item)
 async def offset_delete(
     request: OffsetDeleteRequest, context: RequestContext
 ) -> OffsetDeleteResponse:
-    """Delete offsets of topics to which no member is subscribed (KIP-496)."""
-    topics = context.broker.image.topics
+    """Delete offsets of topics to which no member is subscribed (KIP-496).
+
+    DELETE of the group, READ of each topic.
+    """
+    topics, access = context.broker.image.topics, context.access
+    access.need_group(Operation.DELETE, request.group_id)
+    asked, refused = access.split(
+        request.topics, lambda topic: access.topic(Operation.READ, topic.name)
+    )
     made = OffsetDeleteResponse.Topic
     response = OffsetDeleteResponse(topics=[])
     wanted: list[tuple[str, int]] = []
     answers = []
-    for topic in request.topics:
+    for topic in asked:
         if not topic.partitions:
             continue
         known = topics.get(topic.name)
@@ -315,6 +383,7 @@ async def offset_delete(
     )
     for answer, code in zip(answers, codes, strict=True):
         answer.error_code = int(code)
+    response.topics += refused_topics(made, refused, TOPIC_REFUSED)
     return response
 
 

@@ -7,9 +7,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ottla.broker.api.named import merged
+from ottla.broker.api.refusals import refused_topics
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
-from ottla.broker.security.guard.topics import guard_epochs, guard_partitions
+from ottla.broker.security.access import TOPIC_REFUSED
+from ottla.broker.security.decisions import by_item
+from ottla.replication.controller.access import Operation
 from ottla.replication.partition import Partition
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import (
@@ -43,15 +46,25 @@ Found = tuple[int, int, int]
 """Offset, timestamp in ms, leader epoch; each -1 if there is none."""
 
 
-@handles(ApiKey.LIST_OFFSETS, versions=range(0, 12), access=guard_partitions)
+@handles(ApiKey.LIST_OFFSETS, versions=range(0, 12), access=by_item)
 async def list_offsets(
     request: ListOffsetsRequest, context: RequestContext
 ) -> ListOffsetsResponse:
-    """Look up an offset by time, or by a special timestamp, in each partition."""
+    """Look up an offset by time, or by a special timestamp, in each partition.
+
+    DESCRIBE of each topic.
+    """
+    access, made = context.access, ListOffsetsResponse.Topic
+    asked, refused = access.split(
+        request.topics, lambda topic: access.topic(Operation.DESCRIBE, topic.name)
+    )
+    refusals = refused_topics(made, refused, TOPIC_REFUSED)
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
-        return _refused(request)
+        # Kafka has no better error code for that.
+        code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
+        return ListOffsetsResponse(topics=refused_topics(made, asked, code) + refusals)
     topics = []
-    for name, items in merged(request.topics).items():
+    for name, items in merged(asked).items():
         once: dict[int, list[ListOffsetsRequest.Topic.Partition]] = {}
         for item in items:
             once.setdefault(item.partition_index, []).append(item)
@@ -59,26 +72,8 @@ async def list_offsets(
             await _list_partition(request, name, same[0], len(same) > 1, context)
             for same in once.values()
         ]
-        topics.append(ListOffsetsResponse.Topic(name=name, partitions=partitions))
-    return ListOffsetsResponse(topics=topics)
-
-
-def _refused(request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """Refuse an unknown isolation level; Kafka has no better error code for that."""
-    made = ListOffsetsResponse.Topic
-    code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
-    return ListOffsetsResponse(
-        topics=[
-            made(
-                name=topic.name,
-                partitions=[
-                    made.Partition(partition_index=item.partition_index, error_code=code)
-                    for item in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+        topics.append(made(name=name, partitions=partitions))
+    return ListOffsetsResponse(topics=topics + refusals)
 
 
 async def _list_partition(
@@ -193,21 +188,37 @@ def _segment_starts(
     return list(starts)[: max(item.max_num_offsets, 0)]
 
 
-@handles(ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=range(0, 5), access=guard_epochs)
+@handles(ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=range(0, 5), access=by_item)
 def offset_for_leader_epoch(
     request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:
-    """The end of a leader epoch, by which clients detect truncation (KIP-101, KIP-320)."""
+    """The end of a leader epoch, by which clients detect truncation (KIP-101, KIP-320).
+
+    DESCRIBE of each topic.
+    """
+    access, made = context.access, OffsetForLeaderEpochResponse.Topic
+    asked, refused = access.split(
+        request.topics, lambda topic: access.topic(Operation.DESCRIBE, topic.topic)
+    )
     return OffsetForLeaderEpochResponse(
         topics=[
-            OffsetForLeaderEpochResponse.Topic(
+            made(
                 topic=topic.topic,
                 partitions=[
                     _epoch_end(topic.topic, item, request.replica_id >= 0, context)
                     for item in topic.partitions
                 ],
             )
-            for topic in request.topics
+            for topic in asked
+        ] + [
+            made(
+                topic=topic.topic,
+                partitions=[
+                    made.Partition(partition=item.partition, error_code=TOPIC_REFUSED)
+                    for item in topic.partitions
+                ],
+            )
+            for topic in refused
         ]
     )
 

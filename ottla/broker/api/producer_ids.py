@@ -5,10 +5,11 @@ from __future__ import annotations
 from ottla.broker.api.transactions import as_client_error, with_new_producer_id
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
-from ottla.broker.security.guard.transactions import guard_init
+from ottla.broker.security.access import Access, ClusterRefused
 from ottla.groups.records import Producer
 from ottla.groups.transactions.records import TransactionValue
 from ottla.groups.transactions.shard import Initialise
+from ottla.replication.controller.access import Operation, Resource
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import InvalidRequest, ProtocolError
 from ottla.wire.messages import InitProducerIdRequest, InitProducerIdResponse
@@ -17,7 +18,17 @@ FENCED_FROM = 4
 """First version whose clients know PRODUCER_FENCED."""
 
 
-@handles(ApiKey.INIT_PRODUCER_ID, versions=range(0, 6), access=guard_init)
+def may_produce(request: InitProducerIdRequest, access: Access) -> None:
+    """WRITE of the transactional id; without one, WRITE of any topic or IDEMPOTENT_WRITE."""
+    if request.transactional_id is not None:
+        access.need_transaction(Operation.WRITE, request.transactional_id)
+    elif not access.cluster(Operation.IDEMPOTENT_WRITE) and not access.may_with_any(
+        Operation.WRITE, Resource.TOPIC
+    ):
+        raise ClusterRefused("Cluster authorization failed.")
+
+
+@handles(ApiKey.INIT_PRODUCER_ID, versions=range(0, 6), access=may_produce)
 async def init_producer_id(
     request: InitProducerIdRequest, context: RequestContext
 ) -> InitProducerIdResponse:

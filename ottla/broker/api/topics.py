@@ -7,15 +7,13 @@ from collections.abc import Callable
 
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
-from ottla.broker.security.guard.topics import (
-    guard_create_partitions,
-    guard_create_topics,
-    guard_delete_topics,
-)
+from ottla.broker.security.access import TOPIC_REFUSED, Access
+from ottla.broker.security.decisions import by_item
 from ottla.broker.settings.config import Layers
 from ottla.broker.settings.entries import topic_entries
 from ottla.broker.threads.slices import Slices
 from ottla.broker.topic_creation import new_topic_id, topic_defaults
+from ottla.replication.controller.access import Operation
 from ottla.replication.controller.topics import (
     NO_ID,
     MorePartitions,
@@ -38,6 +36,7 @@ from ottla.wire.messages import (
     DeleteTopicsResponse,
 )
 
+REFUSED = "Topic authorization failed."
 Decide = Callable[[MetadataImage, Permit], Decision[list[TopicAnswer]]]
 STRICT_CREATE, STRICT_DELETE, STRICT_WIDEN = 6, 5, 3
 """The versions from which on clients know the error of an exceeded quota (KIP-599)."""
@@ -65,12 +64,19 @@ async def _decide(
     return answers
 
 
-@handles(ApiKey.CREATE_TOPICS, versions=range(0, 8), access=guard_create_topics)
+@handles(ApiKey.CREATE_TOPICS, versions=range(0, 8), access=by_item)
 async def create_topics_api(
     request: CreateTopicsRequest, context: RequestContext
 ) -> CreateTopicsResponse:
-    """Create topics; answered when the topics can be used."""
-    broker = context.broker
+    """Create topics; answered when the topics can be used.
+
+    CREATE of the cluster or of each topic; settings are reported to clients that may describe them.
+    """
+    broker, access = context.broker, context.access
+    everywhere = access.cluster(Operation.CREATE)
+    asked, refused = access.split(
+        request.topics, lambda topic: everywhere or access.topic(Operation.CREATE, topic.name)
+    )
     wanted = [
         NewTopic(
             topic.name,
@@ -79,7 +85,7 @@ async def create_topics_api(
             [(each.partition_index, tuple(each.broker_ids)) for each in topic.assignments],
             [(config.name, config.value) for config in topic.configs],
         )
-        for topic in request.topics
+        for topic in asked
     ]
 
     def create(image: MetadataImage, permit: Permit) -> Decision[list[TopicAnswer]]:
@@ -92,13 +98,20 @@ async def create_topics_api(
     )
     response, slices = CreateTopicsResponse(topics=[]), Slices()
     for answer in answers:
-        response.topics.append(_created(answer, context))
+        response.topics.append(_created(answer, context, access))
         if slices.over:
             await slices.pause()
+    made = CreateTopicsResponse.Topic
+    response.topics += [
+        made(name=each.name, error_code=TOPIC_REFUSED, error_message=REFUSED, configs=[])
+        for each in refused
+    ]
     return response
 
 
-def _created(answer: TopicAnswer, context: RequestContext) -> CreateTopicsResponse.Topic:
+def _created(
+    answer: TopicAnswer, context: RequestContext, access: Access
+) -> CreateTopicsResponse.Topic:
     if answer.error is not None:
         return CreateTopicsResponse.Topic(
             name=answer.name or "",
@@ -106,8 +119,18 @@ def _created(answer: TopicAnswer, context: RequestContext) -> CreateTopicsRespon
             error_message=answer.error.message or None,
             configs=[],
         )
+    name = answer.name or ""
+    if context.version >= 5 and not access.topic(Operation.DESCRIBE_CONFIGS, name):
+        return CreateTopicsResponse.Topic(
+            name=name,
+            topic_id=answer.topic_id,
+            topic_config_error_code=TOPIC_REFUSED,
+            num_partitions=-1,
+            replication_factor=-1,
+            configs=[],
+        )
     return CreateTopicsResponse.Topic(
-        name=answer.name or "",
+        name=name,
         topic_id=answer.topic_id,
         error_code=0,
         error_message=None,
@@ -153,16 +176,20 @@ def _all_configs(
     ]
 
 
-@handles(ApiKey.DELETE_TOPICS, versions=range(0, 7), access=guard_delete_topics)
+@handles(ApiKey.DELETE_TOPICS, versions=range(0, 7), access=by_item)
 async def delete_topics_api(
     request: DeleteTopicsRequest, context: RequestContext
 ) -> DeleteTopicsResponse:
-    """Delete topics by name, or by id from version 6 on."""
-    wanted: list[tuple[str | None, bytes]]
+    """Delete topics by name, or by id from version 6 on. DELETE of each topic."""
+    access, made = context.access, DeleteTopicsResponse.Response
+    named: list[tuple[str | None, bytes]]
     if context.version < 6:
-        wanted = [(name, NO_ID) for name in request.topic_names]
+        named = [(name, NO_ID) for name in request.topic_names]
     else:
-        wanted = [(topic.name, topic.topic_id) for topic in request.topics]
+        named = [(topic.name, topic.topic_id) for topic in request.topics]
+    wanted, refused = access.split(
+        named, lambda each: access.topic_of(Operation.DELETE, each[0], each[1])
+    )
     if not context.broker.config.delete_topic_enable:
         answers = [TopicAnswer(name, _disabled(context.version), i) for name, i in wanted]
     else:
@@ -172,13 +199,16 @@ async def delete_topics_api(
         )
     return DeleteTopicsResponse(
         responses=[
-            DeleteTopicsResponse.Response(
+            made(
                 name=answer.name,
                 topic_id=answer.topic_id,
                 error_code=0 if answer.error is None else int(answer.error.code),
                 error_message=None if answer.error is None else answer.error.message or None,
             )
             for answer in answers
+        ] + [
+            made(name=name, topic_id=topic_id, error_code=TOPIC_REFUSED)
+            for name, topic_id in refused
         ]
     )
 
@@ -189,11 +219,15 @@ def _disabled(version: int) -> ProtocolError:
     return ProtocolError("Topic deletion is disabled.", ErrorCode.TOPIC_DELETION_DISABLED)
 
 
-@handles(ApiKey.CREATE_PARTITIONS, versions=range(0, 4), access=guard_create_partitions)
+@handles(ApiKey.CREATE_PARTITIONS, versions=range(0, 4), access=by_item)
 async def create_partitions_api(
     request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:
-    """Add partitions to topics; answered when the partitions can be used."""
+    """Add partitions to topics; answered when the partitions can be used. ALTER of each topic."""
+    access, made = context.access, CreatePartitionsResponse.Result
+    asked, refused = access.split(
+        request.topics, lambda topic: access.topic(Operation.ALTER, topic.name)
+    )
     wanted = [
         MorePartitions(
             topic.name,
@@ -202,7 +236,7 @@ async def create_partitions_api(
             if topic.assignments is None
             else [tuple(each.broker_ids) for each in topic.assignments],
         )
-        for topic in request.topics
+        for topic in asked
     ]
     answers = await _decide(
         context, STRICT_WIDEN,
@@ -211,11 +245,14 @@ async def create_partitions_api(
     )
     return CreatePartitionsResponse(
         results=[
-            CreatePartitionsResponse.Result(
+            made(
                 name=answer.name or "",
                 error_code=0 if answer.error is None else int(answer.error.code),
                 error_message=None if answer.error is None else answer.error.message or None,
             )
             for answer in answers
+        ] + [
+            made(name=each.name, error_code=TOPIC_REFUSED, error_message=REFUSED)
+            for each in refused
         ]
     )

@@ -5,11 +5,17 @@ from __future__ import annotations
 
 import asyncio
 
+from ottla.broker.api.refusals import refused_topics
 from ottla.broker.context import RequestContext
 from ottla.broker.coordination.answers import deliver_to
 from ottla.broker.dispatch import handles
-from ottla.broker.security.guard.topics import guard_partitions
-from ottla.broker.security.guard.transactions import guard_describe, guard_list, guard_markers
+from ottla.broker.security.access import (
+    CLUSTER_REFUSED,
+    TOPIC_REFUSED,
+    TRANSACTION_REFUSED,
+    Access,
+)
+from ottla.broker.security.decisions import by_item
 from ottla.groups.consumer import patterns
 from ottla.groups.transactions.markers import TransactionMarker
 from ottla.groups.transactions.records import (
@@ -18,6 +24,7 @@ from ottla.groups.transactions.records import (
     TransactionValue,
     by_topic,
 )
+from ottla.replication.controller.access import Operation
 from ottla.replication.topic_names import require_legal_name
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, ProtocolError, UnknownTopicOrPartition
@@ -35,12 +42,17 @@ from ottla.wire.messages import (
 NO_PRODUCER_ID = -1
 
 
-@handles(ApiKey.WRITE_TXN_MARKERS, versions=range(0, 3), access=guard_markers)
+@handles(ApiKey.WRITE_TXN_MARKERS, versions=range(0, 3), access=by_item)
 async def write_txn_markers(
     request: WriteTxnMarkersRequest, context: RequestContext
 ) -> WriteTxnMarkersResponse:
-    """Write the markers of transactions into partitions led here; answered when committed."""
-    made = WriteTxnMarkersResponse.Marker
+    """Write the markers of transactions into partitions led here; answered when committed.
+
+    Sent by brokers: CLUSTER_ACTION, or ALTER of the cluster (KIP-664).
+    """
+    access, made = context.access, WriteTxnMarkersResponse.Marker
+    if not access.cluster(Operation.CLUSTER_ACTION) and not access.cluster(Operation.ALTER):
+        return _refused_markers(request)
     response = WriteTxnMarkersResponse(markers=[])
     for marker in request.markers:
         ending = TransactionMarker(
@@ -68,6 +80,19 @@ async def write_txn_markers(
     return response
 
 
+def _refused_markers(request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+    made = WriteTxnMarkersResponse.Marker
+    return WriteTxnMarkersResponse(
+        markers=[
+            made(
+                producer_id=marker.producer_id,
+                topics=refused_topics(made.Topic, marker.topics, CLUSTER_REFUSED),
+            )
+            for marker in request.markers
+        ]
+    )
+
+
 async def _write(
     partition: TopicIndex, marker: TransactionMarker, context: RequestContext
 ) -> ErrorCode:
@@ -83,28 +108,37 @@ async def _write(
     return ErrorCode.NONE
 
 
-@handles(ApiKey.DESCRIBE_TRANSACTIONS, versions=range(0, 1), access=guard_describe)
+@handles(ApiKey.DESCRIBE_TRANSACTIONS, versions=range(0, 1), access=by_item)
 def describe_transactions(
     request: DescribeTransactionsRequest, context: RequestContext
 ) -> DescribeTransactionsResponse:
-    """Report state, producer and partitions of transactional ids."""
+    """Report state, producer and partitions of transactional ids.
+
+    DESCRIBE of each transactional id; of its topics those that the client may describe.
+    """
+    access = context.access
+    asked, refused = access.split(
+        request.transactional_ids, lambda each: access.transaction(Operation.DESCRIBE, each)
+    )
     runtime = context.broker.coordinators.transactions.runtime
     described = []
-    for transactional_id in request.transactional_ids:
+    for transactional_id in asked:
         try:
             value = runtime.shard(transactional_id).describe(transactional_id)
-            described.append(_described(transactional_id, value))
+            described.append(_described(transactional_id, value, access))
         except ProtocolError as error:
             described.append(
                 DescribeTransactionsResponse.TransactionState(
                     transactional_id=transactional_id, error_code=int(error.code)
                 )
             )
+    made = DescribeTransactionsResponse.TransactionState
+    described += [made(transactional_id=each, error_code=TRANSACTION_REFUSED) for each in refused]
     return DescribeTransactionsResponse(transaction_states=described)
 
 
 def _described(
-    transactional_id: str, value: TransactionValue
+    transactional_id: str, value: TransactionValue, access: Access
 ) -> DescribeTransactionsResponse.TransactionState:
     made = DescribeTransactionsResponse.TransactionState
     return made(
@@ -117,15 +151,17 @@ def _described(
         topics=[
             made.Topic(topic=topic, partitions=indexes)
             for topic, indexes in by_topic(value.partitions).items()
+            if access.topic(Operation.DESCRIBE, topic)
         ],
     )
 
 
-@handles(ApiKey.LIST_TRANSACTIONS, versions=range(0, 3), access=guard_list)
+@handles(ApiKey.LIST_TRANSACTIONS, versions=range(0, 3), access=by_item)
 def list_transactions(
     request: ListTransactionsRequest, context: RequestContext
 ) -> ListTransactionsResponse:
-    """List the transactional ids here that pass all filters."""
+    """List the transactional ids here that the client may describe and that pass all filters."""
+    access = context.access
     runtime = context.broker.coordinators.transactions.runtime
     if runtime.is_loading:
         return ListTransactionsResponse(error_code=int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
@@ -137,6 +173,7 @@ def list_transactions(
         for shard in runtime.shards()
         for transactional_id, value in shard.transactions.items()
         if _passes(value, request, context.broker.clock.now_ms())
+        and access.transaction(Operation.DESCRIBE, transactional_id)
     ]
     if pattern:
         matching = patterns.matching(pattern, (transactional_id for transactional_id, _ in found))
@@ -162,12 +199,15 @@ def _passes(value: TransactionValue, request: ListTransactionsRequest, now_ms: i
     return request.duration_filter < 0 or now_ms - value.started_ms > request.duration_filter
 
 
-@handles(ApiKey.DESCRIBE_PRODUCERS, versions=range(0, 1), access=guard_partitions)
+@handles(ApiKey.DESCRIBE_PRODUCERS, versions=range(0, 1), access=by_item)
 def describe_producers(
     request: DescribeProducersRequest, context: RequestContext
 ) -> DescribeProducersResponse:
-    """Report the producers of partitions, and where open transactions begin."""
-    made = DescribeProducersResponse.Topic
+    """Report the producers of partitions, and where open transactions begin. READ of each topic."""
+    made, access = DescribeProducersResponse.Topic, context.access
+    asked, refused = access.split(
+        request.topics, lambda topic: access.topic(Operation.READ, topic.name)
+    )
     return DescribeProducersResponse(
         topics=[
             made(
@@ -176,8 +216,8 @@ def describe_producers(
                     _producers(topic.name, index, context) for index in topic.partition_indexes
                 ],
             )
-            for topic in request.topics
-        ]
+            for topic in asked
+        ] + refused_topics(made, refused, TOPIC_REFUSED)
     )
 
 

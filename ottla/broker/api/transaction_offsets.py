@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from ottla.broker.api.group_offsets import commit_code
+from ottla.broker.api.refusals import refused_topics
 from ottla.broker.context import RequestContext
 from ottla.broker.coordination.answers import answer_of
 from ottla.broker.coordination.transaction_coordinator import GENERIC_ERRORS_FROM, IMPLICIT_FROM
 from ottla.broker.dispatch import handles
-from ottla.broker.security.guard.transactions import guard_commit
+from ottla.broker.security.access import GROUP_REFUSED, TOPIC_REFUSED, TRANSACTION_REFUSED, Access
+from ottla.broker.security.decisions import by_item
 from ottla.groups.errors import InvalidGroupId, NotCoordinator
 from ottla.groups.offset_requests import Commit, OffsetToCommit
 from ottla.groups.records import Producer
 from ottla.groups.routing import OFFSETS_TOPIC
 from ottla.groups.transactions.records import TopicIndex
+from ottla.replication.controller.access import Operation
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, ProtocolError
 from ottla.wire.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
@@ -25,16 +28,25 @@ _PRODUCE_VERSION = (0, 0, 0, 0, GENERIC_ERRORS_FROM, IMPLICIT_FROM)
 """The Produce version whose clients know the same errors as those of this version."""
 
 
-@handles(ApiKey.TXN_OFFSET_COMMIT, versions=range(0, 7), access=guard_commit)
+@handles(ApiKey.TXN_OFFSET_COMMIT, versions=range(0, 7), access=by_item)
 async def txn_offset_commit(
     request: TxnOffsetCommitRequest, context: RequestContext
 ) -> TxnOffsetCommitResponse:
-    """Record offsets in a transaction; each partition that does not exist gets an error."""
+    """Record offsets in a transaction; each partition that does not exist gets an error.
+
+    WRITE of the transactional id, READ of the group and of each topic.
+    """
+    made, access = TxnOffsetCommitResponse.Topic, context.access
+    refusal = _refusal(request, access)
+    if refusal:
+        return TxnOffsetCommitResponse(topics=refused_topics(made, request.topics, refusal))
+    topics, refused = access.split(
+        request.topics, lambda topic: access.topic_item(Operation.READ, topic)
+    )
     response = TxnOffsetCommitResponse(topics=[])
-    made = TxnOffsetCommitResponse.Topic
     offsets, answers = [], []
     image = context.broker.image
-    for topic in request.topics:
+    for topic in topics:
         if context.version >= IDS_FROM:
             known = image.topic_by_id(topic.topic_id)
             answered = made(topic_id=topic.topic_id, partitions=[])
@@ -65,11 +77,19 @@ async def txn_offset_commit(
                         known.topic_id,
                     )
                 )
+    response.topics += refused_topics(made, refused, TOPIC_REFUSED)
     if not offsets:
         return response
     for answer, code in zip(answers, await _commit(request, offsets, context), strict=True):
         answer.error_code = int(code)
     return response
+
+
+def _refusal(request: TxnOffsetCommitRequest, access: Access) -> int:
+    """The code with which the whole request is refused; 0 if it is not."""
+    if not access.transaction(Operation.WRITE, request.transactional_id):
+        return TRANSACTION_REFUSED
+    return 0 if access.group(Operation.READ, request.group_id) else GROUP_REFUSED
 
 
 async def _commit(

@@ -9,8 +9,8 @@ from typing import Any
 from ottla.broker.context import RequestContext
 from ottla.broker.coordination.answers import answer_of, deliver_to
 from ottla.broker.dispatch import handles
-from ottla.broker.security.decisions import on_transaction
-from ottla.broker.security.guard.transactions import guard_add_offsets, guard_add_partitions
+from ottla.broker.security.access import TOPIC_REFUSED, TRANSACTION_REFUSED, Access
+from ottla.broker.security.decisions import by_item, on_transaction
 from ottla.broker.topic_creation import create_missing, is_internal
 from ottla.groups.records import Producer
 from ottla.groups.result import Answer, Result
@@ -80,13 +80,19 @@ def as_client_error(error: ProtocolError, knows_fenced: bool) -> ErrorCode:
     return error.code
 
 
-@handles(ApiKey.ADD_PARTITIONS_TO_TXN, versions=range(0, 6), access=guard_add_partitions)
+@handles(ApiKey.ADD_PARTITIONS_TO_TXN, versions=range(0, 6), access=by_item)
 async def add_partitions_to_txn(
     request: AddPartitionsToTxnRequest, context: RequestContext
 ) -> AddPartitionsToTxnResponse:
-    """Add partitions to a new or open transaction; brokers may only verify that they are in it."""
+    """Add partitions to a new or open transaction; brokers may only verify that they are in it.
+
+    WRITE of the transactional id and of every topic, or none is added; CLUSTER_ACTION for brokers.
+    """
     made = AddPartitionsToTxnResponse
     if context.version < BATCHED_FROM:
+        refusals = _refusals(request, context.access)
+        if refusals is not None:
+            return made(results_by_topic_v3_and_below=refusals)
         codes = await _add(
             request.v3_and_below_transactional_id,
             Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
@@ -97,6 +103,7 @@ async def add_partitions_to_txn(
         return made(
             results_by_topic_v3_and_below=_by_topic(request.v3_and_below_topics, codes)
         )
+    context.access.need_cluster(AclOperation.CLUSTER_ACTION)
     results = await asyncio.gather(
         *(
             _add(
@@ -117,6 +124,32 @@ async def add_partitions_to_txn(
             for each, codes in zip(request.transactions, results, strict=True)
         ]
     )
+
+
+def _refusals(
+    request: AddPartitionsToTxnRequest, access: Access
+) -> list[AddPartitionsToTxnResponse.TopicResult] | None:
+    """The refusal of a client's request, for every topic; None if it is allowed."""
+    topics = request.v3_and_below_topics
+    if not access.transaction(AclOperation.WRITE, request.v3_and_below_transactional_id):
+        codes = [TRANSACTION_REFUSED] * len(topics)
+    else:
+        allowed = [access.topic(AclOperation.WRITE, topic.name) for topic in topics]
+        if all(allowed):
+            return None
+        codes = [int(ErrorCode.OPERATION_NOT_ATTEMPTED) if each else TOPIC_REFUSED
+                 for each in allowed]
+    made = AddPartitionsToTxnResponse.TopicResult
+    return [
+        made(
+            name=topic.name,
+            results_by_partition=[
+                made.ResultsByPartition(partition_index=index, partition_error_code=code)
+                for index in topic.partitions
+            ],
+        )
+        for topic, code in zip(topics, codes, strict=True)
+    ]
 
 
 def _by_topic(
@@ -196,7 +229,13 @@ def _verify(
     return ErrorCode.NONE
 
 
-@handles(ApiKey.ADD_OFFSETS_TO_TXN, versions=range(0, 5), access=guard_add_offsets)
+def may_add_offsets(request: AddOffsetsToTxnRequest, access: Access) -> None:
+    """WRITE of the transactional id, READ of the group."""
+    access.need_transaction(AclOperation.WRITE, request.transactional_id)
+    access.need_group(AclOperation.READ, request.group_id)
+
+
+@handles(ApiKey.ADD_OFFSETS_TO_TXN, versions=range(0, 5), access=may_add_offsets)
 async def add_offsets_to_txn(
     request: AddOffsetsToTxnRequest, context: RequestContext
 ) -> AddOffsetsToTxnResponse:

@@ -127,8 +127,21 @@ class Access:
 
     def topic_item(self, operation: int, item: Any) -> bool:
         """Whether an operation is allowed on a topic that a request gives by name or id."""
-        name = getattr(item, "name", "") or self.name_of(getattr(item, "topic_id", b""))
+        return self.topic_of(operation, getattr(item, "name", ""), getattr(item, "topic_id", b""))
+
+    def topic_of(self, operation: int, name: str | None, topic_id: bytes) -> bool:
+        """The same of a name or, where that is empty, an id."""
+        name = name or self.name_of(topic_id)
         return name is None or self.topic(operation, name)
+
+    def split(
+        self, items: list[Item], allowed: Callable[[Item], bool]
+    ) -> tuple[list[Item], list[Item]]:
+        """Split the items into the allowed ones and the others; nothing is copied or called
+        where there is no authorizer."""
+        if self.authorizer is None:
+            return items, []
+        return split(items, allowed)
 
     def operations(self, resource_type: int, name: str, of: Iterable[Operation]) -> int:
         """The allowed operations as bits (KIP-430)."""

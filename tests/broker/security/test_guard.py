@@ -39,6 +39,7 @@ from tests.broker.security.guarded import (
     Question,
     Right,
     cluster,
+    group,
     topic,
     transaction,
 )
@@ -122,6 +123,15 @@ class Rules:
         self.broker.run(self.log.decide(delete_rules, [RuleFilter()]))
 
 
+def make_group(client: WireClient, rules: Rules) -> None:
+    rules.add(group(Operation.READ), topic(Operation.READ))
+    made = messages.OffsetCommitRequest.Topic
+    one = made(name=TOPIC, partitions=[made.Partition(committed_offset=0)])
+    client.call(messages.OffsetCommitRequest(
+        group_id=GROUP, generation_id_or_member_epoch=-1, topics=[one]), 8)
+    rules.clear()
+
+
 @pytest.fixture
 def client(guarded: RunningBroker) -> Iterator[WireClient]:
     with WireClient(guarded.address) as connected:
@@ -163,6 +173,8 @@ def test_who_has_all_rights_is_served_and_one_right_less_is_too_few(
     version = APIS[key].versions[-1]
     if key == ApiKey.ADD_PARTITIONS_TO_TXN:
         version = 3
+    if key == ApiKey.OFFSET_DELETE:
+        make_group(client, rules)   # as in Kafka, an unknown group is the whole answer
     for left_out in question.rights:
         rules.add(*(right for right in question.rights if right != left_out))
         assert ask(guarded, client, question, version) & REFUSALS, f"without {left_out}"

@@ -93,7 +93,7 @@ def test_every_column_of_every_record_is_that_of_the_kafka_source(
     assert plain.where("partition = 1").count() == theirs.where("partition = 1").count() > 800
 
 
-def test_most_of_it_came_from_files_and_the_rest_over_the_wire(
+def test_closed_and_open_segments_are_read_from_files_in_few_tasks(
     spark: SparkSession, small_segments: tuple[Broker, Path]
 ) -> None:
     broker, directory = small_segments
@@ -101,8 +101,31 @@ def test_most_of_it_came_from_files_and_the_rest_over_the_wire(
     options = {"bootstrap": broker.bootstrap, "topic": TOPIC, "logDirs": str(directory)}
     parts = [p for p in InPlaceReader(options, schema).partitions() if isinstance(p, Part)]
     assert [p.partition for p in parts] == [0, 1, 2]        # small segments share a task
-    assert sum(piece.segment is not None for p in parts for piece in p.pieces) >= 2
-    assert [p.partition for p in parts if p.pieces[-1].segment is None] == [0, 1, 2]
+    found = [piece.segment for part in parts for piece in part.pieces]
+    assert sum(segment is not None and not segment.growing for segment in found) >= 2
+    assert [p.partition for p in parts if getattr(p.pieces[-1].segment, "growing", False)]
+    assert None not in found
+
+
+def test_what_is_written_while_the_last_segment_is_read_does_not_disturb(
+    spark: SparkSession, broker: Broker, new_topic: Callable[..., str]
+) -> None:
+    assert isinstance(broker, OttlaBroker | KafkaBroker)
+    topic = new_topic("growing", 1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0})
+    sent = 0
+    for _ in range(3):
+        for _ in range(2_000):      # read while these are on their way
+            producer.produce(topic, b"%d" % sent)
+            sent += 1
+        frame = read_in_place(
+            spark, broker.bootstrap, topic, [broker.directory / "data"], columns=["offset"])
+        found = sorted(row.offset for row in frame.collect())
+        assert found == list(range(len(found)))
+        assert producer.flush(30) == 0
+    frame = read_in_place(
+        spark, broker.bootstrap, topic, [broker.directory / "data"], columns=["value"])
+    assert sorted(int(row.value) for row in frame.collect()) == list(range(sent))
 
 
 @pytest.mark.parametrize("security", [{}, {"security.protocol": "plaintext"}])
@@ -147,6 +170,7 @@ def test_files_of_another_topic_are_refused_and_no_files_are_no_matter(
     broker, directory = small_segments
     fake = tmp_path / f"{TOPIC}-1"
     fake.mkdir()
+    (tmp_path / "meta.properties").write_text((directory / "meta.properties").read_text())
     (fake / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA\n")
     with pytest.raises(Exception, match="files of another cluster"):
         read_in_place(spark, broker.bootstrap, TOPIC, [tmp_path]).count()

@@ -97,6 +97,13 @@ class Cluster:
 
     def partitions(self, topic: str) -> list[int]:
         """The partitions of a topic; PipelineError if it does not exist or no broker answers."""
+        return sorted(self._described(topic))
+
+    def in_sync(self, topic: str) -> dict[int, list[int]]:
+        """The brokers in sync of each partition of a topic; PipelineError as for `partitions`."""
+        return {number: at.isrs for number, at in self._described(topic).items()}
+
+    def _described(self, topic: str) -> dict[int, Any]:
         from confluent_kafka import KafkaException
 
         try:
@@ -110,7 +117,7 @@ class Cluster:
             near = difflib.get_close_matches(topic, topics, n=3)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
             raise PipelineError(f"topic {topic} not found at {self.bootstrap}{hint}")
-        return sorted(topics[topic].partitions)
+        return dict(topics[topic].partitions)
 
     def create(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> bool:
         """Creates a topic with the cluster's default replication; False if it exists already."""

@@ -158,9 +158,45 @@ def test_damage_is_named_and_a_missing_segment_is_gone(tmp_path: Path) -> None:
         list(segments.committed_batches(Segment(str(tmp_path / "none.log"), 0, 9), 0, 9, []))
 
 
-def test_closed_segments_are_all_but_the_last(tmp_path: Path) -> None:
+def test_the_last_segment_ends_at_the_given_offset_and_may_grow(tmp_path: Path) -> None:
     for base in (0, 50, 700):
         (tmp_path / f"{base:020}.log").touch()
     (tmp_path / "leader-epoch-checkpoint").touch()
-    found = segments.closed_segments(tmp_path)
-    assert [(s.start, s.end) for s in found] == [(0, 50), (50, 700)]
+
+    def found(end: int) -> list[tuple[int, int, bool]]:
+        return [(s.start, s.end, s.growing) for s in segments.segments_below(tmp_path, end)]
+
+    closed = [(0, 50, False), (50, 700, False)]
+    assert found(750) == [*closed, (700, 750, True)]
+    assert found(700) == closed
+    assert found(60) == closed
+    assert found(0) == []
+
+
+def test_of_a_growing_segment_no_byte_beyond_the_end_is_looked_at(tmp_path: Path) -> None:
+    batches, records = some_batches(4, 5)
+    ends = [len(records), struct.unpack_from(">q", batches[4])[0]]
+    file = tmp_path / f"{0:020}.log"
+    for torn in (b"", bytes(4_000), b"\xff" * 4_000, batches[4][:61], batches[4][:-1]):
+        file.write_bytes(b"".join(batches[:4]) + torn)
+        [segment] = segments.segments_below(tmp_path, ends[1])
+        assert len(list(segments.committed_batches(segment, 0, ends[1], []))) == 4
+    file.write_bytes(b"".join(batches[:4]))
+    [segment] = segments.segments_below(tmp_path, ends[0])
+    read = segments.committed_batches(segment, 0, ends[0], [])
+    assert [bytes(next(read)) for _ in range(4)] == batches[:4]
+    with pytest.raises(SegmentGone, match="ends before offset"):
+        next(read)
+
+
+def test_only_a_directory_of_a_replica_in_sync_is_read(tmp_path: Path) -> None:
+    for node, name in ((1, "one"), (2, "two"), (None, "unknown")):
+        (tmp_path / name / "t-0").mkdir(parents=True)
+        if node is not None:
+            (tmp_path / name / "meta.properties").write_text(f"version=1\nnode.id={node}\n")
+    directories = [str(tmp_path / name) for name in ("unknown", "one", "two")]
+    for in_sync, name in (([2], "two"), ([3, 2, 1], "one")):
+        found = segments.partition_directory(directories, "t", 0, in_sync)
+        assert found == tmp_path / name / "t-0"
+    assert segments.partition_directory(directories, "t", 0, [3]) is None
+    assert segments.partition_directory(directories, "t", 1, [1, 2]) is None

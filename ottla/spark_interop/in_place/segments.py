@@ -1,7 +1,9 @@
-"""Closed segments on disk: which ones hold a range of offsets, and their committed batches.
+"""Segments on disk: which ones hold a range of offsets, and their committed batches.
 
 A segment is closed once there is a next one: it does not grow any more. Retention or compaction may
 delete or replace it meanwhile; an open file stays complete, and a missing one is `SegmentGone`.
+The last segment still grows. A batch below the last stable offset that the leader reported is whole
+in the file of every replica in sync, so that it is read up to that offset and no byte further.
 Kafka's file formats: `.log` batches; `.index` pairs of int32, relative offset and position;
 `.txnindex` 34 bytes an aborted transaction (version, producer id, first, last and last stable
 offset).
@@ -10,8 +12,8 @@ offset).
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 from io import FileIO
 from itertools import pairwise
 from pathlib import Path
@@ -28,16 +30,19 @@ TRANSACTIONAL, CONTROL = 0x10, 0x20
 
 
 class SegmentGone(Exception):
-    """A segment was deleted after it had been listed, or has batches of an older format."""
+    """The file does not have what was planned: it was deleted after it had been listed, has batches
+    of an older format, or is seen without the newest batches (a network file system)."""
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A closed segment: its file, and its offsets from `start` up to but excluding `end`."""
+    """A segment: its file, and its offsets from `start` up to but excluding `end`."""
 
     path: str
     start: int
     end: int
+    growing: bool = False
+    """The last segment of a partition, of which only offsets below `end` may be looked at."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +54,29 @@ class Aborted:
     last: int
 
 
-def partition_directory(log_dirs: list[str], topic: str, partition: int) -> Path | None:
-    """The directory of a partition, in whichever log directory it is."""
+def partition_directory(
+    log_dirs: list[str], topic: str, partition: int, in_sync: Collection[int]
+) -> Path | None:
+    """The directory of a partition in the first log directory of a replica in sync.
+
+    Another broker's may lack committed records, and have some that were never committed.
+    """
     for directory in log_dirs:
         path = Path(directory) / f"{topic}-{partition}"
-        if path.is_dir():
+        if path.is_dir() and node_id(Path(directory)) in in_sync:
             return path
     return None
+
+
+def node_id(log_dir: Path) -> int | None:
+    """The broker whose log directory it is, by its `meta.properties`; None if that is not known."""
+    try:
+        lines = (log_dir / "meta.properties").read_text().splitlines()
+    except OSError:
+        return None
+    found = dict(line.split("=", 1) for line in lines if "=" in line)
+    number = found.get("node.id", found.get("broker.id", "")).strip()
+    return int(number) if number.isdigit() else None
 
 
 def topic_id(directory: Path) -> str | None:
@@ -68,12 +89,20 @@ def topic_id(directory: Path) -> str | None:
     return pairs.get("topic_id")
 
 
-def closed_segments(directory: Path) -> list[Segment]:
-    """All segments but the last, by offset."""
+def segments_below(directory: Path, end: int) -> list[Segment]:
+    """All segments with offsets below `end`, in order.
+
+    `end` must not be beyond the last stable offset, and be known before the files are listed.
+    """
     bases = sorted(int(f.stem) for f in directory.glob("*.log") if f.stem.isdigit())
-    return [
-        Segment(str(directory / f"{base:020}.log"), base, after) for base, after in pairwise(bases)
+    found = [
+        Segment(str(directory / f"{base:020}.log"), base, after)
+        for base, after in pairwise([*bases, end])
+        if base < end
     ]
+    if found and found[-1].start == bases[-1]:
+        found[-1] = replace(found[-1], growing=True)
+    return found
 
 
 def size_of(segment: Segment) -> int:
@@ -120,8 +149,9 @@ def committed_batches(
 ) -> Iterator[memoryview]:
     """The batches with offsets from `start` to `end`, without control and aborted ones.
 
-    Read in chunks of CHUNK_BYTES, or a batch where one is larger. Raises SegmentGone, and
-    CorruptMessage where lengths are impossible or the file ends inside a batch.
+    Read in chunks of CHUNK_BYTES, or a batch where one is larger. Raises SegmentGone, also where a
+    growing segment ends before `end`, and CorruptMessage where lengths are impossible or the file
+    ends inside a batch.
     """
     dropped: dict[int, list[Aborted]] = {}
     for one in aborted:
@@ -132,13 +162,15 @@ def committed_batches(
             base, last, attributes = fields[0], fields[0] + fields[6], fields[5]
             if base >= end:
                 return
-            if last < start or attributes & CONTROL:
-                continue
-            if attributes & TRANSACTIONAL and any(
+            aborted_here = attributes & TRANSACTIONAL and any(
                 one.first <= base <= one.last for one in dropped.get(fields[9], ())
-            ):
-                continue
-            yield batch
+            )
+            if last >= start and not attributes & CONTROL and not aborted_here:
+                yield batch
+            if last + 1 >= end:
+                return                      # what follows may be half written
+    if segment.growing:
+        raise SegmentGone(f"{segment.path} ends before offset {end}")
 
 
 def _opened(segment: Segment) -> FileIO:

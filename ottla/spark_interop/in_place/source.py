@@ -1,12 +1,13 @@
 """`spark.read.format("ottla")`: a topic from its segment files, with the columns of Spark's source.
 
-Closed segments are read by the executors, in tasks of about TASK_BYTES of a partition; the rest
-comes over the wire. Only committed records are read. Options:
+Segments are read by the executors, in tasks of about TASK_BYTES of a partition, up to the last
+stable offset that the leader reported; what a file does not have comes over the wire. Only
+committed records are read. Options:
 
     kafka.bootstrap.servers   the cluster
     topic                     one topic
     logDirs                   the brokers' log.dirs as the executors see them, with commas between;
-                              partitions that are in none of them come over the wire
+                              partitions that no replica in sync has there come over the wire
     startingOffsets, endingOffsets       earliest, latest, or {"0": 17, …} by partition
     startingTimestamp, endingTimestamp   epoch ms; the first offset not older, by the time indexes
     includeHeaders            true adds the column headers
@@ -34,6 +35,7 @@ from ottla.spark_interop.in_place import segments, wire
 from ottla.spark_interop.in_place.columns import Columns
 from ottla.spark_interop.in_place.segments import Aborted, Segment, SegmentGone
 from ottla.spark_interop.times import milliseconds
+from ottla.wire.errors import CorruptMessage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,7 +45,7 @@ FIELDS = {
     "timestamp": "TIMESTAMP", "timestampType": "INT",
     "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
 }  # fmt: skip
-ROWS_MAX = 65_536  # of an Arrow batch
+ROWS_MAX = 16_384  # of an Arrow batch
 BYTES_MAX = 8 * 1024 * 1024
 TASK_BYTES = 128 * 1024 * 1024
 WIRE_SECONDS = 60  # without a record
@@ -113,7 +115,7 @@ class OttlaDataSource(DataSource):
 
 @dataclass
 class Piece:
-    """Offsets of a partition: of a closed segment, or over the wire."""
+    """Offsets of a partition: of a segment, or over the wire."""
 
     start: int
     end: int
@@ -151,14 +153,17 @@ class InPlaceReader(DataSourceReader):
         self.options = low
 
     def partitions(self) -> list[InputPartition]:
-        """Every partition's closed segments and the rest after them, several per task."""
-        starts, ends = self._bounds()
+        """Every partition's segments and what no file has, several per task."""
+        starts, ends = self._bounds()       # before replicas and files: see `segments_below`
+        in_sync = self.cluster.in_sync(self.topic) if self.log_dirs else {}
         parts: list[InputPartition] = []
         for partition in sorted(ends):
             if starts[partition] >= ends[partition]:
                 continue
             room = -1               # a partition's first piece begins a task
-            for piece in self._pieces(partition, starts[partition], ends[partition]):
+            directory = segments.partition_directory(
+                self.log_dirs, self.topic, partition, in_sync.get(partition, ()))
+            for piece in self._pieces(directory, starts[partition], ends[partition]):
                 size = 0 if piece.segment is None else segments.size_of(piece.segment)
                 if size > room:
                     part = Part(partition, [])
@@ -168,13 +173,12 @@ class InPlaceReader(DataSourceReader):
                 room -= size
         return parts
 
-    def _pieces(self, partition: int, start: int, end: int) -> Iterator[Piece]:
-        directory = segments.partition_directory(self.log_dirs, self.topic, partition)
+    def _pieces(self, directory: Path | None, start: int, end: int) -> Iterator[Piece]:
         if directory is not None:
             self._check_id(directory)
-            closed = segments.closed_segments(directory)
+            found = segments.segments_below(directory, end)
             aborted = segments.aborted_transactions(directory)
-            for segment in closed:
+            for segment in found:
                 low, high = max(start, segment.start), min(end, segment.end)
                 if low < high and low == start:
                     mine = [a for a in aborted if a.last >= low and a.first < high]
@@ -250,6 +254,10 @@ class InPlaceReader(DataSourceReader):
                 return
             except SegmentGone:
                 continue
+            except CorruptMessage:
+                # Of a file that is being written the broker may have a newer view.
+                if piece.segment is None or not piece.segment.growing:
+                    raise
         yield from self._consume(partition, done, piece.end)
 
     def _ways(

@@ -1,4 +1,4 @@
-"""Committed batches of a partition over the wire: those that are not in a closed segment.
+"""Committed batches of a partition over the wire: those that no file has.
 
 The batches stay as they were stored, so that the same code converts them to columns as for files.
 Aborted transactions are left out as consumers do it: a producer's batches are skipped from the

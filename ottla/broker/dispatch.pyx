@@ -10,7 +10,6 @@ Produce and Fetch are served by the connection itself and only register their ra
 import inspect
 import logging
 from asyncio import get_running_loop
-from functools import partial
 from importlib import import_module
 
 from ottla.broker.network.promises cimport LateReply, TaskReply
@@ -20,7 +19,6 @@ from ottla.wire.structs cimport Message, decode_from
 from ottla.broker.security.access import Access
 from ottla.broker.audit import AUDITED, Act
 from ottla.broker.peers.api_roles import BETWEEN_BROKERS, DECIDED
-from ottla.broker.security.decisions import Answered
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import ErrorCode, MalformedMessage, ProtocolError
 from ottla.wire.messages import ApiVersionsResponse
@@ -37,8 +35,7 @@ cdef class RequestContext:
     @property
     def access(self):
         """What the client is allowed to do."""
-        return Access(
-            self.broker.authorizer, self.client, self.broker.image, self.api_key, self.version)
+        return Access(self.broker.authorizer, self.client, self.broker.image)
 
     def throttle(self, int throttle_ms):
         """Throttle the client for at least this time after its reply."""
@@ -128,7 +125,9 @@ cdef object admitted(Handler handler, request, RequestContext context):
 
 cdef object decided(Handler handler, request, RequestContext context):
     if context.broker.authorizer is not None:
-        return guarded(handler, request, context)
+        refusal = refused(handler, request, context)
+        if refusal is not None:
+            return refusal
     return handle(handler, request, context)
 
 
@@ -192,7 +191,7 @@ class Arrival:
 
 
 cdef int when_ready(response, call) except -1:
-    """Call `call` with the response, now or when it is ready, after earlier calls of this kind."""
+    """Call `call` with the response, now or when it is ready."""
     cdef LateReply late
     if not isinstance(response, LateReply):
         call(response)
@@ -201,16 +200,9 @@ cdef int when_ready(response, call) except -1:
     if late.response is not None:
         if not isinstance(late.response, BaseException):
             call(late.response)
-    elif late.amend is None:
-        late.amend = call
     else:
-        late.amend = partial(in_turn, late.amend, call)
+        late.observer = call
     return 0
-
-
-def in_turn(first, second, response):
-    first(response)
-    second(response)
 
 
 cdef object handle(Handler handler, request, RequestContext context):
@@ -240,21 +232,15 @@ cdef bytes version_of_versions(Handler handler):
     return answer.encode(0)
 
 
-cdef object guarded(Handler handler, request, RequestContext context):
-    """Decide about access first; the decision may answer itself or change the handler's answer."""
+cdef object refused(Handler handler, request, RequestContext context):
+    """The refusal of the whole request; None if it may be handled."""
     try:
-        amend = handler.access(request, context.access)
-    except Answered as answered:
-        return answered.response
+        handler.access(request, context.access)
     except ProtocolError as error:
         return error_response(context, error)
     except Exception:
         return unexpected(context)
-    response = handle(handler, request, context)
-    if amend is None:
-        return response
-    when_ready(response, amend)
-    return response
+    return None
 
 
 async def finish(Handler handler, request, RequestContext context):

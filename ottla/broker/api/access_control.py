@@ -13,8 +13,8 @@ from typing import Any
 from ottla.broker.cluster.metadata_log import for_each
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
-from ottla.broker.security.decisions import on_cluster
-from ottla.broker.security.guard.admin import guard_rules
+from ottla.broker.security.access import CLUSTER_REFUSED, CLUSTER_REFUSED_MESSAGE, Access
+from ottla.broker.security.decisions import by_item, on_cluster
 from ottla.replication.controller.access import (
     Operation,
     Pattern,
@@ -41,6 +41,15 @@ REFUSAL: dict[str, Any] = {
     "error_code": int(ErrorCode.SECURITY_DISABLED),
     "error_message": "This broker has no authorizer, everybody may do everything.",
 }
+
+
+def _refusal(access: Access) -> dict[str, Any] | None:
+    """The refusal to change each ACL, or None: ALTER of the cluster."""
+    if access.authorizer is None:
+        return REFUSAL
+    if not access.cluster(Operation.ALTER):
+        return {"error_code": CLUSTER_REFUSED, "error_message": CLUSTER_REFUSED_MESSAGE}
+    return None
 
 
 @handles(ApiKey.DESCRIBE_ACLS, versions=range(0, 4), access=on_cluster(Operation.DESCRIBE))
@@ -100,12 +109,12 @@ def _filter(request: Any, version: int) -> RuleFilter:
     )
 
 
-@handles(ApiKey.CREATE_ACLS, versions=range(0, 4), access=guard_rules)
+@handles(ApiKey.CREATE_ACLS, versions=range(0, 4), access=by_item)
 async def create_acls(request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
     """Create ACLs; they apply to all later requests."""
-    made = CreateAclsResponse.Result
-    if context.broker.authorizer is None:
-        return CreateAclsResponse(results=[made(**REFUSAL) for _ in request.creations])
+    made, refusal = CreateAclsResponse.Result, _refusal(context.access)
+    if refusal is not None:
+        return CreateAclsResponse(results=[made(**refusal) for _ in request.creations])
     wanted = [
         AccessRule(
             each.resource_type,
@@ -130,12 +139,12 @@ async def create_acls(request: CreateAclsRequest, context: RequestContext) -> Cr
     )
 
 
-@handles(ApiKey.DELETE_ACLS, versions=range(0, 4), access=guard_rules)
+@handles(ApiKey.DELETE_ACLS, versions=range(0, 4), access=by_item)
 async def delete_acls(request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
     """Delete the ACLs that match the filters, and report them."""
-    made = DeleteAclsResponse.FilterResult
-    if context.broker.authorizer is None:
-        refused = [made(matching_acls=[], **REFUSAL) for _ in request.filters]
+    made, refusal = DeleteAclsResponse.FilterResult, _refusal(context.access)
+    if refusal is not None:
+        refused = [made(matching_acls=[], **refusal) for _ in request.filters]
         return DeleteAclsResponse(filter_results=refused)
     filters = [_filter(each, context.version) for each in request.filters]
     results = await context.broker.metadata_log.decide_each(

@@ -7,12 +7,18 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from ottla.broker.cluster.metadata_log import for_each
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
-from ottla.broker.security.decisions import on_cluster
-from ottla.broker.security.guard.admin import guard_alter_configs, guard_describe_configs
+from ottla.broker.security.access import (
+    CLUSTER_REFUSED,
+    GROUP_REFUSED,
+    TOPIC_REFUSED,
+    Access,
+)
+from ottla.broker.security.decisions import by_item, on_cluster
 from ottla.broker.security.listener_security import listeners_security
 from ottla.broker.settings.change_rules import rules_for, without_effect
 from ottla.broker.settings.entries import (
@@ -67,14 +73,48 @@ KINDS = {
 """The names of the types in metadata records; levels of loggers are not kept there."""
 
 
-@handles(ApiKey.DESCRIBE_CONFIGS, versions=range(0, 5), access=guard_describe_configs)
+@handles(ApiKey.DESCRIBE_CONFIGS, versions=range(0, 5), access=by_item)
 def describe_configs(
     request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse:
-    """Report the settings of resources; without names all settings."""
-    return DescribeConfigsResponse(
-        results=[_describe(resource, request, context) for resource in request.resources]
+    """Report the settings of resources; without names all settings.
+
+    DESCRIBE_CONFIGS of the topic, the group, or the cluster for other resources.
+    """
+    access = context.access
+    asked, refused = access.split(
+        request.resources, lambda each: not _refusal(access, AclOperation.DESCRIBE_CONFIGS, each)
     )
+    results = [_describe(resource, request, context) for resource in asked]
+    return DescribeConfigsResponse(
+        results=results + _refused(
+            DescribeConfigsResponse.Result, access, AclOperation.DESCRIBE_CONFIGS, refused
+        )
+    )
+
+
+def _refusal(access: Access, operation: int, resource: Any) -> int:
+    """The code with which access to a resource's settings is refused; 0 if it is allowed."""
+    kind, name = resource.resource_type, resource.resource_name
+    if kind == ResourceType.TOPIC:
+        return 0 if access.topic(operation, name) else TOPIC_REFUSED
+    if kind == ResourceType.GROUP:
+        return 0 if access.group(operation, name) else GROUP_REFUSED
+    return 0 if access.cluster(operation) else CLUSTER_REFUSED
+
+
+def _refused(
+    made: Any, access: Access, operation: int, resources: Iterable[Any]
+) -> list[Any]:
+    return [
+        made(
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+            error_code=_refusal(access, operation, resource),
+            error_message="Authorization failed.",
+        )
+        for resource in resources
+    ]
 
 
 def _describe(
@@ -157,11 +197,15 @@ def _described(
     )
 
 
-@handles(ApiKey.ALTER_CONFIGS, versions=range(0, 3), access=guard_alter_configs)
+@handles(ApiKey.ALTER_CONFIGS, versions=range(0, 3), access=by_item)
 async def alter_configs_api(
     request: AlterConfigsRequest, context: RequestContext
 ) -> AlterConfigsResponse:
-    """Replace all settings of resources."""
+    """Replace all settings of resources. ALTER_CONFIGS as for DescribeConfigs."""
+    access = context.access
+    asked, refused = access.split(
+        request.resources, lambda each: not _refusal(access, AclOperation.ALTER_CONFIGS, each)
+    )
     errors = await _alter(
         (
             (
@@ -169,7 +213,7 @@ async def alter_configs_api(
                 resource.resource_name,
                 [ConfigChange(each.name, Operation.SET, each.value) for each in resource.configs],
             )
-            for resource in request.resources
+            for resource in asked
         ),
         True, request.validate_only, context,
     )
@@ -183,16 +227,20 @@ async def alter_configs_api(
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
             )
-            for resource, error in zip(request.resources, errors, strict=True)
-        ]
+            for resource, error in zip(asked, errors, strict=True)
+        ] + _refused(AlterConfigsResponse.Response, access, AclOperation.ALTER_CONFIGS, refused)
     )
 
 
-@handles(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=range(0, 2), access=guard_alter_configs)
+@handles(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=range(0, 2), access=by_item)
 async def incremental_alter_configs_api(
     request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
-    """Change some settings of resources (KIP-339)."""
+    """Change some settings of resources (KIP-339). ALTER_CONFIGS as for DescribeConfigs."""
+    access = context.access
+    asked, refused = access.split(
+        request.resources, lambda each: not _refusal(access, AclOperation.ALTER_CONFIGS, each)
+    )
     errors = await _alter(
         (
             (
@@ -203,7 +251,7 @@ async def incremental_alter_configs_api(
                     for each in resource.configs
                 ],
             )
-            for resource in request.resources
+            for resource in asked
         ),
         False, request.validate_only, context,
     )
@@ -215,8 +263,10 @@ async def incremental_alter_configs_api(
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
             )
-            for resource, error in zip(request.resources, errors, strict=True)
-        ]
+            for resource, error in zip(asked, errors, strict=True)
+        ] + _refused(
+            IncrementalAlterConfigsResponse.Response, access, AclOperation.ALTER_CONFIGS, refused
+        )
     )
 
 

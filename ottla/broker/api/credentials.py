@@ -7,11 +7,12 @@ The credentials are used by SCRAM (`security/sasl/scram`). No answer contains a 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
-from ottla.broker.security.decisions import on_cluster
-from ottla.broker.security.guard.admin import guard_credentials
+from ottla.broker.security.access import CLUSTER_REFUSED_MESSAGE, ClusterRefused
+from ottla.broker.security.decisions import by_item, on_cluster
 from ottla.replication.controller.access import Operation
 from ottla.replication.controller.scram import NewCredential, alter_credentials
 from ottla.wire.apis import ApiKey
@@ -69,13 +70,18 @@ def _described(
     return answer
 
 
-@handles(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, versions=range(0, 1), access=guard_credentials)
+@handles(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, versions=range(0, 1), access=by_item)
 async def alter_user_scram_credentials(
     request: AlterUserScramCredentialsRequest, context: RequestContext
 ) -> AlterUserScramCredentialsResponse:
-    """Set and delete credentials; for each user either completely or not at all."""
+    """Set and delete credentials; for each user either completely or not at all.
+
+    ALTER of the cluster.
+    """
     users = [each.name for each in request.deletions]
     users += [each.name for each in request.upsertions]
+    if not context.access.cluster(Operation.ALTER):
+        return _altered(dict.fromkeys(users, ClusterRefused(CLUSTER_REFUSED_MESSAGE)))
     errors: dict[str, ProtocolError | None] = await context.broker.metadata_log.decide_each(
         lambda error: dict.fromkeys(users, error),
         alter_credentials,
@@ -87,6 +93,12 @@ async def alter_user_scram_credentials(
             for each in request.upsertions
         ],
     )
+    return _altered(errors)
+
+
+def _altered(
+    errors: Mapping[str, ProtocolError | None],
+) -> AlterUserScramCredentialsResponse:
     return AlterUserScramCredentialsResponse(
         results=[
             AlterUserScramCredentialsResponse.Result(

@@ -10,9 +10,11 @@ import shutil
 
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
-from ottla.broker.security.guard.admin import guard_log_dirs, guard_moves
+from ottla.broker.security.access import CLUSTER_REFUSED
+from ottla.broker.security.decisions import by_item
 from ottla.log.log_directory import LogDirectory
 from ottla.log.move.transfer import Move
+from ottla.replication.controller.access import Operation
 from ottla.replication.partition import Partition
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
@@ -26,11 +28,17 @@ from ottla.wire.messages import (
 UNKNOWN_BYTES = -1
 
 
-@handles(ApiKey.DESCRIBE_LOG_DIRS, versions=range(0, 6), access=guard_log_dirs)
+@handles(ApiKey.DESCRIBE_LOG_DIRS, versions=range(0, 6), access=by_item)
 def describe_log_dirs(
     request: DescribeLogDirsRequest, context: RequestContext
 ) -> DescribeLogDirsResponse:
-    """Report every log directory with the requested partitions that it holds; null means all."""
+    """Report every log directory with the requested partitions that it holds; null means all.
+
+    DESCRIBE of the cluster; before version 3 the refusal is an empty list.
+    """
+    if not context.access.cluster(Operation.DESCRIBE):
+        code = CLUSTER_REFUSED if context.version >= 3 else 0
+        return DescribeLogDirsResponse(error_code=code, results=[])
     replicas = context.broker.replicas
     storage = replicas.storage
     wanted = None
@@ -108,11 +116,16 @@ def _space(path: str) -> tuple[int, int]:
     return usage.total, usage.free
 
 
-@handles(ApiKey.ALTER_REPLICA_LOG_DIRS, versions=range(0, 3), access=guard_moves)
+@handles(ApiKey.ALTER_REPLICA_LOG_DIRS, versions=range(0, 3), access=by_item)
 def alter_replica_log_dirs(
     request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> AlterReplicaLogDirsResponse:
-    """Start to move partitions; the answer is sent at once, DescribeLogDirs shows the progress."""
+    """Start to move partitions; the answer is sent at once, DescribeLogDirs shows the progress.
+
+    ALTER of the cluster.
+    """
+    if not context.access.cluster(Operation.ALTER):
+        return _refused_moves(request)
     codes: dict[str, dict[int, ErrorCode]] = {}
     for wanted in request.dirs:
         for topic in wanted.topics:
@@ -132,6 +145,23 @@ def alter_replica_log_dirs(
                 ],
             )
             for name, told in codes.items()
+        ]
+    )
+
+
+def _refused_moves(request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
+    made = AlterReplicaLogDirsResponse.Result
+    return AlterReplicaLogDirsResponse(
+        results=[
+            made(
+                topic_name=topic.name,
+                partitions=[
+                    made.Partition(partition_index=index, error_code=CLUSTER_REFUSED)
+                    for index in topic.partitions
+                ],
+            )
+            for directory in request.dirs
+            for topic in directory.topics
         ]
     )
 

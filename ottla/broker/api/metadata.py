@@ -9,7 +9,7 @@ from collections.abc import Container, Iterator
 
 from ottla.broker.context import BrokerContext, RequestContext
 from ottla.broker.dispatch import handles
-from ottla.broker.security.access import TOPIC_REFUSED, Access, split
+from ottla.broker.security.access import TOPIC_REFUSED, Access
 from ottla.broker.security.decisions import by_item
 from ottla.broker.threads.slices import Slices
 from ottla.broker.topic_creation import create_missing, is_internal
@@ -57,7 +57,9 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
         view = _View(request, context)
         answers = await _all_topics(view)
         return _metadata_response(request, view, answers)
-    asked, refused = split(topics, lambda topic: _may_ask(access, request, topic))
+    asked, refused = access.split(
+        topics, lambda topic: _may_ask(access, request, context.version, topic)
+    )
     refusals = [_refusal(each, context.version) for each in refused]
     if any(topic.topic_id != NO_ID for topic in topics):
         # As in Kafka, a request with ids is answered for these alone.
@@ -76,14 +78,16 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
     return _metadata_response(request, view, answers + refusals)
 
 
-def _may_ask(access: Access, request: MetadataRequest, topic: MetadataRequest.Topic) -> bool:
+def _may_ask(
+    access: Access, request: MetadataRequest, version: int, topic: MetadataRequest.Topic
+) -> bool:
     """DESCRIBE of the topic; CREATE, of cluster or topic, if the request would create it."""
     if not access.topic_item(Operation.DESCRIBE, topic):
         return False
     name = topic.name
     if not name or name in access.image.topics:
         return True
-    if access.version >= 4 and not request.allow_auto_topic_creation:
+    if version >= 4 and not request.allow_auto_topic_creation:
         return True
     return access.cluster(Operation.CREATE) or access.topic(Operation.CREATE, name)
 
@@ -332,8 +336,8 @@ def describe_topic_partitions(
 ) -> DescribeTopicPartitionsResponse:
     """Report topics in the order of their names, page by page (KIP-966)."""
     image, cursor, access = context.broker.image, request.cursor, context.access
-    asked, refused = split(
-        (topic.name for topic in request.topics),
+    asked, refused = access.split(
+        [topic.name for topic in request.topics],
         lambda name: access.topic(Operation.DESCRIBE, name),
     )
     names = set(asked)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
-from ottla.broker.security.decisions import on_cluster
-from ottla.broker.security.guard.admin import guard_election
+from ottla.broker.security.access import CLUSTER_REFUSED, CLUSTER_REFUSED_MESSAGE, ClusterRefused
+from ottla.broker.security.decisions import by_item, on_cluster
 from ottla.replication.controller.access import Operation
 from ottla.replication.controller.partitions import (
     ElectionType,
@@ -29,11 +29,16 @@ from ottla.wire.messages import (
 Answer = tuple[tuple[str, int], ProtocolError | None]
 
 
-@handles(ApiKey.ELECT_LEADERS, versions=range(0, 3), access=guard_election)
+@handles(ApiKey.ELECT_LEADERS, versions=range(0, 3), access=by_item)
 async def elect_leaders_api(
     request: ElectLeadersRequest, context: RequestContext
 ) -> ElectLeadersResponse:
-    """Elect the preferred leaders, or any for partitions without one; null means all topics."""
+    """Elect the preferred leaders, or any for partitions without one; null means all topics.
+
+    ALTER of the cluster.
+    """
+    if not context.access.cluster(Operation.ALTER):
+        return _refused_election(request, context.version)
     kind = request.election_type if context.version >= 1 else int(ElectionType.PREFERRED)
     asked = request.topic_partitions
     named = [(each.topic, index) for each in asked or () for index in each.partitions]
@@ -65,6 +70,25 @@ async def elect_leaders_api(
     )
     if context.version >= 1 and not known:
         response.error_code = int(ErrorCode.INVALID_REQUEST)
+    return response
+
+
+def _refused_election(request: ElectLeadersRequest, version: int) -> ElectLeadersResponse:
+    """The refusal, also of each partition."""
+    refused = ClusterRefused(CLUSTER_REFUSED_MESSAGE)
+    response = ElectLeadersResponse(
+        replica_election_results=[
+            ElectLeadersResponse.ReplicaElectionResult(
+                topic=topic.topic,
+                partition_result=[
+                    _elected((topic.topic, index), refused) for index in topic.partitions
+                ],
+            )
+            for topic in request.topic_partitions or ()
+        ]
+    )
+    if version >= 1:
+        response.error_code = CLUSTER_REFUSED
     return response
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ottla.broker.api.transactions import as_client_error, with_new_producer_id
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
-from ottla.broker.security.access import Access, ClusterRefused
+from ottla.broker.security.access import Access
 from ottla.groups.records import Producer
 from ottla.groups.transactions.records import TransactionValue
 from ottla.groups.transactions.shard import Initialise
@@ -22,10 +22,8 @@ def may_produce(request: InitProducerIdRequest, access: Access) -> None:
     """WRITE of the transactional id; without one, WRITE of any topic or IDEMPOTENT_WRITE."""
     if request.transactional_id is not None:
         access.need_transaction(Operation.WRITE, request.transactional_id)
-    elif not access.cluster(Operation.IDEMPOTENT_WRITE) and not access.may_with_any(
-        Operation.WRITE, Resource.TOPIC
-    ):
-        raise ClusterRefused("Cluster authorization failed.")
+    elif not access.may_with_any(Operation.WRITE, Resource.TOPIC):
+        access.need_cluster(Operation.IDEMPOTENT_WRITE)
 
 
 @handles(ApiKey.INIT_PRODUCER_ID, versions=range(0, 6), access=may_produce)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from ottla.broker.cluster.metadata_log import for_each
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
-from ottla.broker.security.decisions import on_cluster
-from ottla.broker.security.guard.admin import guard_quotas
+from ottla.broker.security.access import CLUSTER_REFUSED, CLUSTER_REFUSED_MESSAGE
+from ottla.broker.security.decisions import by_item, on_cluster
 from ottla.replication.controller.access import Operation
 from ottla.replication.controller.quotas import (
     Component,
@@ -63,11 +63,16 @@ def describe_client_quotas(
     )
 
 
-@handles(ApiKey.ALTER_CLIENT_QUOTAS, versions=range(0, 2), access=guard_quotas)
+@handles(ApiKey.ALTER_CLIENT_QUOTAS, versions=range(0, 2), access=by_item)
 async def alter_client_quotas(
     request: AlterClientQuotasRequest, context: RequestContext
 ) -> AlterClientQuotasResponse:
-    """Set and remove limits of entities; for each entity either completely or not at all."""
+    """Set and remove limits of entities; for each entity either completely or not at all.
+
+    ALTER_CONFIGS of the cluster.
+    """
+    if not context.access.cluster(Operation.ALTER_CONFIGS):
+        return _refused(request)
     alterations = [
         QuotaAlteration(
             list(_named(entry).items()),
@@ -90,6 +95,22 @@ async def alter_client_quotas(
                 ],
             )
             for entry, error in zip(request.entries, errors, strict=True)
+        ]
+    )
+
+
+def _refused(request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
+    return AlterClientQuotasResponse(
+        entries=[
+            Altered(
+                error_code=CLUSTER_REFUSED,
+                error_message=CLUSTER_REFUSED_MESSAGE,
+                entity=[
+                    Altered.Entity(entity_type=part.entity_type, entity_name=part.entity_name)
+                    for part in entry.entity
+                ],
+            )
+            for entry in request.entries
         ]
     )
 

@@ -57,7 +57,7 @@ cdef class Held:
 
 cdef class LateReply(Held):
     cdef readonly object response       # a message or an exception; None until then
-    cdef public object amend            # called with the message before it is sent, or None
+    cdef public object observer         # called with the message before it is sent, or None
     cdef object context                 # dispatch's RequestContext
     cdef int32_t correlation_id
 

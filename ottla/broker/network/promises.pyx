@@ -133,8 +133,8 @@ cdef class LateReply(Held):
         if self.over:
             return                      # the client has disconnected
         self.over = True
-        if self.amend is not None and not isinstance(response, Exception):
-            self.amend(response)
+        if self.observer is not None and not isinstance(response, Exception):
+            self.observer(response)
         self.response = response
         if self.receiver is not None:
             self.receiver.deliver_late(self)

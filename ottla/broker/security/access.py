@@ -23,6 +23,7 @@ TOPIC_REFUSED = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 GROUP_REFUSED = int(ErrorCode.GROUP_AUTHORIZATION_FAILED)
 CLUSTER_REFUSED = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 TRANSACTION_REFUSED = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+CLUSTER_REFUSED_MESSAGE = "Cluster authorization failed."
 
 
 class Rules(Protocol):
@@ -62,16 +63,15 @@ class TransactionRefused(ProtocolError):
 class Access:
     """What one client may do, by the authorizer and the current metadata."""
 
+    __slots__ = ("authorizer", "client", "image")
+
     def __init__(
         self,
         authorizer: Authorizer | None,
         client: Client,
         image: MetadataImage,
-        api_key: int = -1,
-        version: int = -1,
     ) -> None:
         self.authorizer, self.client, self.image = authorizer, client, image
-        self.key, self.version = api_key, version
 
     def may(self, operation: int, resource_type: int, name: str) -> bool:
         """Whether an operation is allowed on a resource."""
@@ -104,7 +104,7 @@ class Access:
     def need_cluster(self, operation: int) -> None:
         """Raise ClusterRefused if an operation is not allowed on the cluster."""
         if not self.cluster(operation):
-            raise ClusterRefused("Cluster authorization failed.")
+            raise ClusterRefused(CLUSTER_REFUSED_MESSAGE)
 
     def need_group(self, operation: int, name: str) -> None:
         """Raise GroupRefused if an operation is not allowed on a group."""
@@ -141,22 +141,15 @@ class Access:
         where there is no authorizer."""
         if self.authorizer is None:
             return items, []
-        return split(items, allowed)
+        kept: list[Item] = []
+        refused: list[Item] = []
+        for item in items:
+            (kept if allowed(item) else refused).append(item)
+        return kept, refused
 
     def operations(self, resource_type: int, name: str, of: Iterable[Operation]) -> int:
         """The allowed operations as bits (KIP-430)."""
         return sum(1 << each for each in of if self.may(each, resource_type, name))
-
-
-def split(
-    items: Iterable[Item], allowed: Callable[[Item], bool]
-) -> tuple[list[Item], list[Item]]:
-    """Split the items into the allowed ones and the others."""
-    kept: list[Item] = []
-    refused: list[Item] = []
-    for item in items:
-        (kept if allowed(item) else refused).append(item)
-    return kept, refused
 
 
 def access_of(broker: Rules, client: Client) -> Access:

@@ -1,8 +1,9 @@
 """The access decisions that `@handles` takes: an API without one cannot be registered.
 
 A decision is called with the decoded request and the `Access` of its sender, before the handler and
-only if there is an authorizer. It raises the ProtocolError with which the whole request is refused,
-or `Answered`; it may return a function that changes the handler's response.
+only if there is an authorizer. It raises the ProtocolError with which the whole request is refused.
+It changes neither request nor response: where Kafka refuses items one by one, or with a response of
+its own, the decision is `by_item` and the handler asks `context.access`.
 """
 
 from __future__ import annotations
@@ -13,17 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ottla.broker.security.access import Access
 
-Amend = Callable[[Any], None]
-"""Changes a handler's response in place."""
-Decision = Callable[[Any, "Access"], Amend | None]
-
-
-class Answered(Exception):
-    """The decision itself answers, instead of the handler."""
-
-    def __init__(self, response: Any) -> None:
-        super().__init__()
-        self.response = response
+Decision = Callable[[Any, "Access"], None]
 
 
 def everybody(request: Any, access: Access) -> None:

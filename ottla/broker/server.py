@@ -153,7 +153,10 @@ class Server:
         )
         if member is not None:
             assert self.isr_changes is not None
-            connect_peers(self.broker, member, self.isr_changes, self.network, loop)
+            connect_peers(
+                self.broker, member, self.isr_changes, self.network,
+                lambda: self.security[config.inter_broker_listener()], loop,
+            )
         self._authorize()
         if config.delegation_token_secret_key is not None:
             from ottla.broker.security.token_secrets import TokenSecrets

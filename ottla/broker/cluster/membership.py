@@ -10,9 +10,10 @@ from ottla.broker.cluster.isr_changes import IsrChanges
 from ottla.broker.cluster.member import Member
 from ottla.broker.network.poller import BrokerLoop
 from ottla.broker.peers.forwarding import Forwarding
-from ottla.broker.peers.network import Network, TcpNetwork
+from ottla.broker.peers.network import Network
 from ottla.broker.peers.peers import Peers
 from ottla.broker.peers.replica_fetchers import ReplicaFetchers
+from ottla.broker.peers.secured_network import SecuredNetwork
 from ottla.broker.settings.config import BrokerConfig
 from ottla.log.disk import Disk
 from ottla.log.log_directory import StorageRefused
@@ -21,7 +22,10 @@ from ottla.replication.coordination import Coordination, CoordinationError
 from ottla.replication.records import UnreadableMetadata
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ottla.broker.context import BrokerContext
+    from ottla.broker.security.listener_security import ListenerSecurity
 
 
 def zookeeper(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> Coordination:
@@ -63,14 +67,17 @@ def connect_peers(
     member: Member,
     isr_changes: IsrChanges,
     network: Network | None,
+    security: Callable[[], ListenerSecurity],
     loop: BrokerLoop,
 ) -> None:
-    """Give a member's broker its connections to the others."""
+    """Give a member's broker its connections to the others; `security` returns that of the
+    inter-broker listener."""
     listener = broker.config.inter_broker_listener()
     broker.member = member
     broker.inter_broker_listener = listener
     broker.peers = Peers(
-        member.node_id, lambda: member.metadata.image, listener, network or TcpNetwork(), loop
+        member.node_id, lambda: member.metadata.image, listener,
+        network or SecuredNetwork(loop, broker.workers, security, f"broker-{member.node_id}"), loop,
     )
     broker.forwarding = member.forwarding = Forwarding(
         broker.peers,

@@ -50,7 +50,9 @@ cdef class TlsHandshake(Pollable):
         except (BlockingIOError, InterruptedError):
             return 0
         if not data:
-            raise ConnectionError("the client has gone in the middle of the TLS handshake")
+            raise ConnectionError(
+                f"the {'client' if self.tls.server_side else 'other broker'} has gone in the middle"
+                " of the TLS handshake")
         if self.received == 0 and self.tls.server_side and data[0] != RECORD_HANDSHAKE:
             raise NotTls(
                 "it does not speak TLS on a port for TLS (is its security.protocol PLAINTEXT or"

@@ -7,6 +7,7 @@ cdef class Transport:
     cdef readonly object sock
     cdef readonly int fd
     cdef int awaited                    # bytes from which the socket is ready
+    cdef public double expires_at       # loop time at which the login has to be renewed; 0: never
 
     cdef Py_ssize_t moved(self, Py_ssize_t result) except? -1
     cdef Py_ssize_t receive(self, uint8_t *into, Py_ssize_t size) except? -1

@@ -4,12 +4,11 @@ from collections.abc import Callable
 
 from ottla.broker.network.poller import BrokerLoop
 from ottla.broker.network.transport import Transport
+from ottla.broker.peers.peer_link import PeerLink
 from ottla.replication.fetcher import Fetcher
 
-class FetchLink:
+class FetchLink(PeerLink):
     fetcher: Fetcher
-    heard_at: float
-    error: Exception | None
     def __init__(
         self,
         loop: BrokerLoop,
@@ -19,7 +18,6 @@ class FetchLink:
         on_cut: Callable[[], None],
     ) -> None: ...
     def go_on(self) -> None: ...
-    def receive_pending(self) -> None: ...
     def time_has_come(self) -> None: ...
     def trim(self) -> None: ...
     def close(self, error: Exception) -> None: ...

@@ -10,8 +10,8 @@ from libc.stdint cimport uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memmove
 
-from ottla.broker.network.poller cimport EPOLLIN, EPOLLOUT, Pollable
 from ottla.broker.network.transport cimport Transport
+from ottla.broker.peers.peer_link cimport PeerLink
 from ottla.replication.fetcher cimport Fetcher
 
 import logging
@@ -28,19 +28,20 @@ cdef enum:
     REQUESTS_MAX = 2                # one that waits, and one with changes that ends the wait
 
 
-cdef class FetchLink(Pollable):
+cdef class FetchLink(PeerLink):
     """Runs a fetcher over an open connection. `on_end` is called with the reason when the
     connection ends by itself, `on_cut` when the fetcher has truncated logs."""
 
     def __init__(
         self, loop, Transport transport not None, Fetcher fetcher not None, on_end, on_cut
     ):
-        self.loop, self.poller, self.transport = loop, loop.poller, transport
         self.fetcher, self.on_end, self.on_cut = fetcher, on_end, on_cut
         self.unsent = b""
-        self.heard_at = self.poller.clock.monotonic()
         fetcher.reset()
-        self.poller.watch(transport.fd, self, EPOLLIN)
+        self.open(loop, transport)
+
+    def __repr__(self):
+        return f"the fetches from broker {self.fetcher.source_id}"
 
     def __dealloc__(self):
         free(self.buffer)
@@ -86,43 +87,15 @@ cdef class FetchLink(Pollable):
         self.go_on()
 
     cdef int flush(self) except -1:
-        """Send what the socket accepts; the rest follows once it has room."""
-        cdef Py_ssize_t moved, size = len(self.unsent)
         cdef const uint8_t *data = self.unsent
-        while self.sent < size:
-            moved = self.transport.send(data + self.sent, size - self.sent, False)
-            if moved < 0:
-                break
-            self.sent += moved
-        if self.writing != (self.sent < size):
-            self.writing = self.sent < size
-            self.poller.watch(
-                self.transport.fd, self, EPOLLIN | EPOLLOUT if self.writing else EPOLLIN)
+        self.sent += self.push(data + self.sent, len(self.unsent) - self.sent)
         return 0
 
     # -- replies ---------------------------------------------------------------------------------
 
-    cdef int ready(self) except -1:
-        """The socket is readable, closed or writable."""
-        try:
-            if self.writing:
-                self.flush()
-            self.receive()
-        except (OSError, MalformedMessage) as error:
-            self.fail(error)
-        except Exception as error:
-            log.error("fetching from broker %d failed", self.fetcher.source_id, exc_info=error)
-            self.fail(error)
-        if self.error is None:
-            self.go_on()
-            if self.transport is not None and self.transport.pending() > 0:
-                self.loop.call_soon(self.receive_pending)
+    cdef int go_further(self) except -1:
+        self.go_on()
         return 0
-
-    def receive_pending(self):
-        """Receive what is buffered in the transport, which the poller cannot see."""
-        if self.error is None:
-            self.ready()
 
     cdef int receive(self) except -1:
         cdef Py_ssize_t got, budget = RECEIVED_PER_TURN
@@ -197,7 +170,5 @@ cdef class FetchLink(Pollable):
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
-        self.poller.watch(self.transport.fd, self, 0)
-        self.transport.close()
-        self.transport = None
+        self.detach(True)
         self.fetcher.reset()

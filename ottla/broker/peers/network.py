@@ -20,25 +20,30 @@ class TcpNetwork:
     """Plain TCP."""
 
     async def connect(self, host: str, port: int, listener: str) -> Transport:
-        """Connect without blocking; each address of the host is tried in turn."""
-        loop = asyncio.get_running_loop()
-        refused: OSError | None = None
-        for family, address in await _addresses(host, port):
-            sock = socket.socket(family, socket.SOCK_STREAM)
-            try:
-                sock.setblocking(False)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                await loop.sock_connect(sock, address)
-            except OSError as error:
-                sock.close()
-                refused = error
-            except BaseException:           # such as a timeout
-                sock.close()
-                raise
-            else:
-                return Transport(sock)
-        assert refused is not None
-        raise refused
+        """Connect without blocking."""
+        return Transport(await connected(host, port))
+
+
+async def connected(host: str, port: int) -> socket.socket:
+    """A connected socket that does not block; each address of the host is tried in turn."""
+    loop = asyncio.get_running_loop()
+    refused: OSError | None = None
+    for family, address in await _addresses(host, port):
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await loop.sock_connect(sock, address)
+        except OSError as error:
+            sock.close()
+            refused = error
+        except BaseException:           # such as a timeout
+            sock.close()
+            raise
+        else:
+            return sock
+    assert refused is not None
+    raise refused
 
 
 async def _addresses(host: str, port: int) -> list[tuple[int, tuple[str, int]]]:

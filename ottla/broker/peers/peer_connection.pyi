@@ -6,16 +6,15 @@ from typing import Any
 
 from ottla.broker.network.poller import BrokerLoop
 from ottla.broker.network.transport import Transport
+from ottla.broker.peers.peer_link import PeerLink
 from ottla.wire.structs import Message
 
 class PeerUnavailable(ConnectionError):
     sent: bool
     def __init__(self, text: str, sent: bool) -> None: ...
 
-class PeerConnection:
+class PeerConnection(PeerLink):
     name: str
-    error: Exception | None
-    heard_at: float
     def __init__(
         self,
         loop: BrokerLoop,
@@ -25,5 +24,6 @@ class PeerConnection:
         on_close: Callable[[Exception], None] | None,
     ) -> None: ...
     def ask(self, request: Message, version: int) -> asyncio.Future[Any]: ...
+    def retire(self) -> None: ...
     def close(self, error: Exception) -> None: ...
     def hand_over(self) -> Transport: ...

@@ -9,8 +9,8 @@ from libc.stdint cimport uint8_t
 from libc.string cimport memmove
 
 from ottla.broker.network.inbox cimport Inbox
-from ottla.broker.network.poller cimport EPOLLIN, EPOLLOUT, Pollable
 from ottla.broker.network.transport cimport Transport
+from ottla.broker.peers.peer_link cimport PeerLink
 from ottla.wire.byteorder cimport store_int32
 from ottla.wire.codec cimport Cursor, Writer
 from ottla.wire.headers cimport RequestHeader, is_flexible
@@ -42,17 +42,15 @@ class PeerUnavailable(ConnectionError):
         self.sent = sent
 
 
-cdef class PeerConnection(Pollable):
+cdef class PeerConnection(PeerLink):
     """An open connection. `on_close` is called with the reason when it ends, unless `close` or
     `hand_over` ended it."""
 
     def __init__(self, loop, Transport transport not None, str client_id, str name, on_close):
-        self.loop, self.poller, self.transport = loop, loop.poller, transport
         self.client_id, self.name, self.on_close = client_id, name, on_close
         self.inbox, self.out = Inbox(REPLY_SIZE_MAX), Writer()
         self.waiting = deque()
-        self.heard_at = self.poller.clock.monotonic()
-        self.poller.watch(transport.fd, self, EPOLLIN)
+        self.open(loop, transport)
 
     def __repr__(self):
         return f"connection to {self.name}"
@@ -67,7 +65,7 @@ cdef class PeerConnection(Pollable):
         cdef Py_ssize_t start = out.size
         if self.error is not None:
             raise PeerUnavailable(f"{self.name}: {self.error}", sent=False)
-        if len(self.waiting) >= WAITING_MAX or out.size - self.sent > UNSENT_MAX:
+        if len(self.waiting) >= WAITING_MAX or out.size > UNSENT_MAX:
             raise PeerUnavailable(
                 f"{self.name}: {len(self.waiting)} requests wait for it already", sent=False)
         self.correlation_id = (self.correlation_id + 1) & 0x7fffffff
@@ -89,53 +87,24 @@ cdef class PeerConnection(Pollable):
                 self.fail(error)
         return future
 
-    cdef int ready(self) except -1:
-        """The socket is readable, closed or writable."""
-        try:
-            if self.writing:
-                self.flush()
-            self.receive()
-        except (OSError, MalformedMessage) as error:
-            self.fail(error)
-        except Exception as error:
-            log.error("%r is closed after an internal error", self, exc_info=error)
-            self.fail(error)
-        return 0
-
     cdef int flush(self) except -1:
-        """Send what the socket accepts; the rest follows once it has room."""
         cdef Writer out = self.out
-        cdef Py_ssize_t moved
-        while self.sent < out.size:
-            moved = self.transport.send(out.data + self.sent, out.size - self.sent, False)
-            if moved < 0:
-                break
-            self.sent += moved
-        if self.sent > 0:
-            memmove(out.data, out.data + self.sent, out.size - self.sent)
-            out.size -= self.sent
-            self.sent = 0
-        if self.writing != (out.size > 0):
-            self.writing = out.size > 0
-            self.poller.watch(
-                self.transport.fd, self, EPOLLIN | EPOLLOUT if self.writing else EPOLLIN)
+        cdef Py_ssize_t moved = self.push(out.data, out.size)
+        memmove(out.data, out.data + moved, out.size - moved)
+        out.size -= moved
         return 0
 
     cdef int receive(self) except -1:
         """Receive bytes, and complete the futures of the replies that are whole."""
-        cdef Py_ssize_t got
-        while self.error is None and self.transport is not None:
-            got = self.inbox.receive(self.transport)
-            if got == 0:
-                raise ConnectionResetError("the other broker has closed the connection")
-            if got < 0:
-                return 0
-            self.heard_at = self.poller.clock.monotonic()
-            while self.inbox.has_frame():
-                self.take_reply()
-            self.inbox.compact()
-            if self.transport is None or self.transport.pending() == 0:
-                return 0
+        cdef Py_ssize_t got = self.inbox.receive(self.transport)
+        if got == 0:
+            raise ConnectionResetError("the other broker has closed the connection")
+        if got < 0:
+            return 0
+        self.heard_at = self.poller.clock.monotonic()
+        while self.inbox.has_frame():
+            self.take_reply()
+        self.inbox.compact()
         return 0
 
     cdef int take_reply(self) except -1:
@@ -158,8 +127,17 @@ cdef class PeerConnection(Pollable):
         future.set_result(response)
         return 0
 
+    cdef int go_further(self) except -1:
+        if self.retired and not self.waiting:
+            self.close(ConnectionError("it was replaced"))
+        return 0
+
+    def retire(self):
+        """End once the replies that are still due have come; nothing more is asked here."""
+        self.retired, self.on_close = True, None
+        self.go_further()
+
     cdef int fail(self, error) except -1:
-        """End the connection after an error, and report that."""
         if self.error is not None:
             return 0
         on_close = self.on_close
@@ -173,10 +151,7 @@ cdef class PeerConnection(Pollable):
         if self.error is not None:
             return
         self.error, self.on_close = error, None
-        if self.transport is not None:
-            self.poller.watch(self.transport.fd, self, 0)
-            self.transport.close()
-            self.transport = None
+        self.detach(True)
         waiting, self.waiting = self.waiting, deque()
         for _, api, _, future in waiting:
             if not future.done():
@@ -188,7 +163,7 @@ cdef class PeerConnection(Pollable):
         if self.waiting or self.inbox.held() or self.error is not None:
             raise PeerUnavailable(f"{self.name}: {self.error or 'requests are open'}", sent=False)
         transport = self.transport
-        self.poller.watch(transport.fd, self, 0)
-        self.transport, self.on_close = None, None
+        self.detach(False)
+        self.on_close = None
         self.error = ConnectionError("it was handed over")
         return transport

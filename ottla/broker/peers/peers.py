@@ -34,6 +34,7 @@ CONNECT_SECONDS = 10.0
 BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX = 0.05, 1.0
 REFUSED_AGAIN_SECONDS = 0.1
 KEPT_AGAIN_SECONDS = 1.0
+NOTED_AGAIN_SECONDS = 60.0
 
 
 class Line:
@@ -67,6 +68,7 @@ class Peers:
         """Called with a node whose kept connection broke and who refused two new ones: its
         process has ended."""
         self.kept: dict[int, asyncio.Task[None]] = {}
+        self.noted: dict[int, tuple[str, float]] = {}
         self.closed = False
 
     # Requests
@@ -133,8 +135,12 @@ class Peers:
         if line.endpoint != endpoint:
             self._hang_up(line, ConnectionError("its address has changed"))
             line.endpoint, line.failures, line.not_before = endpoint, 0, 0.0
-        if line.connection is not None and line.connection.error is None:
-            return line.connection
+        connection = line.connection
+        if connection is not None and 0 < connection.expires_at <= self.loop.time():
+            connection.retire()             # a new one logs in; replies may still come on this one
+            connection = line.connection = None
+        if connection is not None and connection.error is None:
+            return connection
         if line.opening is None:
             opening = line.opening = self.loop.create_task(self._reopen(line, endpoint))
             opening.add_done_callback(lambda task: self._opened(line, task))
@@ -184,10 +190,24 @@ class Peers:
                     connection.close(ConnectionError(str(error)))
                     raise
         except PeerUnavailable as error:
+            self._note(node_id, str(error))
             raise PeerUnavailable(str(error), sent=False) from error
         except (OSError, TimeoutError) as error:
-            raise PeerUnavailable(f"{where}: {error or 'no answer'}", sent=False) from error
+            text = f"{where}: {error or 'no answer'}"
+            if not isinstance(error, ConnectionRefusedError):
+                self._note(node_id, text)
+            raise PeerUnavailable(text, sent=False) from error
+        self.noted.pop(node_id, None)
         return connection
+
+    def _note(self, node_id: int, text: str) -> None:
+        """Log why a broker is not reached, though something listens there: once, and again when
+        the reason is another one or a minute has passed."""
+        before, noted_at = self.noted.get(node_id, ("", 0.0))
+        now = self.loop.time()
+        if text != before or now - noted_at >= NOTED_AGAIN_SECONDS:
+            self.noted[node_id] = text, now
+            log.warning("no connection to %s", text)
 
     async def _greet(self, connection: PeerConnection, node_id: int) -> None:
         """Raise PeerUnavailable unless the intended broker has answered (KIP-1242)."""
@@ -197,9 +217,10 @@ class Peers:
         )
         answer = await connection.ask(hello, HELLO_VERSION)
         if answer.error_code != 0:
-            text = f"{connection.name} is another broker or of another cluster"
-            log.warning("%s: %s", text, ErrorCode(answer.error_code).name)
-            raise PeerUnavailable(text, sent=False)
+            code = ErrorCode(answer.error_code).name
+            raise PeerUnavailable(
+                f"{connection.name} is another broker or of another cluster ({code})", sent=False
+            )
 
     def _broke(self, line: Line, error: Exception) -> None:
         line.connection = None

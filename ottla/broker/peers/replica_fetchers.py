@@ -147,7 +147,16 @@ class ReplicaFetchers:
         source.link = FetchLink(
             self.loop, transport, source.fetcher, self._ended(source), self._write_cuts
         )
+        if transport.expires_at:
+            self.loop.call_at(transport.expires_at, self._renew, source, source.link)
         source.link.go_on()
+
+    def _renew(self, source: Source, link: FetchLink) -> None:
+        """Replace a link whose login is about to expire; the next one logs in again."""
+        if source.link is link:
+            link.close(ConnectionError("its login has to be renewed"))
+            source.link = None
+            self._go_on(source)
 
     def _ended(self, source: Source) -> Callable[[Exception], None]:
         def ended(error: Exception) -> None:

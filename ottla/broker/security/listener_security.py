@@ -16,6 +16,7 @@ from ottla.client.jaas import JaasError, LoginModule, parse_jaas
 
 if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
+    from ottla.broker.security.peer_login import PeerLogin
     from ottla.broker.security.tls.context import TlsSettings
     from ottla.broker.settings.config import BrokerConfig
 
@@ -48,12 +49,25 @@ class ListenerSecurity:
         own = for_listener(listener, texts)
         self.settings = ListenerSettings(own)
         self.mechanisms: dict[str, Mechanism] = {}
+        self.modules: dict[str, LoginModule | None] = {}
+        self.login: PeerLogin | None = None
+        """With which this broker logs in to the others, where they use this listener."""
         self.tls: TlsSettings | None = None
         if protocol in WITH_TLS:
             self.tls = self._tls(own, texts)
         if self.authenticates:
             for name in self.settings.sasl_enabled_mechanisms:
                 self.mechanisms[name] = self._mechanism(name, own)
+
+    def serve_peers(self, mechanism: str) -> None:
+        """Use this listener among the brokers of a cluster. Raises SettingsError if they could not
+        log in to each other, or would not trust each other's certificates."""
+        if self.authenticates:
+            from ottla.broker.security.peer_login import peer_login
+
+            self.login = peer_login(self.listener, mechanism, self.modules)
+        if self.tls is not None:
+            self.tls.check_own_certificate(self.listener)
 
     def _tls(self, own: dict[str, str], texts: Mapping[str, str]) -> TlsSettings:
         from ottla.broker.security.tls.context import TlsSettings
@@ -86,7 +100,8 @@ class ListenerSecurity:
                 f"{where}sasl.server.callback.handler.class",
                 f"{handler!r} is Java code, which Ottla does not load",
             )
-        begin = self._beginner(name, settings, _module(where + "sasl.jaas.config", settings))
+        module = self.modules[name] = _module(where + "sasl.jaas.config", settings)
+        begin = self._beginner(name, settings, module)
         return Mechanism(name, begin, max(0, settings.connections_max_reauth_ms))
 
     def _beginner(
@@ -129,7 +144,12 @@ def listeners_security(
     config: BrokerConfig, texts: Mapping[str, str]
 ) -> dict[str, ListenerSecurity]:
     """The security of each listener by its name, from these properties. Raises SettingsError."""
-    return {
+    found = {
         endpoint.name: ListenerSecurity(endpoint.name, config.protocols[endpoint.name], texts)
         for endpoint in config.endpoints()
     }
+    if config.zookeeper_connect:
+        found[config.inter_broker_listener()].serve_peers(
+            config.sasl_mechanism_inter_broker_protocol
+        )
+    return found

@@ -23,6 +23,7 @@ DYNAMIC = frozenset({
     "num.recovery.threads.per.data.dir",
     "producer.id.expiration.ms",
     "replica.alter.log.dirs.io.max.bytes.per.second",
+    "sasl.mechanism.inter.broker.protocol",
 })
 """Settings that can be changed on a running broker (KIP-226), besides the defaults of topics."""
 OTHER_DEFAULTS = frozenset({"socket.receive.buffer.bytes"})
@@ -53,6 +54,10 @@ class BrokerSettings(ListenerSettings):
         "security.inter.broker.protocol", "PLAINTEXT",
         one_of=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
         help="Without inter.broker.listener.name: brokers use the listener of this protocol.")
+    sasl_mechanism_inter_broker_protocol: str = setting(
+        "sasl.mechanism.inter.broker.protocol", "GSSAPI",
+        help="The mechanism by which brokers log in to each other, on a listener with SASL: PLAIN,"
+        " SCRAM-SHA-256 or SCRAM-SHA-512; Kafka's default, GSSAPI, is not served.")
     connection_failed_authentication_delay_ms: int = setting(
         "connection.failed.authentication.delay.ms", 100, at_least=0,
         help="Delay of the reply to a failed authentication, after which the connection is closed.")

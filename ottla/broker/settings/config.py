@@ -89,7 +89,6 @@ class BrokerConfig(BrokerSettings):
         self.warnings += check_group_settings(self)
         if self.zookeeper_connect and self.broker_id < 0 and "node.id" not in texts:
             raise SettingsError("node.id", "has to be set where zookeeper.connect is")
-        self._check_brokers_speak_plaintext()
         if self.authorizer_class_name not in ("", *AUTHORIZERS):
             raise SettingsError(
                 "authorizer.class.name",
@@ -203,17 +202,6 @@ class BrokerConfig(BrokerSettings):
                 "security.inter.broker.protocol",
                 f"no listener has the protocol {self.security_inter_broker_protocol}; set"
                 " inter.broker.listener.name",
-            )
-
-    def _check_brokers_speak_plaintext(self) -> None:
-        """Refuse a cluster whose brokers could not reach each other."""
-        name = self.inter_broker_listener()
-        if self.zookeeper_connect and self.protocols[name] != "PLAINTEXT":
-            raise SettingsError(
-                "inter.broker.listener.name",
-                f"listener {name} has the protocol {self.protocols[name]}, and brokers connect to"
-                " each other with PLAINTEXT only; name a PLAINTEXT listener that clients cannot"
-                " reach",
             )
 
     def inter_broker_listener(self) -> str:

@@ -11,6 +11,9 @@ import asyncio
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+Result = TypeVar("Result")
 
 THREADS_MAX = 4
 """More would only need more memory: disk or network reach their limits before four cores do."""
@@ -25,7 +28,7 @@ class Workers:
             min(os.cpu_count() or 1, THREADS_MAX), thread_name_prefix="ottla-worker"
         )
 
-    def run(self, work: Callable[[], None]) -> asyncio.Future[None]:
+    def run(self, work: Callable[[], Result]) -> asyncio.Future[Result]:
         """Run `work` in a thread; the future belongs to the loop."""
         return self.loop.run_in_executor(self.threads, work)
 

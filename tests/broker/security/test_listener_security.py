@@ -104,16 +104,6 @@ def test_the_listener_among_brokers_is_named_or_has_the_protocol() -> None:
     assert config(*two, wanted).inter_broker_listener() == "A"
 
 
-def test_a_cluster_whose_brokers_could_not_reach_each_other_is_refused() -> None:
-    two = (
-        "zookeeper.connect=h:2181", "node.id=1", "listeners=A://h:1,B://h:2",
-        "listener.security.protocol.map=A:SASL_PLAINTEXT,B:PLAINTEXT",
-    )
-    assert config(*two).inter_broker_listener() == "B"
-    with pytest.raises(SettingsError, match="listener A has the protocol SASL_PLAINTEXT"):
-        config(*two, "inter.broker.listener.name=A")
-
-
 def test_different_listeners_ask_for_different_things_at_once(data: Path) -> None:
     more = {
         "listeners": "A://127.0.0.1:0,B://127.0.0.1:0,C://127.0.0.1:0",

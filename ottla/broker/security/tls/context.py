@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import ssl
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ottla.broker.security.tls.ciphers import OF_TLS_1_3, openssl_name
@@ -30,6 +31,9 @@ VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3
 VERIFY = {
     "required": ssl.CERT_REQUIRED, "requested": ssl.CERT_OPTIONAL, "none": ssl.CERT_NONE,
 }
+
+HANDSHAKE_FLIGHTS = 3
+"""Turns of both sides, after which every handshake is complete."""
 
 
 class TlsSettings:
@@ -67,6 +71,29 @@ class TlsSettings:
     ) -> ssl.SSLObject:
         """The context of the client's side of a connection to `host`."""
         return self.client.wrap_bio(incoming, outgoing, server_hostname=host)
+
+    def check_own_certificate(self, listener: str) -> None:
+        """Raise SettingsError if a broker with these settings would refuse another one with them:
+        its certificate does not lead to the trust store's, or has expired."""
+        to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+        server = self.accept(to_server, to_client)
+        context, before = self.client, self.client.check_hostname
+        context.check_hostname = False      # each broker has its own name
+        try:
+            client = context.wrap_bio(to_client, to_server)
+            for _ in range(HANDSHAKE_FLIGHTS):
+                for side in (client, server):
+                    with suppress(ssl.SSLWantReadError):
+                        side.do_handshake()
+        except ssl.SSLError as error:
+            reason = getattr(error, "verify_message", "") or error.reason
+            raise SettingsError(
+                "ssl.truststore.location",
+                f"brokers would refuse each other's certificates on listener {listener}:"
+                f" {reason}; it needs the authority of ssl.keystore.…",
+            ) from error
+        finally:
+            context.check_hostname = before
 
     def principal(self, tls: ssl.SSLObject) -> str | None:
         """The principal of the client's certificate; None without one. Raises LookupError."""

@@ -1,0 +1,8 @@
+"""What the connections to other brokers have in common."""
+
+class PeerLink:
+    heard_at: float
+    error: Exception | None
+    @property
+    def expires_at(self) -> float: ...
+    def receive_pending(self) -> None: ...

@@ -1,0 +1,96 @@
+# cython: boundscheck=False, wraparound=False
+"""What the connections to other brokers have in common: being called when the socket is ready,
+sending what it accepts, and one way to end.
+"""
+
+from libc.stdint cimport uint8_t
+
+from ottla.broker.network.poller cimport EPOLLIN, EPOLLOUT, Pollable
+from ottla.broker.network.transport cimport Transport
+
+import logging
+
+from ottla.wire.errors import MalformedMessage
+
+log = logging.getLogger("ottla.peers")
+
+
+cdef class PeerLink(Pollable):
+    """An open connection to another broker. The subclasses have the requests and the replies."""
+
+    cdef int open(self, loop, Transport transport) except -1:
+        self.loop, self.poller, self.transport = loop, loop.poller, transport
+        self.heard_at = self.poller.clock.monotonic()
+        self.poller.watch(transport.fd, self, EPOLLIN)
+        return 0
+
+    @property
+    def expires_at(self):
+        """Loop time at which the login of this connection has to be renewed; 0: never."""
+        return 0.0 if self.transport is None else self.transport.expires_at
+
+    # -- what a subclass has ---------------------------------------------------------------------
+
+    cdef int flush(self) except -1:
+        """Send what is unsent, by `push`."""
+        raise NotImplementedError
+
+    cdef int receive(self) except -1:
+        """Receive what the socket has, and serve it."""
+        raise NotImplementedError
+
+    cdef int go_further(self) except -1:
+        """Do what the received bytes allow."""
+        return 0
+
+    cdef int fail(self, error) except -1:
+        """End the connection after an error, and report that."""
+        raise NotImplementedError
+
+    # -- what all of them do ---------------------------------------------------------------------
+
+    cdef int ready(self) except -1:
+        """The socket is readable, closed or writable."""
+        try:
+            if self.writing:
+                self.flush()
+            self.receive()
+        except (OSError, MalformedMessage) as error:
+            self.fail(error)
+        except Exception as error:
+            log.error("%r is closed after an internal error", self, exc_info=error)
+            self.fail(error)
+        if self.error is None:
+            self.go_further()
+        if self.error is None and self.transport.pending() > 0:
+            self.loop.call_soon(self.receive_pending)
+        return 0
+
+    def receive_pending(self):
+        """Receive what is buffered in the transport, which the poller cannot see."""
+        if self.error is None:
+            self.ready()
+
+    cdef Py_ssize_t push(self, const uint8_t *data, Py_ssize_t size) except -1:
+        """Send what the socket accepts; returns how much that is. The rest follows once it has
+        room: `flush` is called then."""
+        cdef Py_ssize_t moved, sent = 0
+        while sent < size:
+            moved = self.transport.send(data + sent, size - sent, False)
+            if moved < 0:
+                break
+            sent += moved
+        if self.writing != (sent < size):
+            self.writing = sent < size
+            self.poller.watch(
+                self.transport.fd, self, EPOLLIN | EPOLLOUT if self.writing else EPOLLIN)
+        return sent
+
+    cdef int detach(self, bint close) except -1:
+        """Let go of the socket; `close` it too, unless it was handed over already."""
+        if self.transport is not None:
+            self.poller.watch(self.transport.fd, self, 0)
+            if close:
+                self.transport.close()
+            self.transport = None
+        return 0

@@ -1,0 +1,60 @@
+"""How this broker logs in to the other brokers of its cluster, by the settings of the inter-broker
+listener: `sasl.mechanism.inter.broker.protocol`, and user and password of that mechanism's JAAS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ottla.broker.settings.declaration import SettingsError
+from ottla.client.errors import ClientError
+from ottla.client.jaas import LoginModule
+from ottla.client.sasl import ClientMechanism, client_mechanism
+
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+@dataclass(frozen=True)
+class PeerLogin:
+    """The broker's own user."""
+
+    mechanism: str
+    user: str
+    password: str = field(repr=False)
+
+    def begin(self) -> ClientMechanism:
+        """The client's side of a new exchange."""
+        return client_mechanism(self.mechanism, self.user, self.password)
+
+
+def peer_login(
+    listener: str, mechanism: str, modules: Mapping[str, LoginModule | None]
+) -> PeerLogin:
+    """The login to a listener of the other brokers; `modules` are the login modules of the
+    mechanisms that it offers. Raises SettingsError."""
+    name = "sasl.mechanism.inter.broker.protocol"
+    if mechanism not in MECHANISMS:
+        raise SettingsError(
+            name,
+            f"brokers cannot log in to each other by {mechanism}; choose among"
+            f" {', '.join(MECHANISMS)}",
+        )
+    if mechanism not in modules:
+        raise SettingsError(
+            name, f"{mechanism} has to be one of sasl.enabled.mechanisms of listener {listener}"
+        )
+    jaas = f"listener.name.{listener.lower()}.{mechanism.lower()}.sasl.jaas.config"
+    module = modules[mechanism]
+    options = {} if module is None else module.options
+    if not options.get("username") or "password" not in options:
+        raise SettingsError(
+            jaas, "needs username=\"…\" and password=\"…\", with which this broker logs in to the"
+            " others"
+        )
+    found = PeerLogin(mechanism, options["username"], options["password"])
+    try:
+        found.begin()
+    except ClientError as error:
+        raise SettingsError(jaas, str(error)) from error
+    return found

@@ -44,6 +44,15 @@ def resident_mb(pid: int) -> float:
     return 0.0
 
 
+def proportional_mb(pid: int) -> float:
+    """Memory of a process in MiB, with its share of pages that several processes have: the sum over
+    a tree counts the pages of a child that has just been forked once."""
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
 def memory_gib() -> float:
     """The machine's total memory."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30

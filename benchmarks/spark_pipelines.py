@@ -4,7 +4,8 @@ One topic of six partitions with 100-byte records in lz4 batches, timestamps ove
 Spark session of two threads, in turns: `archive` and a bare stream from the kafka source into
 Parquet with the same directories and codec; then all columns, and partition and offset only, read
 by the kafka source and in place, into Spark's noop sink. A first small round warms the JVM up.
-Memory is the resident peak of Spark's processes: the driver's Python, the JVM, Python workers.
+Memory is the peak of Spark's processes, pages they share counted once: the driver's Python, the
+JVM, Python workers.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def processes(root: int) -> list[int]:
 
 
 class Peak:
-    """The highest resident memory of a process tree while a block runs, in MiB."""
+    """The highest memory of a process tree while a block runs, in MiB."""
 
     def __init__(self, root: int) -> None:
         self.root, self.mb = root, 0.0
@@ -92,7 +93,7 @@ class Peak:
             total = 0.0
             for pid in processes(self.root):
                 try:
-                    total += machine.resident_mb(pid)
+                    total += machine.proportional_mb(pid)
                 except OSError:
                     continue
             self.mb = max(self.mb, total)

@@ -60,7 +60,7 @@ updates = true
 run = "replay"
 path = "{path}/archive"
 topic = "again"
-rate = 4000
+rate = 1500
 """
 
 
@@ -153,7 +153,7 @@ def test_killed_in_the_middle_of_each_step_the_results_are_the_sources(
             if driver.wait_until(lambda: done() > between):  # noqa: B023
                 driver.kill()
                 kills[step] += 1
-    assert kills["broker"] == 4 and kills["archive"] and kills["latest"], kills
+    assert kills == Counter(["broker"] * 4 + list(progress)), kills
     driver = Driver(file, place / "driver.log")
     assert not driver.wait_until(lambda: False)
 

@@ -200,7 +200,7 @@ assert copy.count() == len(source)
 # %% [markdown]
 # ## In place: the broker's files
 #
-# Closed segments are read where they are, and only the columns that are named.
+# Segments are read where they are, and only the columns that are named.
 
 # %%
 files = [broker.directory / "data"]

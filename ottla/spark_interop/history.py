@@ -38,13 +38,24 @@ def check_history_file(
         raise PipelineError(f"history {path} not found")
     try:
         if small or spark is None:
-            with Path(path).open() as file:
-                verdict = rules.check(_parsed(file, path), idempotent=not not_idempotent)
+            verdict = rules.check(_read(Path(path)), idempotent=not not_idempotent)
         else:
             verdict = check_history(spark, path, idempotent=not not_idempotent)
     except HistoryError as error:
         raise PipelineError(f"{path}: {error}") from error
     return verdict.to_json()
+
+
+def _read(path: Path) -> Iterator[dict[str, Any]]:
+    if path.suffix == ".parquet":
+        import pyarrow.parquet
+
+        for batch in pyarrow.parquet.ParquetFile(path).iter_batches():
+            for row in batch.to_pylist():
+                yield _event({name: value for name, value in row.items() if value is not None})
+        return
+    with path.open() as file:
+        yield from _parsed(file, path)
 
 
 def _parsed(lines: Any, path: str | Path) -> Iterator[dict[str, Any]]:
@@ -61,6 +72,10 @@ def event_of(line: str, where: str = "an event") -> dict[str, Any]:
         raise HistoryError(f"{where} is not JSON: {error}") from None
     if not isinstance(event, dict):
         raise HistoryError(f"{where} is not an object")
+    return _event(event)
+
+
+def _event(event: dict[str, Any]) -> dict[str, Any]:
     if isinstance(event.get("mops"), str):
         event["mops"] = json.loads(event["mops"])
     return event

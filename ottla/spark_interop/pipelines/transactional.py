@@ -10,7 +10,7 @@ isolation.level=read_committed see every row once; others see aborted rows too.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,10 @@ QUEUED_RECORDS_MAX = 100_000
 QUEUED_KBYTES_MAX = 65_536
 RESULT = "lane INT, written LONG, skipped LONG, transactions LONG, position LONG"
 TIMESTAMP_NONE = -1
+COORDINATOR_AWAY = frozenset({
+    "NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS",
+    "_ALL_BROKERS_DOWN", "_TRANSPORT", "_WAIT_COORD",
+})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ def positions(cluster: Cluster, topic: str, writer: str) -> dict[int, int]:
     lanes = [TopicPartition(topic, p) for p in cluster.partitions(topic)]
     consumer = Consumer(cluster.client(**_group(writer)))
     try:
-        found = consumer.committed(lanes, timeout=PATIENCE_SECONDS)
+        found = _committed(consumer, lanes)
     finally:
         consumer.close()
     return {at.partition: at.offset for at in found if at.offset >= 0}
@@ -170,7 +174,7 @@ class Lane:
         _patiently(lambda: self._producer.init_transactions(PATIENCE_SECONDS))
         # Only now: the previous owner of this id can no longer commit.
         self._consumer = Consumer(to.cluster.client(**_group(to.writer)))
-        [committed] = _patiently(lambda: self._consumer.committed([self._at], PATIENCE_SECONDS))
+        [committed] = _committed(self._consumer, [self._at])
         self._done = committed.offset if committed.offset >= 0 else -1
         self._position = self._done
         self._open_since: float | None = None
@@ -278,8 +282,16 @@ class Lane:
                 return
 
 
-def _patiently(call: Callable[[], Any]) -> Any:
-    """Retry while the broker or its coordinator is away; other errors become a PipelineError."""
+def _committed(consumer: Any, lanes: list[Any]) -> list[Any]:
+    """The committed offsets. librdkafka does not mark these errors of a consumer as retriable."""
+    return list(_patiently(lambda: consumer.committed(lanes, PATIENCE_SECONDS), COORDINATOR_AWAY))
+
+
+def _patiently(call: Callable[[], Any], passing: Collection[str] = ()) -> Any:
+    """Retry while the broker or its coordinator is away; other errors become a PipelineError.
+
+    Errors named in `passing` are retried, too.
+    """
     from confluent_kafka import KafkaException
 
     deadline = time.monotonic() + PATIENCE_SECONDS
@@ -288,6 +300,7 @@ def _patiently(call: Callable[[], Any]) -> Any:
             return call()
         except KafkaException as error:
             code = error.args[0]
-            if not code.retriable() or time.monotonic() > deadline:
+            waits = code.retriable() or code.name() in passing
+            if not waits or time.monotonic() > deadline:
                 raise PipelineError(f"{code.name()}: {code.str()}") from error
             time.sleep(0.2)

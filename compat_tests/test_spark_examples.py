@@ -1,0 +1,63 @@
+"""Every example of `ottla pipeline NAME --help` is run as it stands, on flights."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import SparkSession
+
+from compat_tests.brokers import Broker
+from compat_tests.flights import produce, read_flights
+from ottla.spark_interop.pipelines import command, steps
+from tests.spark_interop.histories import good_history
+
+pytestmark = pytest.mark.timeout(600)
+FLIGHTS = 1_500
+PLACES = ("--path", "--checkpoint", "--html")
+
+
+def words(example: str, addresses: dict[str, str], directory: Path) -> list[str]:
+    """The example's words, with these addresses, and its files in a directory."""
+    for name, address in addresses.items():
+        example = example.replace(name, address)
+    found = shlex.split(example)[1:]
+    return [
+        str(directory / word) if before in PLACES else word
+        for before, word in zip(["", *found], found, strict=False)
+    ]
+
+
+def test_every_example_of_help_runs_in_the_order_of_the_list(
+    spark: SparkSession, new_broker: Callable[..., Broker], tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    brokers = {"localhost:9092": new_broker(), "localhost:9192": new_broker()}
+    for broker in brokers.values():
+        broker.start()
+    try:
+        [here, there] = brokers.values()
+        for broker, topics in (
+            (here, ["flights", "flights-good", "flights-bad"]), (there, ["flights"])):
+            admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+            wanted = [NewTopic(t, 6, 1, config={"retention.ms": "-1"}) for t in topics]
+            for made in admin.create_topics(wanted).values():
+                made.result(30)
+        produce(here.bootstrap, "flights", "lz4", read_flights(FLIGHTS))
+        lines = map(json.dumps, good_history(1))
+        (tmp_path / "history.jsonl").write_text("\n".join(lines))
+        addresses = {name: broker.bootstrap for name, broker in brokers.items()}
+        for step in steps.STEPS:
+            status = command.main(words(step.example, addresses, tmp_path))
+            shown = capsys.readouterr()
+            assert status == 0, (step.name, shown.err)
+            assert shown.out.strip(), step.name
+    finally:
+        for broker in brokers.values():
+            broker.stop()
+    assert "<svg" in (tmp_path / "flights.html").read_text()
+    assert list((tmp_path / "flights-archive" / "data").rglob("*.parquet"))

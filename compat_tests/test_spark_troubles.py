@@ -1,0 +1,79 @@
+"""Trouble that a pipeline meets: a full disk, a registry with schemas, histories in Parquet."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from pyspark.sql import SparkSession
+
+from compat_tests.brokers import Broker
+from compat_tests.flights import Event, produce
+from ottla import spark_interop as si
+from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.history import check_history_file
+from tests.spark_interop.histories import good_history
+
+pytestmark = pytest.mark.timeout(300)
+RECORDS = 600
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2 MiB in memory."""
+    if os.geteuid():
+        pytest.skip("mounting a small file system needs root")
+    place = tmp_path / "small"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", place], check=True)
+    yield place
+    subprocess.run(["umount", "-l", place], check=True)
+
+
+def test_a_full_disk_at_the_sink_ends_the_archive_and_the_next_run_completes_it(
+    spark: SparkSession, broker: Broker, new_topic: Callable[..., str], small_disk: Path
+) -> None:
+    topic = new_topic("larger-than-the-disk", 2, retention_ms="-1")
+    events = [Event(b"k%d" % n, os.urandom(9_000), 1_000 + n) for n in range(RECORDS)]
+    produce(broker.bootstrap, topic, "none", events)
+    path = small_disk / "archive"
+    with pytest.raises(PipelineError, match=r"no room|No space|disk"):
+        si.archive(spark, broker.bootstrap, topic, path, records_per_batch=100)
+    written = sum(p["records"] for p in si.verify(spark, path)["partitions"].values())
+    assert written < RECORDS
+    subprocess.run(["mount", "-o", "remount,size=64m", small_disk], check=True)
+    report = si.archive(spark, broker.bootstrap, topic, path, records_per_batch=100)
+    assert report["records"] == RECORDS - written
+    verdict = si.verify(spark, path, broker.bootstrap)
+    assert verdict["ok"], verdict
+    assert sum(p["distinct"] for p in verdict["partitions"].values()) == RECORDS
+
+
+def test_a_history_in_parquet_is_judged_as_one_in_json_lines(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    for number in range(2):
+        events = good_history(7)
+        if number:
+            final = next(e for e in events if e.get("final") and e["type"] == "ok")
+            del final["mops"][0][2][2]
+        lines, parquet = tmp_path / f"{number}.jsonl", tmp_path / f"{number}.parquet"
+        lines.write_text("\n".join(map(json.dumps, events)))
+        flat = [event | {"mops": json.dumps(event["mops"])} if "mops" in event else event
+                for event in events]  # fmt: skip
+        names = sorted({name for event in flat for name in event})
+        rows = [{name: event.get(name) for name in names} for event in flat]
+        pyarrow.parquet.write_table(pa.Table.from_pylist(rows), parquet)
+        verdicts = [
+            check_history_file(spark, lines),
+            check_history_file(spark, parquet),
+            check_history_file(None, parquet, small=True),
+        ]
+        assert verdicts[0] == verdicts[1] == verdicts[2]
+        assert verdicts[0]["valid"] == (number == 0)

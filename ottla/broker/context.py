@@ -13,6 +13,7 @@ from ottla.broker.quotas.quotas import Quotas
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from ottla.broker.cluster.elections import LogEnds
     from ottla.broker.cluster.member import Member
     from ottla.broker.cluster.metadata_log import Metadata
     from ottla.broker.network.cold_reads import ColdReads
@@ -54,10 +55,11 @@ class BrokerContext:
     token_secrets: TokenSecrets | None = None
     member: Member | None = None
     peers: Peers | None = None
+    log_ends: LogEnds | None = None
     forwarding: Forwarding | None = None
     fetchers: ReplicaFetchers | None = None
     inter_broker_listener: str | None = None
-    """The last five are None on a broker without a cluster."""
+    """The last six are None on a broker without a cluster."""
     client_instances: ClientInstances | None = None     # set once a client offers its metrics
     counts: Counts = field(default_factory=Counts)
     quotas: Quotas = field(init=False)

@@ -72,6 +72,8 @@ class Server:
         self.security = listeners_security(config, config.static)
         self.network, self.coordination = network, coordination
         self.member: Member | None = None
+        self.missing: list[str] = []
+        """Partitions of a cluster whose logs were in no log directory at the start."""
         self.isr_changes: IsrChanges | None = None
         self.disk = disk or Disk()
         self.clock = clock or Clock()
@@ -165,6 +167,8 @@ class Server:
         self.coordinators = self.broker.coordinators = Coordinators(self.broker, loop)
         image = self.metadata_log.image
         self.broker.follow(MetadataImage.empty(), image, image.topics)
+        if member is not None:
+            self.missing = self._missing_logs(image)
         self._recover(image)
         for _ in self.replicas.follow(MetadataImage.empty(), image, image.topics):
             pass                        # no client is served yet
@@ -190,6 +194,12 @@ class Server:
         self.housekeeping = Housekeeping(self.broker, self.storage, loop)
         if config.ottla_http_listener:
             await self._open_http(config.ottla_http_listener, loop)
+
+    def _missing_logs(self, image: MetadataImage) -> list[str]:
+        """The partitions with a replica here that no log directory has."""
+        found = set().union(*(each.partitions for each in self.storage.directories))
+        wanted = (key for key, _, _ in self.replicas.wanted(image))
+        return [f"{topic}-{index}" for topic, index in wanted if (topic, index) not in found]
 
     def _recover(self, image: MetadataImage) -> None:
         threads = self.config.num_recovery_threads_per_data_dir
@@ -264,12 +274,17 @@ class Server:
         if isinstance(metadata, MetadataLog):
             await metadata.register_broker(self.config.node_id, addresses, self.config.broker_rack)
         elif self.member is not None:
-            directories = [each.directory_id for each in self.storage.directories]
-            await self.member.register(addresses, filter(None, directories))
+            directories = {
+                each.directory_id: each.path
+                for each in self.storage.directories if each.directory_id and each.offline is None
+            }
+            await self.member.register(addresses, directories, self.missing)
 
     def _directory_failed(self, path: str, reason: str) -> None:
         """Keep serving from the other directories, unless none is left or the metadata's failed."""
         log.error("log directory %s is offline until a restart: %s", path, reason)
+        if self.member is not None:
+            self.member.forget_run(path)
         self.replicas.note_failures()
         self.coordinators.let_go_of(self.replicas.offline)
         if all(directory.offline is not None for directory in self.storage.directories):

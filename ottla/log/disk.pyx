@@ -362,6 +362,14 @@ class Disk:
         """A random id of 22 characters, as Kafka writes its uuids."""
         return base64.urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()
 
+    def boot_id(self):
+        """A random id of this run of the machine; empty where the system has none (Linux does)."""
+        try:
+            with open("/proc/sys/kernel/random/boot_id") as file:
+                return file.read().strip()
+        except OSError:
+            return ""
+
     def free_bytes(self, path):
         """Space available to this process on the file system of `path`, and its total size."""
         status = os.statvfs(path)

@@ -33,14 +33,17 @@ class PartitionExtra:
     """The fields that few partitions have, each a tuple of node ids.
 
     `adding` and `removing` are those of a reassignment (KIP-455); `elr` are replicas outside the
-    in-sync set that have everything committed (KIP-966); `doubtful` are in-sync replicas whose
-    machine stopped without warning, so that the end of their logs may be lost.
+    in-sync set that have everything committed, `last_elr` those that had it (KIP-966); `doubtful`
+    are in-sync replicas whose machine stopped without warning, so that the end of their logs may be
+    lost, and `lost` those whose log is missing.
     """
 
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
     elr: tuple[int, ...] = ()
     doubtful: tuple[int, ...] = ()
+    last_elr: tuple[int, ...] = ()
+    lost: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +248,8 @@ class MetadataImage:
     """Everything that the cluster has decided. `offset` is the number of records in it.
 
     In a cluster `entry` is the number of the last entry of the log in ZooKeeper that it contains,
-    and `leaving` are the brokers that are shutting down. A standalone broker has no controller.
+    `leaving` are the brokers that are shutting down, and `former` the last registrations of those
+    that are gone. A standalone broker has no controller.
     """
 
     cluster_id: str = ""
@@ -255,6 +259,7 @@ class MetadataImage:
     controller_epoch: int = 0
     leaving: frozenset[int] = frozenset()
     brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
+    former: Mapping[int, BrokerImage] = field(default_factory=dict)
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     names: Mapping[bytes, str] = field(default_factory=dict)
     configs: Mapping[Resource, Mapping[str, str]] = field(default_factory=dict)
@@ -284,6 +289,10 @@ class MetadataImage:
         """Whether this very process, not an earlier or later one with its id, is in the cluster."""
         broker = self.brokers.get(node_id)
         return broker is not None and broker.incarnation == incarnation
+
+    def last_known(self, node_id: int) -> BrokerImage | None:
+        """A broker's registration, or the last one it had; None for one that is new."""
+        return self.brokers.get(node_id) or self.former.get(node_id)
 
     def config_of(self, resource_type: str, resource_name: str) -> Mapping[str, str]:
         """The settings that were set for a resource; empty if none were."""
@@ -316,6 +325,7 @@ class _Draft:
         self.controller_id, self.controller_epoch = base.controller_id, base.controller_epoch
         self.leaving = base.leaving
         self.brokers: dict[int, BrokerImage] | None = None
+        self.former = base.former
         self.topics: dict[str, TopicImage] | None = None
         self.names: dict[bytes, str] | None = None
         self.configs: dict[Resource, Mapping[str, str]] | None = None
@@ -347,10 +357,13 @@ class _Draft:
             case BrokerRegistered():
                 self.brokers = dict(self.base.brokers if self.brokers is None else self.brokers)
                 self.brokers[record.broker.node_id] = record.broker
+                self._set_former(record.broker.node_id, None)
                 self.leaving -= {record.broker.node_id}
             case BrokerGone():
                 self.brokers = dict(self.base.brokers if self.brokers is None else self.brokers)
-                self.brokers.pop(record.node_id, None)
+                broker = self.brokers.pop(record.node_id, None)
+                if broker is not None and broker.incarnation:
+                    self._set_former(record.node_id, broker)
                 self.leaving -= {record.node_id}
             case BrokerLeaving():
                 self.leaving |= {record.node_id}
@@ -376,6 +389,11 @@ class _Draft:
                 self.rules.pop(record.rule, None)
                 if record.present:
                     self.rules[record.rule] = None
+
+    def _set_former(self, node_id: int, broker: BrokerImage | None) -> None:
+        if broker is not None or node_id in self.former:
+            kept = {node: of for node, of in self.former.items() if node != node_id}
+            self.former = kept if broker is None else {**kept, node_id: broker}
 
     def _topic(self, name: str) -> TopicImage:
         return (self.base.topics if self.topics is None else self.topics)[name]
@@ -449,6 +467,7 @@ class _Draft:
             controller_epoch=self.controller_epoch,
             leaving=self.leaving,
             brokers=base.brokers if self.brokers is None else self.brokers,
+            former=self.former,
             topics=base.topics if self.topics is None else self.topics,
             names=base.names if self.names is None else self.names,
             configs=base.configs if self.configs is None else self.configs,

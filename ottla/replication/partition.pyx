@@ -409,6 +409,10 @@ cdef class Partition:
         if self.followers is not None:
             self.followers.decided()
 
+    def own_end(self):
+        """The last leader epoch of this replica's own log, -1 for none, and its end."""
+        return self.log.latest_epoch, self.log.log_end_offset
+
     def follower_states(self):
         """`Followers.states`, none if this broker does not lead it."""
         return [] if self.followers is None else self.followers.states()

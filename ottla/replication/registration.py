@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ottla.log.run_record import STOPS
 from ottla.replication.cluster_store import CONTROLLER_EPOCH
 from ottla.replication.coordination import (
     BadVersion,
@@ -26,8 +27,8 @@ from ottla.replication.election import CONTROLLER, Election
 from ottla.replication.metadata import BrokerImage, Endpoint
 
 IDS = "/brokers/ids"
-STOPS = ("clean", "crash", "machine", "lost")
-"""How a broker's last run ended, from harmless to bad."""
+LOST_LOGS_MAX = 1000
+"""Missing logs that a registration lists; with more of them all of a broker's count as missing."""
 
 
 class DuplicateBroker(Exception):
@@ -40,7 +41,8 @@ class UnreadableRegistration(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A broker's description of itself. `features` are the levels that its code supports."""
+    """A broker's description of itself. `features` are the levels that its code supports, `stop`
+    how its last run ended (`log/run_record`), and `lost` the partitions whose logs are missing."""
 
     node_id: int
     incarnation: str
@@ -49,6 +51,7 @@ class Registration:
     rack: str | None = None
     stop: str = "clean"
     features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    lost: tuple[str, ...] = ()
 
     def image(self, epoch: int) -> BrokerImage:
         """The broker in the image, with the broker epoch of its node."""
@@ -77,6 +80,7 @@ def encode(registration: Registration) -> bytes:
             "incarnation": registration.incarnation,
             "directories": list(registration.directories),
             "stop": registration.stop,
+            "lost": list(registration.lost),
             "features": {name: list(levels) for name, levels in registration.features.items()},
         },
     }
@@ -100,6 +104,7 @@ def decode(node_id: int, data: bytes) -> Registration:
             node_id, str(own["incarnation"]), tuple(endpoints),
             tuple(str(each) for each in own["directories"]), body["rack"], stop,
             {name: (int(low), int(high)) for name, (low, high) in own["features"].items()},
+            tuple(str(each) for each in own.get("lost", ())),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UnreadableRegistration(

@@ -22,6 +22,7 @@ from ottla.log.partition_log import PartitionLog
 from ottla.log.reserve import RESERVE_SIZE, Reserve, is_full
 from ottla.log.storage import Storage
 from ottla.replication.metadata import (
+    BrokerGone,
     BrokerLeaving,
     BrokerRegistered,
     ConfigSet,
@@ -220,6 +221,9 @@ def snapshot_records(image: MetadataImage) -> Iterator[MetadataRecord]:
     """Records that build `image`."""
     if image.controller_epoch:
         yield ControllerElected(image.controller_id, image.controller_epoch)
+    for broker in image.former.values():
+        yield BrokerRegistered(broker)
+        yield BrokerGone(broker.node_id)
     for broker in image.brokers.values():
         yield BrokerRegistered(broker)
     for node_id in sorted(image.leaving):

@@ -106,6 +106,7 @@ class FaultyDisk(Disk):
         self.failing = "/"
         self.free = 1 << 40
         self.ids = 0
+        self.boots = 1
 
     # Faults
 
@@ -147,6 +148,7 @@ class FaultyDisk(Disk):
     def cut_power(self) -> None:
         """Lose, tear and reorder what was not synced."""
         self.kill()
+        self.boots += 1
         kept = self.random.randrange(len(self.pending_names) + 1)
         for entry in self.pending_names[:kept]:
             self.apply_name(self.durable_names, *entry)
@@ -279,6 +281,9 @@ class FaultyDisk(Disk):
     def new_id(self) -> str:
         self.ids += 1
         return f"id-{self.ids}"
+
+    def boot_id(self) -> str:
+        return f"boot-{self.boots}"
 
     def free_bytes(self, path: str) -> tuple[int, int]:
         return self.free, 1 << 40

@@ -412,8 +412,8 @@ def _described(
                 leader_epoch=image.leader_epoch(topic, state),
                 replica_nodes=list(state.replicas),
                 isr_nodes=list(state.isr),
-                eligible_leader_replicas=[],
-                last_known_elr=[],
+                eligible_leader_replicas=list(state.extra.elr if state.extra else ()),
+                last_known_elr=list(state.extra.last_elr if state.extra else ()),
                 offline_replicas=[n for n in state.replicas if n not in served],
             )
             for index, state, served in ((n, topic.partitions[n], alive[n]) for n in indexes)

@@ -38,7 +38,9 @@ LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
 FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 """The versions from which on timestamps have a special meaning (KIP-734, KIP-405, KIP-1005)."""
-CONSUMER = -1
+CONSUMER, ANY_REPLICA = -1, -2
+"""Replica ids that are no broker's. The second one is served by followers too, with the end of
+their own logs: so the controller finds the longest log, and tools look at any replica."""
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 NOTHING = (-1, -1, -1)
 
@@ -95,6 +97,10 @@ async def _list_partition(
         if partition is None:
             name = f"{topic}-{item.partition_index}"
             raise UnknownTopicOrPartition(f"partition {name} not found on this broker")
+        of_follower = request.replica_id == ANY_REPLICA and not partition.led_here
+        if of_follower and item.timestamp == LATEST and partition.log.offline is None:
+            answer.leader_epoch, answer.offset = partition.own_end()
+            return answer
         partition.require_leader(item.current_leader_epoch)
         _require_known_end(partition, item.timestamp, request, context.version)
         end = _end(partition, request)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
 from ottla.broker.security.access import CLUSTER_REFUSED, CLUSTER_REFUSED_MESSAGE, ClusterRefused
 from ottla.broker.security.decisions import by_item, on_cluster
 from ottla.replication.controller.access import Operation
+from ottla.replication.controller.elections import LogEnd, to_ask
 from ottla.replication.controller.partitions import (
     ElectionType,
     Reassignment,
@@ -26,6 +29,7 @@ from ottla.wire.messages import (
     ListPartitionReassignmentsResponse,
 )
 
+Ends = dict[tuple[str, int], dict[int, LogEnd]]
 Answer = tuple[tuple[str, int], ProtocolError | None]
 
 
@@ -43,9 +47,14 @@ async def elect_leaders_api(
     asked = request.topic_partitions
     named = [(each.topic, index) for each in asked or () for index in each.partitions]
 
+    ends: Ends | None = None
+    if kind == ElectionType.UNCLEAN and context.broker.log_ends is not None:
+        image = context.broker.metadata_log.decided
+        ends = await context.broker.log_ends.ask(image, to_report(image, named, asked is None))
+
     def elect(image: MetadataImage) -> Decision[list[Answer]]:
         wanted = named if asked is not None else list(to_elect(image, kind))
-        decision = elect_leaders(image, kind, wanted)
+        decision = elect_leaders(image, kind, wanted, ends)
         answers = list(zip(wanted, decision.result, strict=True))
         return Decision(decision.records, answers)
 
@@ -100,6 +109,19 @@ def _elected(
         error_code=0 if error is None else int(error.code),
         error_message=None if error is None else error.message,
     )
+
+
+def to_report(
+    image: MetadataImage, named: Sequence[tuple[str, int]], of_all: bool
+) -> dict[tuple[str, int], tuple[int, ...]]:
+    """The replicas that have to report the ends of their logs for an unclean election."""
+    wanted = to_elect(image, int(ElectionType.UNCLEAN)) if of_all else iter(named)
+    found = {}
+    for name, index in wanted:
+        topic = image.topics.get(name)
+        if topic is not None and 0 <= index < len(topic.partitions):
+            found[name, index] = to_ask(image, topic.partitions[index], unclean=True)
+    return {key: nodes for key, nodes in found.items() if nodes}
 
 
 @handles(

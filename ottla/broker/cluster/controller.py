@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from ottla.broker.cluster.cluster_log import ClusterLog
+from ottla.broker.cluster.elections import Elections
 from ottla.broker.cluster.feature_levels import default_levels
 from ottla.broker.cluster.metadata_log import NotController
 from ottla.replication.cluster_store import each
@@ -21,10 +22,12 @@ from ottla.replication.controller.brokers import (
     broker_gone,
     broker_registered,
     controller_elected,
+    distrust,
     in_sync_everywhere,
     preferred_leaders,
     repair,
 )
+from ottla.replication.controller.configs import adopt_min_isr
 from ottla.replication.controller.features import finalise_features
 from ottla.replication.coordination import (
     Coordination,
@@ -35,7 +38,13 @@ from ottla.replication.coordination import (
 from ottla.replication.election import Election, Term
 from ottla.replication.metadata import BrokerImage, MetadataImage
 from ottla.replication.records import UnreadableMetadata
-from ottla.replication.registration import IDS, UnreadableRegistration, decode, path_of
+from ottla.replication.registration import (
+    IDS,
+    Registration,
+    UnreadableRegistration,
+    decode,
+    path_of,
+)
 from ottla.wire.errors import ProtocolError
 
 log = logging.getLogger("ottla.controller")
@@ -69,6 +78,11 @@ class Controller:
         self.news = False
         self.upkeep: list[asyncio.Task[None]] = []
         """The controller's periodic tasks, which run during its term."""
+        self.elections: Elections | None = None
+        """Elections for which replicas have to be asked."""
+        self.min_isr = 1
+        """min.insync.replicas of this broker's file, the cluster's if this is its first
+        controller."""
         self.closed = False
         self.returned: set[int] = set()
         """Brokers that have registered, and are not known to be in sync yet."""
@@ -131,6 +145,7 @@ class Controller:
         try:
             await self.metadata.decide_first(controller_elected, node_id, term.epoch)
             await self.metadata.decide_first(finalise_features, default_levels())
+            await self.metadata.decide_first(adopt_min_isr, self.min_isr)
             while await self.metadata.decide_first(repair):
                 pass
         except BaseException:
@@ -155,7 +170,7 @@ class Controller:
     async def _look_at_brokers(self) -> None:
         names = [n for n in await self.coordination.children(IDS, self.look) if n.isdecimal()]
         answers = await each([self.coordination.get(path_of(int(name))) for name in names])
-        there: dict[int, BrokerImage] = {}
+        there: dict[int, tuple[BrokerImage, Registration]] = {}
         for name, answer in zip(names, answers, strict=True):
             if isinstance(answer, NoNode):
                 continue                            # it has gone since: the watch was called
@@ -163,21 +178,26 @@ class Controller:
                 raise answer
             data, stat = answer
             try:
-                there[int(name)] = decode(int(name), data).image(stat.czxid)
+                found = decode(int(name), data)
+                there[int(name)] = found.image(stat.czxid), found
             except UnreadableRegistration as error:
                 log.error("%s", error)
         image = self.metadata.decided
         for node_id, known in image.brokers.items():
-            broker = there.get(node_id)
-            if broker is None or broker.incarnation != known.incarnation:
+            if node_id not in there or there[node_id][0].incarnation != known.incarnation:
                 await self._gone(node_id, known.epoch, "its session with ZooKeeper has ended")
-        for node_id, broker in sorted(there.items()):
+        for node_id, (broker, found) in sorted(there.items()):
             now = self.metadata.decided.brokers.get(node_id)
             if self.fenced.get(node_id) == broker.epoch or (now and now.epoch == broker.epoch):
                 continue
-            if await self.metadata.decide(broker_registered, broker):
+            while await self.metadata.decide(distrust, broker, found.stop, found.lost):
+                pass
+            if await self.metadata.decide(broker_registered, broker, found.stop, found.lost):
                 await self._repair()
-            log.info("broker %d is registered, with epoch %d", node_id, broker.epoch)
+            log.info(
+                "broker %d is registered, with epoch %d; its last run ended as %r",
+                node_id, broker.epoch, found.stop,
+            )
             self.returned.add(node_id)
         self.brokers_changed(sorted(self.metadata.decided.brokers))
 
@@ -226,6 +246,8 @@ class Controller:
     def _begin_upkeep(self) -> None:
         self._end_upkeep()
         self.upkeep = [self.loop.create_task(self._snapshots())]
+        if self.elections is not None:
+            self.upkeep.append(self.loop.create_task(self.elections.run()))
         if self.rebalance_seconds is not None:
             self.upkeep.append(self.loop.create_task(self._rebalance(self.rebalance_seconds)))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 
 from ottla.broker.cluster.cluster_log import ClusterLog
@@ -19,9 +19,9 @@ from ottla.broker.cluster.controller import Controller
 from ottla.broker.cluster.feature_levels import SUPPORTED_FEATURES
 from ottla.broker.peers.forwarding import Forwarding
 from ottla.broker.settings.config import BrokerConfig
-from ottla.log import checkpoints
+from ottla.log import checkpoints, run_record
 from ottla.log.disk import Disk
-from ottla.log.log_directory import META, StorageRefused, check_mode
+from ottla.log.log_directory import CLEAN_MARKER, META, StorageRefused, check_mode
 from ottla.replication.cluster_store import CLUSTER_ID, ClusterStore, Mark
 from ottla.replication.controller.brokers import controlled_shutdown
 from ottla.replication.coordination import (
@@ -34,6 +34,7 @@ from ottla.replication.coordination import (
 from ottla.replication.election import Election
 from ottla.replication.metadata import Endpoint, MetadataImage
 from ottla.replication.registration import (
+    LOST_LOGS_MAX,
     DuplicateBroker,
     Registration,
     UnreadableRegistration,
@@ -80,6 +81,8 @@ class Member:
         """Requests to the controller, while that is another broker."""
         self.registration: Registration | None = None
         self.registering: asyncio.Task[None] | None = None
+        self.run_epoch = -1
+        """The broker epoch in the run records of this process, -1 before there is one."""
         self.was_seen = False
         """Whether the image has had this process at some time."""
         self.stopping = self.broken = False
@@ -131,6 +134,8 @@ class Member:
             self.coordination, self.metadata, self.election,
             seconds if config.auto_leader_rebalance_enable else None, self.loop,
         )
+        own = config.topic_log_config(MetadataImage.empty(), "")
+        self.controller.min_isr = own.min_insync_replicas
         self.coordination.listen(self._session_changed)
         self.metadata.subscribe(self._follow)
 
@@ -147,15 +152,21 @@ class Member:
         return broker.epoch
 
     async def register(
-        self, endpoints: Iterable[tuple[str, str, int]], directories: Iterable[str]
+        self,
+        endpoints: Iterable[tuple[str, str, int]],
+        directories: Mapping[str, str],
+        missing: Collection[str] = (),
     ) -> None:
         """Register this broker; returns once the image has it.
 
-        Raises StorageRefused if another broker has this id, or ZooKeeper does not answer.
+        `directories` are the paths of the log directories by id, `missing` are the partitions whose
+        logs were in none of them at the start. Raises StorageRefused if another broker has this id,
+        or ZooKeeper does not answer.
         """
+        stop, lost = self._how_it_stopped(directories, missing)
         self.registration = Registration(
             self.node_id, self.incarnation, tuple(Endpoint(*each) for each in endpoints),
-            tuple(directories), self.config.broker_rack, features=SUPPORTED_FEATURES,
+            tuple(directories), self.config.broker_rack, stop, SUPPORTED_FEATURES, lost,
         )
         try:
             await register(self.coordination, self.registration)
@@ -169,6 +180,49 @@ class Member:
         with suppress(CoordinationError):
             await self._remember()
 
+    def _how_it_stopped(
+        self, directories: Mapping[str, str], missing: Collection[str]
+    ) -> tuple[str, tuple[str, ...]]:
+        """How the last run of this broker ended, and the partitions whose logs are missing."""
+        known = self.metadata.decided.last_known(self.node_id)
+        if known is None:
+            return run_record.CLEAN, ()
+        were = [path for each, path in directories.items() if each in known.directories]
+        records = [run_record.read(self.disk, path) for path in were]
+        stop = run_record.stop_class(records, known.epoch, self.disk.boot_id())
+        gone = [each for each in known.directories if each not in directories]
+        lost: tuple[str, ...] = ()
+        if gone and len(missing) > LOST_LOGS_MAX:
+            stop = run_record.LOST
+        elif gone:
+            lost = tuple(missing)
+            stop = run_record.CLEAN if stop == run_record.LOST else stop
+        if stop not in (run_record.CLEAN, run_record.CRASH) or lost:
+            log.warning(
+                "the last run ended as %r, %d logs are missing: these replicas are not trusted to"
+                " have everything until they have caught up with others", stop, len(lost),
+            )
+        return stop, lost
+
+    def _remember_run(self, epoch: int, clean: bool = False) -> None:
+        """Write what the next start has to know of this run."""
+        self.run_epoch = epoch
+        flush = "true" if self.config.ottla_acks_all_flush else "false"
+        record = run_record.RunRecord(epoch, self.disk.boot_id(), flush, clean)
+        for path in self.directories:
+            try:
+                if not clean or self.disk.exists(f"{path}/{CLEAN_MARKER}"):
+                    run_record.write(self.disk, path, record)
+            except OSError as error:
+                log.warning("%s/%s could not be written: %s", path, run_record.RUN, error)
+
+    def forget_run(self, path: str) -> None:
+        """A log directory has failed: what it has may not be what was written."""
+        try:
+            self.disk.unlink(f"{path}/{run_record.RUN}")
+        except OSError as error:
+            log.warning("%s/%s could not be removed: %s", path, run_record.RUN, error)
+
     def _follow(
         self, old: MetadataImage, new: MetadataImage, topics: Collection[str]
     ) -> None:
@@ -176,6 +230,8 @@ class Member:
         broker = new.brokers.get(self.node_id)
         if broker is not None and broker.incarnation == self.incarnation:
             self.was_seen = True
+            if broker.epoch != self.run_epoch and self.registration is not None:
+                self._remember_run(broker.epoch)
         elif self.was_seen and broker is not None:
             self._fail(
                 f"another process is registered as node {self.node_id} on these log directories"
@@ -308,6 +364,8 @@ class Member:
         await self.metadata.settle()
         with suppress(CoordinationError):
             await self._remember()
+        if self.run_epoch >= 0:
+            self._remember_run(self.run_epoch, clean=True)
         self.metadata.close()
         await self.coordination.stop()
 

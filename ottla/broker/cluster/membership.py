@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from ottla.broker.cluster.elections import Elections, LogEnds
 from ottla.broker.cluster.isr_changes import IsrChanges
 from ottla.broker.cluster.member import Member
 from ottla.broker.network.poller import BrokerLoop
@@ -15,6 +16,7 @@ from ottla.broker.peers.peers import Peers
 from ottla.broker.peers.replica_fetchers import ReplicaFetchers
 from ottla.broker.peers.secured_network import SecuredNetwork
 from ottla.broker.settings.config import BrokerConfig
+from ottla.broker.settings.topic import TopicConfig
 from ottla.log.disk import Disk
 from ottla.log.log_directory import StorageRefused
 from ottla.replication.cluster_store import ClusterRefused
@@ -88,6 +90,11 @@ def connect_peers(
     broker.fetchers = ReplicaFetchers(broker.config, broker.peers, broker.checkpoints)
     broker.replicas.roles_changed = broker.fetchers.changed
     isr_changes.start(broker, lambda: member.broker_epoch)
+    broker.log_ends = LogEnds(broker.peers, broker.replicas, member.node_id)
+    member.controller.elections = Elections(
+        member.metadata, broker.log_ends,
+        TopicConfig(broker.config.topic_defaults()).unclean_leader_election_enable, loop,
+    )
     # Before the replicas: fetches for newly followed partitions carry the newest epoch.
     member.metadata.subscribe(broker.fetchers.follow)
     broker.peers.on_refused = member.controller.refused

@@ -26,7 +26,7 @@ REMOVED = (
 )
 """Settings that Kafka 4.0 removed and old scripts still send; accepted without effect."""
 
-ONE_REPLICA = "One broker has one replica of each partition; clusters do not go by it yet."
+ONE_REPLICA = "Replication is not throttled yet."
 NOT_TIERED = "There is no tiered storage, and as in Kafka nothing goes by it then."
 IDLE = {
     "follower.replication.throttled.replicas": ONE_REPLICA,
@@ -37,7 +37,6 @@ IDLE = {
     "remote.copy.lag.ms": NOT_TIERED,
     "remote.log.copy.disable": NOT_TIERED,
     "remote.log.delete.on.disable": NOT_TIERED,
-    "unclean.leader.election.enable": ONE_REPLICA,
 }
 """Settings that may be set as in Kafka but have no effect here, with the reason."""
 
@@ -172,7 +171,8 @@ class TopicConfig(Settings):
         help="A segment ends after this time, full or not.")
     unclean_leader_election_enable: bool = setting(
         "unclean.leader.election.enable", False, synonyms=("unclean.leader.election.enable",),
-        help="Whether an out-of-sync replica may lead if no other is left; may lose records.")
+        help="Whether the longest log of those alive may lead, 5 seconds after the last in-sync"
+        " replica was lost; may lose records.")
 
 
 def synonyms_of(topic_setting: str) -> list[tuple[str, int]]:

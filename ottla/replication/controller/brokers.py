@@ -5,16 +5,25 @@ A broker that returns as another process is first *gone*, then *registered*: wha
 new leader epoch in any case. A partition whose in-sync replicas are all gone keeps them listed, as
 each of them has everything committed, and has no leader until one of them is back.
 
+How its last run ended decides whether its replicas are trusted (`elections`).
+
 Large changes take several decisions, the one that removes a broker first. What remains to be done
 is visible in the image: `repair` finds it, whichever controller comes next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Collection, Iterator
 from itertools import groupby, islice
 
+from ottla.log.run_record import LOST, MACHINE
+from ottla.replication.controller.elections import (
+    distrusted_state,
+    elect,
+    min_isr,
+    moved,
+    repaired_state,
+)
 from ottla.replication.metadata import (
     NO_LEADER,
     BrokerGone,
@@ -80,8 +89,12 @@ def broker_gone(image: MetadataImage, node_id: int, epoch: int) -> Decision[bool
     return _with_repairs(image, [BrokerGone(node_id)])
 
 
-def broker_registered(image: MetadataImage, broker: BrokerImage) -> Decision[bool]:
+def broker_registered(
+    image: MetadataImage, broker: BrokerImage, stop: str = "clean", lost: Collection[str] = ()
+) -> Decision[bool]:
     """Add a broker whose former incarnation is gone; it may lead what has no leader.
+
+    `stop` and `lost` are those of `distrust`, which comes first where that is much.
 
     Raises StaleBrokerEpoch for an epoch that is not above the one in the image.
     """
@@ -93,7 +106,8 @@ def broker_registered(image: MetadataImage, broker: BrokerImage) -> Decision[boo
                 f" {known.epoch} already"
             )
         assert known.incarnation == broker.incarnation, "gone comes first"
-    return _with_repairs(image, [BrokerRegistered(broker)])
+    doubts = by_topic(list(_distrusted(image, broker, stop, lost)))
+    return _with_repairs(image, [*doubts, BrokerRegistered(broker)])
 
 
 def repair(image: MetadataImage) -> Decision[bool]:
@@ -109,47 +123,49 @@ def _with_repairs(image: MetadataImage, first: list[MetadataRecord]) -> Decision
 
 def _repairs(image: MetadataImage) -> Iterator[Change]:
     for topic in image.topics.values():
+        wanted = min_isr(image, topic.name)
         for index, state in enumerate(topic.partitions):
-            repaired = repaired_state(image, state)
+            repaired = repaired_state(image, state, wanted)
             if repaired is not state:
                 yield topic.name, index, repaired
+
+
+def distrust(
+    image: MetadataImage, broker: BrokerImage, stop: str, lost: Collection[str]
+) -> Decision[bool]:
+    """Take back the trust in replicas of a broker that returns, before it is registered.
+
+    `stop` is how its last run ended (`log/run_record`), `lost` are the partitions whose logs it
+    misses. Returns whether there is more to do. Nothing happens if the process itself is known
+    already: it has only got a new session.
+    """
+    changes = list(islice(_distrusted(image, broker, stop, lost), PARTITIONS_AT_A_TIME + 1))
+    more = len(changes) > PARTITIONS_AT_A_TIME
+    return Decision(list(by_topic(changes[:PARTITIONS_AT_A_TIME])), more)
+
+
+def _distrusted(
+    image: MetadataImage, broker: BrokerImage, stop: str, lost: Collection[str]
+) -> Iterator[Change]:
+    node_id = broker.node_id
+    known = image.last_known(node_id)
+    doubtful = stop in (MACHINE, LOST)
+    if known is None or known.incarnation == broker.incarnation or not (doubtful or lost):
+        return
+    for topic in image.topics.values():
+        wanted = min_isr(image, topic.name)
+        for index, state in enumerate(topic.partitions):
+            gone = stop == LOST or f"{topic.name}-{index}" in lost
+            if gone or doubtful:
+                after = distrusted_state(image, state, node_id, gone, wanted)
+                if after is not state:
+                    yield topic.name, index, after
 
 
 def by_topic(changes: list[Change]) -> Iterator[MetadataRecord]:
     """Changes of partitions as records, one for each topic."""
     for name, rows in groupby(changes, key=lambda change: change[0]):
         yield PartitionsChanged(name, tuple((index, state) for _, index, state in rows))
-
-
-def repaired_state(image: MetadataImage, state: PartitionState) -> PartitionState:
-    """A partition adjusted to the registered brokers; the same object if nothing changes."""
-    isr = tuple(node for node in state.isr if node in image.brokers) or state.isr
-    leader = state.leader
-    if leader not in image.brokers or leader in image.leaving or leader not in isr:
-        leader = elect(image, replace(state, isr=isr))
-    return changed(state, leader, isr)
-
-
-def elect(image: MetadataImage, state: PartitionState) -> int:
-    """The first in-sync replica in the order of assignment that is not shutting down.
-
-    One that is shutting down continues to lead where no other can, until it has left.
-    """
-    there = [node for node in state.replicas if node in state.isr and node in image.brokers]
-    for node in there:
-        if node not in image.leaving:
-            return node
-    return state.leader if state.leader in there else NO_LEADER
-
-
-def changed(state: PartitionState, leader: int, isr: tuple[int, ...]) -> PartitionState:
-    """The state with another leader or in-sync set, and the epochs that go with it."""
-    if (leader, isr) == (state.leader, state.isr):
-        return state
-    return replace(
-        state, leader=leader, isr=isr, partition_epoch=state.partition_epoch + 1,
-        leader_epoch=state.leader_epoch + (leader != state.leader),
-    )
 
 
 def controlled_shutdown(image: MetadataImage, node_id: int, epoch: int) -> Decision[bool]:
@@ -170,14 +186,14 @@ def controlled_shutdown(image: MetadataImage, node_id: int, epoch: int) -> Decis
 
 def _departures(image: MetadataImage, node_id: int) -> Iterator[Change]:
     for topic in image.topics.values():
+        wanted = min_isr(image, topic.name)
         for index, state in enumerate(topic.partitions):
             if node_id not in state.isr:
                 continue
-            leader = elect(image, state)
-            isr = state.isr
+            leader, isr = elect(image, state, state.isr)
             if leader not in (node_id, NO_LEADER):
                 isr = tuple(node for node in isr if node != node_id)
-            after = changed(state, leader, isr)
+            after = moved(state, leader, isr, wanted)
             if after is not state:
                 yield topic.name, index, after
 
@@ -200,7 +216,8 @@ def preferred_leaders(image: MetadataImage) -> Decision[int]:
             first = state.replicas[0]
             there = first in state.isr and first in image.brokers and first not in image.leaving
             if state.leader != first and there:
-                changes.append((topic.name, index, changed(state, first, state.isr)))
+                wanted = min_isr(image, topic.name)
+                changes.append((topic.name, index, moved(state, first, state.isr, wanted)))
                 if len(changes) == PARTITIONS_AT_A_TIME:
                     break
     return Decision(list(by_topic(changes[:PARTITIONS_AT_A_TIME])), len(changes))

@@ -7,11 +7,18 @@ of settings.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from ottla.replication.metadata import ConfigSet, Decision, MetadataImage, MetadataRecord
+from ottla.replication.controller.elections import MIN_ISR, without_eligible
+from ottla.replication.metadata import (
+    ConfigSet,
+    Decision,
+    MetadataImage,
+    MetadataRecord,
+    PartitionsChanged,
+)
 from ottla.replication.topic_names import require_legal_name
 from ottla.wire.errors import (
     InvalidConfig,
@@ -79,7 +86,8 @@ def alter_configs(
         try:
             if times[each.resource_type, each.resource_name] > 1:
                 raise InvalidRequest("Each resource must appear at most once.")
-            records += _alter(image, each, rules[each.resource_type])
+            changed = _alter(image, each, rules[each.resource_type])
+            records += [*changed, *_without_eligible(image, each, changed)]
             errors.append(None)
         except ProtocolError as error:
             errors.append(error)
@@ -100,12 +108,48 @@ def _alter(
     for change in alteration.changes:
         _apply(after, change, rules)
     _require_resource(image, kind, name)
+    if kind == "broker" and image.controller_epoch:
+        _require_one_min_isr(name, before, after)
     changed = frozenset(change.name for change in alteration.changes)
     rules.check(name, after, changed)
     return [
         *(ConfigSet(kind, name, key, None) for key in before if key not in after),
         *(ConfigSet(kind, name, k, value) for k, value in after.items() if before.get(k) != value),
     ]
+
+
+def _require_one_min_isr(
+    name: str, before: Mapping[str, str], after: Mapping[str, str]
+) -> None:
+    """Eligible leaders rest on the value that the controller and all leaders know (KIP-966)."""
+    if name and before.get(MIN_ISR) != after.get(MIN_ISR):
+        raise InvalidConfig(f"Broker-level {MIN_ISR} cannot be altered while ELR is enabled.")
+    if not name and MIN_ISR in before and MIN_ISR not in after:
+        raise InvalidConfig(f"Cluster-level {MIN_ISR} cannot be removed while ELR is enabled.")
+
+
+def _without_eligible(
+    image: MetadataImage, alteration: Alteration, changed: Sequence[MetadataRecord]
+) -> Iterator[MetadataRecord]:
+    """Where min.insync.replicas changes nobody outside in-sync sets is eligible any more: with a
+    lower one the high watermark may move without them."""
+    if not any(isinstance(each, ConfigSet) and each.name == MIN_ISR for each in changed):
+        return
+    of_all = alteration.resource_type == "broker"
+    for name in image.topics if of_all else (alteration.resource_name,):
+        rows = [
+            (index, after) for index, state in enumerate(image.topics[name].partitions)
+            if (after := without_eligible(state)) is not state
+        ]
+        if rows:
+            yield PartitionsChanged(name, tuple(rows))
+
+
+def adopt_min_isr(image: MetadataImage, value: int) -> Decision[None]:
+    """The first controller's min.insync.replicas becomes that of the cluster (KIP-966)."""
+    if MIN_ISR in image.config_of("broker", ""):
+        return Decision((), None)
+    return Decision([ConfigSet("broker", "", MIN_ISR, str(value))], None)
 
 
 def _require_resource(image: MetadataImage, kind: str, name: str) -> None:

@@ -8,9 +8,9 @@ has seen it fetch, and must not be about to stop.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from ottla.replication.controller.brokers import StaleBrokerEpoch, by_topic
+from ottla.replication.controller.elections import min_isr, moved
 from ottla.replication.metadata import Decision, MetadataImage, PartitionState, TopicImage
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import AlterPartitionRequest, AlterPartitionResponse
@@ -42,7 +42,7 @@ def alter_partitions(
             if state is not None and topic is not None and code == 0:
                 isr = tuple(member.broker_id for member in _members(proposal))
                 if isr != state.isr:
-                    state = replace(state, isr=isr, partition_epoch=state.partition_epoch + 1)
+                    state = moved(state, state.leader, isr, min_isr(image, topic.name))
                     changes.append((topic.name, proposal.partition_index, state))
             answers.append(_answer(proposal.partition_index, state, code))
         topics.append(AlterPartitionResponse.Topic(

@@ -6,10 +6,19 @@ preference: none is added yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
+from ottla.replication.controller.elections import (
+    EligibleLeadersNotAvailable,
+    LogEnd,
+    led_alone,
+    longest,
+    min_isr,
+    moved,
+    trusted,
+)
 from ottla.replication.metadata import (
     NO_LEADER,
     Decision,
@@ -51,12 +60,6 @@ class PreferredLeaderNotAvailable(ProtocolError):
     code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
 
 
-class EligibleLeadersNotAvailable(ProtocolError):
-    """No replica is available."""
-
-    code = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
-
-
 class NoReassignmentInProgress(ProtocolError):
     """There is no reassignment to cancel."""
 
@@ -73,9 +76,16 @@ class Reassignment:
 
 
 def elect_leaders(
-    image: MetadataImage, kind: int, wanted: Sequence[tuple[str, int]]
+    image: MetadataImage,
+    kind: int,
+    wanted: Sequence[tuple[str, int]],
+    ends: Mapping[tuple[str, int], Mapping[int, LogEnd]] | None = None,
 ) -> Decision[list[ProtocolError | None]]:
-    """Elect leaders; the result has an error or None for each of `wanted`."""
+    """Elect leaders; the result has an error or None for each of `wanted`.
+
+    `ends` are the ends of logs by which an unclean election decides, as their replicas have
+    reported them; None on a standalone broker, whose replicas are the only ones.
+    """
     records: list[MetadataRecord] = []
     errors: list[ProtocolError | None] = []
     elected = set()
@@ -87,8 +97,14 @@ def elect_leaders(
             )
             if (topic, index) in elected:
                 raise _not_needed()
-            leader = _new_leader(image, kind, state)
-            records.append(PartitionChanged(topic, index, _led_by(state, leader)))
+            leader = _new_leader(
+                image, kind, state, None if ends is None else ends.get((topic, index), {})
+            )
+            if kind == ElectionType.UNCLEAN and leader not in trusted(state, state.isr):
+                after = led_alone(state, leader)
+            else:
+                after = moved(state, leader, state.isr, min_isr(image, topic))
+            records.append(PartitionChanged(topic, index, after))
             elected.add((topic, index))
             errors.append(None)
         except ProtocolError as error:
@@ -109,31 +125,26 @@ def _not_needed() -> ElectionNotNeeded:
     return ElectionNotNeeded("Leader election not needed for topic partition.")
 
 
-def _new_leader(image: MetadataImage, kind: int, state: PartitionState) -> int:
+def _new_leader(
+    image: MetadataImage, kind: int, state: PartitionState, ends: Mapping[int, LogEnd] | None
+) -> int:
     if kind == ElectionType.PREFERRED:
         preferred = state.replicas[0]
         if state.leader == preferred:
             raise _not_needed()
-        if preferred not in state.isr or preferred not in image.brokers:
+        if preferred not in trusted(state, state.isr) or preferred not in image.brokers:
             raise PreferredLeaderNotAvailable("The preferred leader was not available.")
         return preferred
     if kind != ElectionType.UNCLEAN:
         raise InvalidRequest(f"Unknown election type {kind}")
     if state.leader != NO_LEADER:
         raise _not_needed()
+    if ends is not None:
+        return longest(image, state, ends, unclean=True)
     for node in (*state.isr, *state.replicas):
         if node in image.brokers:
             return node
     raise EligibleLeadersNotAvailable("Eligible topic partition leaders are not available.")
-
-
-def _led_by(state: PartitionState, leader: int) -> PartitionState:
-    """A leader from outside the in-sync set may lack records: then it alone is in sync."""
-    isr = state.isr if leader in state.isr else (leader,)
-    return replace(
-        state, leader=leader, isr=isr, leader_epoch=state.leader_epoch + 1,
-        partition_epoch=state.partition_epoch + 1,
-    )
 
 
 def reassign_partitions(

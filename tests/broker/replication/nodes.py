@@ -23,10 +23,12 @@ from ottla.log.config import LogConfig
 from ottla.log.disk import Disk
 from ottla.log.storage import Storage
 from ottla.replication.controller.brokers import broker_gone, broker_registered
+from ottla.replication.controller.elections import LogEnd, elect_longest, leaderless
 from ottla.replication.controller.isr import alter_partitions
 from ottla.replication.fetcher import Fetcher, FetchSettings
 from ottla.replication.metadata import (
     BrokerImage,
+    ConfigSet,
     MetadataImage,
     MetadataRecord,
     PartitionState,
@@ -226,12 +228,14 @@ class Cluster:
         self.changed: list[set[str]] = [set()]
         self.seen = dict.fromkeys(range(1, nodes + 1), 0)
         self.nodes: dict[int, Node] = {}
-        self.starts = 0
+        self.starts, self.min_isr = 0, min_isr
+        self.stops: dict[int, str] = {}
         self.acked: list[tuple[int, int, bytes]] = []
         self.written = 0
         for node_id in self.seen:
             self.start(node_id)
         replicas = tuple(self.seen)
+        self.decide([ConfigSet("broker", "", "min.insync.replicas", str(min_isr))])
         states = (PartitionState(1, 0, replicas, replicas),) * partitions
         self.decide([TopicCreated(TOPIC, TOPIC_ID, states)])
         for node_id in self.seen:
@@ -249,8 +253,9 @@ class Cluster:
 
     # Brokers
 
-    def start(self, node_id: int) -> None:
-        """Start a process: it reads the log, then registers under a new epoch."""
+    def start(self, node_id: int, stop: str = "") -> None:
+        """Start a process: it reads the log, then registers under a new epoch. `stop` is how the
+        last run ended, by default as `kill` and `cut_power` left it."""
         self.starts += 1
         incarnation = f"{node_id}-{self.starts}"
         self.gone(node_id)
@@ -258,7 +263,32 @@ class Cluster:
         node.follow(self.image, self.image.topics)
         self.nodes[node_id], self.seen[node_id] = node, len(self.images) - 1
         broker = BrokerImage(node_id, self.starts, (), None, incarnation)
-        self.decide(broker_registered(self.image, broker).records)
+        stop = stop or self.stops.pop(node_id, "crash")
+        self.decide(broker_registered(self.image, broker, stop).records)
+
+    def cut_power(self, node_id: int) -> None:
+        """A node's machine loses power, and its logs what was not flushed."""
+        for partition in self.nodes[node_id].replicas:
+            flushed = max(partition.log.recovery_point, partition.log.log_start_offset)
+            if flushed < partition.log.log_end_offset:
+                partition.log.truncate_to(flushed)
+        self.nodes[node_id].checkpoint()
+        self.kill(node_id)
+        self.stops[node_id] = "machine"
+
+    def elect_longest(self) -> None:
+        """The controller asks all live replicas of leaderless partitions for their logs' ends."""
+        asked = []
+        for topic, index, nodes, unclean in leaderless(self.image, otherwise=False):
+            ends = {}
+            for node in nodes:
+                partition = self.nodes[node].partition(index) if node in self.nodes else None
+                if partition is not None:
+                    log = partition.log
+                    epoch = self.image.brokers[node].epoch
+                    ends[node] = LogEnd(epoch, log.latest_epoch, log.log_end_offset)
+            asked.append((topic, index, ends, unclean))
+        self.decide(elect_longest(self.image, asked).records)
 
     def kill(self, node_id: int) -> None:
         self.nodes.pop(node_id).kill()
@@ -391,6 +421,7 @@ class Cluster:
                 self.flush(node_id)
             for node_id in list(self.nodes):
                 self.propose(node_id)
+            self.elect_longest()
 
     def close(self) -> None:
         for node_id in list(self.nodes):

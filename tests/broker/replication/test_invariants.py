@@ -5,7 +5,7 @@ The numbers are those of the invariants that replication rests on:
 
 - I1 one leader for each leader epoch
 - I2 where two logs have a batch of the same offset and epoch, it is the same, and so is all before
-- I3 what was acknowledged is in the log of every in-sync replica
+- I3 what was acknowledged is in the log of every in-sync or eligible replica that is trusted
 - I4 the high watermark lies within the log, and a leader's never goes back in an epoch
 - I6 the in-sync set is part of the assignment, and never empty
 - I7 epochs never go back
@@ -27,7 +27,8 @@ from hypothesis.stateful import (
     rule,
 )
 
-from ottla.replication.controller.brokers import changed, preferred_leaders
+from ottla.replication.controller.brokers import preferred_leaders
+from ottla.replication.controller.elections import moved, trusted
 from ottla.replication.metadata import PartitionsChanged
 from tests.broker.replication.nodes import TOPIC, Cluster
 from tests.log.batches import split
@@ -123,6 +124,30 @@ class Replication(RuleBasedStateMachine):
             self.cluster.kill(node)
 
     @rule(node=NODES)
+    def cut_power(self, node: int) -> None:
+        """One machine at a time, while another has everything: two at once lose what only memories
+        have."""
+        others = set(self.eligible()) - {node}
+        if node in self.cluster.nodes and others and not self.cluster.stops:
+            self.cluster.cut_power(node)
+
+    @rule(last=NODES)
+    def outage(self, last: int) -> None:
+        """One process after the other dies and is missed, then the last one's machine."""
+        for node in [each for each in self.cluster.nodes if each != last]:
+            self.cluster.kill(node)
+            self.cluster.gone(node)
+        self.cut_power(last)
+
+    def eligible(self) -> tuple[int, ...]:
+        state = self.cluster.image.topics[TOPIC].partitions[0]
+        return trusted(state, {*state.isr, *(state.extra.elr if state.extra else ())})
+
+    @rule()
+    def elect_longest(self) -> None:
+        self.cluster.elect_longest()
+
+    @rule(node=NODES)
     def notice(self, node: int) -> None:
         if node not in self.cluster.nodes:
             self.cluster.gone(node)
@@ -141,9 +166,10 @@ class Replication(RuleBasedStateMachine):
     def move_leader(self, node: int) -> None:
         """An election among the in-sync replicas, although the leader is alive."""
         state = self.cluster.image.topics[TOPIC].partitions[0]
-        if node in state.isr and node in self.cluster.image.brokers and node != state.leader:
-            moved = changed(state, node, state.isr)
-            self.cluster.decide([PartitionsChanged(TOPIC, ((0, moved),))])
+        there = node in self.cluster.image.brokers and node != state.leader
+        if there and node in trusted(state, state.isr) and state.leader >= 0:
+            after = moved(state, node, state.isr, self.cluster.min_isr)
+            self.cluster.decide([PartitionsChanged(TOPIC, ((0, after),))])
 
     @precondition(lambda self: self.cluster.image.brokers)
     @rule()
@@ -191,7 +217,7 @@ class Replication(RuleBasedStateMachine):
         state = self.cluster.image.topics[TOPIC].partitions[0]
         assert state.isr and set(state.isr) <= set(state.replicas)
         for node in self.cluster.nodes:
-            if node in state.isr:
+            if node in self.eligible() and node not in self.cluster.stops:
                 log = batches(self.cluster, node)
                 for _, offset, value in self.cluster.acked:
                     assert offset in log and value in log[offset][1], (node, offset, value)

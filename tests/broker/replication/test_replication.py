@@ -277,3 +277,48 @@ def test_a_restart_goes_by_the_checkpointed_high_watermark(make: Make) -> None:
     partition = cluster.nodes[1].partition()
     assert partition is not None
     assert state(cluster, 1) == (3, 4)
+
+
+@pytest.mark.parametrize("first", [1, 2])
+def test_a_machine_that_lost_its_unflushed_end_does_not_lead_with_that(
+    first: int, tmp_path: Path
+) -> None:
+    """Three in sync, everything acknowledged is in memories only; two processes die, then the last
+    one's machine, which is back first. The replica that became eligible has everything."""
+    cluster = Cluster(tmp_path, min_isr=2)
+    cluster.settle()
+    for _ in range(3):
+        assert cluster.append(1)
+    cluster.settle()
+    assert len(cluster.acked) == 3
+    for node in (2, 3):
+        cluster.kill(node)
+        cluster.gone(node)
+    cluster.cut_power(1)
+    cluster.gone(1)
+    for node in (first, 3 - first):
+        cluster.start(node)
+        assert cluster.image.topics[TOPIC].partitions[0].leader == -1
+    cluster.start(3)
+    assert cluster.image.topics[TOPIC].partitions[0].leader == 3
+    cluster.settle()
+    logs = [records_of(cluster, node) for node in (1, 2, 3)]
+    assert logs[0] == logs[1] == logs[2] and all(value in logs[0] for _, _, value in cluster.acked)
+    cluster.close()
+
+
+def test_a_follower_that_was_cut_learns_the_high_watermark_though_nothing_more_comes(
+    make: Make
+) -> None:
+    cluster = make(min_isr=2)
+    for _ in range(3):
+        cluster.append(1)
+    cluster.settle()
+    cluster.append(1)                           # in one log only
+    cluster.kill(1)
+    cluster.gone(1)
+    cluster.settle()
+    (cluster.path / "1" / "replication-offset-checkpoint").unlink(missing_ok=True)
+    cluster.start(1)
+    cluster.settle()
+    assert [state(cluster, node)[1] for node in (1, 2, 3)] == [3, 3, 3]

@@ -44,7 +44,7 @@ def test_a_setting_that_is_said_to_have_an_effect_is_read_somewhere(name: str) -
 
 def test_every_property_is_either_used_or_without_effect() -> None:
     unused = {setting.name for setting in without_effect()}
-    assert "num.io.threads" in unused and "unclean.leader.election.enable" in unused
+    assert "num.io.threads" in unused and "background.threads" in unused
     assert not unused & {"log.flush.interval.ms", "compression.type"}
     assert not unused & BrokerSettings.declared.keys()
     assert "log.retention.hours" not in unused

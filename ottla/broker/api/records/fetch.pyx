@@ -499,8 +499,8 @@ cdef class Fetching:
         return 0
 
     cdef int remember(self, Fetch fetch, FetchItem item) except -1:
-        """Note what the client knows now; an error is reported again as long as it lasts."""
-        if item.error != 0:
+        """Note what the client knows now: of an error or a divergence, nothing but that."""
+        if item.error != 0 or item.diverging_epoch >= 0:
             item.told_high_watermark = item.told_log_start = -1
         else:
             item.told_high_watermark, item.told_log_start = item.high_watermark, item.log_start

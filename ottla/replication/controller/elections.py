@@ -1,0 +1,271 @@
+"""Which replica leads a partition, which are in sync, and which others may be elected.
+
+A replica is *trusted* unless its machine stopped without warning since it was last known to have
+everything (`doubtful`: the end of its log may be lost), or its log is missing (`lost`). Leaders are
+elected among live replicas, in the order of assignment:
+
+1. a trusted member of the in-sync set;
+2. a trusted eligible leader replica (KIP-966): one that left the in-sync set while that was below
+   min.insync.replicas. The high watermark does not move below that size, so it has everything
+   committed;
+3. if all of these are registered and all are doubtful, the longest log of all live replicas;
+4. on request, or where `unclean.leader.election.enable` is set, the longest log of those alive.
+
+An election removes absent and doubtful members from the in-sync set; they join again as all do.
+Where no trusted member is alive the set stays as it is: whoever has everything is listed there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ottla.replication.metadata import (
+    NO_LEADER,
+    Decision,
+    MetadataImage,
+    PartitionChanged,
+    PartitionExtra,
+    PartitionState,
+)
+from ottla.wire.errors import ErrorCode, ProtocolError
+
+MIN_ISR = "min.insync.replicas"
+UNCLEAN = "unclean.leader.election.enable"
+NONE = PartitionExtra()
+
+Nodes = tuple[int, ...]
+
+
+class EligibleLeadersNotAvailable(ProtocolError):
+    """No replica is available, or none has reported the end of its log."""
+
+    code = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """What a replica reports of its log: the last leader epoch and the end offset, under a broker
+    epoch."""
+
+    broker_epoch: int
+    last_epoch: int
+    end: int
+
+
+def min_isr(image: MetadataImage, topic: str) -> int:
+    """min.insync.replicas of a topic. In a cluster the default of all brokers is in the image."""
+    for resource in (("topic", topic), ("broker", "")):
+        text = image.config_of(*resource).get(MIN_ISR)
+        if text is not None:
+            return int(text)
+    return 1
+
+
+def unclean_is_enabled(image: MetadataImage, topic: str, otherwise: bool) -> bool:
+    """Whether a topic allows leaders that are not in sync; `otherwise` is the controller's file."""
+    for resource in (("topic", topic), ("broker", "")):
+        text = image.config_of(*resource).get(UNCLEAN)
+        if text is not None:
+            return text.strip().lower() == "true"
+    return otherwise
+
+
+def trusted(state: PartitionState, nodes: Collection[int]) -> Nodes:
+    """Those of `nodes` that have everything committed, in the order of assignment."""
+    extra = state.extra or NONE
+    return tuple(
+        node for node in state.replicas
+        if node in nodes and node not in extra.doubtful and node not in extra.lost
+    )
+
+
+def moved(
+    state: PartitionState, leader: int, isr: Nodes, wanted: int, distrusted: Nodes = ()
+) -> PartitionState:
+    """The state with another leader or in-sync set, and all that follows from that.
+
+    `wanted` is min.insync.replicas, `distrusted` are replicas that become no eligible leaders. The
+    same object if nothing changes.
+    """
+    extra = state.extra or NONE
+    if len(isr) >= min(wanted, len(state.replicas)):
+        elr: Nodes = ()
+        last: Nodes = ()
+    else:
+        out = [n for n in state.replicas if n not in isr]
+        left = trusted(state, {*extra.elr, *state.isr} - set(distrusted))
+        elr = tuple(n for n in out if n in left)
+        before = {*extra.elr, *extra.last_elr, *state.isr}
+        last = tuple(n for n in out if n in before and n not in elr)
+    return changed(state, leader, isr, replace(
+        extra, elr=elr, last_elr=last,
+        doubtful=tuple(node for node in extra.doubtful if node in isr),
+        lost=tuple(node for node in extra.lost if node in isr),
+    ))
+
+
+def changed(
+    state: PartitionState, leader: int, isr: Nodes, extra: PartitionExtra | None
+) -> PartitionState:
+    """The state with these members, and the epochs that go with them."""
+    extra = None if extra == NONE else extra
+    if (leader, isr, extra) == (state.leader, state.isr, state.extra):
+        return state
+    return replace(
+        state, leader=leader, isr=isr, extra=extra, partition_epoch=state.partition_epoch + 1,
+        leader_epoch=state.leader_epoch + (leader != state.leader),
+    )
+
+
+def repaired_state(image: MetadataImage, state: PartitionState, wanted: int) -> PartitionState:
+    """A partition adjusted to the registered brokers; the same object if nothing changes."""
+    isr = trusted(state, [node for node in state.isr if node in image.brokers]) or state.isr
+    isr = tuple(node for node in state.isr if node in isr)
+    leader = state.leader
+    led = leader in image.brokers and leader in isr and leader not in image.leaving
+    if not led or not trusted(state, (leader,)):
+        leader, isr = elect(image, state, isr)
+    return moved(state, leader, isr, wanted)
+
+
+def elect(image: MetadataImage, state: PartitionState, isr: Nodes) -> tuple[int, Nodes]:
+    """The new leader with its in-sync set by rules 1 and 2, and by 3 if only one replica is live.
+
+    A leader that is shutting down continues where no other can lead, until it has left.
+    """
+    live = [node for node in state.replicas if node in image.brokers]
+    there = trusted(state, [node for node in isr if node in live])
+    for node in there:
+        if node not in image.leaving:
+            return node, isr
+    if state.leader in there:
+        return state.leader, isr
+    extra = state.extra or NONE
+    for node in trusted(state, [node for node in extra.elr if node in live]):
+        if node not in image.leaving:
+            return node, (node,)
+    if all_doubtful(image, state):
+        candidates = _may_lead(image, state)
+        if len(candidates) == 1:
+            return candidates[0], candidates
+    return NO_LEADER, isr
+
+
+def all_doubtful(image: MetadataImage, state: PartitionState) -> bool:
+    """Whether everybody who could have all that was committed is back, and nobody is trusted: no
+    waiting will bring a better copy than the longest log."""
+    extra = state.extra or NONE
+    return not extra.elr and all(
+        node in image.brokers and node in extra.doubtful for node in state.isr
+    )
+
+
+def _may_lead(image: MetadataImage, state: PartitionState) -> Nodes:
+    lost = (state.extra or NONE).lost
+    return tuple(
+        node for node in state.replicas
+        if node in image.brokers and node not in image.leaving and node not in lost
+    )
+
+
+def to_ask(image: MetadataImage, state: PartitionState, unclean: bool) -> Nodes:
+    """The replicas whose logs decide who leads a partition without a leader; none if it has one,
+    or has to wait for others."""
+    if state.leader != NO_LEADER or not (unclean or all_doubtful(image, state)):
+        return ()
+    # Of those without a log too: where nobody else is there, an operator may accept that.
+    return _may_lead(image, state) or tuple(n for n in state.replicas if n in image.brokers)
+
+
+def leaderless(image: MetadataImage, otherwise: bool) -> Iterator[tuple[str, int, Nodes, bool]]:
+    """Partitions to be led by the longest log now: topic, index, who may have it, and whether that
+    is unclean, which their setting allows."""
+    for topic in image.topics.values():
+        for index, state in enumerate(topic.partitions):
+            if state.leader == NO_LEADER:
+                unclean = not all_doubtful(image, state)
+                if unclean and not unclean_is_enabled(image, topic.name, otherwise):
+                    continue
+                if nodes := to_ask(image, state, unclean):
+                    yield topic.name, index, nodes, unclean
+
+
+def longest(
+    image: MetadataImage, state: PartitionState, ends: Mapping[int, LogEnd], unclean: bool
+) -> int:
+    """The live replica with the longest log, by last epoch and end; in-sync ones win a tie.
+
+    Raises EligibleLeadersNotAvailable if none has answered under its present broker epoch, or, for
+    an election that is not unclean, if an in-sync one has not.
+    """
+    nodes = [
+        node for node in to_ask(image, state, unclean)
+        if node in ends and ends[node].broker_epoch == image.brokers[node].epoch
+    ]
+    if not nodes or not (unclean or set(state.isr) <= set(nodes)):
+        raise EligibleLeadersNotAvailable("Eligible topic partition leaders are not available.")
+    return max(nodes, key=lambda node: (
+        ends[node].last_epoch, ends[node].end, node in state.isr, -state.replicas.index(node)
+    ))
+
+
+def led_alone(state: PartitionState, leader: int) -> PartitionState:
+    """A leader that may lack records: it alone is in sync, and nobody else is eligible."""
+    extra = replace(state.extra or NONE, elr=(), last_elr=(), doubtful=(), lost=())
+    return changed(state, leader, (leader,), extra)
+
+
+def elect_longest(
+    image: MetadataImage,
+    asked: Sequence[tuple[str, int, Mapping[int, LogEnd], bool]],
+) -> Decision[int]:
+    """Give leaders to partitions by what their replicas have reported; each with topic, index, the
+    ends of logs and whether the election may be unclean. Returns how many have a leader now."""
+    records = []
+    for name, index, ends, unclean in asked:
+        topic = image.topics.get(name)
+        if topic is None or index >= len(topic.partitions):
+            continue
+        state = topic.partitions[index]
+        try:
+            leader = longest(image, state, ends, unclean)
+        except EligibleLeadersNotAvailable:
+            continue
+        records.append(PartitionChanged(name, index, led_alone(state, leader)))
+    return Decision(records, len(records))
+
+
+def distrusted_state(
+    image: MetadataImage, state: PartitionState, node_id: int, lost: bool, wanted: int
+) -> PartitionState:
+    """A partition after the return of a broker whose machine stopped without warning; `lost` if its
+    log is missing. It is no eligible leader, and leaves the in-sync set if another trusted member
+    is live; one whose log is missing leaves it if there is any other."""
+    extra = state.extra or NONE
+    if node_id not in state.isr and node_id not in extra.elr:
+        return state
+    elr = tuple(node for node in extra.elr if node != node_id)
+    before = {*extra.last_elr, *extra.elr} - {*elr}
+    last = tuple(node for node in state.replicas if node in before)
+    if node_id in state.isr:
+        others = tuple(node for node in state.isr if node != node_id)
+        if trusted(state, [n for n in others if n in image.brokers]) or (lost and others):
+            leader = NO_LEADER if state.leader == node_id else state.leader
+            return moved(state, leader, others, wanted, distrusted=(node_id,))
+        doubtful = tuple(node for node in extra.doubtful if node != node_id)
+        gone = tuple(node for node in extra.lost if node != node_id)
+        if lost or node_id in extra.lost:
+            # Once a log was missing it stays so: what is there now began after that.
+            gone += (node_id,)
+        else:
+            doubtful += (node_id,)
+        extra = replace(extra, doubtful=doubtful, lost=gone)
+    return changed(state, state.leader, state.isr, replace(extra, elr=elr, last_elr=last))
+
+
+def without_eligible(state: PartitionState) -> PartitionState:
+    """No replica outside the in-sync set is eligible any more: min.insync.replicas changes."""
+    if state.extra is None or not (state.extra.elr or state.extra.last_elr):
+        return state
+    return changed(state, state.leader, state.isr, replace(state.extra, elr=(), last_elr=()))

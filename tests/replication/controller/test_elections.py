@@ -1,0 +1,170 @@
+"""Who leads: trusted replicas, eligible ones (KIP-966), the longest log where nobody is trusted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ottla.replication.controller.brokers import broker_gone, broker_registered, distrust
+from ottla.replication.controller.elections import (
+    LogEnd,
+    elect_longest,
+    leaderless,
+)
+from ottla.replication.metadata import (
+    BrokerImage,
+    BrokerRegistered,
+    ConfigSet,
+    MetadataImage,
+    PartitionExtra,
+    PartitionState,
+    TopicCreated,
+)
+
+THREE = PartitionState(1, 5, (1, 2, 3), (1, 2, 3), 7)
+
+
+class World:
+    """An image of three brokers and one partition, and what happens to it."""
+
+    def __init__(self, state: PartitionState = THREE, min_isr: int = 2) -> None:
+        self.epoch = 1
+        self.image = MetadataImage.empty("c").apply([
+            *(BrokerRegistered(BrokerImage(n, 1, (), None, f"{n}-1")) for n in (1, 2, 3)),
+            ConfigSet("broker", "", "min.insync.replicas", str(min_isr)),
+            TopicCreated("t", b"t" * 16, (state,)),
+        ])
+
+    @property
+    def state(self) -> PartitionState:
+        return self.image.topics["t"].partitions[0]
+
+    @property
+    def extra(self) -> PartitionExtra:
+        return self.state.extra or PartitionExtra()
+
+    def gone(self, *nodes: int) -> None:
+        for node in nodes:
+            epoch = self.image.brokers[node].epoch
+            self.image = self.image.apply(broker_gone(self.image, node, epoch).records)
+
+    def back(self, node: int, stop: str, lost: tuple[str, ...] = ()) -> None:
+        if node in self.image.brokers:
+            self.gone(node)
+        self.epoch += 1
+        broker = BrokerImage(node, self.epoch, (), None, f"{node}-{self.epoch}")
+        self.image = self.image.apply(distrust(self.image, broker, stop, lost).records)
+        decision = broker_registered(self.image, broker, stop, lost)
+        self.image = self.image.apply(decision.records)
+
+    def elect(self, ends: dict[int, tuple[int, int]], unclean: bool = False) -> int:
+        known = {n: LogEnd(self.image.brokers[n].epoch, *end) for n, end in ends.items()}
+        decision = elect_longest(self.image, [("t", 0, known, unclean)])
+        self.image = self.image.apply(decision.records)
+        return decision.result
+
+
+def test_who_leaves_below_min_isr_is_eligible_until_it_is_reached_again() -> None:
+    world = World()
+    world.gone(1)
+    assert world.state.isr == (2, 3) and world.state.extra is None
+    world.gone(2)
+    assert (world.state.leader, world.state.isr, world.extra.elr) == (3, (3,), (2,))
+    world.gone(3)
+    assert (world.state.leader, world.state.isr, world.extra.elr) == (-1, (3,), (2,))
+    world.back(1, "crash")
+    assert world.state.leader == -1, "it left while the others went on"
+    world.back(2, "crash")
+    assert (world.state.leader, world.state.isr, world.extra.elr) == (2, (2,), (3,))
+
+
+def test_an_eligible_replica_whose_machine_failed_is_only_known_to_have_been_one() -> None:
+    world = World()
+    world.gone(1, 2, 3)
+    world.back(2, "machine")
+    assert (world.state.leader, world.extra.elr, world.extra.last_elr) == (-1, (), (2,))
+    world.back(3, "crash")
+    assert (world.state.leader, world.state.isr) == (3, (3,))
+
+
+def test_a_replica_whose_machine_failed_leaves_where_a_trusted_one_is_live() -> None:
+    world = World()
+    world.back(1, "machine")
+    assert (world.state.leader, world.state.isr) == (2, (2, 3))
+
+
+def test_after_a_power_cut_of_all_the_longest_log_leads_once_all_are_back() -> None:
+    world = World(min_isr=1)
+    world.gone(1, 2, 3)
+    assert world.state.isr == (3,) and world.state.extra is None
+    world.back(3, "machine")
+    assert (world.state.leader, world.state.isr) == (3, (3,)), "nobody else could know better"
+    world = World(replace(THREE, leader=-1), min_isr=1)
+    world.image = replace(world.image, brokers={}, former=world.image.brokers)
+    world.back(2, "machine")
+    assert world.extra.doubtful == (2,) and list(leaderless(world.image, True))
+    assert not list(leaderless(world.image, False)), "1 and 3 may be trusted when they come"
+    world.back(1, "machine")
+    world.back(3, "machine")
+    assert list(leaderless(world.image, False)) == [("t", 0, (1, 2, 3), False)]
+    assert world.elect({1: (5, 90), 2: (5, 100)}) == 0, "3 has not answered"
+    assert world.elect({1: (5, 90), 2: (5, 100), 3: (4, 200)}) == 1
+    assert (world.state.leader, world.state.isr, world.state.extra) == (2, (2,), None)
+
+
+def test_one_trusted_replica_is_better_than_any_long_log() -> None:
+    world = World(replace(THREE, leader=-1), min_isr=1)
+    world.image = replace(world.image, brokers={}, former=world.image.brokers)
+    world.back(1, "machine")
+    world.back(2, "machine")
+    world.back(3, "crash")
+    assert (world.state.leader, world.state.isr, world.state.extra) == (3, (3,), None)
+
+
+def test_a_missing_log_leads_only_by_an_unclean_election() -> None:
+    world = World(PartitionState(1, 0, (1,), (1,)), min_isr=1)
+    world.back(1, "clean", lost=("t-0",))
+    assert (world.state.leader, world.extra.lost) == (-1, (1,))
+    world.back(1, "clean")
+    assert (world.state.leader, world.extra.lost) == (-1, (1,)), "what is there began after that"
+    assert list(leaderless(world.image, False)) == []
+    assert list(leaderless(world.image, True)) == [("t", 0, (1,), True)]
+    assert world.elect({1: (-1, 0)}, unclean=True) == 1
+    assert (world.state.leader, world.state.extra) == (1, None)
+
+
+def test_a_missing_log_leaves_an_in_sync_set_though_the_others_are_away() -> None:
+    world = World()
+    world.gone(3)
+    world.image = replace(world.image, brokers={}, former=world.image.brokers)
+    world.back(1, "lost")
+    assert (world.state.leader, world.state.isr) == (-1, (2,))
+    assert 1 not in world.extra.elr
+    world.back(2, "crash")
+    assert (world.state.leader, world.state.isr) == (2, (2,))
+
+
+def test_an_answer_of_a_former_broker_epoch_does_not_count() -> None:
+    world = World(PartitionState(-1, 0, (1, 2), (3,)), min_isr=1)
+    ends = {1: LogEnd(0, 9, 9), 2: LogEnd(1, 1, 1)}
+    decision = elect_longest(world.image, [("t", 0, ends, True)])
+    assert world.image.apply(decision.records).topics["t"].partitions[0].leader == 2
+
+
+def test_a_new_session_of_the_same_process_is_not_doubted() -> None:
+    world = World()
+    known = world.image.brokers[1]
+    world.gone(1)
+    again = replace(known, epoch=9)
+    assert distrust(world.image, again, "machine", ()).records == []
+
+
+@pytest.mark.parametrize(("setting", "expected"), [(None, 0), ("true", 1), ("false", 0)])
+def test_unclean_elections_follow_the_topics_setting(setting: str | None, expected: int) -> None:
+    world = World(PartitionState(-1, 0, (1, 2), (3,)), min_isr=1)
+    world.gone(3)
+    world.image = world.image.apply(
+        [ConfigSet("topic", "t", "unclean.leader.election.enable", setting)]
+    )
+    assert len(list(leaderless(world.image, False))) == expected

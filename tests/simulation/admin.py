@@ -19,7 +19,6 @@ from ottla.wire.messages import (
 )
 from tests.simulation.model import GOING, GONE, LIVE, PartitionModel, TopicModel
 from tests.simulation.network import Broken
-from tests.simulation.session import Session
 from tests.simulation.world import Violation
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ class Admin:
 
     def __init__(self, story: Story, name: str) -> None:
         self.story, self.random = story, story.random
-        self.session = Session(story.world, name)
+        self.session = story.session(name)
 
     async def work(self) -> None:
         story = self.story

@@ -12,7 +12,6 @@ from tests.simulation.model import LIVE, PartitionModel
 from tests.simulation.network import Broken
 from tests.simulation.producers import AGAIN
 from tests.simulation.reading import EARLIEST, Content, Missing, ask_offset, take
-from tests.simulation.session import Session
 from tests.simulation.world import Violation
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ class Follower:
     """One consumer of every existing partition, by topic ids, in one session."""
 
     def __init__(self, story: Story, name: str) -> None:
-        self.story, self.session = story, Session(story.world, name)
+        self.story, self.session = story, story.session(name)
         self.positions: dict[PartitionModel, int] = {}
         self.isolation = story.random.choice((0, 1))
         self.begin()

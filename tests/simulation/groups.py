@@ -116,8 +116,8 @@ class Offsets:
 
 async def commit_simply(story: Story, name: str) -> None:
     """Commits, fetches and deletes offsets of groups without members."""
-    session, random, offsets = Session(story.world, name), story.random, story.offsets
-    other = Session(story.world, f"{name}2")
+    session, random, offsets = story.session(name), story.random, story.offsets
+    other = story.session(f"{name}2")
     while not story.over:
         await asyncio.sleep(random.expovariate(0.5 / story.pace))
         topics = story.model.live()
@@ -297,7 +297,7 @@ async def check_offset(story: Story, session: Session, key: OffsetKey) -> None:
 
 async def be_classic(story: Story, name: str) -> None:
     """A member of the classic protocol, alone in its group."""
-    session, random, group = Session(story.world, name), story.random, f"c-{name}"
+    session, random, group = story.session(name), story.random, f"c-{name}"
     member, generation, heard_at = "", -1, 0.0
     made = JoinGroupRequest
     while not story.over:
@@ -361,7 +361,7 @@ async def be_classic(story: Story, name: str) -> None:
 
 async def be_new(story: Story, name: str) -> None:
     """A member of KIP-848's protocol, alone in its group: it owns what it subscribes to."""
-    session, random, group = Session(story.world, name), story.random, f"n-{name}"
+    session, random, group = story.session(name), story.random, f"n-{name}"
     member, epoch, lost, heard_at = f"{name}-member", 0, 0, 0.0
     owned: list[tuple[bytes, tuple[int, ...]]] = []
     wanted, whole = ["a", "b"], True        # `whole`: an answer was lost, so all is sent again

@@ -26,9 +26,15 @@ class Machine:
         self.starting: Any = None
         self.up = False
         self.died = False
+        self.paused = False
         self.dead: list[Any] = []
         self.name = "broker"
         self.settings = {"listeners": "PLAINTEXT://127.0.0.1:9092", "node.id": str(node_id)}
+
+    @property
+    def excused_end(self) -> str | None:
+        """Why the broker may end or refuse to start."""
+        return self.world.excused_end
 
     def begin_broker(self) -> None:
         """Start the broker; it serves some turns later, or its start fails."""
@@ -122,7 +128,7 @@ class Machine:
             error = self.starting.exception()
             self.starting = None
             if error is not None:
-                if world.excused_end is None:
+                if self.excused_end is None:
                     raise Violation(f"the {self.name} does not start: {error!r}") from error
                 world.note(f"the start is refused: {error}")
                 self.disk.stopped = True
@@ -133,7 +139,7 @@ class Machine:
         if server.failure is not None and server.failure.done() and self.up:
             reason = server.failure.result()
             world.note(f"{self.name} ends: {reason}")
-            if world.excused_end is None:
+            if self.excused_end is None:
                 raise Violation(f"the {self.name} has ended itself: {reason}")
             self.kill()
         for failure in world.failures:

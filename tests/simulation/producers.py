@@ -32,7 +32,6 @@ from tests.simulation.model import (
     Transaction,
 )
 from tests.simulation.network import Broken, Link
-from tests.simulation.session import Session
 from tests.simulation.world import Violation
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ class Producer:
         self.story, self.name = story, name
         self.world, self.model = story.world, story.model
         self.random = story.random
-        self.session = Session(story.world, name)
+        self.session = story.session(name)
         self.numbers: dict[PartitionModel, int] = {}
         self.sequences: dict[PartitionModel, int] = {}
         self.id, self.epoch = -1, -1
@@ -140,6 +139,8 @@ class Producer:
     def remembered(self) -> bool:
         """Whether the coordinator must still know the previous epoch, which is not kept in the
         log."""
+        if not self.story.coordinators_stay:
+            return False
         shaken = {"disk full", "io error"} & {*self.story.options.faults}
         return self.since == self.model.incarnation and not shaken
 

@@ -53,6 +53,8 @@ SETTLED_SECONDS = 70.0
 class Story:
     """The clients of one run, and what they share."""
 
+    coordinators_stay = True            # they move in a cluster, and forget what is not in the log
+
     def __init__(self, world: World) -> None:
         self.world, self.options = world, world.options
         self.random = random.Random(f"story {world.seed}")
@@ -66,6 +68,10 @@ class Story:
         self.waters: dict[tuple[bytes, int], tuple[int, int]] = {}
 
     # Called by clients
+
+    def session(self, name: str) -> Session:
+        """A client's connection that reconnects."""
+        return Session(self.world, name)
 
     def member_lost(self, name: str, code: ErrorCode, heard_at: float) -> None:
         """A member was removed: that is allowed only after a silence."""
@@ -109,7 +115,7 @@ class Story:
 
     async def find_coordinators(self) -> None:
         """The first requests of every client, which create the internal topics."""
-        session = Session(self.world, "first")
+        session = self.session("first")
         for kind, keys in ((0, ["s0", "s1"]), (1, ["t0", "t1"])):
             while True:
                 answer = await session.call(
@@ -207,7 +213,7 @@ class Story:
         try:
             for link in list(self.world.links.values()):
                 link.deaf_until = 0.0
-            session = Session(self.world, "checker")
+            session = self.session("checker")
             for topic in self.model.live():
                 for partition in topic.partitions:
                     await self.check(session, partition)
@@ -269,7 +275,7 @@ def _places(task: asyncio.Task[None]) -> str:
 
 async def read_along(story: Story, name: str) -> None:
     """A concurrent consumer: everything it sees must be true."""
-    session, chance = Session(story.world, name), story.random
+    session, chance = story.session(name), story.random
     while not story.over:
         await asyncio.sleep(chance.expovariate(0.5 / story.pace))
         topics = story.model.live()

@@ -225,7 +225,7 @@ class World:
         """The machine whose broker runs next: a random one of those that are due."""
         if len(self.machines) == 1:
             return self.machine if self.machine.loop is not None else None
-        running = [each for each in self.machines if each.loop is not None]
+        running = [each for each in self.machines if each.loop is not None and not each.paused]
         if not running:
             return None
         due = [each for each in running if each.loop.due() <= self.now]  # type: ignore[union-attr]

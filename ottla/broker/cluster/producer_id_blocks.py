@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ottla.replication.controller.producer_ids import take_producer_ids
-from ottla.wire.errors import CoordinatorNotAvailable, ErrorCode
+from ottla.wire.errors import CoordinatorNotAvailable, ErrorCode, ProtocolError
 
 if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
@@ -34,7 +34,13 @@ class ProducerIds:
         """A block from the controller, which may be this broker."""
         broker = self.broker
         if broker.forwarding is None or broker.forwarding.deciding():
-            return await broker.metadata_log.decide(take_producer_ids)
+            try:
+                return await broker.metadata_log.decide(take_producer_ids)
+            except ProtocolError as error:
+                if error.code is not ErrorCode.NOT_CONTROLLER:
+                    raise
+                # It was the controller a moment ago. Clients do not know that error here.
+                raise CoordinatorNotAvailable("the controller changes: ask again") from error
         from ottla.wire.messages import AllocateProducerIdsRequest
 
         registered = broker.image.brokers.get(broker.node_id)

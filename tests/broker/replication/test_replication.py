@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.replication.metadata import PartitionsChanged
+from ottla.replication.metadata import PartitionChanged, PartitionsChanged
 from tests.broker.replication.nodes import TOPIC, Cluster, elected
 
 Make = Callable[..., Cluster]
@@ -102,6 +102,23 @@ def test_a_new_leader_has_all_that_was_acknowledged_and_the_old_one_gives_up_the
     assert records_of(cluster, 1) == records_of(cluster, 2) == records_of(cluster, 3)
     assert [value for _, _, value in cluster.acked] == [b"1", b"3", b"4", b"5"]
     assert set(cluster.image.topics[TOPIC].partitions[0].isr) == {1, 2, 3}
+
+
+def test_a_high_watermark_in_an_answer_that_was_dropped_comes_again(make: Make) -> None:
+    """The answer for an earlier leader epoch is dropped; the fetch session had noted it as told."""
+    cluster = make(nodes=2)
+    cluster.append(1)
+    cluster.fetch(2, 1)                         # the record
+    while state(cluster, 1) != (1, 1):
+        cluster.fetch(2, 1, 30)                 # its end; the answer has not arrived whole
+    assert state(cluster, 2) == (0, 1)
+    cluster.decide([PartitionChanged(
+        TOPIC, 0, elected(cluster.image.topics[TOPIC].partitions[0], 1)
+    )])
+    cluster.catch_up(1)
+    cluster.catch_up(2)
+    cluster.settle()
+    assert state(cluster, 2) == (1, 1)
 
 
 def test_logs_that_parted_in_several_epochs_meet_in_as_many_rounds(make: Make) -> None:

@@ -33,6 +33,7 @@ AGAIN = {
     ErrorCode.NOT_CONTROLLER, ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.FENCED_LEADER_EPOCH,
     ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR,
 }
+LOST_SEQUENCE = {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID}
 SOONER_OR_LATER = {*AGAIN, ErrorCode.INVALID_REPLICATION_FACTOR}
 """Errors that an admin client may get while brokers are down."""
 
@@ -48,6 +49,14 @@ class Part:
     """The offset that an acknowledgement of acks=all has named; -1 where it named none."""
     seen: dict[int, bytes] = field(default_factory=dict)
     """What a consumer has read, by its offset."""
+    lost_at: float = -1.0
+    """When the last of its replicas in sync lost what its disk did not have."""
+
+    def lose(self, now: float) -> None:
+        """Nothing is promised any more of what was acknowledged until now."""
+        self.lost_at = now
+        self.acked.clear()
+        self.seen.clear()
 
     def __repr__(self) -> str:
         return f"{self.topic}-{self.index}"
@@ -179,15 +188,22 @@ class Producer(Client):
             ])
 
         while True:
+            asked_at = self.world.now
             answer = await self.at_leader(part, request, version)
             if answer is None:
                 continue
             found = answer.responses[0].partition_responses[0]
             code = ErrorCode(found.error_code)
             if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                if asked_at < part.lost_at:
+                    return
                 base = found.base_offset if code is ErrorCode.NONE else -1
                 for at, value in enumerate(values):
                     part.acked[value] = base + at if base >= 0 else -1
+                return
+            if code in LOST_SEQUENCE and part.lost_at >= 0:
+                self.sequences.clear()
+                await self._begin()         # its earlier batches are lost: begin anew
                 return
             if code not in AGAIN:
                 raise Violation(f"{part}: {self.name}'s produce is answered {code.name}")
@@ -217,8 +233,9 @@ class Consumer(Client):
                 )])],
             )
 
+        asked_at = self.world.now
         answer = await self.at_leader(part, request, 12)
-        if answer is None:
+        if answer is None or asked_at < part.lost_at:
             return
         found = answer.responses[0].partitions[0]
         code = ErrorCode(found.error_code)
@@ -238,16 +255,23 @@ class Admin(Client):
 
     def __init__(self, story: ClusterStory, name: str) -> None:
         super().__init__(story, name)
-        self.made = 0
+        self.made, self.busy = 0, False
 
     async def work(self) -> None:
         while not self.story.over:
             await asyncio.sleep(self.story.random.expovariate(0.5))
+            await self.act()
+
+    async def act(self) -> None:
+        """What happens amid a transaction: another topic is created."""
+        if not self.busy:
+            self.busy = True
             self.made += 1
             await self.create(f"{self.name}-{self.made}", 1)
+            self.busy = False
 
-    async def create(self, name: str, partitions: int) -> None:
-        """CreateTopics until the outcome is certain."""
+    async def create(self, name: str, partitions: int) -> bytes:
+        """CreateTopics until the outcome is certain; returns the topic's id."""
         made = CreateTopicsRequest
         request = made(topics=[made.Topic(
             name=name, num_partitions=partitions, replication_factor=self.story.options.factor,
@@ -257,7 +281,17 @@ class Admin(Client):
             _, answer = await self.ask_any(request, 7)
             code = ErrorCode(answer.topics[0].error_code)
             if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                return
+                return await self.identify(name)
             if code not in SOONER_OR_LATER:
                 raise Violation(f"creating {name}: {code.name}: {answer.topics[0].error_message}")
             await asyncio.sleep(0.2)
+
+    async def identify(self, name: str) -> bytes:
+        """The id of a topic that exists."""
+        while True:
+            _, answer = await self.ask_any(MetadataRequest(
+                topics=[MetadataRequest.Topic(name=name)], allow_auto_topic_creation=False
+            ), 12)
+            if answer.topics[0].error_code == 0:
+                return bytes(answer.topics[0].topic_id)
+            await asyncio.sleep(0.1)

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from tests.simulation.options import Options
 
 FAULTS = (
-    "kill", "kill", "kill the controller", "kill a leader", "clean stop", "cut off one way",
-    "cut off", "lose ZooKeeper", "end a session", "break links", "idle",
+    "kill", "kill in a call", "kill the controller", "kill a leader", "kill two", "kill all",
+    "clean stop", "rolling restart", "power cut", "power cut of a leader", "power cuts in turn",
+    "power cut of all", "wiped disk", "disk full", "io error", "pause", "pause a leader",
+    "cut off one way", "cut off", "lose ZooKeeper", "alone in the dark", "lose answers",
+    "end a session", "break links", "idle",
 )
 FACTORS = (1, 2, 3, 3)
 
@@ -34,6 +37,10 @@ class ClusterOptions(Options):
             "log.index.interval.bytes": str(chance.choice([4096, 256, 0])),
             "log.flush.offset.checkpoint.interval.ms": str(chance.choice([500, 5000, 60_000])),
             "offsets.topic.num.partitions": "2",
+            "offsets.topic.segment.bytes": str(chance.choice([2048, 1 << 20])),
+            "transaction.state.log.segment.bytes": str(chance.choice([2048, 1 << 20])),
+            "group.initial.rebalance.delay.ms": "0",
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
             "transaction.state.log.num.partitions": "2",
             "replica.fetch.wait.max.ms": str(chance.choice([100, 500])),
             "replica.lag.time.max.ms": str(chance.choice([2000, 5000])),
@@ -48,4 +55,6 @@ class ClusterOptions(Options):
         options.faults = [chance.choice(FAULTS) for _ in range(chance.choice([1, 2, 3, 5]))]
         options.rounds_seconds = chance.choice([0.5, 1.0, 3.0])
         options.producers = chance.choice([1, 2, 3])
+        options.transactions = chance.choice([0, 1, 2])
+        options.groups = chance.choice([0, 1, 2])
         return options

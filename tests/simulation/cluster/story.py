@@ -4,23 +4,44 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
+from ottla.replication.metadata import MetadataImage
+from ottla.wire.errors import ErrorCode
 from tests.simulation.cluster.checker import Leaders, check_contents, differences, unsettled
 from tests.simulation.cluster.clients import Admin, Consumer, Part, Producer
+from tests.simulation.cluster.faults import FAULTS
 from tests.simulation.cluster.options import ClusterOptions
+from tests.simulation.cluster.reckoning import (
+    COMMITTERS,
+    check_coordinators,
+    check_transactional,
+    read_along,
+)
+from tests.simulation.cluster.router import Router
+from tests.simulation.groups import Offsets, be_classic, be_new, commit_simply
+from tests.simulation.model import Model
+from tests.simulation.producers import produce_transactions
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.world import ClusterMachine, ClusterWorld
 
 TOPICS = {"a": 3, "b": 1}
+TRANSACTIONAL = {"t": 2, "u": 1}
 SETTLED_SECONDS = 120.0
+MEMBER_SECONDS = 10.0
 
 
 class ClusterStory:
-    """The clients of one run, and what they share."""
+    """The clients of one run, and what they share.
+
+    Two kinds share the brokers: producers and consumers of acks=all, in `clients.py`, and the
+    transactions, groups and readers of the single broker's simulation, by a Router.
+    """
+
+    coordinators_stay = False
 
     def __init__(self, world: ClusterWorld) -> None:
         self.world, self.options = world, cast(ClusterOptions, world.options)
@@ -29,7 +50,26 @@ class ClusterStory:
         self.producer_ids: set[int] = set()
         self.leaders = Leaders(world)
         self.over = False
+        self.cancelled = False          # coordinators have lost what they had on no disk
         self.tasks: list[asyncio.Task[None]] = []
+        self.fragile: list[asyncio.Task[None]] = []
+        """Clients of coordinators: they end when a coordinator's log has lost something."""
+        self.model = Model()
+        self.offsets = Offsets(self)            # type: ignore[arg-type]
+        self.pace = 0.1
+
+    # Called by clients
+
+    def session(self, name: str) -> Router:
+        """What a client of the single broker's simulation asks."""
+        return Router(self, name)
+
+    def member_lost(self, name: str, code: ErrorCode, heard_at: float) -> None:
+        """A member was removed: that is allowed only after a silence."""
+        if self.world.now - heard_at < MEMBER_SECONDS:
+            raise Violation(f"member {name} was heard just now, and is answered {code.name}")
+
+    # The run
 
     async def run(self) -> None:
         world, options = self.world, self.options
@@ -38,21 +78,46 @@ class ClusterStory:
         await world.until(
             lambda: all(machine.up for machine in world.brokers), "every broker serves", 60.0
         )
-        admin = Admin(self, "admin")
-        for name, count in TOPICS.items():
-            await admin.create(name, count)
-        clients: list[Any] = [Producer(self, f"p{at}") for at in range(options.producers)]
-        clients += [Consumer(self, "reader"), admin]
-        self.tasks = [asyncio.ensure_future(client.work()) for client in clients]
+        admin = self.admin = Admin(self, "admin")
+        for name, count in {**TOPICS, **TRANSACTIONAL}.items():
+            topic_id = await admin.create(name, count)
+            if name in TRANSACTIONAL:
+                topic = self.model.new_topic(name, topic_id, count)
+                topic.indexed_whole = options.settings["log.index.interval.bytes"] == "0"
+        self.begin_clients()
         for fault in options.faults:
             await self.pass_time(options.rounds_seconds)
             world.note(f"fault: {fault}")
+            self.model.incarnation += 1
             await FAULTS[fault](self)
         await self.pass_time(options.rounds_seconds)
         self.over = True
         self.heal()
         await self.settle()
         check_contents(world, self.parts)
+        if not self.cancelled:
+            await check_transactional(self)
+            await check_coordinators(self)
+
+    def begin_clients(self) -> None:
+        options = self.options
+        clients: list[Any] = [Producer(self, f"p{at}") for at in range(options.producers)]
+        clients += [Consumer(self, "reader"), self.admin]
+        self.tasks = [asyncio.ensure_future(client.work()) for client in clients]
+        fragile: list[Any] = [
+            produce_transactions(self, f"t{at}")        # type: ignore[arg-type]
+            for at in range(options.transactions)
+        ]
+        if options.transactions:
+            fragile.append(read_along(self, "committed"))
+        if options.groups:
+            fragile += [
+                commit_simply(self, COMMITTERS),        # type: ignore[arg-type]
+                be_new(self, "new"),                    # type: ignore[arg-type]
+            ]
+        if options.groups > 1:
+            fragile.append(be_classic(self, "classic"))     # type: ignore[arg-type]
+        self.fragile = [asyncio.ensure_future(client) for client in fragile]
 
     async def pass_time(self, seconds: float) -> None:
         """Let the clients work; a violation that one of them finds ends the run."""
@@ -62,7 +127,8 @@ class ClusterStory:
             self.look()
 
     def look(self) -> None:
-        for task in self.tasks:
+        """Raise what a client has found, and check the brokers' objects."""
+        for task in [*self.tasks, *([] if self.cancelled else self.fragile)]:
             if task.done() and task.exception() is not None:
                 task.result()
         self.leaders.look()
@@ -72,23 +138,80 @@ class ClusterStory:
         self.world.note("everything is healed")
         self.world.heal()
         for machine in self.world.brokers:
+            machine.go_on()
+            machine.excuse = None
             machine.join_again()
             if machine.loop is None:
                 machine.begin_broker()
 
     async def settle(self) -> None:
         """The clients finish, and all replicas become equal."""
-        end = self.world.now + SETTLED_SECONDS
+        end, last = self.world.now + SETTLED_SECONDS, ""
         while True:
             self.look()
-            left = [task for task in self.tasks if not task.done()]
+            left = [task for task in [*self.tasks, *self.fragile] if not task.done()]
             problem = f"{len(left)} clients do not end" if left else unsettled(self.world)
             problem = problem or differences(self.world)
             if not problem:
                 return
+            if problem != last:
+                self.world.note(f"not yet: {problem}")
+                last = problem
             if self.world.now > end:
                 raise Violation(f"{SETTLED_SECONDS:g} s after everything was healed: {problem}")
             await asyncio.sleep(0.2)
+
+    # What is still promised
+
+    def cut_power(self, machine: ClusterMachine) -> None:
+        """The machine stops: what its disk does not have yet is lost, unless others have it."""
+        self._loses(machine)
+        machine.cut_power()
+
+    def wipe(self, machine: ClusterMachine) -> None:
+        """The machine stops, and its disks are lost."""
+        self._loses(machine, its_disk=True)
+        machine.wipe()
+
+    def _loses(self, machine: ClusterMachine, its_disk: bool = False) -> None:
+        """Give up promises of partitions whose only replicas in sync are on this machine, or on
+        machines whose power was cut and that are not registered again.
+
+        With one replica in all, what was acknowledged is on its disk. A replica that is the last
+        one in sync may have acknowledged earlier records by copies in memory alone.
+        """
+        machine.dark = True
+        dark = {each.node_id for each in self.world.brokers if each.dark}
+        for name, index, state in self._states():
+            if not set(state.isr) <= dark or (len(state.replicas) == 1 and not its_disk):
+                continue
+            self.world.note(f"{name}-{index} may lose what is not on a disk: {state.isr}")
+            for part in self.parts:
+                if (part.topic, part.index) == (name, index):
+                    part.lose(self.world.now)
+            if name.startswith("__"):
+                self._cancel()
+            for topic in self.model.topics:
+                if topic.name == name:
+                    self._cancel()
+
+    def _states(self) -> Iterator[tuple[str, int, Any]]:
+        """Every partition's state, in any image that any broker has."""
+        images: list[MetadataImage] = [
+            machine.server.metadata_log.image
+            for machine in self.world.brokers
+            if machine.server is not None and hasattr(machine.server, "metadata_log")
+        ]
+        self.images = images = images or self.images
+        for image in images:
+            for topic in image.topics.values():
+                for index, state in enumerate(topic.partitions):
+                    yield topic.name, index, state
+
+    def _cancel(self) -> None:
+        self.cancelled = True
+        for task in self.fragile:
+            task.cancel()
 
     # Helpers of faults
 
@@ -102,6 +225,14 @@ class ClusterStory:
             if machine.up and server is not None and server.metadata_log.is_controller:
                 return machine
         return None
+
+    async def die_in_a_call(self, machine: ClusterMachine) -> None:
+        """The process ends inside a call of its disk; it may take some seconds until then."""
+        machine.disk.stop_at = machine.disk.operations + self.random.randrange(1, 80)
+        end = self.world.now + 5
+        while machine.loop is not None and self.world.now < end:
+            await self.pass_time(0.01)
+        machine.disk.stop_at = None
 
     async def restart_later(self, machine: ClusterMachine) -> None:
         """The process restarts, soon or after its session has ended."""
@@ -118,84 +249,8 @@ class ClusterStory:
                 raise Violation(f"{machine.name} does not come to serve")
             await self.pass_time(0.1)
 
-
-Fault = Callable[[ClusterStory], Coroutine[Any, Any, None]]
-
-
-async def kill(story: ClusterStory) -> None:
-    machine = story.some_machine()
-    if machine is not None:
-        machine.kill()
-        await story.restart_later(machine)
-
-
-async def kill_the_controller(story: ClusterStory) -> None:
-    machine = story.controller()
-    if machine is not None:
-        machine.kill()
-        await story.restart_later(machine)
-
-
-async def kill_a_leader(story: ClusterStory) -> None:
-    part = story.random.choice(story.parts)
-    node_id = story.leaders.of(part.topic, part.index)
-    machine = None if node_id is None else story.world.broker(node_id)
-    if machine is not None:
-        machine.kill()
-        await story.restart_later(machine)
-
-
-async def clean_stop(story: ClusterStory) -> None:
-    machine = story.some_machine()
-    if machine is not None:
-        await machine.stop_cleanly()
-        await story.restart_later(machine)
-
-
-async def cut_off_one_way(story: ClusterStory) -> None:
-    one, other = story.random.sample(story.world.brokers, 2)
-    story.world.cut(one, other)
-    await story.pass_time(story.random.choice((0.2, 3.0, 15.0)))
-    story.world.heal()
-
-
-async def cut_off(story: ClusterStory) -> None:
-    one = story.random.choice(story.world.brokers)
-    for other in story.world.brokers:
-        if other is not one:
-            story.world.cut(one, other)
-            story.world.cut(other, one)
-    await story.pass_time(story.random.choice((0.2, 3.0, 15.0)))
-    story.world.heal()
-
-
-async def lose_zookeeper(story: ClusterStory) -> None:
-    machine = story.some_machine()
-    if machine is not None:
-        machine.cut_off()
-        await story.pass_time(story.random.choice((0.1, 3.0, 12.0)))
-        machine.join_again()
-
-
-async def end_a_session(story: ClusterStory) -> None:
-    machine = story.some_machine()
-    if machine is not None and machine.session is not None:
-        story.world.zookeeper.expire(machine.session.session_id)
-
-
-async def break_links(story: ClusterStory) -> None:
-    for link in list(story.world.links.values()):
-        if story.random.random() < 0.5:
-            link.end()
-
-
-async def idle(story: ClusterStory) -> None:
-    await story.pass_time(10.0)
-
-
-FAULTS: dict[str, Fault] = {
-    "kill": kill, "kill the controller": kill_the_controller, "kill a leader": kill_a_leader,
-    "clean stop": clean_stop, "cut off one way": cut_off_one_way, "cut off": cut_off,
-    "lose ZooKeeper": lose_zookeeper, "end a session": end_a_session, "break links": break_links,
-    "idle": idle,
-}
+    async def until_in_sync(self) -> None:
+        """Wait until every replica is in sync, as an operator does between two restarts."""
+        end = self.world.now + 30
+        while unsettled(self.world) and self.world.now < end:
+            await self.pass_time(0.1)

@@ -10,6 +10,7 @@ from ottla.broker.settings.config import BrokerConfig
 from ottla.replication.coordination import SessionState
 from tests.simulation.cluster.links import SimNetwork
 from tests.simulation.cluster.options import ClusterOptions
+from tests.simulation.disk import SimDisk
 from tests.simulation.machine import Machine
 from tests.simulation.world import World
 from tests.simulation.zookeeper import MemoryCoordination, ZooKeeperServer
@@ -35,6 +36,17 @@ class ClusterMachine(Machine):
             "node.id": str(node_id), "zookeeper.connect": "zookeeper:2181",
         }
         self.session: MemoryCoordination | None = None
+        self.seed, self.disks, self.paused = seed, 0, False
+        self.excuse: str | None = None
+        self.dark = False               # its power was cut, and it does not serve since
+
+    @property
+    def excused_end(self) -> str | None:
+        return self.excuse
+
+    def look(self) -> None:
+        super().look()
+        self.dark = self.dark and not self.up
 
     def make_server(self, config: BrokerConfig, loop: SimLoop) -> Server:
         """The broker of one process, with a session of its own."""
@@ -58,9 +70,27 @@ class ClusterMachine(Machine):
 
     def kill(self) -> None:
         session, was_there = self.session, self.loop is not None
+        self.paused = False
         super().kill()
         if was_there and session is not None:
             self.world.end_session_later(session)
+
+    def wipe(self) -> None:
+        """The machine stops, and gets new disks."""
+        self.kill()
+        self.world.note(f"{self.name}: its disks are replaced")
+        self.disks += 1
+        self.disk = SimDisk(self.seed * 1000 + self.disks, self.world.wall_ms)
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        self.paused = self.loop is not None
+        if self.session is not None:
+            self.world.end_session_later(self.session)
+
+    def go_on(self) -> None:
+        """SIGCONT."""
+        self.paused = False
 
     def cut_off(self) -> None:
         """Cut the connection between ZooKeeper and this broker."""
@@ -161,5 +191,6 @@ class ClusterWorld(World):
 
     def _hears(self, session: MemoryCoordination) -> bool:
         return session.state is SessionState.CONNECTED and any(
-            each.session is session and each.loop is not None for each in self.brokers
+            each.session is session and each.loop is not None and not each.paused
+            for each in self.brokers
         )

@@ -46,13 +46,18 @@ cdef class FetchSession(Watcher):
         return 0
 
     cdef int put(self, FetchItem item) except -1:
-        """Add a partition, or change its fetch parameters; what the client knows stays noted."""
+        """Add a partition, or change its fetch parameters; what a consumer knows stays noted.
+
+        A replica names a partition again where it has dropped an answer, which came for another
+        leader epoch or offset: what was in it, a high watermark perhaps, is answered again.
+        """
         cdef FetchItem before
         key = (item.topic, item.index)
         before = <FetchItem>self.items.get(key)
         if before is not None:
-            item.told_high_watermark = before.told_high_watermark
-            item.told_log_start = before.told_log_start
+            if self.replica_id < 0:
+                item.told_high_watermark = before.told_high_watermark
+                item.told_log_start = before.told_log_start
             self.release(before)
         elif item.partition is None:
             self.absent += 1

@@ -1,0 +1,259 @@
+"""Faults of a cluster, one after the other. What they leave broken `ClusterStory.heal` repairs."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster.story import ClusterStory
+    from tests.simulation.cluster.world import ClusterMachine
+
+Fault = Callable[["ClusterStory"], Coroutine[Any, Any, None]]
+
+
+def a_leader(story: ClusterStory) -> ClusterMachine | None:
+    """The leader of one partition, as far as anybody has seen."""
+    part = story.random.choice(story.parts)
+    node_id = story.leaders.of(part.topic, part.index)
+    machine = None if node_id is None else story.world.broker(node_id)
+    return machine if machine is not None and machine.loop is not None else None
+
+
+async def kill(story: ClusterStory) -> None:
+    machine = story.some_machine()
+    if machine is not None:
+        machine.kill()
+        await story.restart_later(machine)
+
+
+async def kill_in_a_call(story: ClusterStory) -> None:
+    """The process ends between two of its calls of the disk, or amid one."""
+    machine = story.some_machine()
+    if machine is not None:
+        await story.die_in_a_call(machine)
+        machine.kill()
+        await story.restart_later(machine)
+
+
+async def kill_the_controller(story: ClusterStory) -> None:
+    machine = story.controller()
+    if machine is not None:
+        machine.kill()
+        await story.restart_later(machine)
+
+
+async def kill_a_leader(story: ClusterStory) -> None:
+    machine = a_leader(story)
+    if machine is not None:
+        machine.kill()
+        await story.restart_later(machine)
+
+
+async def kill_two(story: ClusterStory) -> None:
+    """Nothing is acknowledged below min.insync.replicas."""
+    chosen = story.random.sample(story.world.brokers, 2)
+    for machine in chosen:
+        machine.kill()
+        await story.pass_time(story.random.choice((0.0, 0.01, 0.3, 8.0)))
+    for machine in story.random.sample(chosen, 2):
+        await story.restart_later(machine)
+
+
+async def kill_all(story: ClusterStory) -> None:
+    for machine in story.world.brokers:
+        machine.kill()
+    for machine in story.random.sample(story.world.brokers, len(story.world.brokers)):
+        await story.pass_time(story.random.choice((0.0, 0.0, 0.5, 10.0)))
+        if machine.loop is None:
+            machine.begin_broker()
+
+
+async def clean_stop(story: ClusterStory) -> None:
+    machine = story.some_machine()
+    if machine is not None:
+        await machine.stop_cleanly()
+        await story.restart_later(machine)
+
+
+async def rolling_restart(story: ClusterStory) -> None:
+    for machine in story.world.brokers:
+        if machine.up:
+            await machine.stop_cleanly()
+            await story.pass_time(story.random.choice((0.01, 1.0)))
+        if machine.loop is None:
+            machine.begin_broker()
+        await story.until_up(machine)
+
+
+async def power_cut(story: ClusterStory) -> None:
+    machine = story.some_machine()
+    if machine is not None:
+        if story.random.random() < 0.5:
+            await story.die_in_a_call(machine)
+        story.cut_power(machine)
+        await story.restart_later(machine)
+
+
+async def power_cut_of_a_leader(story: ClusterStory) -> None:
+    machine = a_leader(story)
+    if machine is not None:
+        story.cut_power(machine)
+        await story.restart_later(machine)
+
+
+async def power_cuts_in_turn(story: ClusterStory) -> None:
+    """Each machine loses its power once, as soon as the others have what it had."""
+    for machine in story.world.brokers:
+        if machine.up:
+            await story.until_in_sync()
+            story.cut_power(machine)
+            await story.pass_time(story.random.choice((0.01, 1.0)))
+        if machine.loop is None:
+            machine.begin_broker()
+        await story.until_up(machine)
+
+
+async def power_cut_of_all(story: ClusterStory) -> None:
+    for machine in story.world.brokers:
+        story.cut_power(machine)
+    for machine in story.random.sample(story.world.brokers, len(story.world.brokers)):
+        await story.pass_time(story.random.choice((0.0, 0.0, 0.5, 10.0)))
+        machine.begin_broker()
+
+
+async def wiped_disk(story: ClusterStory) -> None:
+    """A machine comes back with empty disks, when its session has ended."""
+    machine = story.some_machine()
+    if machine is not None:
+        story.wipe(machine)
+        await story.pass_time(10.0)
+        machine.begin_broker()
+        await story.until_up(machine)
+
+
+async def disk_full(story: ClusterStory) -> None:
+    machine = story.some_machine()
+    if machine is None:
+        return
+    machine.excuse = "the disk is full"
+    machine.disk.capacity = machine.disk.used() + story.random.choice((0, 100, 3000))
+    await story.pass_time(story.random.choice((1.0, 8.0)))
+    if story.random.random() < 0.3:
+        machine.kill()
+        machine.begin_broker()
+        await story.pass_time(1.0)
+    machine.disk.capacity = None
+    await story.pass_time(1.0)
+    machine.excuse = None
+
+
+async def io_error(story: ClusterStory) -> None:
+    """One kind of call fails: the broker ends, as its only directory has failed."""
+    machine = story.some_machine()
+    if machine is None:
+        return
+    machine.excuse = "its directory has failed"
+    machine.disk.failing = "/d0"
+    machine.disk.errors = {story.random.choice(("write", "sync", "truncate", "name")): errno.EIO}
+    await story.pass_time(story.random.choice((0.5, 8.0)))
+    machine.kill()
+    machine.excuse = None
+    await story.restart_later(machine)
+
+
+async def pause(story: ClusterStory) -> None:
+    """SIGSTOP: the process does nothing for a while, its connections stay."""
+    machine = story.some_machine()
+    if machine is not None:
+        machine.pause()
+        await story.pass_time(story.random.choice((0.3, 3.0, 12.0)))
+        machine.go_on()
+
+
+async def pause_a_leader(story: ClusterStory) -> None:
+    machine = a_leader(story)
+    if machine is not None:
+        machine.pause()
+        await story.pass_time(story.random.choice((0.3, 3.0, 12.0)))
+        machine.go_on()
+
+
+async def cut_off_one_way(story: ClusterStory) -> None:
+    one, other = story.random.sample(story.world.brokers, 2)
+    story.world.cut(one, other)
+    await story.pass_time(story.random.choice((0.2, 3.0, 15.0)))
+    story.world.heal()
+
+
+async def cut_off(story: ClusterStory) -> None:
+    one = story.random.choice(story.world.brokers)
+    for other in story.world.brokers:
+        if other is not one:
+            story.world.cut(one, other)
+            story.world.cut(other, one)
+    await story.pass_time(story.random.choice((0.2, 3.0, 15.0)))
+    story.world.heal()
+
+
+async def lose_zookeeper(story: ClusterStory) -> None:
+    machine = story.some_machine()
+    if machine is not None:
+        machine.cut_off()
+        await story.pass_time(story.random.choice((0.1, 3.0, 12.0)))
+        machine.join_again()
+
+
+async def alone_in_the_dark(story: ClusterStory) -> None:
+    """A broker hears neither the others nor ZooKeeper; clients reach it."""
+    machine = story.some_machine()
+    if machine is None:
+        return
+    machine.cut_off()
+    for other in story.world.brokers:
+        if other is not machine:
+            story.world.cut(machine, other)
+            story.world.cut(other, machine)
+    await story.pass_time(story.random.choice((0.5, 5.0, 15.0)))
+    story.world.heal()
+    machine.join_again()
+
+
+async def lose_answers(story: ClusterStory) -> None:
+    """ZooKeeper does what the controller asks for, and the connection breaks before the answer."""
+    machine = story.controller()
+    if machine is not None and machine.session is not None:
+        machine.session.lose_answers = story.random.choice((1, 2))
+        await story.pass_time(story.random.choice((0.5, 3.0)))
+        machine.session.lose_answers = 0
+        machine.join_again()
+
+
+async def end_a_session(story: ClusterStory) -> None:
+    machine = story.some_machine()
+    if machine is not None and machine.session is not None:
+        story.world.zookeeper.expire(machine.session.session_id)
+
+
+async def break_links(story: ClusterStory) -> None:
+    for link in list(story.world.links.values()):
+        if story.random.random() < 0.5:
+            link.end()
+
+
+async def idle(story: ClusterStory) -> None:
+    await story.pass_time(10.0)
+
+
+FAULTS: dict[str, Fault] = {
+    "kill": kill, "kill in a call": kill_in_a_call, "kill the controller": kill_the_controller,
+    "kill a leader": kill_a_leader, "kill two": kill_two, "kill all": kill_all,
+    "clean stop": clean_stop, "rolling restart": rolling_restart, "power cut": power_cut,
+    "power cut of a leader": power_cut_of_a_leader, "power cuts in turn": power_cuts_in_turn,
+    "power cut of all": power_cut_of_all, "wiped disk": wiped_disk, "disk full": disk_full,
+    "io error": io_error, "pause": pause, "pause a leader": pause_a_leader,
+    "cut off one way": cut_off_one_way, "cut off": cut_off, "lose ZooKeeper": lose_zookeeper,
+    "alone in the dark": alone_in_the_dark, "lose answers": lose_answers,
+    "end a session": end_a_session, "break links": break_links, "idle": idle,
+}

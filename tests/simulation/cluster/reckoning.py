@@ -1,0 +1,94 @@
+"""What must hold of transactions and groups on a cluster, by the single broker's checks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+from ottla.wire.messages import ListTransactionsRequest
+from tests.simulation.checker import check_partition, check_soundness
+from tests.simulation.groups import check_offset
+from tests.simulation.model import ABORTED, COMMITTED
+from tests.simulation.network import Broken
+from tests.simulation.reading import Content, Missing, fetch, take
+from tests.simulation.violation import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster.story import ClusterStory
+
+COMMITTERS = "offsets"
+TRANSACTION_SECONDS = 60.0
+"""Longer than any transaction may be open."""
+
+
+async def read_along(story: ClusterStory, name: str) -> None:
+    """A concurrent read_committed consumer: it sees nothing that was aborted, and the same each
+    time."""
+    session, chance = story.session(name), story.random
+    while not story.over:
+        await asyncio.sleep(chance.expovariate(0.5 / story.pace))
+        partition = chance.choice(chance.choice(story.model.live()).partitions)
+        known = [batch.base_offset for batch in partition.batches if batch.base_offset >= 0]
+        offset = chance.choice([0, *known])
+        try:
+            part = await fetch(session, partition, offset, 1, chance)   # type: ignore[arg-type]
+        except (Broken, Missing):
+            continue
+        if part.error_code:
+            continue
+        seen = Content(offset, offset)
+        take(seen, part, offset, 1, partition)
+        check_soundness(partition, seen)
+        for record in seen.data:
+            batch, _ = partition.topic.by_value[record.value or b""]
+            if batch.transaction and batch.transaction.fate == ABORTED:
+                raise Violation(f"{partition!r}: {record} was aborted, and is read")
+
+
+async def check_transactional(story: ClusterStory) -> None:
+    """Check that all transactions end, and every partition that they wrote."""
+    for transaction in story.model.transactions:
+        if transaction.offsets and transaction.fate not in (COMMITTED, ABORTED):
+            story.offsets.decided(transaction)
+        if transaction.fate == "to abort":
+            transaction.fate = ABORTED
+    await all_end(story)
+    story.model.wall_ms_most = story.world.wall_ms()
+    session = story.session("checker")
+    for topic in story.model.live():
+        for partition in topic.partitions:
+            try:
+                await check_partition(story, session, partition)    # type: ignore[arg-type]
+            except Missing as answer:
+                raise Violation(f"{partition!r} cannot be read: {answer}") from answer
+
+
+async def all_end(story: ClusterStory) -> None:
+    """Check that no coordinator has an open transaction, once their time-outs have passed."""
+    client, end = story.admin, story.world.now + TRANSACTION_SECONDS
+    states = ["Ongoing", "PrepareCommit", "PrepareAbort"]
+    while True:
+        left = []
+        for machine in story.world.brokers:
+            answer = await client.call(
+                machine.node_id, ListTransactionsRequest(state_filters=states), 1
+            )
+            left += answer.transaction_states
+        if not left:
+            return
+        if story.world.now > end:
+            raise Violation(f"transactions without an end: {left}")
+        await asyncio.sleep(1.0)
+
+
+async def check_coordinators(story: ClusterStory) -> None:
+    """Check that every committed offset is one that it may be."""
+    session = story.session("checker")
+    for topic in story.model.live():
+        for group in ("s0", "s1"):
+            for index in range(len(topic.partitions)):
+                with contextlib.suppress(Broken):
+                    await check_offset(
+                        story, session, (group, topic, index)       # type: ignore[arg-type]
+                    )

@@ -1,0 +1,142 @@
+"""The single broker's clients on a cluster: each request goes to the broker that is responsible for
+it, as in stock clients."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    FetchRequest,
+    FindCoordinatorRequest,
+    InitProducerIdRequest,
+    ListOffsetsRequest,
+    MetadataRequest,
+    OffsetForLeaderEpochRequest,
+    ProduceRequest,
+)
+from tests.simulation.cluster.clients import Client
+from tests.simulation.network import Broken
+from tests.simulation.violation import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster.story import ClusterStory
+
+FOUND_SECONDS = 120.0
+AT_LEADER = (ProduceRequest, FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest)
+OF_TRANSACTION = (
+    InitProducerIdRequest, AddPartitionsToTxnRequest, AddOffsetsToTxnRequest, EndTxnRequest,
+)
+GROUP, TRANSACTION = 0, 1
+NOT_DONE = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.LEADER_NOT_AVAILABLE,
+}
+"""Answers after which nothing has happened: another broker is asked, or the same one again."""
+MOVED = {
+    ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.COORDINATOR_NOT_AVAILABLE,
+}
+"""Answers that the client gets, and before its next request the responsible broker is looked up."""
+
+
+class Router:
+    """What `session.Session` is for one broker."""
+
+    def __init__(self, story: ClusterStory, name: str) -> None:
+        self.client, self.story, self.world = Client(story, name), story, story.world
+        self.places: dict[Any, int] = {}
+
+    async def call(self, request: Any, version: int, link: None = None) -> Any:
+        """Send a request. Broken: there was no answer, and the outcome is unknown."""
+        end = self.world.now + FOUND_SECONDS
+        while True:
+            key = self.key(request)
+            node_id = await self.find(key)
+            if node_id is not None:
+                try:
+                    answer = await self.client.call(node_id, request, version)
+                except Broken:
+                    self.places.pop(key, None)
+                    raise
+                codes = set(errors(answer))
+                if codes & (NOT_DONE | MOVED):
+                    self.places.pop(key, None)
+                reads = isinstance(request, AT_LEADER) and not isinstance(request, ProduceRequest)
+                lost = reads and ErrorCode.NOT_LEADER_OR_FOLLOWER in codes
+                if not codes & NOT_DONE and not lost:
+                    return answer
+            if self.world.now > end:
+                raise Violation(f"{FOUND_SECONDS:g} s and nobody serves {key}")
+            if self.story.over and self.story.cancelled:
+                raise Broken
+            await asyncio.sleep(0.1)
+
+    def key(self, request: Any) -> Any:
+        """The responsibility that a request needs: a partition's leader, a coordinator, or None."""
+        if isinstance(request, AT_LEADER):
+            for topics in ("topic_data", "topics"):
+                if hasattr(request, topics):
+                    break
+            (topic,) = getattr(request, topics)
+            parts = topic.partition_data if topics == "topic_data" else topic.partitions
+            for name in ("index", "partition_index", "partition"):
+                if hasattr(parts[0], name):
+                    return self.name(topic), getattr(parts[0], name)
+        if isinstance(request, OF_TRANSACTION):
+            name = getattr(request, "transactional_id", None) or getattr(
+                request, "v3_and_below_transactional_id", None
+            )
+            return None if name is None else (TRANSACTION, name)
+        for field in ("group_id", "groups_names", "groups"):
+            found = getattr(request, field, None)
+            if found:
+                group = found if isinstance(found, str) else found[0]
+                return GROUP, getattr(group, "group_id", group)
+        return None
+
+    def name(self, topic: Any) -> str:
+        """The topic's name, where the request names its id."""
+        name = getattr(topic, "name", "") or getattr(topic, "topic", "")
+        return name or self.story.model.by_id[topic.topic_id].name
+
+    async def find(self, key: Any) -> int | None:
+        """The broker that is responsible, as far as some broker knows."""
+        if key is None:
+            up = [each.node_id for each in self.world.brokers if each.up]
+            return self.story.random.choice(up) if up else None
+        if key not in self.places:
+            if isinstance(key[0], str):
+                _, answer = await self.client.ask_any(MetadataRequest(
+                    topics=[MetadataRequest.Topic(name=key[0])], allow_auto_topic_creation=False,
+                ), 12)
+                found = [part.leader_id for topic in answer.topics for part in topic.partitions
+                         if part.partition_index == key[1]]
+            else:
+                _, answer = await self.client.ask_any(FindCoordinatorRequest(
+                    key_type=key[0], coordinator_keys=[key[1]]
+                ), 4)
+                found = [each.node_id for each in answer.coordinators if each.error_code == 0]
+            if not found or found[0] < 0:
+                return None
+            self.places[key] = found[0]
+        return self.places[key]
+
+
+def errors(answer: Any) -> Iterator[ErrorCode]:
+    """All errors anywhere in an answer."""
+    for name in type(answer).__slots__:
+        value = getattr(answer, name)
+        if name in ("error_code", "partition_error_code"):
+            if value:
+                yield ErrorCode(value)
+        elif isinstance(value, list):
+            for each in value:
+                if hasattr(type(each), "__slots__"):
+                    yield from errors(each)

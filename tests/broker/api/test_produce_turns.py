@@ -8,11 +8,12 @@ import pytest
 
 from ottla.broker.api.records.produce import TURN_SECONDS
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages import ProduceRequest
+from ottla.wire.messages import MetadataRequest, ProduceRequest
 from tests.broker.api.test_compression_type import HeldWorkers
 from tests.broker.produce_fetch import batch, fetch, produce_request, values
 from tests.broker.running import RunningBroker, WireClient
 from tests.broker.topics import create
+from tests.broker.transactions import end, find, init
 
 PARTITIONS = 40
 RESTS = 2  # the clock is read after every eight partitions; the second reading ends a turn
@@ -67,3 +68,50 @@ def test_others_are_served_while_a_large_request_rests(
     assert client.answer(second).responses[0].partition_responses[0].base_offset == 1
     # What was sent after it is appended after it.
     assert values(fetch(client, topic)) == [b"first0", b"second"]
+
+
+@pytest.mark.parametrize("version", [12, 13])
+@pytest.mark.parametrize("acks", [1, -1])
+def test_what_is_named_twice_is_served_once_also_after_coordinator_and_thread(
+    client: WireClient, held: HeldWorkers, version: int, acks: int
+) -> None:
+    """The coordinator adds the partitions first, then turns end; frames follow meanwhile."""
+    key = f"twice{version}{acks}"
+    names = [create(client, f"{key}-{letter}", PARTITIONS) for letter in "ab"]
+    find(client, key)
+    producer = init(client, key)
+    told = client.call(MetadataRequest(topics=[MetadataRequest.Topic(name=n) for n in names]), 12)
+    ids = {each.name: each.topic_id for each in told.topics}
+    made = ProduceRequest.TopicData
+
+    def part(name: str, indexes: list[int], value: bytes) -> ProduceRequest.TopicData:
+        named = {"topic_id": ids[name]} if version >= 13 else {"name": name}
+        return made(**named, partition_data=[
+            made.PartitionData(index=index, records=batch(
+                value + b"%d" % index, producer_id=producer.producer_id,
+                producer_epoch=producer.epoch, base_sequence=0, transactional=True))
+            for index in indexes
+        ])
+
+    first, second = names
+    half = PARTITIONS // 2
+    request = ProduceRequest(
+        transactional_id=key, acks=acks, timeout_ms=20_000,
+        topic_data=[
+            part(first, [*range(half), 3], b"old"), part(second, [2, 1, 0], b"b"),
+            part(first, [], b""), part(first, [0, *range(half, PARTITIONS)], b"new"),
+        ],
+    )
+    sent = client.send(request, version)
+    after = client.send(produce_request(first, batch(b"after"), partition=1), 9)
+    for _ in range(RESTS):
+        held.let_go()
+    answer = client.answer(sent).responses
+    assert [[each.index for each in topic.partition_responses] for topic in answer] == [
+        list(range(PARTITIONS)), [2, 1, 0]]
+    assert {each.error_code for topic in answer for each in topic.partition_responses} == {0}
+    assert client.answer(after).responses[0].partition_responses[0].base_offset == 1
+    assert end(client, key, producer, True) == producer
+    for index, value in ((0, b"new0"), (3, b"old3"), (half, b"new%d" % half)):
+        assert values(fetch(client, first, partition=index)) == [value]
+    assert values(fetch(client, second, partition=2)) == [b"b2"]

@@ -1,32 +1,30 @@
 # cython: boundscheck=False, wraparound=False
-"""Produce (key 0), versions 0-13: read, appended and answered in one pass.
+"""Produce (key 0), versions 0-13: what a request holds is appended and answered in one pass.
 
-A request is walked twice: first to check that all of it is well formed, so that nothing of a
-malformed one is appended, then to append. Record bytes are never copied: they are checked, numbered
-and written to the segment from the receive buffer; `preparation` replaces them only for message
-sets (versions 0-2) and for topics with another codec.
+`produce_parts` has read the request, so that nothing of a malformed one is appended. Record bytes
+are never copied: they are checked, numbered and written to the segment from the receive buffer;
+`preparation` replaces them only for message sets (versions 0-2) and for topics with another codec.
 
 A thread prepares a batch that takes long, and also the next batch of a request that has held the
 loop for TURN_SECONDS. Until it has finished, the request and later frames wait; earlier partitions
 are appended already, and other connections are served.
 """
 
-from cpython.bytearray cimport PyByteArray_FromStringAndSize
 from cpython.long cimport PyLong_FromVoidPtr
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 
 from ottla.broker.api.records.preparation cimport LATER, Preparation, TopicLimits, prepare_on_loop
+from ottla.broker.api.records.produce_parts cimport Part, Serving
 from ottla.broker.api.records.transaction_gate cimport TransactionGate
-from ottla.broker.network.promises cimport Held, PendingReply
-from ottla.broker.security.client cimport Client
+from ottla.broker.network.promises cimport PendingReply
 from ottla.log.partition_log cimport PartitionLog
 from ottla.log.producers cimport Producers
 from ottla.replication.partition cimport Partition
 from ottla.wire.batch cimport (
-    BatchLimits, HEADER_SIZE, LOG_APPEND_TIME, TRANSACTIONAL, attributes, last_offset_delta, magic,
-    max_timestamp, one_batch, restamp,
+    LOG_APPEND_TIME, TRANSACTIONAL, attributes, last_offset_delta, max_timestamp,
+    one_batch, restamp,
 )
-from ottla.wire.codec cimport Cursor, Writer
+from ottla.wire.codec cimport Writer
 
 import logging
 
@@ -36,8 +34,8 @@ from ottla.broker.security.access import access_of
 from ottla.replication.controller.access import Operation
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import (
-    ErrorCode, InvalidRecord, InvalidTopic, MalformedMessage, ProtocolError, StorageFailed,
-    UnknownTopicId, UnknownTopicOrPartition,
+    ErrorCode, InvalidRecord, InvalidTopic, ProtocolError, UnknownTopicId,
+    UnknownTopicOrPartition,
 )
 
 log = logging.getLogger("ottla.produce")
@@ -67,10 +65,6 @@ def produce(request, context):
     raise AssertionError("Produce does not pass through dispatch")
 
 
-cdef class Serving(Held):
-    pass
-
-
 cdef class Producing:
     def __init__(self, broker, TransactionGate gate not None):
         self.broker, self.gate, self.clock = broker, gate, broker.clock
@@ -80,106 +74,14 @@ cdef class Producing:
         self.limits = {}
         self.turn_seconds = TURN_SECONDS
 
-    cdef int check(self, Serving serving, Cursor request) except -1:
-        """Walk the request without acting on it, and note its properties.
-
-        Raises MalformedMessage if the request is not well formed.
-        """
-        cdef int version = serving.version
-        cdef bint flexible = version >= 9
-        cdef Py_ssize_t topics, partitions, size
-        cdef const uint8_t *name
-        cdef set names = None
-        if version >= 3:
-            size = request.read_string_length(flexible)
-            serving.transactional = size >= 0
-            request.take(max(size, 0), "transactional id")
-        serving.acks = request.read_int16()
-        serving.timeout_ms = request.read_int32()
-        topics = self.required(request.read_count(flexible, 3), "topics")
-        while topics > 0:
-            topics -= 1
-            size = 16
-            if version < 13:
-                size = self.required(request.read_string_length(flexible), "topic name")
-            name = request.take(size, "topic")
-            if topics > 0 or names is not None:
-                names = set() if names is None else names
-                key = <bytes>(<const char *>name)[:size]
-                serving.untidy = serving.untidy or key in names
-                names.add(key)
-            partitions = self.required(request.read_count(flexible, 5), "partitions")
-            serving.untidy = serving.untidy or partitions == 0
-            self.check_partitions(serving, request, flexible, partitions)
-            if flexible:
-                request.skip_tags()
-        return 0
-
-    cdef int check_partitions(
-        self, Serving serving, Cursor request, bint flexible, Py_ssize_t partitions
-    ) except -1:
-        """Walk the partitions of one topic; sets `untidy` if one of them occurs twice."""
-        cdef const uint8_t *records
-        cdef Py_ssize_t left = partitions, size
-        cdef int32_t index, before = -1
-        cdef bint ascending = True
-        cdef list indexes = [] if partitions > 1 else None     # most requests name one
-        while left > 0:
-            left -= 1
-            index = request.read_int32()
-            ascending = ascending and index > before
-            before = index
-            if indexes is not None:
-                indexes.append(index)
-            size = request.read_bytes_length(flexible)
-            records = request.take(max(size, 0), "records")
-            if size >= HEADER_SIZE and magic(records) == 2 and attributes(records) & TRANSACTIONAL:
-                serving.transactional_batches = True
-            if flexible:
-                request.skip_tags()
-        if indexes is not None and not ascending and len(set(indexes)) < len(indexes):
-            serving.untidy = True
-        return 0
-
-    cdef const uint8_t *tidy(self, Cursor request, int version) except NULL:
-        """Remove duplicate topics and partitions as Kafka does: the last one wins.
-
-        A topic without partitions is left out. Returns the beginning of the new request.
-        """
-        cdef Cursor made
-        from ottla.wire.messages import ProduceRequest
-        read = ProduceRequest.decode(request, version)
-        topics = {}
-        for topic in read.topic_data:
-            first, partitions = topics.setdefault(
-                topic.topic_id if version >= 13 else topic.name, (topic, {}))
-            partitions.update((each.index, each) for each in topic.partition_data)
-        for topic, partitions in topics.values():
-            topic.partition_data = list(partitions.values())
-        read.topic_data = [topic for topic, partitions in topics.values() if partitions]
-        made = Cursor(bytearray(read.encode(version)))
-        request.at, request.end, request.owner = made.at, made.end, made.owner
-        return request.at
-
-    cdef Py_ssize_t required(self, Py_ssize_t length, str what) except -1:
-        if length < 0:
-            raise MalformedMessage(f"Produce: {what} must not be null")
-        return length
-
-    cdef int begin(self, Serving serving, Cursor request, Writer reply) except -1:
-        """Read a checked request from its beginning, up to its topics, for `go_on`."""
-        cdef int version = serving.version
-        serving.request, serving.reply = request, reply
-        if version >= 3:
-            serving.transactional_id = request.read_string(version >= 9)
+    cdef int begin(self, Serving serving, Writer reply) except -1:
+        """Begin the reply to a request that was read, for `go_on`."""
+        serving.reply = reply
         if serving.transactional_id is None and serving.transactional_batches:
             serving.refusal = ProtocolError(
                 "a transactional batch in a request without a transactional id",
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        request.take(6, "acks and timeout")
-        serving.topics = request.read_count(version >= 9, 3)
-        serving.partitions = -1
-        reply.write_count(serving.topics, version >= 9)
+        reply.write_count(serving.topics, serving.version >= 9)
         return 0
 
     cdef bint go_on(self, Serving serving) except -1:
@@ -189,39 +91,33 @@ cdef class Producing:
         `serving.preparation` has run. After True the reply may be sent if `serving.pending` is
         None or has no open promises; otherwise its frame is the reply.
         """
-        cdef Cursor request = serving.request
         cdef Writer reply = serving.reply
         cdef bint flexible = serving.version >= 9
-        while serving.topics > 0:
-            if serving.partitions < 0:
-                serving.found = self.find_topic(serving)
-                serving.partitions = request.read_count(flexible, 5)
-                reply.write_count(serving.partitions, flexible)
-            while serving.partitions > 0:
-                if not self.serve_partition(serving):
-                    return False
-                serving.partitions -= 1
-                if flexible:
-                    request.skip_tags()
-            serving.partitions = -1
-            serving.topics -= 1
-            if flexible:
-                request.skip_tags()
-                reply.write_int8(0)
+        cdef Part *part
+        while serving.next < serving.count:
+            part = serving.parts + serving.next
+            if part.partitions > 0 and serving.preparation is None:
+                serving.found = self.find_topic(serving, part)
+                reply.write_count(part.partitions, flexible)
+            if not self.serve_partition(serving, part):
+                return False
+            serving.next += 1
+            if flexible and (serving.next == serving.count
+                             or serving.parts[serving.next].partitions > 0):
+                reply.write_int8(0)                     # the topic's tags
         if serving.version >= 1:
             reply.write_int32(0)                        # throttle_time_ms
         reply.write_no_tags(flexible)
         return True
 
-    cdef object find_topic(self, Serving serving):
+    cdef object find_topic(self, Serving serving, Part *part):
         """The topic's partitions, or the exception for each of its partitions in the request."""
-        cdef Cursor request = serving.request
         cdef Writer reply = serving.reply
         cdef int version = serving.version
         cdef str name
         cdef bytes topic_id
         if version >= 13:
-            topic_id = request.read_uuid()
+            topic_id = serving.topic_id(part)
             reply.write_raw(<const char *>topic_id, 16)
             found = self.by_id.get(topic_id)
             if found is None:
@@ -229,7 +125,7 @@ cdef class Producing:
             partition = found[0]
             name = partition.topic if partition is not None else ""
         else:
-            name = request.read_string(version >= 9)
+            name = serving.topic_name(part)
             reply.write_string(name, version >= 9)
             found = self.by_name.get(name)
         if self.authorizer is not None:
@@ -253,7 +149,7 @@ cdef class Producing:
             return refusal
         return None
 
-    cdef bint serve_partition(self, Serving serving) except -1:
+    cdef bint serve_partition(self, Serving serving, Part *part) except -1:
         """Append one partition's records and write its part of the reply; False as in `go_on`."""
         cdef int64_t base = -1
         cdef int16_t code = 0
@@ -261,15 +157,12 @@ cdef class Producing:
         cdef tuple record_errors = ()
         cdef Partition partition = None
         if serving.preparation is None:
-            serving.index = serving.request.read_int32()
-            serving.sent = serving.request.read_bytes_length(serving.version >= 9)
-            serving.records = <uint8_t *>serving.request.take(max(serving.sent, 0), "records")
-            serving.size = serving.sent
+            serving.records, serving.size = serving.body + part.records_at, part.sent
             serving.in_log = False
         try:
             if serving.transactional_id is None and serving.refusal is not None:
                 raise serving.refusal
-            partition = self.find_partition(serving.found, serving.index)
+            partition = self.find_partition(serving.found, part.index)
             if serving.internal is not None:
                 raise InvalidTopic(f"{serving.internal} is written by the broker only")
             if not self.prepare(serving, partition):
@@ -286,13 +179,13 @@ cdef class Producing:
             code, message = UNKNOWN_SERVER_ERROR, "the broker failed; its log says why"
             log.exception("produce to %r failed", partition)
         serving.preparation = None
-        self.write_answer(serving, partition, base, code, message, record_errors)
+        self.write_answer(serving, part.index, partition, base, code, message, record_errors)
         serving.stored = None
         return True
 
     cdef int write_answer(
-        self, Serving serving, Partition partition, int64_t base, int16_t code, str message,
-        tuple record_errors
+        self, Serving serving, int32_t index, Partition partition, int64_t base, int16_t code,
+        str message, tuple record_errors
     ) except -1:
         cdef Writer reply = serving.reply
         cdef int version = serving.version
@@ -307,7 +200,7 @@ cdef class Producing:
             partition.failed_produces += code != 0
         if code != 0:
             self.broker.counts.failed(PRODUCE_KEY, code)
-        reply.write_int32(serving.index)
+        reply.write_int32(index)
         error_at = reply.size
         reply.write_int16(code)
         reply.write_int64(base)
@@ -407,16 +300,9 @@ cdef class Producing:
         """
         cdef Writer reply = Writer()
         cdef Preparation preparation = serving.preparation
-        cdef Cursor request = serving.request
-        cdef uint8_t[::1] view
-        cdef bytearray frame
-        if serving.frame is None:
-            request.at -= serving.sent
-            frame = PyByteArray_FromStringAndSize(<char *>request.at, request.end - request.at)
-            view = frame
-            request.at, request.end = &view[0], &view[0] + view.shape[0]
-            serving.records = <uint8_t *>request.take(serving.sent, "records")
-            serving.frame = frame
+        cdef Part *part = serving.parts + serving.next
+        serving.keep(part.records_at)
+        serving.records = serving.body + part.records_at
         preparation.frame = serving.frame
         preparation.records, preparation.size = serving.records, serving.size
         preparation.version = serving.version

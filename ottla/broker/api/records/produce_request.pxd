@@ -2,7 +2,8 @@
 
 from libc.stdint cimport int32_t
 
-from ottla.broker.api.records.produce cimport Producing, Serving
+from ottla.broker.api.records.produce cimport Producing
+from ottla.broker.api.records.produce_parts cimport Serving
 from ottla.broker.network.promises cimport Held
 from ottla.broker.network.reply_queue cimport ReplyQueue
 from ottla.broker.security.client cimport Client
@@ -14,9 +15,9 @@ cdef class ProduceRequest(Serving):
     cdef ReplyQueue queue
     cdef int32_t correlation_id
     cdef object work                    # the future that it waits for
-    cdef bytearray unread               # its unread bytes, while it is being admitted
+    cdef bint asks                      # whether it waits for a coordinator
 
-    cdef Held begin(self, Cursor request)
+    cdef Held begin(self)
     cdef Held prepare(self, Py_ssize_t start)
     cdef int wait_for(self, work) except -1
     cdef int finish(self, Py_ssize_t start) except -1

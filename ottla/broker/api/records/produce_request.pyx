@@ -7,9 +7,10 @@
 Its promises (acks=all) do not hold the connection: the reply is queued with them.
 """
 
-from libc.stdint cimport int32_t, uint8_t
+from libc.stdint cimport int32_t
 
-from ottla.broker.api.records.produce cimport Producing, Serving
+from ottla.broker.api.records.produce cimport Producing
+from ottla.broker.api.records.produce_parts cimport Serving
 from ottla.broker.network.promises cimport Held
 from ottla.broker.network.reply_queue cimport ReplyQueue
 from ottla.broker.security.client cimport Client
@@ -29,37 +30,33 @@ cdef Held serve_produce(
     ReplyQueue queue, object receiver
 ):
     """Serve a request; returns what holds later frames, None if the request is finished."""
-    cdef const uint8_t *body = request.at
     cdef ProduceRequest produce = ProduceRequest.__new__(ProduceRequest)
     produce.producing, produce.queue, produce.receiver = producing, queue, receiver
     produce.version, produce.correlation_id, produce.client = version, correlation_id, client
-    producing.check(produce, request)
-    request.at, request.elements_max = body, 0          # it is read again from the beginning
-    if produce.untidy:
-        body = producing.tidy(request, version)
-    if produce.transactional and (
+    produce.read(request)
+    if produce.transactional_id is not None and (
             version >= IMPLICIT_TRANSACTION or producing.gate.verifier is not None):
-        waiting = producing.gate.admission(request, version, client)
-        request.at = body
+        waiting = producing.gate.admission(produce)
         if waiting is not None:
-            produce.unread = bytearray(request.rest())
+            produce.keep(0)
+            produce.asks = True
             produce.wait_for(waiting)
             return produce
-    return produce.begin(request)
+    return produce.begin()
 
 
 cdef class ProduceRequest(Serving):
     """A request from its frame to its reply. It holds later frames while a coordinator admits it to
     its transaction, and while a thread prepares a batch."""
 
-    cdef Held begin(self, Cursor request):
+    cdef Held begin(self):
         """Append what the request holds, as far as the loop may do it."""
         cdef bint apart = self.acks == -1 or self.acks == 0 or self.queue.waiting() > 0
         cdef Writer reply = Writer() if apart else self.queue.out
         cdef Py_ssize_t start = reply.size
         reply.write_int32(0)
         write_response_header(reply, PRODUCE, self.version, self.correlation_id)
-        self.producing.begin(self, request, reply)
+        self.producing.begin(self, reply)
         if not self.producing.go_on(self):
             return self.prepare(start)
         self.finish(start)
@@ -87,21 +84,15 @@ cdef class ProduceRequest(Serving):
             self.receiver.resume(self)
 
     cdef Held go_on(self):
-        cdef Cursor request
-        cdef uint8_t[::1] view
-        if self.unread is None:
+        if not self.asks:
             self.producing.resume(self)
             if not self.producing.go_on(self):
                 return self.prepare(0)
             self.finish(0)
             return None
-        view = self.unread
-        request = Cursor.__new__(Cursor)
-        request.at, request.end = &view[0], &view[0] + view.shape[0]
-        # Before this returns, the request is read to its end or copied by `suspend`.
-        self.frame_kept, self.unread = self.unread, None
+        self.asks = False
         self.refusal = self.work.result()
-        return self.begin(request)
+        return self.begin()
 
     cdef int abandon(self) except -1:
         self.over = True

@@ -2,9 +2,8 @@
 
 from libc.stdint cimport uint8_t
 
-from ottla.broker.security.client cimport Client
+from ottla.broker.api.records.produce_parts cimport Part, Serving
 from ottla.replication.partition cimport Partition
-from ottla.wire.codec cimport Cursor
 
 
 cdef class TransactionGate:
@@ -12,7 +11,8 @@ cdef class TransactionGate:
     cdef readonly object verifier       # asks other brokers' coordinators; None without a cluster
     cdef object authorizer              # None: all clients may write everywhere
 
-    cdef object admission(self, Cursor request, int version, Client client)
+    cdef object admission(self, Serving serving)
+    cdef object find_topic(self, Serving serving, Part *part)
     cdef int check(
         self, Partition partition, const uint8_t *batch, int version, str transactional_id,
         object refusal) except -1

@@ -13,19 +13,17 @@ it is served, and the verdict is valid only for a partition in which nothing has
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
-from ottla.broker.security.client cimport Client
+from ottla.broker.api.records.produce_parts cimport Part, Serving
 from ottla.log.producers cimport Producers, ProducerState
 from ottla.replication.partition cimport Partition
 cimport ottla.wire.batch as fields
-from ottla.wire.codec cimport Cursor
 
 from ottla.broker.security.access import access_of
 from ottla.replication.controller.access import Operation
 
 
 cdef enum:
-    FLEXIBLE = 9                        # first Produce version with compact lengths
-    IMPLICIT = 12                       # first one that adds its partitions implicitly
+    IMPLICIT = 12                       # first Produce version that adds its partitions implicitly
 
 
 cdef class TransactionGate:
@@ -36,63 +34,56 @@ cdef class TransactionGate:
         self.by_name, self.by_id = broker.replicas.by_name, broker.replicas.by_id
         self.check_batch, self.add_batches, self.verifier = check_batch, add_batches, verifier
 
-    cdef object admission(self, Cursor request, int version, Client client):
-        """Add the partitions of a checked Produce from version 12 on that are not yet in its
-        transaction, if the client may write to them. With a coordinator on another broker, verify
-        them there in all versions.
+    cdef object admission(self, Serving serving):
+        """Add the partitions of a Produce from version 12 on that are not yet in its transaction,
+        if the client may write to them. With a coordinator on another broker, verify them there in
+        all versions.
 
         Returns a future with the `refusal` for `check`; None if there is nothing to wait for.
         """
-        cdef Py_ssize_t topics, partitions, size
-        cdef int32_t index
+        cdef Py_ssize_t at
         cdef const uint8_t *batch
-        cdef bint flexible = version >= FLEXIBLE
-        cdef str transactional_id = request.read_string(flexible)
+        cdef Part *part
+        cdef str transactional_id = serving.transactional_id
+        cdef int version = serving.version
         cdef Partition partition
-        producer, missing = None, {}
-        request.read_int16()
-        request.read_int32()
-        access = None if self.authorizer is None else access_of(self.broker, client)
-        if access is not None and not access.transaction(Operation.WRITE, transactional_id):
-            return None                         # refused for each topic when it is served
+        producer, missing, found = None, {}, None
+        access = None
+        if self.authorizer is not None:
+            access = access_of(self.broker, serving.client)
+            if not access.transaction(Operation.WRITE, transactional_id):
+                return None                     # refused for each topic when it is served
         elsewhere = None if self.verifier is None else self.verifier.elsewhere(transactional_id)
         if elsewhere is None and version < IMPLICIT:
             return None                         # `check` asks the local coordinator
-        topics = request.read_count(flexible, 3)
-        while topics > 0:
-            topics -= 1
-            if version >= 13:
-                found = self.by_id.get(request.read_uuid())
-            else:
-                found = self.by_name.get(request.read_string(flexible))
-            if found is None or access is not None and not may_write(access, found):
-                found = None
-            partitions = request.read_count(flexible, 5)
-            while partitions > 0:
-                partitions -= 1
-                index = request.read_int32()
-                size = request.read_bytes_length(flexible)
-                batch = request.take(max(size, 0), "records")
-                if flexible:
-                    request.skip_tags()
-                if (found is None or not 0 <= index < len(found) or size < fields.HEADER_SIZE
-                        or not fields.attributes(batch) & fields.TRANSACTIONAL):
-                    continue
-                partition = found[index]
-                # Offline partitions are refused when the produce is served.
-                if (partition is None or partition.log.offline is not None
-                        or is_open(partition, batch)):
-                    continue
-                producer = producer_of(batch)
-                missing[partition.topic, index] = partition
-            if flexible:
-                request.skip_tags()
+        for at in range(serving.count):
+            part = serving.parts + at
+            if part.partitions > 0:
+                found = self.find_topic(serving, part)
+                if found is not None and access is not None and not may_write(access, found):
+                    found = None
+            batch = serving.body + part.records_at
+            if (found is None or not 0 <= part.index < len(found)
+                    or part.sent < fields.HEADER_SIZE
+                    or not fields.attributes(batch) & fields.TRANSACTIONAL):
+                continue
+            partition = found[part.index]
+            # Offline partitions are refused when the produce is served.
+            if partition is None or partition.log.offline is not None or is_open(partition, batch):
+                continue
+            producer = producer_of(batch)
+            missing[partition.topic, part.index] = partition
         if not missing:
             return None
         if elsewhere is not None:
             return self.verifier.ask(
                 elsewhere, transactional_id, producer, list(missing.values()), version)
         return self.add_batches(transactional_id, producer, frozenset(missing))
+
+    cdef object find_topic(self, Serving serving, Part *part):
+        if serving.version >= 13:
+            return self.by_id.get(serving.topic_id(part))
+        return self.by_name.get(serving.topic_name(part))
 
     cdef int check(
         self, Partition partition, const uint8_t *batch, int version, str transactional_id,

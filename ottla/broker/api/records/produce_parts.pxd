@@ -1,0 +1,64 @@
+# A Produce request as it was read, and how far it is served; see produce_parts.pyx.
+
+from libc.stdint cimport int32_t, uint8_t
+
+from ottla.broker.api.records.preparation cimport Preparation
+from ottla.broker.network.promises cimport Held, PendingReply
+from ottla.broker.security.client cimport Client
+from ottla.wire.codec cimport Cursor, Writer
+
+
+cdef struct Part:                       # one partition in the request; positions count from `body`
+    int32_t topic_at, topic_size        # the topic's name or id
+    int32_t partitions                  # of the topic, from this one on; 0 if it is not the first
+    int32_t index
+    int32_t records_at
+    int32_t sent                        # bytes of records, -1 for null
+
+
+cdef class Serving(Held):
+    """One request between `read` and its reply."""
+    cdef Writer reply
+    cdef int version, acks
+    cdef int timeout_ms
+    cdef bint transactional_batches     # it has batches of a transaction
+    cdef str transactional_id
+    cdef Client client
+    cdef object access                  # None without an authorizer
+    cdef object refusal                 # why its partitions are not in its transaction, or None
+    cdef PendingReply pending           # its open promises, if any, with its reply
+    cdef bint failed                    # some partition was refused
+    cdef uint8_t *body                  # where position 0 is, or would be if only a rest is kept
+    cdef int32_t size_sent              # of the body
+    cdef bytearray frame                # holds the request's memory if it is not the connection's
+    cdef Part first                     # is `parts` where one partition is all
+    cdef bytearray memory               # holds `parts` otherwise
+    cdef Part *parts                    # in the order of the reply, no partition twice
+    cdef Py_ssize_t count, room         # of parts; invariant: next <= count <= room
+    cdef Py_ssize_t topics              # with parts
+    cdef Py_ssize_t next                # the current part
+    cdef Py_ssize_t unlooked            # work since the clock was read, in bytes
+    cdef double turn_ends               # when to let others have their turn; 0: not measured yet
+    cdef object found                   # the topic's partitions, or an exception
+    # The current partition.
+    cdef uint8_t *records
+    cdef Py_ssize_t size                # of the batch: more bytes may have been sent after it
+    cdef bint in_log                    # errors from now on are reported with the log start
+    cdef str internal                   # the topic's name if only brokers write to it
+    cdef bytearray stored               # holds `records` where they are not the client's bytes
+    cdef Preparation preparation        # its preparation in a thread
+
+    cdef int read(self, Cursor request) except -1
+    cdef int read_partitions(
+        self, Cursor request, const uint8_t *topic, Py_ssize_t topic_size, Py_ssize_t partitions
+    ) except -1
+    cdef Part *make_room(self, Py_ssize_t room) except NULL
+    cdef int remove_duplicates(self) except -1
+    cdef int keep(self, Py_ssize_t position) except -1
+
+    cdef inline str topic_name(self, Part *part):
+        return (<const char *>self.body)[part.topic_at:part.topic_at + part.topic_size].decode(
+            "utf-8", "replace")
+
+    cdef inline bytes topic_id(self, Part *part):
+        return (<const char *>self.body)[part.topic_at:part.topic_at + part.topic_size]

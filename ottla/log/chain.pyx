@@ -10,7 +10,7 @@ from libc.stdint cimport int64_t, uint8_t
 
 from ottla.log.clock cimport Clock
 from ottla.log.compaction import swaps
-from ottla.log.index.transaction_index import AbortedTransaction, TransactionIndex
+from ottla.log.index.transaction_index import ENTRY, AbortedTransaction, TransactionIndex
 from ottla.log.open_files cimport OpenFiles
 from ottla.log.segment cimport Segment
 cimport ottla.wire.batch as fields
@@ -24,6 +24,25 @@ cdef class LogSlice:
     def read(self):
         """The bytes, read from the file."""
         return self.file.pread(self.size, self.position) if self.size else b""
+
+
+cdef bint gap_is_sound(Segment segment, int64_t position) except -1:
+    """Whether what follows the batch at `position`, which begins after a gap, continues there.
+
+    A base offset has no checksum. A wrong one is known by the next batch, which continues from
+    before it; where the next one agrees, compaction has left the gap.
+    """
+    cdef uint8_t[fields.HEADER_SIZE] header
+    cdef int64_t last
+    if segment.opened().read_at(header, fields.HEADER_SIZE, position) < fields.HEADER_SIZE:
+        return False
+    last = fields.last_offset(header)
+    position += <int64_t>fields.total_size(header)
+    if position == segment.size:
+        return last + 1 == segment.end_offset
+    if segment.opened().read_at(header, fields.HEADER_SIZE, position) < fields.HEADER_SIZE:
+        return False
+    return fields.magic(header) == 2 and fields.base_offset(header) > last
 
 
 cdef class SegmentChain:
@@ -109,6 +128,15 @@ cdef class SegmentChain:
                 size += self.disk.size(path)
         return size
 
+    cdef dict aborted_sizes(self, int64_t below):
+        """Sizes of the transaction indexes of the segments before the one with an offset, by base
+        offset; -1 for one that has to be rebuilt."""
+        cdef Segment segment
+        return {
+            segment.base_offset: -1 if segment.distrusted else segment.aborted_bytes
+            for segment in self.segments[:max(self.number_of(below), 0)]
+            if segment.aborted_bytes or segment.distrusted}
+
     cdef int distrust_aborted(self) except -1:
         """Makes each transaction index be rebuilt from the batches before it is used."""
         cdef Segment segment
@@ -187,8 +215,8 @@ cdef class SegmentChain:
         """Fills in `slice`: batches of one segment from its first offset on, below `upto_offset`.
 
         The first batch is complete: with `at_least_one` whatever its size, otherwise only if it
-        fits. Returns 1 if no batch contains the offset but a later one exists: compaction leaves
-        such gaps.
+        fits. Returns 1 if no batch contains the offset but a later one exists, unless the batches
+        of one segment agree about this gap: compaction leaves such.
         """
         cdef int skipped = 0
         cdef Segment segment
@@ -203,7 +231,9 @@ cdef class SegmentChain:
             skipped = 1
         if not batch_size:
             return skipped
-        skipped = skipped or segment.after_gap
+        if segment.after_gap and not skipped:
+            # At the start of a segment nothing tells a gap from another partition's file.
+            skipped = start == 0 or not gap_is_sound(segment, start)
         # The position of upto_offset is needed only if it may lie within reach.
         if upto_offset >= segment.end_offset:
             end = segment.size
@@ -253,6 +283,7 @@ cdef class SegmentChain:
             segment, aborted = self.unwritten[0]
             TransactionIndex(self.disk, segment.path(".txnindex")).append(aborted)
             segment.transactions_changed = True
+            segment.aborted_bytes += ENTRY.size
             self.unwritten.pop(0)
         return 0
 
@@ -281,7 +312,7 @@ cdef class SegmentChain:
         self.disk.sync_directory(self.directory)
         self.active.data_file().sync()
         index = TransactionIndex(self.disk, self.active.path(".txnindex"))
-        index.truncate_to(self.active.end_offset)
+        self.active.aborted_bytes = index.truncate_to(self.active.end_offset)
         self.active.aborted = None
         return 0
 
@@ -338,6 +369,8 @@ cdef class SegmentChain:
             suffix for suffix in swaps.SUFFIXES if self.disk.exists(cleaned.path(suffix))]
         for suffix in present:
             self.disk.rename(cleaned.path(suffix), new.path(suffix) + swaps.SWAP)
+        if ".txnindex" in present:
+            new.aborted_bytes = self.disk.size(new.path(".txnindex") + swaps.SWAP)
         for segment in sources:
             segment.forget()
             paths += self.put_aside(segment)

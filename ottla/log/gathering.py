@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ottla.log import checkpoints, topic_ids
+from ottla.log import aborted_sizes, checkpoints, topic_ids
 from ottla.log.checkpoints import Partition
 from ottla.log.disk import Disk
 from ottla.log.log_directory import LogDirectory
@@ -66,6 +66,7 @@ def directory_steps(
     ids = dict(directory.topic_ids)
     recovery_points, starts = dict(directory.recovery_points), dict(directory.log_starts)
     cleaned, marks = dict(directory.cleaned), dict(directory.high_watermarks)
+    aborted = dict(directory.aborted_sizes)
     for count, (key, log) in enumerate(list(storage.logs.items())):
         # A topic that was recreated between two steps is left to the next checkpoint.
         known = key[0] in ids and ids[key[0]] == log.topic_id
@@ -74,6 +75,7 @@ def directory_steps(
             starts[key] = log.log_start_offset
             if log.first_dirty_offset or key in cleaned:
                 cleaned[key] = log.first_dirty_offset
+            note_aborted(aborted, key, log.aborted_sizes())
         if count % ENTRIES_PER_STEP == 0:
             yield
     files = [
@@ -86,11 +88,25 @@ def directory_steps(
     whose = (directory, topic_ids.TOPIC_IDS, topic_ids.encode(ids))
     if directory.written_ids is None:
         task.files.append(whose)
+    # Before the recovery points: what is below one of them is not recovered again.
+    if aborted or storage.disk.exists(directory.file(aborted_sizes.ABORTED_SIZES)):
+        name = aborted_sizes.ABORTED_SIZES
+        yield from file_steps(task, directory, name, aborted_sizes.lines_of(aborted))
     for name, offsets in files:
-        yield from file_steps(task, directory, name, offsets)
+        yield from file_steps(task, directory, name, checkpoints.offset_lines(offsets))
     if ids != directory.written_ids:
         task.files.append(whose)    # last: until then the new entries are not used
         task.topic_ids.append((directory, ids))
+
+
+def note_aborted(
+    aborted: dict[Partition, dict[int, int]], key: Partition, sizes: dict[int, int] | None
+) -> None:
+    """Replaces one log's sizes; None, of a log at rest, leaves them as they are."""
+    if sizes:
+        aborted[key] = sizes
+    elif sizes is not None:
+        aborted.pop(key, None)
 
 
 def log_start_steps(
@@ -110,15 +126,16 @@ def log_start_steps(
                 starts[key] = log.log_start_offset
             if count % ENTRIES_PER_STEP == 0:
                 yield
-        yield from file_steps(task, directory, checkpoints.LOG_STARTS, starts)
+        lines = checkpoints.offset_lines(starts)
+        yield from file_steps(task, directory, checkpoints.LOG_STARTS, lines)
 
 
 def file_steps(
-    task: CheckpointTask, directory: LogDirectory, name: str, offsets: checkpoints.Offsets
+    task: CheckpointTask, directory: LogDirectory, name: str, all_lines: Iterator[str]
 ) -> Iterator[None]:
     """One file of a checkpoint."""
     lines: list[str] = []
-    for line in checkpoints.offset_lines(offsets):
+    for line in all_lines:
         lines.append(line)
         if len(lines) % ENTRIES_PER_STEP == 0:
             yield

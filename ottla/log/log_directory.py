@@ -3,8 +3,9 @@
 from base64 import urlsafe_b64decode
 from collections.abc import Mapping
 from itertools import chain
+from typing import Any
 
-from ottla.log import checkpoints, closed_logs, topic_ids
+from ottla.log import aborted_sizes, checkpoints, closed_logs, topic_ids
 from ottla.log.checkpoints import Partition
 from ottla.log.closed_logs import ClosedLog
 from ottla.log.disk import Disk, File
@@ -30,6 +31,7 @@ class LogDirectory:
     """
 
     __slots__ = (
+        "aborted_sizes",
         "clean",
         "cleaned",
         "closed",
@@ -60,6 +62,7 @@ class LogDirectory:
         self.log_starts = self.offsets(checkpoints.LOG_STARTS)
         self.cleaned = self.offsets(checkpoints.CLEANED)
         self.high_watermarks = self.offsets(checkpoints.HIGH_WATERMARKS)
+        self.aborted_sizes = aborted_sizes.read(disk, self.file(aborted_sizes.ABORTED_SIZES))
         self.names = disk.subdirectories(self.path)
         self.partitions = self.find_partitions()
         self.closed = self.known_closed()
@@ -75,7 +78,7 @@ class LogDirectory:
         self.lock, self.clean, self.cluster_id, self.directory_id = None, False, "", ""
         self.recovery_points, self.log_starts, self.cleaned = {}, {}, {}
         self.high_watermarks, self.partitions, self.closed, self.names = {}, set(), {}, []
-        self.written_ids, self.topic_ids = {}, {}
+        self.written_ids, self.topic_ids, self.aborted_sizes = {}, {}, {}
         return self
 
     @property
@@ -138,9 +141,12 @@ class LogDirectory:
                     del offsets[key]
         self.topic_ids[topic] = topic_id
 
-    def checkpointed(self) -> tuple[dict[Partition, int], ...]:
+    def checkpointed(self) -> tuple[dict[Partition, Any], ...]:
         """The entries of each checkpoint file."""
-        return self.recovery_points, self.log_starts, self.cleaned, self.high_watermarks
+        return (
+            self.recovery_points, self.log_starts, self.cleaned, self.high_watermarks,
+            self.aborted_sizes,
+        )  # fmt: skip
 
     def take_lock(self) -> File:
         try:
@@ -243,6 +249,11 @@ class LogDirectory:
         """The topic id in a partition's directory: empty if a power cut left it incomplete, None if
         there is none, as before Kafka 2.8."""
         return self.topic_id_in(f"{partition[0]}-{partition[1]}")
+
+    def has_records(self, partition: Partition) -> bool:
+        """Whether a partition's directory holds a segment."""
+        names = self.disk.listdir(self.file(f"{partition[0]}-{partition[1]}"))
+        return any(name.endswith(".log") for name in names)
 
     def topic_id_in(self, name: str) -> bytes | None:
         """The same for a directory of any name."""

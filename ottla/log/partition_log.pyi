@@ -1,6 +1,6 @@
 """One partition's log on disk: append, roll, truncate, flush."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ottla.log.clock import Clock
 from ottla.log.closed_logs import ClosedLog
@@ -28,6 +28,7 @@ class PartitionLog(ReadableLog):
         log_start_offset: int = 0,
         first_dirty_offset: int = 0,
         clean: bool = False,
+        aborted_sizes: Mapping[int, int] | None = None,
     ) -> PartitionLog: ...
     @staticmethod
     def rest(

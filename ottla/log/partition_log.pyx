@@ -32,7 +32,8 @@ cdef class PartitionLog(ReadableLog):
 
     @staticmethod
     def open(disk, clock, directory, config=None, *, open_files=None, topic_id=None,
-             recovery_point=0, log_start_offset=0, first_dirty_offset=0, clean=False):
+             recovery_point=0, log_start_offset=0, first_dirty_offset=0, clean=False,
+             aborted_sizes=None):
         """Open the log in `directory`, which need not exist, and recover it unless it is `clean`.
 
         Without a clean stop every segment from `recovery_point` on is checked byte for byte.
@@ -40,7 +41,7 @@ cdef class PartitionLog(ReadableLog):
         cdef PartitionLog log = PartitionLog(
             disk, clock, directory, config or LogConfig(),
             OpenFiles() if open_files is None else open_files, topic_id)
-        log.first_dirty_offset = first_dirty_offset
+        log.first_dirty_offset, log.expected_aborted = first_dirty_offset, aborted_sizes
         log.load(recovery_point, log_start_offset, clean)
         if log.log_end_offset < log_start_offset and log.health.offline is None:
             # A power cut removed the rest of what had been deleted. Its offsets must not be reused:

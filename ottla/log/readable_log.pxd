@@ -27,6 +27,7 @@ cdef class ReadableLog:
     cdef readonly bint duplicate                # whether the last append was a repetition
     cdef readonly int64_t flush_messages        # offsets that may be appended without a flush
     cdef readonly LogHealth health
+    cdef public object expected_aborted         # sizes of the indexes, from the last checkpoint
     cdef RestState at_rest                      # None once the files have been read;
     cdef SegmentChain chain                     #   these are None while it is at rest
     cdef object _epochs

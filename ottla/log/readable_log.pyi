@@ -1,5 +1,7 @@
 """One partition's log as readers see it: its offsets, its segments and what is in them."""
 
+from collections.abc import Mapping
+
 from ottla.log.chain import LogSlice
 from ottla.log.clock import Clock
 from ottla.log.config import LogConfig
@@ -24,6 +26,7 @@ class ReadableLog:
     log_start_offset: int
     log_end_offset: int
     first_dirty_offset: int
+    expected_aborted: Mapping[int, int] | None
     latest_epoch: int
     duplicate: bool
     flush_messages: int
@@ -65,6 +68,7 @@ class ReadableLog:
     def last_stable_offset(self) -> int: ...
     def stable_offset(self, high_watermark: int) -> int: ...
     def active_producers(self) -> list[ProducerState]: ...
+    def aborted_sizes(self) -> dict[int, int] | None: ...
     def waiting_aborted(self, segment: Segment) -> list[AbortedTransaction]: ...
     def remake_aborted(self, segment: Segment) -> list[tuple[int, int, int, int]]: ...
     def aborted_transactions(

@@ -10,6 +10,7 @@ from ottla.log.aborted import aborted_in
 from ottla.log.chain cimport LogSlice, SegmentChain
 from ottla.log.health cimport LogHealth
 from ottla.log.index import time_search
+from ottla.log.index.transaction_index import ENTRY, TransactionIndex
 from ottla.log.open_files cimport OpenFiles
 from ottla.log.recovery import rebuild
 from ottla.log.rest cimport RestState
@@ -59,7 +60,7 @@ cdef class ReadableLog:
         """Loads the log from its files, recovered unless the last stop was `clean`."""
         loaded = rebuild.load(
             self.disk, self.clock, self.directory, self.config, self.open_files, recovery_point,
-            log_start_offset, clean, self.first_dirty_offset)
+            log_start_offset, clean, self.first_dirty_offset, self.expected_aborted)
         self.chain = SegmentChain(
             self.disk, self.clock, self.open_files, self.directory, self.config, loaded.segments)
         self.unflushed = Unflushed(
@@ -268,6 +269,12 @@ cdef class ReadableLog:
         first = max(self.chain.number_of(from_offset), 0)
         return aborted_in(self, self.chain.segments[first:], from_offset, to_offset)
 
+    def aborted_sizes(self):
+        """Sizes of the transaction indexes that recovery would not rebuild, by base offset of their
+        segments (`aborted_sizes`); None for a log at rest."""
+        return None if self.at_rest is not None else self.chain.aborted_sizes(
+            self.unflushed.checkpoint_offset)
+
     def waiting_aborted(self, Segment segment not None):
         """The aborted transactions of a segment that are not yet in its index (full disk)."""
         return self.chain.waiting(segment)
@@ -287,8 +294,8 @@ cdef class ReadableLog:
         if fault is not None:
             raise CorruptMessage(f"{segment.path('.log')} at {fault[0]}: {fault[1]}")
         self.chain.forget_waiting(segment)
-        rebuild.write_transactions(self.disk, segment, entries)
-        segment.distrusted = False
+        TransactionIndex(self.disk, segment.path(".txnindex")).replace(entries)
+        segment.aborted_bytes, segment.distrusted = len(entries) * ENTRY.size, False
         if segment is not self.chain.active:
             segment.seal()
             self.unflushed.note_sealed(segment)

@@ -36,6 +36,7 @@ cdef class Segment(Openable):
     cdef bint unindexed                     # it is closed, and has no index entries or files
     cdef public object aborted              # AbortedTransactions, None until needed
     cdef public bint distrusted             # its transaction index has to be rebuilt first
+    cdef public int64_t aborted_bytes       # size of its transaction index, 0 without one
     cdef File file
     cdef OffsetIndex index
     cdef TimeIndex times

@@ -25,6 +25,7 @@ class Segment(Openable):
     transactions_changed: bool
     aborted: AbortedTransactions | None
     distrusted: bool
+    aborted_bytes: int
     def __init__(
         self,
         disk: Disk,

@@ -289,6 +289,8 @@ cdef class Segment(Openable):
             end = self.size
             if next_entry < self.index.count:
                 end = self.index.position_of(next_entry)
+                if self.index.key_of(next_entry) < offset or end > self.size - fields.HEADER_SIZE:
+                    raise IndexDamaged(f"{self.index.path}: the entry after {offset} is wrong")
             if 0 < end - position <= enough:
                 batch_size[0] = end - position
                 return position
@@ -404,10 +406,9 @@ cdef class Segment(Openable):
         """A position at or before the first batch with a record as new as `timestamp`."""
         self.open_indexes()
         cdef Py_ssize_t found = self.times.find(timestamp)
-        if found < 0:
-            return 0
         try:
-            return self.position_of_entry(self.times.key_of(found), self.times.offset_of(found))
+            return 0 if found < 0 else self.position_of_entry(
+                self.times.key_of(found), self.times.offset_of(found))
         except IndexDamaged:
             self.rebuild_indexes()
             return self.position_of_timestamp(timestamp)
@@ -502,13 +503,12 @@ cdef class Segment(Openable):
 
     def relearn_times(self):
         """The timestamps after a cut: from the time index, and the batches after its last entry."""
-        cdef BatchScan scan
         cdef const uint8_t *batch
         cdef Py_ssize_t size
         self.appendable = False
         self.read_times()
         position = self.position_for(self.max_timestamp_offset, &size)
-        scan = BatchScan(self.opened(), position, self.size, 4096, True)
+        cdef BatchScan scan = BatchScan(self.opened(), position, self.size, 4096, True)
         while True:
             batch = scan.next()
             if batch is NULL:

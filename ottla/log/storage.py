@@ -149,10 +149,13 @@ class Storage:
 
     def note_rival(self, key: Partition, directory: LogDirectory) -> None:
         """Handles partitions found in two directories, which is valid only if the topic was deleted
-        and recreated. Raises StorageRefused."""
+        and recreated, or if a failed write left one without an id and without records. Raises
+        StorageRefused."""
         first = self.homes[key]
-        ids = first.topic_id(key), directory.topic_id(key)
-        if None in ids or ids[0] == ids[1]:
+        homes = first, directory
+        ids = [home.topic_id(key) for home in homes]
+        unnamed = [home for home, found in zip(homes, ids, strict=True) if found is None]
+        if ids[0] == ids[1] or any(home.has_records(key) for home in unnamed):
             raise StorageRefused(
                 f"partition {key[0]}-{key[1]} is in {directory.path} and in {first.path}. Move one"
                 " of them away: the broker cannot know which is the right one."
@@ -268,6 +271,7 @@ class Storage:
                 closed=closed,
             )
             log.first_dirty_offset = home.cleaned.get(key, 0)
+            log.expected_aborted = home.aborted_sizes.get(key)
         elif key in self.recovered:
             log = self.recovered.pop(key).result()
         else:

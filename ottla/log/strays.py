@@ -26,7 +26,8 @@ def put_strays_aside(storage: Storage, wanted: Container[Partition]) -> list[str
     """
     aside, gone, changed = list[str](), list[Partition](), set[str]()
     for key in storage.unclaimed():
-        for home in (storage.homes[key], *storage.rivals.get(key, ())):
+        rivals = storage.rivals.get(key, [])
+        for home in (storage.homes[key], *rivals):
             path = home.file(f"{key[0]}-{key[1]}")
             if key in wanted or home.offline is not None or not is_partition(storage.disk, path):
                 continue
@@ -38,6 +39,10 @@ def put_strays_aside(storage: Storage, wanted: Container[Partition]) -> list[str
                 storage.delete_later(target, storage.stray_retention_ms)
             if storage.homes[key] is home:
                 gone.append(key)
+            else:
+                rivals.remove(home)
+        if not rivals:
+            storage.rivals.pop(key, None)
     for key in gone:
         storage.forget(key)
     for path in changed:

@@ -217,7 +217,9 @@ def check_one(
     return Adopted(
         key, path, checked.end_offset, checked.size, mine.caches_hold,
         min(offsets[RECOVERY_POINTS].get(key, 0), checked.end_offset),
-        min(max(start, 0), checked.end_offset), offsets[CLEANED].get(key, 0),
+        min(max(start, 0), checked.end_offset),
+        # Recovery takes a gap between segments for a loss if compaction has not been there.
+        max(offsets[CLEANED].get(key, 0), checked.gaps_below),
     )  # fmt: skip
 
 

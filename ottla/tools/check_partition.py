@@ -40,6 +40,8 @@ class Checked:
     size: int
     topic_id: bytes | None
     sound: bool
+    gaps_below: int = 0
+    """Up to where compaction has left gaps between segments, as Apache Kafka's does."""
 
 
 def check_partition(path: str, known: Known, deep: bool, report: Report) -> Checked:
@@ -54,7 +56,7 @@ def check_partition(path: str, known: Known, deep: bool, report: Report) -> Chec
     check.segments()
     checked = Checked(
         max(bases[0] if bases else 0, known.log_start or 0),
-        check.end_offset, check.size, topic_id, report.errors == errors,
+        check.end_offset, check.size, topic_id, report.errors == errors, check.gaps_below,
     )  # fmt: skip
     if checked.sound:
         report.say(
@@ -80,7 +82,7 @@ class PartitionCheck:
         self.deep, self.report = deep, report
         self.epochs: LeaderEpochs | None = None
         self.end_offset = known.log_start or 0
-        self.size = self.batches = 0
+        self.size = self.batches = self.gaps_below = 0
 
     def add(self, name: str, what: str, advice: str, note: bool = False) -> None:
         """Report something about a file of this partition."""
@@ -197,7 +199,9 @@ class PartitionCheck:
         gaps = self.known.cleaned or size == 0
         if following is None or check.end_offset == following:
             return
-        if check.end_offset > following or not gaps:
+        if check.end_offset < following and gaps:
+            self.gaps_below = following
+        else:
             check.tell(
                 f"it ends at offset {check.end_offset}, the next segment begins at {following}",
                 size,

@@ -8,7 +8,7 @@ import os
 import struct
 from collections.abc import Iterator
 
-from ottla.log import closed_logs, topic_ids
+from ottla.log import aborted_sizes, closed_logs, topic_ids
 from ottla.log.checkpoints import Partition, decode_offsets
 from ottla.log.closed_logs import ClosedLog
 from ottla.log.snapshots import ENTRY, HEADER
@@ -100,6 +100,10 @@ def dump_checkpoint(path: str) -> Iterator[str]:
     elif name == topic_ids.TOPIC_IDS:
         for topic, each in topic_ids.decode(read_small(path)).items():
             yield f"topic: {topic} topicId: {topic_ids.id_text(each)}"
+    elif name == aborted_sizes.ABORTED_SIZES:
+        for (topic, partition), sizes in aborted_sizes.decode(read_small(path)).items():
+            for base_offset, size in sizes.items():
+                yield f"topic: {topic} partition: {partition} segment: {base_offset} size: {size}"
     elif name in ("partition.metadata", "meta.properties", "quorum-state"):
         yield from read_small(path).decode().splitlines()
     else:

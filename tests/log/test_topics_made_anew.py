@@ -259,3 +259,16 @@ def test_a_topic_made_anew_while_a_checkpoint_is_gathered_gets_nothing_of_the_ol
         log = open_storage(disk).get_or_create(*KEY, NEW, SMALL)
         assert (log.log_start_offset, log.first_dirty_offset) == (0, 0)
         assert values_of(log) == texts(range(5))
+
+
+def test_a_directory_without_an_id_and_without_records_is_in_nobodys_way() -> None:
+    """A disk that fails while a partition gets its directory leaves one without an id."""
+    disk = FaultyDisk()
+    written(open_storage(disk, "/a", "/b"), NEW, range(5))
+    other = "/b" if disk.exists("/a/events-0") else "/a"
+    disk.makedirs(f"{other}/events-0")
+    disk.open(f"{other}/events-0/partition.metadata.tmp", create=True)
+    disk.kill()
+    log = open_storage(disk, "/a", "/b").get_or_create(*KEY, NEW, SMALL)
+    assert values_of(log) == texts(range(5))
+    assert not disk.exists(f"{other}/events-0")

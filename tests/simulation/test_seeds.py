@@ -27,6 +27,11 @@ FOUND = {
     113: "a topic deleted while a group's shard was loading left its offsets to the next one",
     366: "a batch overtook its producer's first one, whose write had failed, and shut it out",
     434: "a lost index of aborted transactions went unnoticed where one was open at the stop",
+    529: "a compacted topic kept the hole that a power cut had made at the end of a segment",
+    576: "a rebuilt index of aborted transactions was not durable, and recovery had passed it",
+    741: "a name that deleted topics had left in two directories could not be used again",
+    2119: "what a clean stop knew of a lost index was forgotten by a kill after the next start",
+    2575: "a failed write left a directory without an id, which kept the broker from starting",
     305: "a produce in a transaction to an offline partition closed the connection",
 }
 """Seeds of the runs in which defects were first seen. The clients of a seed change with this

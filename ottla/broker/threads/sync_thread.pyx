@@ -35,6 +35,7 @@ cdef extern from "<signal.h>" nogil:
 
 cdef extern from "<unistd.h>" nogil:
     Py_ssize_t c_write "write"(int fd, const void *data, size_t size)
+    int c_close "close"(int fd)
 
 FILES_MAX = SYNCED_FILES_MAX
 
@@ -74,6 +75,9 @@ cdef class SyncThread:
 
     def __dealloc__(self):
         self.join()
+        if self.fd >= 0:
+            c_close(self.fd)
+            c_close(self.work.pipe_in)
         pthread_cond_destroy(&self.work.changed)
         pthread_mutex_destroy(&self.work.lock)
 

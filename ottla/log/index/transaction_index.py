@@ -8,6 +8,7 @@ Entries of the `.txnindex` file, big-endian, in the order of their last offsets:
 """
 
 import struct
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ottla.log.disk import Disk
@@ -52,11 +53,28 @@ class TransactionIndex:
         file.pwrite(ENTRY.pack(0, *transaction), file.size() // ENTRY.size * ENTRY.size)
         file.close()
 
-    def truncate_to(self, offset: int) -> None:
-        """Forgets transactions whose marker is at `offset` or later."""
-        entries = self.entries()
+    def truncate_to(self, offset: int) -> int:
+        """Forgets transactions whose marker is at `offset` or later; returns the size in bytes.
+
+        Of an index that is not as it was written everything stays: it is rebuilt when it is used,
+        and an empty one would hide that it has to be.
+        """
+        try:
+            entries = self.entries()
+        except ValueError:
+            return self.disk.size(self.path)
         kept = sum(entry.last_offset < offset for entry in entries)
         if kept < len(entries):
             file = self.disk.open(self.path)
             file.truncate(kept * ENTRY.size)
             file.close()
+        return kept * ENTRY.size
+
+    def replace(self, transactions: Iterable[AbortedTransaction]) -> None:
+        """Writes the index anew, durably: no recovery looks at it again if it is below the recovery
+        point. Raises OSError."""
+        data = b"".join(ENTRY.pack(0, *each) for each in transactions)
+        if data:
+            self.disk.write_atomically(self.path, data)
+        else:
+            self.disk.unlink(self.path)

@@ -219,6 +219,7 @@ class Move:
             target.cleaned[self.key] = log.first_dirty_offset
         else:
             target.cleaned.pop(self.key, None)
+        target.aborted_sizes[self.key] = log.aborted_sizes() or {}
         if self.key in self.source.high_watermarks:
             target.high_watermarks[self.key] = self.source.high_watermarks[self.key]
 

@@ -18,13 +18,14 @@ Recovery may be interrupted at any point and run again, with the same result.
 from base64 import urlsafe_b64encode
 from dataclasses import dataclass, field
 
+from ottla.log.aborted_sizes import Sizes
 from ottla.log.clock import Clock
 from ottla.log.compaction.swaps import SWAP, complete_swaps
 from ottla.log.config import LogConfig
 from ottla.log.disk import Disk, File, is_passing
 from ottla.log.epochs import LeaderEpochs
 from ottla.log.index.index_file import IndexDamaged
-from ottla.log.index.transaction_index import AbortedTransaction, TransactionIndex
+from ottla.log.index.transaction_index import ENTRY, AbortedTransaction, TransactionIndex
 from ottla.log.open_files import OpenFiles
 from ottla.log.producers import Producers
 from ottla.log.recovery.scan import SegmentDamaged, find_valid_batch, tell_epochs
@@ -94,10 +95,12 @@ def load(
     log_start_offset: int,
     clean: bool,
     first_dirty_offset: int = 0,
+    aborted_sizes: Sizes | None = None,
 ) -> Loaded:
     """Opens the segments in `directory`, recovering them unless the last stop was `clean`.
 
-    Below `first_dirty_offset` compaction may have left gaps, whatever the policy is now.
+    Below `first_dirty_offset` Apache Kafka's compaction may have left gaps between segments. A
+    transaction index that is shorter than `aborted_sizes` says is rebuilt before it is used.
     """
     try:
         names = disk.listdir(directory)
@@ -113,6 +116,7 @@ def load(
         return Loaded(
             [], start, start, start, LeaderEpochs(), Producers(), has_epochs_file=EPOCHS in names
         )
+    note_aborted_sizes(disk, segments, names, aborted_sizes or {})
     notes = [offset_in(name) for name in names if name.endswith(".damaged")]
     written = sorted(offset_in(name) for name in names if name.endswith(".snapshot"))
     # A snapshot from before the first record is outdated: the records in between are gone.
@@ -129,8 +133,7 @@ def load(
         epochs = load_epochs(disk, directory, segments[:first], segments[first].base_offset)
         producers, damage = recover(
             disk, directory, segments, epochs, snapshots, first, recovery_point,
-            OFFSET_MAX if config.compacts else first_dirty_offset,
-            clock.now_ms() - config.producer_id_expiration_ms,
+            first_dirty_offset, clock.now_ms() - config.producer_id_expiration_ms,
         )
         rebuilt = seal(segments[first:-1])
         end = segments[-1].end_offset
@@ -250,8 +253,9 @@ def fault_between(
 ) -> tuple[int, str] | None:
     """What is wrong with a segment's end, given where the next one begins.
 
-    A power cut may keep a new segment and lose the end of the previous one. Compaction leaves gaps
-    too, so batches are missing only from `gaps_below` on, where it has not been.
+    A power cut may keep a new segment and lose the end of the previous one. Compaction keeps the
+    last batch of what it rewrites, here; Apache Kafka's, in a log that was imported, leaves gaps
+    below `gaps_below`.
     """
     if segment.end_offset == next_base or segment.end_offset < next_base <= gaps_below:
         return None
@@ -266,6 +270,20 @@ def write_transactions(
     for entry in aborted:
         TransactionIndex(disk, segment.path(".txnindex")).append(AbortedTransaction(*entry))
         segment.transactions_changed = True
+    segment.aborted_bytes, segment.distrusted = len(aborted) * ENTRY.size, False
+
+
+def note_aborted_sizes(
+    disk: Disk, segments: list[Segment], names: list[str], expected: Sizes
+) -> None:
+    """Notes how long the transaction indexes are, and which of them are shorter than they were."""
+    there = {offset_in(name) for name in names if name.endswith(".txnindex")}
+    for segment in segments:
+        if segment.base_offset in there:
+            segment.aborted_bytes = disk.size(segment.path(".txnindex"))
+        wanted = expected.get(segment.base_offset, 0)
+        if wanted < 0 or wanted > segment.aborted_bytes:
+            segment.distrusted = True
 
 
 def judge(

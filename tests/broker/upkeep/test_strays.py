@@ -173,3 +173,25 @@ def test_strays_are_not_kept_longer_where_the_wall_clock_was_set_back() -> None:
             expire_strays(storage, WEEK_MS)
         due_ms = clock.monotonic_ms() + WEEK_MS
         assert storage.deletions == [(due_ms, stray)]
+
+
+@pytest.mark.parametrize("left", [(), ("/a/events-0",), ("/b/events-0",)])
+def test_a_name_that_two_deleted_topics_left_in_two_directories_is_free_again(
+    left: tuple[str, ...],
+) -> None:
+    """Neither directory is looked for once more when the next topic of the name comes; one that
+    holds other files too stays, and is put aside by that topic."""
+    disk = FaultyDisk()
+    for path, topic_id in (("/a", bytes(range(16))), ("/b", bytes(range(1, 17)))):
+        storage = Storage.open(disk, FakeClock(), [path], cluster_id="c")
+        log = storage.get_or_create("events", 0, topic_id, LogConfig())
+        log.append_bytes(stored_batch(b"x"), 0)
+        storage.close()
+    for path in left:
+        disk.open(f"{path}/note", create=True)
+    storage = Storage.open(disk, FakeClock(), ["/a", "/b"])
+    assert len(put_strays_aside(storage, ())) == 2 - len(left)
+    log = storage.get_or_create("events", 0, bytes(range(2, 18)), LogConfig())
+    assert log.append_bytes(stored_batch(b"y"), 0) == 0
+    aside = [name for path in ("/a", "/b") for name in disk.listdir(path) if "-stray" in name]
+    assert len(aside) == 2

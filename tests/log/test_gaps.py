@@ -1,0 +1,97 @@
+"""Offsets that are missing: compaction's gaps are read over, and a lost batch leaves none."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.log.compaction.choice import cleanable
+from ottla.log.compaction.cleaner import Cleaner
+from ottla.log.config import LogConfig
+from ottla.log.partition_log import PartitionLog
+from ottla.wire.errors import CorruptMessage
+from ottla.wire.records import Record, build_batch
+from tests.fakes import FakeClock
+from tests.log.batches import NOW_MS, values_of
+from tests.log.faulty_disk import FaultyDisk
+
+COMPACT = LogConfig(
+    cleanup_policy=frozenset({"compact"}), segment_bytes=650, segment_ms=1 << 60
+)
+DELETE = LogConfig(segment_ms=1 << 60, retention_ms=-1)
+DIRECTORY = "/data/t-0"
+
+
+def open_log(disk: FaultyDisk, config: LogConfig) -> PartitionLog:
+    """The log after a kill, of which no flush was checkpointed."""
+    return PartitionLog.open(disk, FakeClock(), DIRECTORY, config)
+
+
+def keyed(key: int, value: bytes) -> bytes:
+    return build_batch([Record(-1, NOW_MS, b"%d" % key, value)])
+
+
+@pytest.mark.parametrize("config", [DELETE, COMPACT], ids=["delete", "compact"])
+def test_a_batch_that_a_power_cut_took_from_a_sealed_segment_ends_the_log_there(
+    config: LogConfig,
+) -> None:
+    """What follows was not flushed either. A compacted topic may be one of the other policy later:
+    a hole in it would stop every reader for ever."""
+    disk = FaultyDisk()
+    log = open_log(disk, config)
+    sizes = []
+    for number in range(6):
+        if number == 3:
+            log.roll()
+        log.append_bytes(keyed(number, b"%d" % number), 0)
+        sizes.append(log.segments[-1].size)
+    disk.open(f"{DIRECTORY}/{0:020d}.log").truncate(sizes[1])
+    log = open_log(disk, config)
+    assert log.log_end_offset == 2
+    assert values_of(log) == [b"0", b"1"]
+    log.append_bytes(keyed(7, b"7"), 1)
+    log.configure(DELETE)
+    assert values_of(log) == [b"0", b"1", b"7"]
+
+
+def test_the_gaps_of_a_pass_that_did_not_come_to_its_end_are_read_over_without_compaction() -> None:
+    """The pass is known to have been where it was only at its end."""
+    disk = FaultyDisk()
+    log = open_log(disk, COMPACT)
+    for segment in range(4):
+        for number in range(8):
+            key = number if 0 < number < 7 else 100 * (segment + 1) + number
+            log.append_bytes(keyed(key, b"%d.%d" % (segment, number)), 0)
+        log.roll()
+    log.append_bytes(keyed(1000, b"end"), 0)
+    log.flush()
+    target = cleanable(log, log.log_end_offset, NOW_MS)
+    assert target is not None
+    steps = Cleaner(target, 1 << 20, 1.0, lambda paths: None).steps()
+    for task in steps:
+        if task is not None:
+            task.run()
+        if b"0.3" not in values_of(log):
+            break
+    steps.close()
+    kept = values_of(log)
+    assert b"0.3" not in kept and b"2.3" in kept
+    assert log.first_dirty_offset == 0
+    for again in (log, open_log(disk, DELETE)):
+        again.configure(DELETE)
+        assert values_of(again) == kept
+
+
+def test_a_batch_with_a_wrong_base_offset_is_no_gap() -> None:
+    disk = FaultyDisk()
+    log = open_log(disk, DELETE)
+    for number in range(6):
+        log.append_bytes(keyed(number, b"%d" % number), 0)
+    log.roll()
+    log.append_bytes(keyed(9, b"9"), 0)
+    log.close()
+    file = disk.open(f"{DIRECTORY}/{0:020d}.log")
+    size = len(keyed(0, b"0"))
+    file.pwrite((4).to_bytes(8, "big"), 3 * size)       # it was 3, and 4 follows
+    log = PartitionLog.open(disk, FakeClock(), DIRECTORY, DELETE, clean=True, recovery_point=7)
+    with pytest.raises(CorruptMessage):
+        log.read_bytes(3, 1 << 20)

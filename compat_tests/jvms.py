@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Callable
@@ -26,12 +27,28 @@ def peer_jars() -> Path:
 
 
 @cache
-def compiled(name: str) -> Path:
-    """The classes of `java_streams/<name>.java`, compiled once in each run."""
-    classes = COMPAT_DIR / "classes" / "streams"
+def maven_jars(name: str) -> Path:
+    """The jars of `java_<name>/pom.xml` with what they need, from Maven once."""
+    pom = ROOT / "compat_tests" / f"java_{name}" / "pom.xml"
+    place = COMPAT_DIR / name
+    done = place / "pom.xml"                # of the last complete run
+    if not done.exists() or done.read_bytes() != pom.read_bytes():
+        shutil.rmtree(place, ignore_errors=True)
+        command = [program("mvn"), "-q", "-B", "-f", pom, "dependency:copy-dependencies",
+                   "-DincludeScope=runtime", f"-DoutputDirectory={place / 'jars'}"]  # fmt: skip
+        if subprocess.run(command).returncode != 0:
+            missing(f"Maven could not resolve {pom.relative_to(ROOT)}")
+        shutil.copy(pom, done)
+    return place / "jars"
+
+
+@cache
+def compiled(name: str, folder: str = "streams") -> Path:
+    """The classes of `java_<folder>/<name>.java`, compiled once in each run."""
+    classes = COMPAT_DIR / "classes" / folder
     classes.mkdir(parents=True, exist_ok=True)
-    source = ROOT / "compat_tests" / "java_streams" / f"{name}.java"
-    path = f"{peer_jars()}/*"
+    source = ROOT / "compat_tests" / f"java_{folder}" / f"{name}.java"
+    path = f"{peer_jars() if folder == 'streams' else maven_jars(folder)}/*"
     subprocess.run([program("javac"), "-nowarn", "-d", classes, "-cp", path, source], check=True)
     return classes
 
@@ -45,12 +62,21 @@ def wait_until(true: Callable[[], bool], what: str, seconds: float = WAIT_SECOND
 
 
 class JavaProgram:
-    """One main class with its arguments; everything that it prints goes to one file."""
+    """One main class with its arguments; everything that it prints goes to one file.
 
-    def __init__(self, directory: Path, *command: str, classes: Path | None = None) -> None:
+    `libraries` is a folder of jars, by default Kafka's own.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *command: str,
+        classes: Path | None = None,
+        libraries: Path | None = None,
+    ) -> None:
         self.directory = directory
         self.log = directory / "java.log"
-        jars = f"{peer_jars()}/*"
+        jars = f"{libraries or peer_jars()}/*"
         path = jars if classes is None else f"{classes}{os.pathsep}{jars}"
         log4j = peer_jars().parent / "log4j2-tools.properties"
         logging = f"-Dlog4j2.configurationFile={log4j}"

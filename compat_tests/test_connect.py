@@ -33,7 +33,7 @@ def properties(path: Path, settings: dict[str, object]) -> Path:
 class Worker:
     """One of the distributed workers of a cluster, and its REST interface."""
 
-    def __init__(self, directory: Path, bootstrap: str) -> None:
+    def __init__(self, directory: Path, bootstrap: str, **more: str) -> None:
         self.id = f"127.0.0.1:{free_port()}"
         settings: dict[str, object] = {
             "bootstrap.servers": bootstrap,
@@ -56,6 +56,7 @@ class Worker:
             "scheduled.rebalance.max.delay.ms": 0,
             "consumer.session.timeout.ms": SESSION_MS,
             "consumer.heartbeat.interval.ms": 500,
+            **more,
         }
         file = properties(directory / "worker.properties", settings)
         self.program = JavaProgram(directory, DISTRIBUTED, str(file))

@@ -54,7 +54,7 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
     except ProtocolError as error:
         return _refused(request, error)
     if topics is None or (context.version == 0 and not topics):
-        view = _View(request, context)
+        view = _View(request, context, access)
         answers = await _all_topics(view)
         return _metadata_response(request, view, answers)
     asked, refused = access.split(
@@ -63,7 +63,7 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
     refusals = [_refusal(each, context.version) for each in refused]
     if any(topic.topic_id != NO_ID for topic in topics):
         # As in Kafka, a request with ids is answered for these alone.
-        view = _View(request, context)
+        view = _View(request, context, access)
         ids = {topic.topic_id for topic in asked if topic.topic_id != NO_ID}
         answers = [view.topic_by_id(each) for each in ids]
         return _metadata_response(request, view, answers + refusals)
@@ -71,7 +71,7 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
     broker = context.broker
     # As in Kafka, the request that creates a topic gets an error: the next one finds the topic.
     # For instance kafka-go's ReadPartitions of a deleted topic relies on that.
-    view = _View(request, context)
+    view = _View(request, context, access)
     if request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
         await create_missing(broker, names)
     answers = [view.topic_by_name(name) for name in names]
@@ -137,12 +137,7 @@ def _metadata_response(
     request: MetadataRequest, view: _View, topics: list[MetadataResponse.Topic]
 ) -> MetadataResponse:
     return MetadataResponse(
-        brokers=[
-            MetadataResponse.Broker(
-                node_id=node_id, host=endpoint.host, port=endpoint.port, rack=rack
-            )
-            for node_id, endpoint, rack in view.brokers
-        ],
+        brokers=view.brokers.answers,
         cluster_id=view.image.cluster_id,
         controller_id=_controller_id(view.image),
         topics=topics,
@@ -169,6 +164,34 @@ def _reachable(
             yield node_id, endpoint, broker.rack
 
 
+class _Brokers:
+    """The brokers as the clients of one listener see them. The answers are shared by all clients
+    and never modified."""
+
+    def __init__(self, image: MetadataImage, listener: str) -> None:
+        found = list(_reachable(image, listener))
+        self.registered, self.node_ids = image.brokers, frozenset(image.brokers)
+        self.reachable = frozenset(node_id for node_id, _, _ in found)
+        self.answers = [
+            MetadataResponse.Broker(
+                node_id=node_id, host=endpoint.host, port=endpoint.port, rack=rack
+            )
+            for node_id, endpoint, rack in found
+        ]
+
+
+def _brokers_of(image: MetadataImage, listener: str) -> _Brokers:
+    """The same object until a broker registers or leaves."""
+    known = _seen.get(listener)
+    if known is None or known.registered is not image.brokers:
+        known = _seen[listener] = _Brokers(image, listener)
+    return known
+
+
+_seen: dict[str, _Brokers] = {}
+"""By listener."""
+
+
 def _controller_id(image: MetadataImage) -> int:
     """The controller if it is live, else any live broker: all accept its requests."""
     if image.controller_id in image.brokers:
@@ -183,16 +206,18 @@ class _View:
     ten thousand partitions building it is most of the work.
     """
 
-    def __init__(self, request: MetadataRequest, context: RequestContext) -> None:
-        self.access = context.access
+    def __init__(
+        self, request: MetadataRequest, context: RequestContext, access: Access
+    ) -> None:
+        self.access = access
         self.image = context.broker.image
-        self.brokers = list(_reachable(self.image, context.client.listener))
-        self.reachable = frozenset(node_id for node_id, _, _ in self.brokers)
+        self.brokers = _brokers_of(self.image, context.client.listener)
+        self.reachable = self.brokers.reachable
         self.broker = context.broker
         self.version = context.version
         self.tells_operations = request.include_topic_authorized_operations
         self.circumstances = (
-            self.reachable, frozenset(self.image.brokers), self.version >= 6,
+            self.reachable, self.brokers.node_ids, self.version >= 6,
             self.broker.replicas.offline,
         )
         if len(_told) > 2 * len(self.image.topics) + TOPICS_REMEMBERED_MIN:

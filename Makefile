@@ -5,7 +5,7 @@ PY := .venv/bin/python
 BUILD_SECONDS := 80
 SOURCES := pyproject.toml setup.py $(shell find ottla -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
-.PHONY: build run cluster walkthrough test lint compat compare frameworks simulate mutants demo has-java bench bench-quick wheel
+.PHONY: build run cluster walkthrough test lint compat compare frameworks newcomer simulate mutants demo has-java bench bench-quick wheel
 
 build: .venv/.built
 
@@ -78,6 +78,10 @@ lint: .venv/.lint .venv/.test
 # files run at a time, each process with a broker of its own.
 compat: .venv/.compat
 	.venv/bin/pytest -q compat_tests -n 2 --dist loadgroup --durations=10 --broker $(or $(BROKER),ottla)
+
+# A fresh clone, built without a compiler cache, and every step of docs/quick_start.md, with times.
+newcomer: .venv/.compat
+	.venv/bin/python -m compat_tests.first_minutes
 
 # Frameworks of Python that are too large for every run of the tests: Quix Streams, FastStream, bytewax, Pathway.
 frameworks: .venv/.compat

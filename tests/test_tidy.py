@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,23 @@ def imports_of(path: Path) -> set[str]:
     pattern = re.compile(r"^\s*(?:from\s+([\w.]+)\s+c?import|c?import\s+([\w.]+))", re.MULTILINE)
     text = re.sub(r'"""[\s\S]*?"""', "", path.read_text())
     return {first or second for first, second in pattern.findall(text)}
+
+
+def modules_at_import() -> dict[str, set[str]]:
+    """The package's modules, with those that each imports as soon as it is imported itself."""
+    pattern = re.compile(r"^(?:from\s+([\w.]+)\s+c?import|c?import\s+([\w.]+))", re.MULTILINE)
+    found: dict[str, set[str]] = {}
+    for path in tracked(".py", ".pyx", ".pxd"):
+        if path.is_relative_to(ROOT / "ottla"):
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            text = re.sub(r'"""[\s\S]*?"""', "", path.read_text())
+            known = found.setdefault(name.removesuffix(".__init__"), set())
+            known |= {first or second for first, second in pattern.findall(text)}
+    return {name: imported & found.keys() - {name} for name, imported in found.items()}
+
+
+def test_imports_have_no_circle() -> None:
+    TopologicalSorter(modules_at_import()).prepare()        # raises CycleError, which names it
 
 
 @pytest.mark.parametrize("path", tracked(*CODE), ids=name_of)

@@ -1,8 +1,10 @@
-"""Topics for tests of a broker: the one `create` that they share."""
+"""Topics for tests of a broker: the one `create` that they share, and what Metadata reports."""
 
 from __future__ import annotations
 
-from ottla.wire.messages import CreateTopicsRequest
+from typing import Any
+
+from ottla.wire.messages import CreateTopicsRequest, MetadataRequest
 from tests.broker.running import WireClient
 
 
@@ -20,3 +22,10 @@ def create(client: WireClient, name: str, partitions: int = 1, **configs: object
     answer = client.call(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5)
     assert answer.topics[0].error_code == 0, answer.topics[0].error_message
     return name
+
+
+def metadata(client: WireClient, topic: str) -> dict[int, Any]:
+    """A topic's partitions as Metadata reports them, by their numbers."""
+    asked = MetadataRequest(topics=[MetadataRequest.Topic(name=topic)])
+    answer = client.call(asked, 9).topics[0]
+    return {partition.partition_index: partition for partition in answer.partitions}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from ottla.wire.legacy import down_convert
 from ottla.wire.messages import ProduceRequest
 from tests.broker import transactions
 from tests.broker.api.test_configs_api import alter
+from tests.broker.held_workers import HeldWorkers
 from tests.broker.produce_fetch import batch, fetch, produce, produce_request, values
 from tests.broker.running import RunningBroker, WireClient
 from tests.broker.threads.test_held_promises import delete
@@ -28,37 +27,6 @@ from tests.broker.topics import create
 SMALL, LARGE, HUGE = b"small " * 10, b"large " * 20_000, b"huge " * 150_000
 TYPES = {"uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY,
          "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
-
-
-class HeldWorkers:
-    """Workers that do nothing until the test releases one piece of work after the other."""
-
-    def __init__(self, broker: RunningBroker) -> None:
-        self.broker, self.arrived = broker, threading.Semaphore(0)
-        self.held: list[tuple[Callable[[], None], asyncio.Future[None]]] = []
-        self.workers, broker.server.broker.workers = broker.server.broker.workers, self
-
-    def run(self, work: Callable[[], None]) -> asyncio.Future[None]:
-        future = self.broker.loop.create_future()
-        self.held.append((work, future))
-        self.arrived.release()
-        return future
-
-    def wait(self) -> None:
-        """Wait until something is held."""
-        assert self.arrived.acquire(timeout=20)
-        self.arrived.release()
-
-    def let_go(self) -> None:
-        """Execute the first piece of work."""
-        assert self.arrived.acquire(timeout=20)
-
-        def on_the_loop() -> None:
-            work, future = self.held.pop(0)
-            work()
-            future.set_result(None)
-
-        self.broker.call(on_the_loop)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from ottla.wire.messages import (
 )
 from tests.broker.produce_fetch import batch, fetch, fetch_request, produce, values
 from tests.broker.running import RunningBroker, WireClient
-from tests.broker.upkeep.test_log_directories import create
+from tests.broker.topics import create
 from tests.log.faulty_disk import FaultyDisk
 
 

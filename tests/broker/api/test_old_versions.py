@@ -24,7 +24,7 @@ from ottla.wire.messages import ApiVersionsRequest, CreateTopicsRequest, FetchRe
 from ottla.wire.records import Record, build_batch, build_marker
 from tests.broker.produce_fetch import batch, fetch, fetch_request, produce, produce_request
 from tests.broker.running import RunningBroker, WireClient
-from tests.broker.upkeep.test_log_directories import create as create_topic
+from tests.broker.topics import create as create_topic
 from tests.golden.frames import files, frames
 
 PRODUCE_VERSIONS = pytest.mark.parametrize("version", [0, 1, 2])

@@ -9,7 +9,7 @@ import pytest
 from ottla.broker.api.records.produce import TURN_SECONDS
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import MetadataRequest, ProduceRequest
-from tests.broker.api.test_compression_type import HeldWorkers
+from tests.broker.held_workers import HeldWorkers
 from tests.broker.produce_fetch import batch, fetch, produce_request, values
 from tests.broker.running import RunningBroker, WireClient
 from tests.broker.topics import create

@@ -17,7 +17,9 @@ from tests.broker.crashes.cycles import BrokerProcess, Cycles
 from tests.broker.crashes.loop_disk import LoopDisk
 from tests.broker.produce_fetch import batch, fetch, produce, values
 from tests.broker.running import WireClient
-from tests.broker.upkeep.test_log_directories import PARTITIONS, create, metadata
+from tests.broker.topics import create, metadata
+
+PARTITIONS = 4
 
 POWER_CUTS = int(os.environ.get("OTTLA_POWER_CUTS", "3"))
 DISK_BYTES = 1 << 30
@@ -49,7 +51,7 @@ def test_a_disk_that_dies_beside_another_takes_only_its_own_partitions(tmp_path:
         broker = BrokerProcess(tmp_path / "a", log_dirs=f"{tmp_path / 'a'},{away}")
         try:
             with WireClient(broker.start()) as client:
-                create(client, "t")
+                create(client, "t", PARTITIONS)
                 for index in range(PARTITIONS):
                     assert produce(client, "t", batch(b"a"), partition=index).error_code == 0
                 lost = {int(path.name[2:]) for path in away.glob("t-*")}
@@ -76,7 +78,7 @@ def test_a_broker_whose_only_disk_dies_ends_and_says_why(tmp_path: Path) -> None
         broker = BrokerProcess(disk.mount_point / "data")
         try:
             with WireClient(broker.start()) as client:
-                create(client, "t")
+                create(client, "t", PARTITIONS)
                 disk.cut_power()
                 produce(client, "t", batch(b"b"))
             assert broker.ended() == 1

@@ -11,7 +11,7 @@ import pytest
 from ottla.wire.messages import FetchRequest
 from tests.broker.produce_fetch import batch, fetch_request, produce, values
 from tests.broker.running import RunningBroker, WireClient
-from tests.broker.upkeep.test_log_directories import create
+from tests.broker.topics import create
 
 SIZES = (1, 5_000, 8_150, 20_000, 60_000, 130_900, 131_072, 190_000, 400_000)
 """Around each size from which on a range is sent in another way."""

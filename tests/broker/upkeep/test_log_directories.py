@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,27 +11,18 @@ from ottla.log.clock import Clock
 from ottla.log.log_directory import StorageRefused
 from ottla.wire.errors import ErrorCode, StorageFailed
 from ottla.wire.messages import (
-    CreateTopicsRequest,
     DeleteTopicsRequest,
     DescribeLogDirsRequest,
     DescribeTopicPartitionsRequest,
     FindCoordinatorRequest,
-    MetadataRequest,
 )
 from tests.broker.produce_fetch import batch, fetch, fetch_request, produce, values
 from tests.broker.running import RunningBroker, WireClient
+from tests.broker.topics import create, metadata
 from tests.log.faulty_disk import FaultyDisk
 
 STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
 PARTITIONS = 4
-
-
-def create(client: WireClient, name: str, partitions: int = PARTITIONS) -> None:
-    topic = CreateTopicsRequest.Topic(
-        name=name, num_partitions=partitions, replication_factor=1
-    )
-    made = client.call(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5)
-    assert made.topics[0].error_code == 0
 
 
 class LateClock(Clock):
@@ -55,16 +45,10 @@ def homes(broker: RunningBroker, topic: str) -> dict[str, list[int]]:
     return found
 
 
-def metadata(client: WireClient, topic: str) -> dict[int, Any]:
-    asked = MetadataRequest(topics=[MetadataRequest.Topic(name=topic)])
-    answer = client.call(asked, 9).topics[0]
-    return {partition.partition_index: partition for partition in answer.partitions}
-
-
 def test_partitions_of_a_failed_directory_are_offline_and_the_others_go_on() -> None:
     disk = FaultyDisk()
     with two_directories(disk) as broker, WireClient(broker.address) as client:
-        create(client, "t")
+        create(client, "t", PARTITIONS)
         where = homes(broker, "t")
         assert len(where["/a"]) == len(where["/b"]) == 2, "the fewest partitions first"
         for index in range(PARTITIONS):
@@ -97,7 +81,7 @@ def test_partitions_of_a_failed_directory_are_offline_and_the_others_go_on() -> 
         assert without == sorted(where["/b"])
         described = client.call(DescribeLogDirsRequest(topics=None), 4).results
         assert {d.log_dir: d.error_code for d in described} == {"/a": 0, "/b": STORAGE_ERROR}
-        create(client, "new")
+        create(client, "new", PARTITIONS)
         assert homes(broker, "new") == {"/a": [0, 1, 2, 3], "/b": []}
         assert broker.server.failure is not None and not broker.server.failure.done()
     disk.kill()
@@ -120,7 +104,7 @@ def test_the_broker_ends_when_nothing_is_left_or_the_metadata_are_gone(
         RunningBroker(Path("/a"), disk, log_dirs=directories) as broker,
         WireClient(broker.address) as client,
     ):
-        create(client, "t")
+        create(client, "t", PARTITIONS)
         assert broker.server.storage.homes["__ottla_metadata", 0].path == "/a"
         disk.failing, disk.errors = "/a/", {"sync": errno.EIO}
         index = homes(broker, "t")["/a"][0]
@@ -135,7 +119,7 @@ def test_a_coordinator_in_a_failed_directory_is_told_to_be_away() -> None:
     with two_directories(disk) as broker, WireClient(broker.address) as client:
         ask = FindCoordinatorRequest(key_type=0, coordinator_keys=[f"g{n}" for n in range(40)])
         assert {each.error_code for each in client.call(ask, 4).coordinators} == {0}
-        create(client, "t")
+        create(client, "t", PARTITIONS)
         disk.failing, disk.errors = "/b/", {"write": errno.EIO}
         produce(client, "t", batch(b"v"), partition=homes(broker, "t")["/b"][0])
         disk.errors.clear()
@@ -146,14 +130,14 @@ def test_a_coordinator_in_a_failed_directory_is_told_to_be_away() -> None:
 def test_a_topic_in_a_failed_directory_can_be_deleted_and_made_again() -> None:
     disk = FaultyDisk()
     with two_directories(disk) as broker, WireClient(broker.address) as client:
-        create(client, "t")
+        create(client, "t", PARTITIONS)
         gone = homes(broker, "t")["/b"][0]
         disk.failing, disk.errors = "/b/", {"write": errno.EIO}
         assert produce(client, "t", batch(b"old"), partition=gone).error_code == STORAGE_ERROR
         disk.errors.clear()
         deleted = client.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=10_000), 4)
         assert deleted.responses[0].error_code == 0
-        create(client, "t")
+        create(client, "t", PARTITIONS)
         assert produce(client, "t", batch(b"new"), partition=gone).error_code == 0
         assert metadata(client, "t")[gone].leader_id == 0
 
@@ -164,7 +148,7 @@ def test_a_directory_that_cannot_be_opened_hides_its_partitions_until_it_can(
     a, b = tmp_path / "a", tmp_path / "b"
     both = f"{a},{b}"
     with RunningBroker(a, log_dirs=both) as broker, WireClient(broker.address) as client:
-        create(client, "t")
+        create(client, "t", PARTITIONS)
         for index in range(PARTITIONS):
             assert produce(client, "t", batch(b"v%d" % index), partition=index).error_code == 0
         gone = {
@@ -178,7 +162,7 @@ def test_a_directory_that_cannot_be_opened_hides_its_partitions_until_it_can(
             answer = produce(client, "t", batch(b"w"), partition=index)
             assert answer.error_code == (STORAGE_ERROR if index in gone else 0)
             assert metadata(client, "t")[index].leader_id == (-1 if index in gone else 0)
-        create(client, "new")
+        create(client, "new", PARTITIONS)
         assert produce(client, "new", batch(b"x"), partition=3).error_code == 0
         described = client.call(DescribeLogDirsRequest(topics=None), 4).results
         assert {d.log_dir: d.error_code for d in described} == {str(a): 0, str(b): STORAGE_ERROR}

@@ -10,7 +10,9 @@ from ottla.log.log_directory import StorageRefused
 from ottla.wire.errors import ErrorCode, StorageFailed
 from tests.broker.produce_fetch import batch, fetch, produce, values
 from tests.broker.running import RunningBroker, WireClient
-from tests.broker.upkeep.test_log_directories import PARTITIONS, create, metadata
+from tests.broker.topics import create, metadata
+
+PARTITIONS = 4
 
 STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -22,7 +24,7 @@ def start(at: Path, names: str, **settings: object) -> RunningBroker:
 def filled(at: Path) -> set[int]:
     """A topic in directories a and b; which partitions are in b."""
     with start(at, "ab") as broker, WireClient(broker.address) as client:
-        create(client, "t")
+        create(client, "t", PARTITIONS)
         for index in range(PARTITIONS):
             assert produce(client, "t", batch(b"%d" % index), partition=index).error_code == 0
     return {int(path.name[2:]) for path in (at / "b").glob("t-*")}
@@ -56,7 +58,7 @@ def test_what_was_in_a_missing_directory_is_offline_until_it_is_back(
         with start(tmp_path, "ab" if how == "not mounted" else "a") as broker:
             check(broker, lost)
             with WireClient(broker.address) as client:
-                create(client, topic)
+                create(client, topic, PARTITIONS)
                 # Created while the directory was missing, so it is not in there, even without a
                 # record.
                 assert {each.leader_id for each in metadata(client, "new").values()} == {0}

@@ -16,7 +16,7 @@ from ottla.log.strays import expire_strays, put_strays_aside
 from ottla.wire.messages import DeleteTopicsRequest
 from tests.broker.produce_fetch import batch, fetch, produce, values
 from tests.broker.running import RunningBroker, WireClient
-from tests.broker.upkeep.test_log_directories import create
+from tests.broker.topics import create
 from tests.fakes import FakeClock
 from tests.log.batches import batch as stored_batch
 from tests.log.faulty_disk import FaultyDisk, PowerCut
@@ -120,7 +120,7 @@ def test_a_crash_anywhere_while_strays_are_put_aside_or_removed_leaves_no_half(
 
 def test_a_directory_that_is_no_partition_is_left_alone(tmp_path: Path) -> None:
     with RunningBroker(tmp_path) as broker, WireClient(broker.address) as client:
-        create(client, "t")
+        create(client, "t", partitions=4)
     (tmp_path / "backup-2024").mkdir()
     (tmp_path / "backup-2024" / "report.txt").write_text("mine")
     (tmp_path / "empty-7").mkdir()

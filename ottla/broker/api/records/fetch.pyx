@@ -359,7 +359,7 @@ cdef class Fetching:
             partition = item.partition
             partition.check_leader(max(item.current_leader_epoch, -1))
             if fetch.by_replica:
-                check_replica(fetch, item)
+                check_replica(item, fetch.replica_id)
             self.check_divergence(item)
             if item.size_max < 0 or room < 0:
                 raise ProtocolError("a negative number of bytes", ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -371,7 +371,7 @@ cdef class Fetching:
                     partition.log.log_end_offset if fetch.replica_id != CONSUMER
                     else partition.readable_end(fetch.committed_only))
                 if item.uncounted and fetch.by_replica:
-                    count_replica(fetch, item)
+                    count_replica(item, fetch.replica_id, fetch.replica_epoch)
                 if fetch.version < ZSTD_SINCE and item.slice.size > 0:
                     item.converted = read_without_zstd(item, item.slice, fetch.conversion_left)
                     if item.converted is not None and not item.converted:

@@ -7,21 +7,22 @@ assignment, with the broker epoch in the image (KIP-903). Any other fetch is ser
 move the high watermark.
 """
 
-from ottla.broker.api.records.fetch cimport Fetch
+from libc.stdint cimport int32_t, int64_t
+
 from ottla.broker.api.records.fetch_sessions cimport FetchItem
 from ottla.replication.partition cimport Partition
 
 from ottla.wire.errors import NotLeaderOrFollower, UnknownLeaderEpoch
 
 
-cdef int check_replica(Fetch fetch, FetchItem item) except -1:
+cdef int check_replica(FetchItem item, int32_t replica_id) except -1:
     """Raise unless the client may be a replica of this partition; note where its log diverges."""
     cdef Partition partition = item.partition
-    if not partition.replicated or fetch.replica_id not in partition.replicas:
+    if not partition.replicated or replica_id not in partition.replicas:
         # One of the two brokers may have an older image than the other.
         if item.current_leader_epoch >= 0:
-            raise UnknownLeaderEpoch(f"{fetch.replica_id} is no replica of {partition!r} yet")
-        raise NotLeaderOrFollower(f"{fetch.replica_id} is no replica of {partition!r}")
+            raise UnknownLeaderEpoch(f"{replica_id} is no replica of {partition!r} yet")
+        raise NotLeaderOrFollower(f"{replica_id} is no replica of {partition!r}")
     # A response for an offset below the log start contains the log start.
     item.log_start = partition.log.log_start_offset
     if item.fetch_offset > partition.log.log_end_offset and partition.log.latest_epoch >= 0:
@@ -33,9 +34,9 @@ cdef int check_replica(Fetch fetch, FetchItem item) except -1:
     return 0
 
 
-cdef int count_replica(Fetch fetch, FetchItem item) except -1:
+cdef int count_replica(FetchItem item, int32_t replica_id, int64_t replica_epoch) except -1:
     """Note that the replica has all records below its fetch offset."""
     # If it does not count now, it may once the image has the replica's broker epoch.
     item.uncounted = not item.partition.replica_fetched(
-        fetch.replica_id, fetch.replica_epoch, item.fetch_offset, item.follower_start)
+        replica_id, replica_epoch, item.fetch_offset, item.follower_start)
     return 0

@@ -5,7 +5,7 @@ PY := .venv/bin/python
 BUILD_SECONDS := 80
 SOURCES := pyproject.toml setup.py $(shell find ottla -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
-.PHONY: build run cluster walkthrough test lint compat compare frameworks newcomer simulate mutants demo has-java bench bench-quick wheel
+.PHONY: build run cluster walkthrough test lint compat chaos compare frameworks newcomer simulate mutants demo has-java bench bench-quick wheel
 
 build: .venv/.built
 
@@ -92,6 +92,12 @@ SEEDS ?= 1000
 BROKERS ?= 1
 simulate: .venv/.test
 	PYTHONHASHSEED=0 $(PY) -W ignore -m tests.simulation --seeds 1-$(SEEDS) --brokers $(BROKERS)
+
+# Three brokers and ZooKeeper as processes, stock clients, and faults for MINUTES; compat_tests/README.md.
+MINUTES ?= 10
+SEED_OF_CHAOS ?= 1
+chaos: .venv/.compat
+	$(PY) -m compat_tests.chaos --minutes $(MINUTES) --seed $(SEED_OF_CHAOS)
 
 # Thousands of requests to Apache Kafka and to Ottla, the answers compared field by field; four minutes.
 compare: has-java .venv/.test

@@ -33,6 +33,7 @@ class Mutant:
     name: str
     promise: str
     changes: list[tuple[str, str, str]]
+    brokers: int = 1
 
     def texts(self) -> dict[str, str]:
         """The changed files. Raises LookupError if a text is missing, or occurs twice."""
@@ -46,15 +47,17 @@ class Mutant:
 
 
 def mutants() -> list[Mutant]:
-    """All mutants, from the files of mutants/: one in each file, its parts after lines of ====."""
+    """All mutants, from the files of mutants/ and mutants/cluster/: one in each file, its parts
+    after lines of ====."""
     found = []
-    for path in sorted((Path(__file__).parent / "mutants").glob("*.txt")):
+    for path in sorted((Path(__file__).parent / "mutants").glob("**/*.txt")):
         promise, *parts = re.split(r"^====.*\n", path.read_text(), flags=re.MULTILINE)
         changes = [
             (place.strip(), old[:-1], new[:-1])
             for place, old, new in zip(parts[::3], parts[1::3], parts[2::3], strict=True)
         ]
-        found.append(Mutant(path.stem, promise.strip(), changes))
+        brokers = 3 if path.parent.name == "cluster" else 1
+        found.append(Mutant(path.stem, promise.strip(), changes, brokers))
     return found
 
 
@@ -77,7 +80,7 @@ def try_one(mutant: Mutant, copy: Path, jobs: int, seeds: int) -> Found:
         began = time.monotonic()
         ran = subprocess.run(
             [sys.executable, "-W", "ignore", "-m", "tests.simulation", "--first", "--seeds",
-             f"1-{seeds}", "--jobs", str(jobs)],
+             f"1-{seeds}", "--jobs", str(jobs), "--brokers", str(mutant.brokers)],
             cwd=copy, capture_output=True, text=True, env=environment(copy),
         )  # fmt: skip
         lines = [line for line in ran.stdout.splitlines() if line.startswith("seed ")]

@@ -211,7 +211,7 @@ def offset_for_leader_epoch(
             made(
                 topic=topic.topic,
                 partitions=[
-                    _epoch_end(topic.topic, item, request.replica_id >= 0, context)
+                    _epoch_end(topic.topic, item, context)
                     for item in topic.partitions
                 ],
             )
@@ -232,7 +232,6 @@ def offset_for_leader_epoch(
 def _epoch_end(
     topic: str,
     item: OffsetForLeaderEpochRequest.Topic.Partition,
-    replica: bool,
     context: RequestContext,
 ) -> OffsetForLeaderEpochResponse.Topic.Partition:
     answer = OffsetForLeaderEpochResponse.Topic.Partition(partition=item.partition)
@@ -242,11 +241,11 @@ def _epoch_end(
             name = f"{topic}-{item.partition}"
             raise UnknownTopicOrPartition(f"partition {name} not found on this broker")
         partition.require_leader(item.current_leader_epoch)
-        epoch, end = partition.log.end_offset_for_epoch(item.leader_epoch)
-        answer.leader_epoch, answer.end_offset = epoch, end
-        if not replica:
-            # A client must not learn of records that it cannot read yet.
-            answer.end_offset = min(end, partition.high_watermark)
+        # Not bounded by the high watermark, which a new leader does not know yet: a client that has
+        # read further would take the log for truncated, and read again.
+        answer.leader_epoch, answer.end_offset = partition.log.end_offset_for_epoch(
+            item.leader_epoch
+        )
     except ProtocolError as error:
         answer.error_code = int(error.code)
     return answer

@@ -14,6 +14,7 @@ from ottla.wire.messages import (
     FetchRequest,
     InitProducerIdRequest,
     MetadataRequest,
+    OffsetForLeaderEpochRequest,
     ProduceRequest,
 )
 from ottla.wire.records import Record, build_batch
@@ -49,6 +50,8 @@ class Part:
     """The offset that an acknowledgement of acks=all has named; -1 where it named none."""
     seen: dict[int, bytes] = field(default_factory=dict)
     """What a consumer has read, by its offset."""
+    epochs: dict[int, int] = field(default_factory=dict)
+    """The leader epochs of that."""
     lost_at: float = -1.0
     """When the last of its replicas in sync lost what its disk did not have."""
 
@@ -57,6 +60,7 @@ class Part:
         self.lost_at = now
         self.acked.clear()
         self.seen.clear()
+        self.epochs.clear()
 
     def __repr__(self) -> str:
         return f"{self.topic}-{self.index}"
@@ -221,6 +225,8 @@ class Consumer(Client):
             part = random.choice(self.story.parts)
             offsets = [*part.seen, *(each + 1 for each in part.seen)]
             await self._read(part, random.choice(offsets) if offsets else 0)
+            if random.random() < 0.5 and part.epochs:
+                await self._validate(part)
 
     async def _read(self, part: Part, offset: int) -> None:
         made = FetchRequest.Topic
@@ -248,6 +254,31 @@ class Consumer(Client):
             for record in view.records():
                 if record.offset >= offset:
                     part.saw(record.offset, record.value or b"")
+                    part.epochs[record.offset] = view.leader_epoch
+
+    async def _validate(self, part: Part) -> None:
+        """Ask where the epoch of the newest record ends, as consumers do when the leader has
+        changed (KIP-320): before that record, they would take the log for truncated."""
+        offset = max(part.epochs)
+        epoch, asked_at = part.epochs[offset], self.world.now
+        made = OffsetForLeaderEpochRequest.Topic
+
+        def request() -> OffsetForLeaderEpochRequest:
+            return OffsetForLeaderEpochRequest(topics=[made(topic=part.topic, partitions=[
+                made.Partition(partition=part.index, leader_epoch=epoch)
+            ])])
+
+        answer = await self.at_leader(part, request, 4)
+        if answer is None or asked_at < part.lost_at:
+            return
+        found = answer.topics[0].partitions[0]
+        if found.error_code:
+            self.lost(part)
+        elif (found.leader_epoch, found.end_offset) <= (epoch, offset):
+            raise Violation(
+                f"{part}: {offset} was read in epoch {epoch}, the leader says that epoch"
+                f" {found.leader_epoch} ends at {found.end_offset}"
+            )
 
 
 class Admin(Client):

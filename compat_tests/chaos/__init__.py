@@ -1,0 +1,1 @@
+"""Chaos: a cluster of processes, stock clients, and faults from a seed."""

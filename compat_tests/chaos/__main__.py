@@ -1,0 +1,118 @@
+"""`python -m compat_tests.chaos --minutes N`: stock clients on three brokers amid faults, and a
+verdict.
+
+Exit status 0 only if the history breaks no rule, no client failed and all replicas are equal at the
+end. The history stays where it broke one: `ottla spark history` checks it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from compat_tests.chaos.faults import Chaos
+from compat_tests.chaos.history import History
+from compat_tests.chaos.workload import PARTITIONS, Workload
+from ottla.spark_interop import history_rules
+from ottla.tools.cli.local_cluster import LocalCluster
+
+CALM_SECONDS = 2.0
+
+
+@dataclass
+class Report:
+    """The outcome of a run."""
+
+    seed: int
+    faults: Counter[str] = field(default_factory=Counter)
+    acked: int = 0
+    longest_gap: float = 0.0
+    problems: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        kinds = ", ".join(f"{count} x {name}" for name, count in sorted(self.faults.items()))
+        text = (
+            f"seed {self.seed}: {self.acked} sends acknowledged, {self.faults.total()} faults"
+            f" ({kinds}), longest time without an acknowledgement {self.longest_gap:.1f} s"
+        )
+        return "\n".join([text, *(self.problems or ["every promise kept"])])
+
+
+def run(directory: Path, seconds: float, seed: int, faults: list[str] | None = None) -> Report:
+    """One run of at least `seconds`, or of exactly these faults."""
+    report, history = Report(seed), History(directory / "history.jsonl")
+    settings = [
+        "offsets.topic.num.partitions=3", "transaction.state.log.num.partitions=3",
+        "log.segment.bytes=1048576", "group.min.session.timeout.ms=1000",
+    ]
+    with LocalCluster(directory / "cluster", 3, settings=settings) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        made = admin.create_topics([NewTopic(name, n, 3) for name, n in PARTITIONS.items()])
+        for each in made.values():
+            each.result(60)
+        chaos, work = Chaos(cluster, seed), Workload(cluster.bootstrap, history, seed)
+        chaos.until_in_sync()
+        work.start()
+        end, left = time.monotonic() + seconds, list(faults or [])
+        time.sleep(CALM_SECONDS)
+        while left or (not faults and time.monotonic() < end):
+            name = left.pop(0) if left else chaos.next()
+            print(f"{max(0.0, end - time.monotonic()):.0f} s left: {name}", flush=True)
+            chaos.happen(name)
+            report.faults[name] += 1
+            time.sleep(CALM_SECONDS)
+        work.stop()
+        chaos.until_in_sync()
+        for isolation in ("read_committed", "read_uncommitted"):
+            work.read_all(isolation)
+    report.acked, report.longest_gap = history.sends, history.longest_gap
+    report.problems += [f"a client failed: {error!r}" for error in work.failures]
+    report.problems += differing(directory / "cluster")
+    verdict = history_rules.check(history.events())
+    for rule, count in verdict.counts.items():
+        report.problems.append(f"{count} x {rule}: {history_rules.RULES[rule]}")
+        report.problems += [f"   {each.where}: {each.what}" for each in verdict.examples[rule][:5]]
+    report.problems += [f"doubt: {text}" for text in verdict.doubts]
+    return report
+
+
+def differing(cluster: Path) -> list[str]:
+    """Partitions whose replicas' logs, read from the files of stopped brokers, are not equal."""
+    found = []
+    for topic, count in PARTITIONS.items():
+        for index in range(count):
+            logs = [
+                b"".join(each.read_bytes() for each in sorted(at.glob("*.log")))
+                for at in sorted(cluster.glob(f"broker-*/{topic}-{index}"))
+            ]
+            if len(logs) != 3 or len(set(logs)) != 1:
+                sizes = [len(log) for log in logs]
+                found.append(f"the replicas of {topic}-{index} differ: {sizes} bytes")
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m compat_tests.chaos", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=2.0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--faults", help="exactly these, with commas between them")
+    parser.add_argument("--dir", type=Path, help="keeps everything; by default what broke a rule")
+    arguments = parser.parse_args()
+    directory = arguments.dir or Path(tempfile.mkdtemp(prefix="ottla-chaos-"))
+    directory.mkdir(parents=True, exist_ok=True)
+    faults = arguments.faults.split(",") if arguments.faults else None
+    report = run(directory, arguments.minutes * 60, arguments.seed, faults)
+    print(report)
+    print(f"the history and the logs: {directory}")
+    return bool(report.problems)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""What happens to the processes of a cluster. Each fault leaves all of them running."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import time
+from collections.abc import Callable
+
+from confluent_kafka.admin import AdminClient
+
+from compat_tests.chaos.workload import PARTITIONS
+from ottla.tools.cli.local_cluster import LocalBroker, LocalCluster
+
+SESSION_SECONDS = 9.0
+IN_SYNC_SECONDS = 120.0
+
+
+class Chaos:
+    """Faults of one cluster, chosen by a seed."""
+
+    def __init__(self, cluster: LocalCluster, seed: int) -> None:
+        self.cluster, self.chance = cluster, random.Random(f"chaos {seed}")
+        self.admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        self.left: list[str] = []
+
+    def next(self) -> str:
+        """The next kind of fault: each once, in a random order, before any comes again."""
+        if not self.left:
+            self.left = self.chance.sample(sorted(FAULTS), len(FAULTS))
+        return self.left.pop()
+
+    def happen(self, name: str) -> None:
+        """One fault, from its begin until all replicas are in sync again."""
+        FAULTS[name](self)
+        self.until_in_sync()
+
+    def until_in_sync(self) -> float:
+        """Wait until every replica of every partition is in sync; returns how long that took."""
+        began = time.monotonic()
+        while True:
+            behind = self.behind()
+            if not behind:
+                return time.monotonic() - began
+            assert time.monotonic() - began < IN_SYNC_SECONDS, f"not in sync: {behind}"
+            time.sleep(0.2)
+
+    def behind(self) -> list[str]:
+        """Partitions whose replicas are not all in sync; `metadata` if nobody answers."""
+        try:
+            topics = self.admin.list_topics(timeout=5).topics
+        except Exception:
+            return ["metadata"]
+        missing = [topic for topic in PARTITIONS if topic not in topics]
+        return missing + [
+            f"{name}-{index}" for name, topic in topics.items()
+            for index, part in topic.partitions.items() if set(part.isrs) != set(part.replicas)
+        ]
+
+    # Who is hit
+
+    def any(self) -> LocalBroker:
+        return self.cluster.brokers[self.chance.choice(sorted(self.cluster.brokers))]
+
+    def leader(self) -> LocalBroker:
+        topic = self.chance.choice(sorted(PARTITIONS))
+        index = self.chance.randrange(PARTITIONS[topic])
+        return self.cluster.brokers[self.admin.list_topics(topic, 10).topics[topic]
+                                    .partitions[index].leader]
+
+    def controller(self) -> LocalBroker:
+        return self.cluster.brokers[self.admin.describe_cluster().result(30).controller.id]
+
+    # Faults
+
+    def kill(self, broker: LocalBroker) -> None:
+        """kill -9, and a start soon or after the session has ended."""
+        broker.kill()
+        time.sleep(self.chance.choice((0.1, 2.0, SESSION_SECONDS + 2)))
+        broker.start()
+        broker.wait_ready()
+
+    def kill_all(self) -> None:
+        for broker in self.cluster.brokers.values():
+            broker.kill()
+        for broker in self.cluster.brokers.values():
+            broker.start()
+        for broker in self.cluster.brokers.values():
+            broker.wait_ready()
+
+    def pause(self, broker: LocalBroker) -> None:
+        """SIGSTOP: its connections stay."""
+        assert broker.process is not None
+        broker.process.send_signal(signal.SIGSTOP)
+        time.sleep(self.chance.choice((1.0, 4.0, SESSION_SECONDS + 4)))
+        broker.process.send_signal(signal.SIGCONT)
+
+    def rolling_restart(self) -> None:
+        for broker in self.cluster.brokers.values():
+            broker.stop()
+            broker.start()
+            broker.wait_ready()
+            self.until_in_sync()
+
+    def kill_zookeeper(self) -> None:
+        assert self.cluster.zookeeper is not None
+        self.cluster.zookeeper.kill()
+        time.sleep(self.chance.choice((1.0, SESSION_SECONDS + 4)))
+        self.cluster.zookeeper.start()
+
+    def wipe(self, broker: LocalBroker) -> None:
+        """A machine whose disk is lost: the others have everything."""
+        self.until_in_sync()
+        broker.kill()
+        time.sleep(SESSION_SECONDS + 3)
+        shutil.rmtree(broker.directory / f"broker-{broker.node_id}")
+        broker.start()
+        broker.wait_ready()
+
+
+FAULTS: dict[str, Callable[[Chaos], None]] = {
+    "kill any": lambda chaos: chaos.kill(chaos.any()),
+    "kill a leader": lambda chaos: chaos.kill(chaos.leader()),
+    "kill the controller": lambda chaos: chaos.kill(chaos.controller()),
+    "kill all": Chaos.kill_all,
+    "kill ZooKeeper": Chaos.kill_zookeeper,
+    "pause any": lambda chaos: chaos.pause(chaos.any()),
+    "pause the controller": lambda chaos: chaos.pause(chaos.controller()),
+    "rolling restart": Chaos.rolling_restart,
+    "wipe a disk": lambda chaos: chaos.wipe(chaos.any()),
+}

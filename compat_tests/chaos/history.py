@@ -1,0 +1,73 @@
+"""The history of a run, one event a line, as `ottla.spark_interop.history_events` defines it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+class History:
+    """The file of events; its processes may be in different threads."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.file = path.open("w")
+        self.lock = threading.Lock()
+        self.numbers = itertools.count(1)
+        self.sends = self.reads = 0
+        self.acked_at = time.monotonic()
+        self.longest_gap = 0.0
+
+    def note(self, event: dict[str, Any]) -> None:
+        """Write one event with the time of now."""
+        with self.lock:
+            json.dump({**event, "t_ns": time.monotonic_ns()}, self.file)
+            self.file.write("\n")
+
+    def acked(self, sends: int) -> None:
+        """Count acknowledged sends, and notice how long there were none."""
+        with self.lock:
+            now = time.monotonic()
+            self.longest_gap = max(self.longest_gap, now - self.acked_at)
+            self.acked_at, self.sends = now, self.sends + sends
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """All events, once the clients have ended."""
+        self.file.flush()
+        with self.path.open() as lines:
+            for line in lines:
+                yield json.loads(line)
+
+
+class Process:
+    """One process of the history: one operation at a time."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        """Continue as another process: the last operation's outcome is unknown."""
+        self.number, self.idx = next(self.history.numbers), 0
+
+    def invoke(self, f: str, mops: list[Any], **fields: Any) -> None:
+        """An operation begins."""
+        self.idx, self.f = self.idx + 1, f
+        self.history.note({
+            "process": self.number, "idx": self.idx, "type": "invoke", "f": f, "mops": mops,
+            **fields,
+        })
+
+    def end(self, kind: str, mops: list[Any], **fields: Any) -> None:
+        """It ends: ok, fail or info."""
+        self.history.note({
+            "process": self.number, "idx": self.idx, "type": kind, "f": self.f, "mops": mops,
+            **fields,
+        })
+        if kind == "info":
+            self.begin_again()

@@ -1,0 +1,298 @@
+"""Stock clients, each in a thread: librdkafka's idempotent and transactional producers and
+consumers of both isolation levels, kafka-python's consumers in a group with commits."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from kafka import ConsumerRebalanceListener, KafkaConsumer
+from kafka.errors import KafkaError
+from kafka.structs import OffsetAndMetadata
+from kafka.structs import TopicPartition as PythonPartition
+
+from compat_tests.chaos.history import History, Process
+
+PLAIN, TRANSACTED = "plain", "transacted"
+PARTITIONS = {PLAIN: 6, TRANSACTED: 3}
+GROUP = "members"
+TRANSACTION_SECONDS = 20
+DELIVERY_MS = 180_000
+
+
+class Workload:
+    """The clients of a run; `stop` ends them, and `failures` has what they raised."""
+
+    def __init__(self, bootstrap: str, history: History, seed: int) -> None:
+        self.bootstrap, self.history, self.seed = bootstrap, history, seed
+        self.over = threading.Event()
+        self.failures: list[BaseException] = []
+        self.threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        self._begin("idempotent-0", self.send)
+        self._begin("idempotent-1", self.send)
+        self._begin("transactional-0", self.transact)
+        self._begin("transactional-1", self.transact)
+        self._begin("committed", lambda name: self.poll(name, "read_committed"))
+        self._begin("uncommitted", lambda name: self.poll(name, "read_uncommitted"))
+        self._begin("member-0", self.be_member)
+        self._begin("member-1", self.be_member)
+        self._begin("offsets", self.ask_offsets)
+
+    def stop(self) -> None:
+        """Let every client finish what it has begun."""
+        self.over.set()
+        for thread in self.threads:
+            thread.join(DELIVERY_MS / 1000 + 60)
+            assert not thread.is_alive(), f"{thread.name} does not end"
+
+    def common(self) -> dict[str, Any]:
+        """The settings of every librdkafka client; connections that break are no news here."""
+        return {"bootstrap.servers": self.bootstrap, "log_level": 2}
+
+    def _begin(self, name: str, work: Callable[[str], None]) -> None:
+        def run() -> None:
+            try:
+                work(name)
+            except BaseException as error:
+                self.failures.append(error)
+                raise
+
+        self.threads.append(threading.Thread(target=run, name=name, daemon=True))
+        self.threads[-1].start()
+
+    # Producers
+
+    def send(self, name: str) -> None:
+        """Idempotent sends of acks=all, many at a time, without an end to their retries."""
+        chance, process, number = random.Random(f"{self.seed} {name}"), Process(self.history), 0
+        producer = Producer({
+            **self.common(), "enable.idempotence": True, "acks": "all",
+            "linger.ms": 5, "delivery.timeout.ms": DELIVERY_MS,
+        })
+        while not self.over.is_set():
+            batch = Batch()
+            for _ in range(chance.choice((1, 20, 100))):
+                number += 1
+                batch.add(PLAIN, chance.randrange(PARTITIONS[PLAIN]), f"{name}.{number}")
+            process.invoke("send", batch.mops())
+            batch.send(producer)
+            producer.flush()
+            process.end("ok" if not batch.failed else "info", batch.mops())
+            self.history.acked(len(batch.offsets))
+            time.sleep(chance.expovariate(50))
+
+    def transact(self, name: str) -> None:
+        """Transactions over several partitions, one in ten aborted."""
+        chance, process, number = random.Random(f"{self.seed} {name}"), Process(self.history), 0
+        producer: Producer | None = None
+        while not self.over.is_set():
+            producer = producer or self._transactional(name)
+            if producer is None:
+                continue
+            batch = Batch()
+            for _ in range(chance.choice((1, 3, 20))):
+                number += 1
+                batch.add(TRANSACTED, chance.randrange(PARTITIONS[TRANSACTED]), f"{name}.{number}")
+            process.invoke("txn", batch.mops())
+            kind = self._one(producer, batch, chance.random() < 0.9)
+            process.end(kind, batch.mops())
+            self.history.acked(len(batch.offsets) if kind == "ok" else 0)
+            if kind == "info":
+                producer = None             # its next one ends the transaction
+            time.sleep(chance.expovariate(50))
+
+    def _transactional(self, name: str) -> Producer | None:
+        producer = Producer({
+            **self.common(), "transactional.id": name, "linger.ms": 2,
+            "transaction.timeout.ms": TRANSACTION_SECONDS * 1000,
+        })
+        try:
+            producer.init_transactions(60)
+        except KafkaException:
+            return None
+        return producer
+
+    def _one(self, producer: Producer, batch: Batch, commit: bool) -> str:
+        """One transaction: ok, fail (aborted for certain) or info."""
+        try:
+            producer.begin_transaction()
+            batch.send(producer)
+            if not commit:
+                producer.abort_transaction(60)
+                return "fail"
+            while True:
+                try:
+                    producer.commit_transaction(60)
+                    return "ok"
+                except KafkaException as error:
+                    if not error.args[0].retriable():
+                        raise
+        except KafkaException as error:
+            if not error.args[0].txn_requires_abort():
+                return "info"
+        try:
+            producer.abort_transaction(60)
+            return "fail"
+        except KafkaException:
+            return "info"
+
+    # Consumers
+
+    def poll(self, name: str, isolation: str) -> None:
+        """Read every partition from the beginning."""
+        process = Process(self.history)
+        consumer = self.consumer(isolation)
+        consumer.assign(everything())
+        while not self.over.is_set():
+            process.invoke("poll", [], isolation=isolation)
+            read: dict[str, list[Any]] = {}
+            for message in consumer.consume(500, 0.5):
+                if message.error() is None:
+                    read.setdefault(key_of(message.topic(), message.partition()), []).append(
+                        [message.offset(), message.value().decode()]
+                    )
+            process.end("ok", [["poll", key, found] for key, found in read.items()])
+        consumer.close()
+
+    def consumer(self, isolation: str, group: str = "nobody") -> Consumer:
+        return Consumer({
+            **self.common(), "group.id": group, "isolation.level": isolation,
+            "enable.auto.commit": False, "auto.offset.reset": "earliest",
+            "fetch.wait.max.ms": 100,
+        })
+
+    def be_member(self, name: str) -> None:
+        """A member of a group: it reads on from the committed offsets, and commits."""
+        process, moved = Process(self.history), Moved()
+        consumer = KafkaConsumer(
+            bootstrap_servers=self.bootstrap.split(","), group_id=GROUP, client_id=name,
+            auto_offset_reset="earliest", enable_auto_commit=False,
+        )
+        consumer.subscribe([PLAIN], listener=moved)
+        while not self.over.is_set():
+            process.invoke("poll", [], isolation="read_uncommitted")
+            try:
+                polled = consumer.poll(500, max_records=500)
+            except KafkaError:
+                process.end("info", [])
+                continue
+            mops = [
+                ["poll", key_of(at.topic, at.partition),
+                 [[record.offset, record.value.decode()] for record in records]]
+                for at, records in polled.items()
+            ]
+            process.end("ok", mops, rebalance=moved.take())
+            if not polled:
+                continue
+            offsets = {
+                at: OffsetAndMetadata(records[-1].offset + 1, "", -1)
+                for at, records in polled.items()
+            }
+            commits = [["commit", GROUP, key_of(at.topic, at.partition), to.offset]
+                       for at, to in offsets.items()]
+            process.invoke("commit_offsets", commits)
+            try:
+                consumer.commit(offsets)
+                process.end("ok", commits)
+            except KafkaError:
+                process.end("info", commits)
+        consumer.close()
+
+    def ask_offsets(self, name: str) -> None:
+        """What the group has committed, now and then."""
+        process, asking = Process(self.history), self.consumer("read_committed", GROUP)
+        wanted = [TopicPartition(PLAIN, index) for index in range(PARTITIONS[PLAIN])]
+        while not self.over.wait(0.5):
+            process.invoke("fetch_offsets", [])
+            try:
+                found = asking.committed(wanted, 30)
+            except KafkaException:
+                process.end("info", [])
+                continue
+            process.end("ok", [
+                ["committed", GROUP, key_of(each.topic, each.partition), each.offset]
+                for each in found if each.error is None and each.offset >= 0
+            ])
+        asking.close()
+
+    def read_all(self, isolation: str) -> None:
+        """The final read of every partition, to its end."""
+        process, consumer = Process(self.history), self.consumer(isolation)
+        for at in everything():
+            process.invoke("poll", [], isolation=isolation, final=True)
+            _, end = consumer.get_watermark_offsets(at, 60)
+            consumer.assign([TopicPartition(at.topic, at.partition, 0)])
+            found: list[Any] = []
+            deadline = time.monotonic() + 60
+            while consumer.position([at])[0].offset < end:
+                for message in consumer.consume(1000, 0.5):
+                    if message.error() is None:
+                        found.append([message.offset(), message.value().decode()])
+                assert time.monotonic() < deadline, f"{at} cannot be read to its end {end}"
+            process.end("ok", [["poll", key_of(at.topic, at.partition), found]])
+            self.history.reads += len(found)
+        consumer.close()
+
+
+class Batch:
+    """Values sent together, and the offsets that came back."""
+
+    def __init__(self) -> None:
+        self.values: list[tuple[str, int, str]] = []
+        self.offsets: dict[str, int] = {}
+        self.failed = False
+
+    def add(self, topic: str, index: int, value: str) -> None:
+        self.values.append((topic, index, value))
+
+    def send(self, producer: Producer) -> None:
+        for topic, index, value in self.values:
+            while True:
+                try:
+                    producer.produce(topic, value, partition=index, on_delivery=self.delivered)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+            producer.poll(0)
+
+    def delivered(self, error: Any, message: Message) -> None:
+        if error is not None:
+            self.failed = True
+        else:
+            self.offsets[message.value().decode()] = message.offset()
+
+    def mops(self) -> list[Any]:
+        return [["send", key_of(topic, index), value, self.offsets.get(value)]
+                for topic, index, value in self.values]
+
+
+class Moved(ConsumerRebalanceListener):     # type: ignore[misc]
+    """The partitions that a rebalance has given or taken since the last poll."""
+
+    def __init__(self) -> None:
+        self.keys: set[str] = set()
+
+    def on_partitions_revoked(self, revoked: list[PythonPartition]) -> None:
+        self.keys |= {key_of(at.topic, at.partition) for at in revoked}
+
+    def on_partitions_assigned(self, assigned: list[PythonPartition]) -> None:
+        self.keys |= {key_of(at.topic, at.partition) for at in assigned}
+
+    def take(self) -> list[str]:
+        keys, self.keys = sorted(self.keys), set()
+        return keys
+
+
+def key_of(topic: str, index: int) -> str:
+    return f"{topic}-{index}"
+
+
+def everything() -> list[TopicPartition]:
+    return [TopicPartition(topic, index, 0)
+            for topic, count in PARTITIONS.items() for index in range(count)]

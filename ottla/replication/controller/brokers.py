@@ -51,6 +51,12 @@ class BrokerNotRegistered(ProtocolError):
     code = ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
+class Deposed(ProtocolError):
+    """Another broker has become the controller since."""
+
+    code = ErrorCode.NOT_CONTROLLER
+
+
 class StaleBrokerEpoch(ProtocolError):
     """The broker has registered again since then."""
 
@@ -72,8 +78,10 @@ def unregister_broker(image: MetadataImage, node_id: int, serving_id: int) -> De
 
 
 def controller_elected(image: MetadataImage, node_id: int, epoch: int) -> Decision[None]:
-    """The first entry of a term."""
-    assert epoch > image.controller_epoch, "terms follow each other"
+    """The first entry of a term. Raises Deposed if a later one has been read meanwhile."""
+    if epoch <= image.controller_epoch:
+        raise Deposed(f"broker {image.controller_id} has been elected in epoch"
+                      f" {image.controller_epoch}, after epoch {epoch}")
     return Decision([ControllerElected(node_id, epoch)], None)
 
 

@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from ottla.replication.controller import brokers as decisions
 from ottla.replication.controller.brokers import (
+    Deposed,
     StaleBrokerEpoch,
     broker_gone,
     broker_registered,
     controlled_shutdown,
+    controller_elected,
     preferred_leaders,
     repair,
 )
@@ -179,6 +181,14 @@ def test_whatever_comes_and_goes(
             assert new == old or new.partition_epoch > old.partition_epoch
             if kind == "back" and node in (old.leader,):
                 assert new.leader_epoch > old.leader_epoch, "another process, another epoch"
+
+
+def test_a_term_does_not_begin_after_a_later_one() -> None:
+    image = cluster(THREE)
+    image = image.apply(controller_elected(image, 2, 4).records)
+    for epoch in (3, 4):
+        with pytest.raises(Deposed):
+            controller_elected(image, 1, epoch)
 
 
 def test_gone_and_registered_are_records_of_one_image() -> None:

@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Message, Producer
@@ -131,6 +132,39 @@ def test_every_client_reads_what_every_client_wrote(cluster: LocalCluster) -> No
         assert read(each_broker(cluster)[0].bootstrap, "clients") == expected
     for version in JAVA_CLIENTS:
         assert readers.read_with_java(version, at.bootstrap, "clients") == expected
+
+
+def test_kafka_reassign_partitions_moves_a_partition_with_its_records(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.create_topics([NewTopic("moves", replica_assignment=[[1]])])["moves"].result(30)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
+    for number in range(1000):
+        producer.produce("moves", b"%d" % number)
+    assert producer.flush(30) == 0
+    plan = tmp_path / "plan.json"
+    at = each_broker(cluster)[1]
+    arguments = ("--bootstrap-server", "{}", "--reassignment-json-file", str(plan))
+    for replicas in ([2, 3], [3, 1, 2], [1]):
+        plan.write_text(json.dumps({"version": 1, "partitions": [
+            {"topic": "moves", "partition": 0, "replicas": replicas}
+        ]}))
+        said = kafka_tool(at, "reassign-partitions", *arguments, "--execute")
+        assert "Successfully started partition reassignment for moves-0" in said
+
+        def placed(replicas: list[int] = replicas) -> bool:
+            part = admin.list_topics("moves", 10).topics["moves"].partitions[0]
+            return part.replicas == replicas and sorted(part.isrs) == sorted(replicas)
+
+        wait_until(placed, f"the replicas are on {replicas}", 60)
+        said = kafka_tool(at, "reassign-partitions", *arguments, "--verify")
+        assert "Reassignment of partition moves-0 is completed." in said
+        assert len(readers.read_with_kcat(cluster.bootstrap, "moves")[0]) == 1000
+    held = [
+        bool(list(broker.directory.rglob("moves-0/*.log"))) for broker in cluster.brokers.values()
+    ]
+    assert held == [True, False, False], "what has moved away is deleted"
 
 
 def test_another_broker_decides_when_the_controller_is_killed(cluster: LocalCluster) -> None:

@@ -12,11 +12,10 @@ from ottla.replication.controller.access import Operation
 from ottla.replication.controller.elections import LogEnd, to_ask
 from ottla.replication.controller.partitions import (
     ElectionType,
-    Reassignment,
     elect_leaders,
-    reassign_partitions,
     to_elect,
 )
+from ottla.replication.controller.reassignment import Reassignment, reassign_partitions
 from ottla.replication.metadata import Decision, MetadataImage
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, ProtocolError
@@ -179,5 +178,24 @@ def _reassigned(
 def list_partition_reassignments(
     request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:
-    """Report none: a reassignment that is possible here is finished before it is answered."""
-    return ListPartitionReassignmentsResponse(error_code=0, error_message=None, topics=[])
+    """The reassignments in progress of the named partitions, or of all."""
+    image, made = context.broker.image, ListPartitionReassignmentsResponse.Topic
+    named = None if request.topics is None else {
+        each.name: frozenset(each.partition_indexes) for each in request.topics
+    }
+    topics = []
+    for name in image.topics if named is None else named:
+        topic = image.topics.get(name)
+        rows = [
+            made.Partition(
+                partition_index=index, replicas=list(state.replicas),
+                adding_replicas=list(state.extra.adding),
+                removing_replicas=list(state.extra.removing),
+            )
+            for index, state in enumerate(topic.partitions if topic is not None else ())
+            if state.extra is not None and (state.extra.adding or state.extra.removing)
+            and (named is None or index in named[name])
+        ]
+        if rows:
+            topics.append(made(name=name, partitions=rows))
+    return ListPartitionReassignmentsResponse(error_code=0, error_message=None, topics=topics)

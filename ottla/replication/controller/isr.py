@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from ottla.replication.controller.brokers import StaleBrokerEpoch, by_topic
 from ottla.replication.controller.elections import min_isr, moved
+from ottla.replication.controller.reassignment import completed
 from ottla.replication.metadata import Decision, MetadataImage, PartitionState, TopicImage
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import AlterPartitionRequest, AlterPartitionResponse
@@ -42,7 +43,8 @@ def alter_partitions(
             if state is not None and topic is not None and code == 0:
                 isr = tuple(member.broker_id for member in _members(proposal))
                 if isr != state.isr:
-                    state = moved(state, state.leader, isr, min_isr(image, topic.name))
+                    least = min_isr(image, topic.name)
+                    state = completed(image, moved(state, state.leader, isr, least), least)
                     changes.append((topic.name, proposal.partition_index, state))
             answers.append(_answer(proposal.partition_index, state, code))
         topics.append(AlterPartitionResponse.Topic(

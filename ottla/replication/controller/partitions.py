@@ -1,13 +1,8 @@
-"""The controller's decisions about partitions that exist: their leaders and their replicas.
-
-Elections (KIP-460) and those reassignments (KIP-455) that remove replicas or change their order of
-preference: none is added yet.
-"""
+"""The controller's elections on request (KIP-460)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from ottla.replication.controller.elections import (
@@ -19,6 +14,7 @@ from ottla.replication.controller.elections import (
     moved,
     trusted,
 )
+from ottla.replication.controller.reassignment import partition_of
 from ottla.replication.metadata import (
     NO_LEADER,
     Decision,
@@ -28,16 +24,10 @@ from ottla.replication.metadata import (
     PartitionChanged,
     PartitionState,
 )
-from ottla.replication.placement import (
-    InvalidReplicaAssignment,
-    InvalidReplicationFactor,
-    require_assignment,
-)
 from ottla.wire.errors import (
     ErrorCode,
     InvalidRequest,
     ProtocolError,
-    UnknownTopicOrPartition,
 )
 
 
@@ -60,21 +50,6 @@ class PreferredLeaderNotAvailable(ProtocolError):
     code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
 
 
-class NoReassignmentInProgress(ProtocolError):
-    """There is no reassignment to cancel."""
-
-    code = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
-
-
-@dataclass(frozen=True, slots=True)
-class Reassignment:
-    """The replicas that a partition should have; None cancels a reassignment in progress."""
-
-    topic: str
-    index: int
-    replicas: tuple[int, ...] | None
-
-
 def elect_leaders(
     image: MetadataImage,
     kind: int,
@@ -91,7 +66,7 @@ def elect_leaders(
     elected = set()
     for topic, index in wanted:
         try:
-            state = _partition(
+            state = partition_of(
                 image, topic, index,
                 f"No such topic as {topic}", f"No such partition as {topic}-{index}",
             )
@@ -145,77 +120,6 @@ def _new_leader(
         if node in image.brokers:
             return node
     raise EligibleLeadersNotAvailable("Eligible topic partition leaders are not available.")
-
-
-def reassign_partitions(
-    image: MetadataImage, wanted: Sequence[Reassignment], may_change_factor: bool = True
-) -> Decision[list[ProtocolError | None]]:
-    """Reassign partitions; the result has an error or None for each of `wanted`.
-
-    Every reassignment that is possible here is complete with its record.
-    """
-    records: list[MetadataRecord] = []
-    errors: list[ProtocolError | None] = []
-    for each in wanted:
-        try:
-            state = _partition(
-                image, each.topic, each.index,
-                f"Unable to find a topic named {each.topic}.",
-                f"Unable to find partition {each.topic}:{each.index}.",
-            )
-            changed = _reassigned(image, state, each.replicas, may_change_factor)
-            if changed != state:
-                records.append(PartitionChanged(each.topic, each.index, changed))
-            errors.append(None)
-        except ProtocolError as error:
-            errors.append(error)
-    return Decision(records, errors)
-
-
-def _reassigned(
-    image: MetadataImage,
-    state: PartitionState,
-    replicas: tuple[int, ...] | None,
-    may_change_factor: bool,
-) -> PartitionState:
-    if replicas is None:
-        raise NoReassignmentInProgress("")
-    require_assignment(replicas, image.brokers, None)
-    if not may_change_factor and len(replicas) != len(state.replicas):
-        raise InvalidReplicationFactor(
-            f"The replication factor is changed from {len(state.replicas)} to {len(replicas)}"
-        )
-    new = [node for node in replicas if node not in state.replicas]
-    if new:
-        raise InvalidReplicaAssignment(
-            f"Broker {new[0]} has no replica, and none can be added yet: choose among"
-            f" {list(state.replicas)}."
-        )
-    isr = tuple(node for node in state.isr if node in replicas)
-    if not isr:
-        raise InvalidReplicaAssignment(
-            f"None of {list(replicas)} is in sync: the records would be lost."
-        )
-    if replicas == state.replicas:
-        return state
-    moved = replace(
-        state, replicas=replicas, isr=isr, partition_epoch=state.partition_epoch + 1
-    )
-    if state.leader in replicas:
-        return moved
-    leader = next((node for node in isr if node in image.brokers), NO_LEADER)
-    return replace(moved, leader=leader, leader_epoch=state.leader_epoch + 1)
-
-
-def _partition(
-    image: MetadataImage, topic: str, index: int, no_topic: str, no_partition: str
-) -> PartitionState:
-    found = image.topics.get(topic)
-    if found is None:
-        raise UnknownTopicOrPartition(no_topic)
-    if not 0 <= index < len(found.partitions):
-        raise UnknownTopicOrPartition(no_partition)
-    return found.partitions[index]
 
 
 def raise_leader_epochs(image: MetadataImage) -> Decision[None]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.replication.controller.reassignment import Reassignment, reassign_partitions
 from ottla.replication.metadata import PartitionChanged, PartitionsChanged
 from tests.broker.replication.nodes import TOPIC, Cluster, elected
 
@@ -339,3 +340,31 @@ def test_a_follower_that_was_cut_learns_the_high_watermark_though_nothing_more_c
     cluster.start(1)
     cluster.settle()
     assert [state(cluster, node)[1] for node in (1, 2, 3)] == [3, 3, 3]
+
+
+def test_a_partition_moves_to_another_broker_with_all_its_records(make: Make) -> None:
+    cluster = make(min_isr=1)
+
+    def move(*replicas: int) -> None:
+        decision = reassign_partitions(cluster.image, [Reassignment(TOPIC, 0, replicas)])
+        assert decision.result == [None]
+        cluster.decide(decision.records)
+
+    cluster.append(1)
+    cluster.settle()
+    move(1, 2)
+    cluster.settle()
+    assert cluster.nodes[3].partition() is None
+    assert not (cluster.path / "3" / f"{TOPIC}-0").exists()
+    cluster.append(1)
+    move(3)
+    now = cluster.image.topics[TOPIC].partitions[0]
+    assert now.replicas == (3, 1, 2) and now.leader == 1
+    cluster.settle()
+    now = cluster.image.topics[TOPIC].partitions[0]
+    assert (now.leader, now.replicas, now.isr, now.extra) == (3, (3,), (3,), None)
+    cluster.append(3)
+    cluster.settle()
+    assert len(cluster.acked) == 3
+    assert all(value in records_of(cluster, 3) for _, _, value in cluster.acked)
+    assert cluster.nodes[1].partition() is None and cluster.nodes[2].partition() is None

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from ottla.replication.controller.isr import alter_partitions
 from ottla.replication.controller.partitions import (
     ElectionType,
-    Reassignment,
     elect_leaders,
-    reassign_partitions,
     to_elect,
 )
-from ottla.replication.metadata import MetadataImage, PartitionState, TopicCreated
+from ottla.replication.controller.reassignment import (
+    Reassignment,
+    completed,
+    reassign_partitions,
+)
+from ottla.replication.metadata import (
+    MetadataImage,
+    PartitionExtra,
+    PartitionState,
+    TopicCreated,
+)
 from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import AlterPartitionRequest
 from tests.replication.images import brokers
 
 TOPIC = "t"
@@ -87,7 +99,7 @@ def reassigned(
 def test_a_reassignment_to_replicas_that_are_there_is_finished_at_once() -> None:
     assert reassigned(LED_BY_1, (1, 2)) == LED_BY_1
     assert reassigned(LED_BY_1, (2, 1)) == PartitionState(1, 4, (2, 1), (1, 2), 8)
-    assert reassigned(LED_BY_1, (1,)) == PartitionState(1, 4, (1,), (1,), 8)
+    assert reassigned(LED_BY_1, (1,)) == PartitionState(1, 5, (1,), (1,), 8)
     assert reassigned(LED_BY_1, (2,)) == PartitionState(2, 5, (2,), (2,), 8)
 
 
@@ -107,10 +119,49 @@ def test_replicas_that_cannot_be_are_refused(
     assert reassigned(LED_BY_1, replicas) == code
 
 
-def test_a_replica_that_nobody_would_fill_is_refused() -> None:
-    alone = PartitionState(1, 0, (1,), (1,))
-    assert reassigned(alone, (1, 2)) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    assert reassigned(alone, (2,)) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+ALONE = PartitionState(1, 0, (1,), (1,))
+
+
+def test_a_new_replica_is_waited_for_and_the_old_one_stays_until_then() -> None:
+    grows = reassigned(ALONE, (1, 2))
+    assert grows == PartitionState(1, 1, (1, 2), (1,), 1, PartitionExtra(adding=(2,)))
+    moves = reassigned(ALONE, (2,))
+    extra = PartitionExtra(adding=(2,), removing=(1,))
+    assert moves == PartitionState(1, 1, (2, 1), (1,), 1, extra)
+    assert isinstance(moves, PartitionState)
+    assert completed(image_of(moves), moves, 1) is moves
+    image = image_of(moves)
+    joined = replace(moves, isr=(1, 2))
+    assert completed(image, joined, 1) == PartitionState(2, 2, (2,), (2,), 2)
+    assert reassigned(moves, (2,)) == moves, "it is in progress already"
+
+
+def test_a_reassignment_in_progress_is_cancelled_or_replaced() -> None:
+    moves = PartitionState(1, 1, (2, 1), (1,), 1, PartitionExtra(adding=(2,), removing=(1,)))
+    assert reassigned(moves, None) == PartitionState(1, 2, (1,), (1,), 2)
+    assert reassigned(moves, (1,)) == PartitionState(1, 2, (1,), (1,), 2)
+    led_by_new = replace(moves, leader=2, isr=(1, 2))
+    assert reassigned(led_by_new, None) == PartitionState(1, 2, (1,), (1,), 2)
+    only_new = replace(moves, leader=2, isr=(2,))
+    assert reassigned(only_new, None) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+def test_a_replica_that_joins_completes_the_reassignment() -> None:
+    moves = PartitionState(1, 1, (2, 1), (1,), 1, PartitionExtra(adding=(2,), removing=(1,)))
+    image = image_of(moves)
+    made = AlterPartitionRequest.Topic
+    answer = alter_partitions(image, AlterPartitionRequest(
+        broker_id=1, broker_epoch=1,
+        topics=[made(topic_id=b"\1" * 16, partitions=[made.Partition(
+            partition_index=0, leader_epoch=1, partition_epoch=1,
+            new_isr_with_epochs=[
+                made.Partition.NewIsrWithEpoch(broker_id=node, broker_epoch=1) for node in (1, 2)
+            ],
+        )])],
+    ))
+    after = image.apply(answer.records).topics[TOPIC].partitions[0]
+    assert (after.leader, after.replicas, after.isr, after.extra) == (2, (2,), (2,), None)
+    assert answer.result.topics[0].partitions[0].leader_id == 2
 
 
 def test_the_last_replica_in_sync_is_not_dropped() -> None:

@@ -1,0 +1,168 @@
+"""Which brokers have a partition's replicas (KIP-455).
+
+While a reassignment is in progress the replicas are the wanted ones and those that will go
+(`removing`); `adding` are those that are new. It is complete once all wanted replicas are in sync.
+Each step that changes the replicas begins a new leader epoch, so that leader and followers agree on
+who counts. A partition that a broker has no replica of any more is deleted from its disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ottla.replication.controller.elections import NONE, elect, min_isr, moved
+from ottla.replication.metadata import (
+    NO_LEADER,
+    Decision,
+    MetadataImage,
+    MetadataRecord,
+    PartitionChanged,
+    PartitionExtra,
+    PartitionState,
+)
+from ottla.replication.placement import (
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    require_assignment,
+)
+from ottla.wire.errors import ErrorCode, ProtocolError, UnknownTopicOrPartition
+
+Nodes = tuple[int, ...]
+
+
+class NoReassignmentInProgress(ProtocolError):
+    """There is no reassignment to cancel."""
+
+    code = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+
+
+@dataclass(frozen=True, slots=True)
+class Reassignment:
+    """The replicas that a partition should have; None cancels a reassignment in progress."""
+
+    topic: str
+    index: int
+    replicas: Nodes | None
+
+
+def reassign_partitions(
+    image: MetadataImage, wanted: Sequence[Reassignment], may_change_factor: bool = True
+) -> Decision[list[ProtocolError | None]]:
+    """Reassign partitions; the result has an error or None for each of `wanted`.
+
+    What needs no new replica is complete with its record.
+    """
+    records: list[MetadataRecord] = []
+    errors: list[ProtocolError | None] = []
+    for each in wanted:
+        try:
+            state = partition_of(
+                image, each.topic, each.index,
+                f"Unable to find a topic named {each.topic}.",
+                f"Unable to find partition {each.topic}:{each.index}.",
+            )
+            least = min_isr(image, each.topic)
+            if each.replicas is None:
+                after = _cancelled(image, state, least)
+            else:
+                after = _begun(image, state, each.replicas, may_change_factor, least)
+            if after != state:
+                records.append(PartitionChanged(each.topic, each.index, after))
+            errors.append(None)
+        except ProtocolError as error:
+            errors.append(error)
+    return Decision(records, errors)
+
+
+def partition_of(
+    image: MetadataImage, topic: str, index: int, no_topic: str, no_partition: str
+) -> PartitionState:
+    """The state of a partition. Raises UnknownTopicOrPartition with one of the messages."""
+    found = image.topics.get(topic)
+    if found is None:
+        raise UnknownTopicOrPartition(no_topic)
+    if not 0 <= index < len(found.partitions):
+        raise UnknownTopicOrPartition(no_partition)
+    return found.partitions[index]
+
+
+def _original(state: PartitionState) -> Nodes:
+    adding = (state.extra or NONE).adding
+    return tuple(node for node in state.replicas if node not in adding)
+
+
+def _begun(
+    image: MetadataImage,
+    state: PartitionState,
+    target: Nodes,
+    may_change_factor: bool,
+    least: int,
+) -> PartitionState:
+    require_assignment(target, image.brokers, None)
+    original = _original(state)
+    if not may_change_factor and len(target) != len(original):
+        raise InvalidReplicationFactor(
+            f"The replication factor is changed from {len(original)} to {len(target)}"
+        )
+    adding = tuple(node for node in target if node not in original)
+    removing = tuple(node for node in original if node not in target)
+    replicas = (*target, *removing)
+    isr = tuple(node for node in state.isr if node in replicas)
+    if not isr or not (adding or set(isr) & set(target)):
+        raise InvalidReplicaAssignment(
+            f"None of {list(replicas)} is in sync: the records would be lost."
+        )
+    before = state.extra or NONE
+    if (replicas, adding, removing) == (state.replicas, before.adding, before.removing):
+        return state
+    extra = replace(before, adding=adding, removing=removing)
+    if not adding:
+        # Those in sync have everything: nobody has to be waited for.
+        extra = replace(extra, removing=())
+        return _placed(image, state, target, extra, least)
+    return completed(image, _placed(image, state, replicas, extra, least), least)
+
+
+def _cancelled(image: MetadataImage, state: PartitionState, least: int) -> PartitionState:
+    before = state.extra or NONE
+    if not (before.adding or before.removing):
+        raise NoReassignmentInProgress("")
+    original = _original(state)
+    if not set(original) & set(state.isr):
+        raise InvalidReplicaAssignment(
+            f"None of the former replicas {list(original)} is in sync: the records would be lost."
+        )
+    extra = replace(before, adding=(), removing=())
+    # Those that were to go are last; their place in the order of preference is not kept.
+    return _placed(image, state, original, extra, least)
+
+
+def completed(image: MetadataImage, state: PartitionState, least: int) -> PartitionState:
+    """The state without the replicas that go, if all wanted ones are in sync; else the same."""
+    extra = state.extra or NONE
+    target = tuple(node for node in state.replicas if node not in extra.removing)
+    if not (extra.adding or extra.removing) or not set(target) <= set(state.isr):
+        return state
+    return _placed(image, state, target, replace(extra, adding=(), removing=()), least)
+
+
+def _placed(
+    image: MetadataImage,
+    state: PartitionState,
+    replicas: Nodes,
+    extra: PartitionExtra,
+    least: int,
+) -> PartitionState:
+    """The partition on these replicas: in a new leader epoch unless only their order changes."""
+    isr = tuple(node for node in state.isr if node in replicas)
+    after = replace(state, replicas=replicas, isr=isr, extra=extra)
+    leader = state.leader
+    if leader not in replicas:
+        leader, isr = elect(image, replace(after, leader=NO_LEADER), isr)
+    after = moved(after, leader, isr, least)
+    others = set(replicas) != set(state.replicas) or leader != state.leader
+    return replace(
+        after, leader_epoch=state.leader_epoch + others, partition_epoch=state.partition_epoch + 1,
+        extra=None if after.extra == NONE else after.extra,
+    )

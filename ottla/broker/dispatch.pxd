@@ -11,6 +11,7 @@ cdef class RequestContext:
     cdef readonly int api_key, version
     cdef readonly Client client
     cdef readonly object session        # of the connection; None without authentication
+    cdef public bint forwarded          # by another broker, whose client it is
     cdef public double seconds          # time for which a coroutine handler has run
     cdef readonly int32_t throttle_ms   # asked for by the handler; quotas may lengthen it
 

@@ -25,6 +25,7 @@ class RequestContext:
     @property
     def client(self) -> Client: ...
     seconds: float
+    forwarded: bool
     @property
     def throttle_ms(self) -> int: ...
     @property

@@ -315,6 +315,7 @@ async def _alter(
     if alterations:
         broker = context.broker
         rules = rules_for(
+            broker.image.brokers.keys() if context.forwarded else {broker.node_id},
             broker.node_id,
             broker.config.static,
             lambda texts: listeners_security(broker.config, texts),

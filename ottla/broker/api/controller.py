@@ -58,6 +58,7 @@ async def envelope(request: EnvelopeRequest, context: RequestContext) -> Envelop
     asking = context.client
     client = Client(host, asking.listener, asking.connection_id, principal).named(header.client_id)
     inside = RequestContext(context.broker, header.api_key, header.version, client)
+    inside.forwarded = True
     try:
         response = await serve_inside(inside, request.request_data[size:])
     except MalformedMessage as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from ottla.broker.settings.broker import DYNAMIC, BrokerSettings
 from ottla.broker.settings.config import TOPIC_DEFAULTS, limits_by_host
@@ -30,18 +30,22 @@ GROUP_LIMITS = re.compile(
 
 
 def rules_for(
+    known: Collection[int],
     node_id: int,
     static: Mapping[str, str],
     check_listeners: Callable[[Mapping[str, str]], object] = lambda texts: None,
 ) -> dict[str, ConfigRules]:
     """The rules of each type of resource for broker `node_id` with these static properties.
 
+    `known` are the brokers whose settings may be changed: a client has to ask the one that it
+    means, and the controller serves what other brokers forward. What depends on a broker's own file
+    is checked for this one only.
     `check_listeners` raises SettingsError if a listener cannot use the given properties.
     """
 
     def check_broker(name: str, configs: Mapping[str, str], changed: frozenset[str]) -> None:
-        _check_broker(node_id, name, configs, changed)
-        if name and any(map(is_dynamic, changed)):
+        _check_broker(known, node_id, name, configs, changed)
+        if name == str(node_id) and any(map(is_dynamic, changed)):
             try:
                 check_listeners({**static, **configs})
             except SettingsError as error:
@@ -85,12 +89,16 @@ def _broker_setting(name: str) -> Setting | None:
 
 
 def _check_broker(
-    node_id: int, name: str, configs: Mapping[str, str], changed: frozenset[str]
+    nodes: Collection[int],
+    node_id: int,
+    name: str,
+    configs: Mapping[str, str],
+    changed: frozenset[str],
 ) -> None:
     if name:
         if not re.fullmatch(r"-?\d+", name):
             raise InvalidRequest(f"Node id must be an integer, but it is: {name}")
-        if int(name) != node_id:
+        if int(name) not in nodes:
             raise InvalidRequest(f"Unexpected broker id, expected {node_id}, but received {name}")
     known = kafka_settings("broker")
     for key in sorted(changed):

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ottla.groups.classic.group import CONSUMER_PROTOCOL_TYPE, ClassicGroup, ClassicState
-from ottla.groups.consumer.group import ConsumerGroup
 from ottla.groups.offsets import Offsets
 from ottla.groups.records import CommittedOffset, OffsetKey, Record
 from ottla.groups.result import Result
@@ -92,26 +90,6 @@ def fetch_offsets(
         else:
             found.append(FetchedOffset(topic, partition, committed.get((topic, partition))))
     return found
-
-
-def expiry_base_ms(group: ClassicGroup | ConsumerGroup, value: CommittedOffset) -> int | None:
-    """The Unix time from which an offset's retention counts; None while it cannot expire.
-
-    An empty group's offsets expire together, counted from when it became empty. A consumer group
-    with members loses offsets of topics that it no longer reads, counted from their last commit.
-
-    """
-    if isinstance(group, ConsumerGroup) or group.protocol_type is None:
-        return value.commit_ms
-    if group.state is ClassicState.EMPTY:
-        return group.state_ms if group.state_ms >= 0 else value.commit_ms
-    if (
-        group.state is ClassicState.STABLE
-        and group.protocol_type == CONSUMER_PROTOCOL_TYPE
-        and group.subscribed_topics is not None
-    ):
-        return value.commit_ms
-    return None
 
 
 def has_expired(value: CommittedOffset, base_ms: int, wall_ms: int, retention_ms: int) -> bool:

@@ -33,6 +33,7 @@ from ottla.groups.errors import (
     NonEmptyGroup,
     UnknownMember,
 )
+from ottla.groups.group import Group
 from ottla.groups.offset_requests import Commit, FetchedOffset
 from ottla.groups.offsets import Offsets
 from ottla.groups.records import GroupKey, GroupValue, OffsetKey, Record
@@ -68,7 +69,7 @@ class Shard:
         self._deleted_topics: set[str] = set()
         self._new_id = new_id
 
-    def group(self, group_id: str) -> ClassicGroup | ConsumerGroup:
+    def group(self, group_id: str) -> Group:
         """The group, of whatever type. Raises GroupIdNotFound."""
         group = self.groups.get(group_id)
         if group is None:
@@ -386,8 +387,7 @@ class Shard:
         group = self.groups.get(group_id)
         if group is None:
             return "none"
-        epoch = f", epoch {group.epoch}" if isinstance(group, ConsumerGroup) else ""
-        return f"{group.state_name}{epoch}, {len(group.members)} members"
+        return group.summary
 
     def _replay_classic(self, group_id: str, value: GroupValue | None) -> None:
         group = self.groups.get(group_id)
@@ -413,14 +413,7 @@ class Shard:
 
     def waiting(self) -> list[Answer]:
         """Removes and returns all pending answers, when the groups move to another broker."""
-        answers = []
-        for group in self.groups.values():
-            if isinstance(group, ConsumerGroup):
-                continue
-            for member in group.members.values():
-                answers += [a for a in (member.awaits_join, member.awaits_sync) if a is not None]
-                member.awaits_join = member.awaits_sync = None
-        return answers
+        return [answer for group in self.groups.values() for answer in group.take_answers()]
 
 
 def _need_group_id(group_id: str) -> None:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Mapping
 
 from ottla.groups import offset_requests
-from ottla.groups.classic.group import ClassicGroup
 from ottla.groups.cluster_view import Cluster
-from ottla.groups.consumer.group import ConsumerGroup
+from ottla.groups.group import Group
 from ottla.groups.offsets import Offsets
 from ottla.groups.records import CommittedOffset, OffsetKey, Record
 from ottla.groups.result import Result
@@ -22,7 +21,7 @@ LOOKS_MAX = 500
 """Offsets and groups in a slice, which takes two milliseconds if all of them are removed."""
 
 Sweep = Generator[None, Result, None]
-Groups = Mapping[str, ClassicGroup | ConsumerGroup]
+Groups = Mapping[str, Group]
 
 
 class Sweeps:
@@ -65,7 +64,7 @@ def expiring(groups: Groups, offsets: Offsets, retention_ms: int) -> Sweep:
             group, value = groups.get(group_id), offsets.find(group_id, topic, partition)
             if group is None or value is None:
                 continue
-            base_ms = offset_requests.expiry_base_ms(group, value)
+            base_ms = group.expiry_base_ms(value)
             if (
                 base_ms is not None
                 and not group.subscribes_to(topic)

@@ -22,7 +22,7 @@ from enum import StrEnum
 
 from ottla.groups.classic import subscription
 from ottla.groups.errors import FencedInstance, UnknownMember
-from ottla.groups.records import ClassicMemberValue, GroupKey, GroupValue, Record
+from ottla.groups.records import ClassicMemberValue, CommittedOffset, GroupKey, GroupValue, Record
 from ottla.groups.result import Answer
 
 log = logging.getLogger("ottla.groups")
@@ -288,6 +288,33 @@ class ClassicGroup:
                 for member in self.members.values()
             ),
         )
+
+    @property
+    def summary(self) -> str:
+        """State and size, for the log."""
+        return f"{self.state_name}, {len(self.members)} members"
+
+    def expiry_base_ms(self, value: CommittedOffset) -> int | None:
+        """The Unix time from which an offset's retention counts; None while it cannot expire."""
+        if self.protocol_type is None:
+            return value.commit_ms
+        if self.state is ClassicState.EMPTY:
+            return self.state_ms if self.state_ms >= 0 else value.commit_ms
+        if (
+            self.state is ClassicState.STABLE
+            and self.tells_topics
+            and self.subscribed_topics is not None
+        ):
+            return value.commit_ms
+        return None
+
+    def take_answers(self) -> list[Answer]:
+        """Remove and return the pending answers of its members."""
+        answers = []
+        for member in self.members.values():
+            answers += [a for a in (member.awaits_join, member.awaits_sync) if a is not None]
+            member.awaits_join = member.awaits_sync = None
+        return answers
 
     def tombstones(self) -> list[Record]:
         """Records that remove the group."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from ottla.groups.cluster_view import Topic
 from ottla.groups.errors import UnknownMember
 from ottla.groups.records import (
+    CommittedOffset,
     ConsumerGroupKey,
     ConsumerGroupValue,
     ConsumerMemberKey,
@@ -33,6 +34,7 @@ from ottla.groups.records import (
     TargetMemberValue,
     TopicPartition,
 )
+from ottla.groups.result import Answer
 
 LEFT_FOR_NOW = -2
 """The epoch of a static member that has left and may come back under its instance id."""
@@ -104,6 +106,19 @@ class ConsumerGroup:
         if all(member.is_reconciled(self.target_epoch) for member in self.members.values()):
             return "Stable"
         return "Reconciling"
+
+    @property
+    def summary(self) -> str:
+        """State, epoch and size, for the log."""
+        return f"{self.state_name}, epoch {self.epoch}, {len(self.members)} members"
+
+    def expiry_base_ms(self, value: CommittedOffset) -> int | None:
+        """The Unix time from which an offset's retention counts."""
+        return value.commit_ms
+
+    def take_answers(self) -> list[Answer]:
+        """None: no request waits for other members here."""
+        return []
 
     def member(self, member_id: str) -> ConsumerMember:
         """The member. Raises UnknownMember."""

@@ -226,7 +226,7 @@ class Workload:
         process, consumer = Process(self.history), self.consumer(isolation)
         for at in everything():
             process.invoke("poll", [], isolation=isolation, final=True)
-            _, end = consumer.get_watermark_offsets(at, 60)
+            end = end_of(consumer, at)
             consumer.assign([TopicPartition(at.topic, at.partition, 0)])
             found: list[Any] = []
             deadline = time.monotonic() + 60
@@ -287,6 +287,18 @@ class Moved(ConsumerRebalanceListener):     # type: ignore[misc]
     def take(self) -> list[str]:
         keys, self.keys = sorted(self.keys), set()
         return keys
+
+
+def end_of(consumer: Consumer, at: TopicPartition) -> int:
+    """The end of a partition, whose preferred leader may just take over."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return int(consumer.get_watermark_offsets(at, 10)[1])
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
 
 
 def key_of(topic: str, index: int) -> str:

@@ -1,0 +1,274 @@
+"""The access matrix: every API asked by users, each of whom has other rules, of both brokers.
+
+    python -m compat_tests.answers.matrix            # both brokers, side by side; needs Java
+    python -m compat_tests.answers.matrix --record   # keeps Kafka's answers, for tests/broker
+
+For each resource type and each operation that Kafka has for it there is a user who may do only
+that, and one who may do all but that; others have prefixed rules, rules for another host, none.
+Every API is asked by each of them, in its newest version about what exists and in its oldest about
+what does not. Of the answers only what access decides is compared: codes, names, operations.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from compat_tests.answers.conversation import Talk, prepare
+from compat_tests.answers.normal import KEYS, normal
+from compat_tests.answers.running import (
+    GUARDED_SETTINGS,
+    KAFKA_SETTINGS,
+    OTTLA_SETTINGS,
+    SETTINGS,
+)
+from compat_tests.answers.variants import Body
+from compat_tests.answers.versions import COMMON_VERSIONS
+from compat_tests.brokers import KafkaBroker, OttlaBroker, free_port
+from ottla.replication.controller.access import CLUSTER_NAME, Operation, Resource
+from ottla.wire.apis import APIS
+from tests.broker.running import WireClient
+from tests.broker.security.guarded import GROUP, QUESTIONS, TOPIC, TRANSACTION
+
+RECORDED = Path(__file__).with_name("access-4.3.1.json.xz")
+MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+PASSWORD = "secret"
+KAFKA_SILENT_AFTER_SECONDS = 0.5
+"""Apache Kafka never answers some of the questions."""
+ACCEPTED = {
+    "*, alter_configs of a broker, *": "Kafka looks at the broker's id first: 42, here 31.",
+    "*, alter_configs of a logger, *": "The same.",
+    "*, incremental_alter_configs of a broker, *": "The same.",
+    "*, sync_group, *": "Kafka looks at the protocol's name first: 23, here 30.",
+    "*, describe_user_scram_credentials, *": "Kafka does not answer the refused.",
+    "*, describe_client_quotas, *": "Entries of a refusal: null there, none here.",
+    "*, delete_topics, *": "By DELETE of the cluster, too, in Kafka; with the name.",
+    "*, consumer_group_describe, *": "Subscribed topics count here, not only assigned.",
+    "*, offset_for_leader_epoch, *": "CLUSTER_ACTION does not allow it here to clients.",
+    "oldest, missing, metadata, *": "A topic that may not be created: 29 here, 3 there.",
+}
+"""Differences by place, and why they are accepted: wherever the codes differ, Ottla is stricter."""
+LITERAL, PREFIXED, ALLOW, DENY = 3, 4, 3, 2
+Op = Operation
+OPERATIONS = {
+    Resource.TOPIC: (
+        Op.ALL, Op.READ, Op.WRITE, Op.CREATE, Op.DELETE, Op.ALTER, Op.DESCRIBE,
+        Op.DESCRIBE_CONFIGS, Op.ALTER_CONFIGS,
+    ),
+    Resource.GROUP: (
+        Op.ALL, Op.READ, Op.DELETE, Op.DESCRIBE, Op.DESCRIBE_CONFIGS, Op.ALTER_CONFIGS,
+    ),
+    Resource.CLUSTER: (
+        Op.ALL, Op.CREATE, Op.ALTER, Op.DESCRIBE, Op.CLUSTER_ACTION, Op.DESCRIBE_CONFIGS,
+        Op.ALTER_CONFIGS, Op.IDEMPOTENT_WRITE,
+    ),
+    Resource.TRANSACTIONAL_ID: (Op.ALL, Op.WRITE, Op.DESCRIBE, Op.TWO_PHASE_COMMIT),
+}  # fmt: skip
+"""The operations that Kafka's AclEntry has for each type of resource."""
+NAMES = {
+    Resource.TOPIC: (TOPIC, "new"), Resource.GROUP: (GROUP,), Resource.CLUSTER: (CLUSTER_NAME,),
+    Resource.TRANSACTIONAL_ID: (TRANSACTION,),
+}  # fmt: skip
+KEPT = {*KEYS, "error_code", "cluster_authorized_operations", "topic_authorized_operations",
+        "authorized_operations"} - {"member_id", "log_dir", "producer_id", "host"}  # fmt: skip
+"""What access decides; other values are compared by `make compare`."""
+
+
+def rule(user: str, kind: Resource, name: str, operation: Op, **more: Any) -> Body:
+    """An ACL of a user."""
+    return {
+        "resource_type": int(kind), "resource_name": name, "resource_pattern_type": LITERAL,
+        "principal": f"User:{user}", "host": "*", "operation": int(operation),
+        "permission_type": ALLOW, **more,
+    }  # fmt: skip
+
+
+def rules_of_users() -> dict[str, list[Body]]:
+    """The users, each with his rules."""
+    found: dict[str, list[Body]] = {"nobody": []}
+
+    def everything(user: str, **more: Any) -> list[Body]:
+        return [rule(user, kind, name, Op.ALL, **more) for kind in NAMES for name in NAMES[kind]]
+
+    for kind, operations in OPERATIONS.items():
+        for operation in operations:
+            user = f"only-{kind.name}-{operation.name}".lower()
+            found[user] = [rule(user, kind, name, operation) for name in NAMES[kind]]
+            user = f"but-{kind.name}-{operation.name}".lower()
+            denied = [rule(user, kind, name, operation, permission_type=DENY)
+                      for name in NAMES[kind]]
+            found[user] = everything(user) + denied
+    found["anything"] = everything("anything")
+    found["elsewhere"] = everything("elsewhere", host="10.0.0.1")
+    found["here"] = everything("here", host="127.0.0.1")
+    found["any-name"] = [
+        rule("any-name", kind, CLUSTER_NAME if kind == Resource.CLUSTER else "*", Op.ALL)
+        for kind in NAMES
+    ]
+    for user, permission in (("prefixed", ALLOW), ("prefix-denied", DENY)):
+        found[user] = [] if permission == ALLOW else everything(user)
+        found[user] += [
+            rule(user, kind, name[:1], Op.ALL, resource_pattern_type=PREFIXED,
+                 permission_type=permission)
+            for kind in NAMES for name in NAMES[kind] if kind != Resource.CLUSTER
+        ]  # fmt: skip
+    return found
+
+
+USERS = rules_of_users()
+JAAS = f"{MODULE} required " + " ".join(f'user_{user}="{PASSWORD}"' for user in USERS) + ";"
+PLAIN_SETTINGS = {
+    "sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.sasl_plaintext.plain.sasl.jaas.config": JAAS,
+}
+Answers = dict[str, Any]
+"""What was answered, by pass, question and user."""
+
+
+@dataclass
+class MatrixTalk(Talk):
+    """A conversation in which connections named after a user are that user's."""
+
+    protected: tuple[str, int] = ("", 0)
+    answers: Answers = field(default_factory=dict)
+    silent_after: float = 30.0
+    """Seconds after which a question is taken as not answered."""
+
+    def _client(self, connection: str) -> WireClient:
+        if connection in USERS and connection not in self.connections:
+            login = f'{MODULE} required username="{connection}" password="{PASSWORD}";'
+            self.connections[connection] = WireClient(
+                self.protected, security_protocol="SASL_PLAINTEXT", sasl_mechanism="PLAIN",
+                sasl_jaas_config=login,
+            )
+        return super()._client(connection)
+
+    def make_topic(self) -> bytes:
+        """Create the topic, if it is missing; returns its id."""
+        body = {"topics": [{"name": TOPIC, "num_partitions": 1, "replication_factor": 1,
+                            "assignments": [], "configs": []}], "timeout_ms": 10_000}
+        self.ask("CreateTopics", 7, body)
+        self.until_led(TOPIC, 1)
+        found = self.ask("Metadata", 12, {"topics": [{"name": TOPIC, "topic_id": bytes(16)}]})
+        topic_id: bytes = found.topics[0].topic_id
+        return topic_id
+
+    def question(self, name: str, what: str, user: str, version: int, topic_id: bytes) -> None:
+        """Ask one question as one user."""
+        key, question = QUESTIONS[name]
+        request = question.make(version, topic_id)
+        client = self._client(user)
+        client.socket.settimeout(self.silent_after)
+        place = f"{what}, {name}, {user}"
+        try:
+            answer = normal(client.call(request, version), version, self.names)
+        except (ConnectionError, TimeoutError) as error:
+            self.answers[place] = type(error).__name__
+            self.forget(user)
+            return
+        self.answers[place] = reduced(answer)
+        if APIS[key].name in ("CreateTopics", "DeleteTopics", "CreateAcls", "DeleteAcls"):
+            self.settle()
+
+
+def reduced(answer: Any) -> Any:
+    """What access decides of an answer."""
+    if isinstance(answer, list):
+        return [reduced(each) for each in answer]
+    if not isinstance(answer, dict):
+        return answer
+    return {
+        name: reduced(value) for name, value in answer.items()
+        if name in KEPT or (isinstance(value, list | dict) and name != "configs")
+    }
+
+
+def matrix(
+    address: tuple[str, int], protected: tuple[str, int], silent_after: float = 30.0
+) -> Answers:
+    """Ask everything of one broker: its open listener, and the one that users log in to."""
+    prepare(address)
+    talk = MatrixTalk(
+        address, "matrix", 1, protected=protected, silent_after=silent_after
+    )
+    try:
+        for rules in USERS.values():
+            if rules:
+                talk.ask("CreateAcls", 3, {"creations": rules})
+        deleting = "delete_topics"
+        topic_id = talk.make_topic()
+        for name, (key, _) in QUESTIONS.items():
+            for user in USERS:
+                if name == deleting:
+                    topic_id = talk.make_topic()
+                talk.question(name, "newest", user, COMMON_VERSIONS[key][-1], topic_id)
+        talk.ask("DeleteTopics", 5, {"topic_names": [TOPIC, "new"], "timeout_ms": 10_000})
+        for name, (key, question) in QUESTIONS.items():
+            version = max(question.first, COMMON_VERSIONS[key][0])
+            for user in USERS:
+                talk.question(name, "oldest, missing", user, version, topic_id)
+    finally:
+        talk.close()
+    return talk.answers
+
+
+def of_broker(broker: KafkaBroker | OttlaBroker) -> Answers:
+    """Start a broker, ask it, stop it."""
+    port = free_port()
+    broker.listen_also({"SASL_PLAINTEXT": port})
+    broker.start()
+    try:
+        host, _, number = broker.bootstrap.rpartition(":")
+        silent_after = KAFKA_SILENT_AFTER_SECONDS if isinstance(broker, KafkaBroker) else 30.0
+        return matrix((host, int(number)), ("localhost", port), silent_after)
+    finally:
+        broker.kill()
+
+
+def recorded() -> Answers:
+    """Apache Kafka's answers, as `--record` has kept them."""
+    found: Answers = json.loads(lzma.decompress(RECORDED.read_bytes()))
+    return found
+
+
+def unequal(kafka: Answers, ottla: Answers) -> list[str]:
+    """A line for each answer that differs and is not accepted, or for an entry that is needless."""
+    found, used = [], set()
+    for place in sorted({*kafka, *ottla}):
+        theirs, ours = reduced(kafka.get(place)), reduced(ottla.get(place))
+        if theirs != ours:
+            accepted = next((each for each in ACCEPTED if fnmatchcase(place, each)), None)
+            used.add(accepted)
+            if accepted is None:
+                found.append(f"{place}: Kafka {json.dumps(theirs)}, Ottla {json.dumps(ours)}")
+    return found + [f"does not occur any more: {each}" for each in ACCEPTED if each not in used]
+
+
+def main() -> int:
+    """Compare; the exit status is 0 if all answers are the same."""
+    with tempfile.TemporaryDirectory(prefix="ottla-matrix-") as directory:
+        def lines(*settings: dict[str, str]) -> list[str]:
+            return [f"{name}={value}" for each in settings for name, value in each.items()]
+
+        shared = (SETTINGS, GUARDED_SETTINGS, PLAIN_SETTINGS)
+        kafka = of_broker(
+            KafkaBroker(Path(directory) / "kafka", lines(*shared, KAFKA_SETTINGS)))
+        if "--record" in sys.argv:
+            RECORDED.write_bytes(lzma.compress(json.dumps(kafka).encode(), preset=9))
+        ottla = of_broker(
+            OttlaBroker(Path(directory) / "ottla", lines(*shared, OTTLA_SETTINGS)))
+    left = unequal(kafka, ottla)
+    print("\n".join(left))
+    print(f"{len(kafka)} answers of {len(QUESTIONS)} questions to {len(USERS)} users,"
+          f" {len(left)} differ")
+    return 1 if left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -27,7 +27,12 @@ def admin(broker: RunningBroker) -> Iterator[WireClient]:
     with WireClient(broker.address) as connected:
         yield connected
         for node in (EVERYWHERE, HERE):
-            alter(connected, node, **{name.replace(".", "_"): None for name in DYNAMIC})
+            names = [
+                name for name in DYNAMIC
+                if node == HERE or kafka_settings("broker")[name].update != "per-broker"
+            ]
+            reset = alter(connected, node, **{name.replace(".", "_"): None for name in names})
+            assert reset == (0, None)
 
 
 def alter(client: WireClient, node: str, **settings: object) -> tuple[int, str | None]:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import copy
 import gc
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 from tests.simulation.cluster.options import ClusterOptions
 from tests.simulation.options import Options
 from tests.simulation.story import Story
 from tests.simulation.world import Patches, World
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass
@@ -48,6 +54,19 @@ def outcome(seed: int, options: Options) -> Outcome:
             gc.enable()
             gc.collect()
     return found
+
+
+def run_alone(seed: int, brokers: int = 1) -> subprocess.CompletedProcess[str]:
+    """One run in a process of its own, for tests: its trace, and 1 as status after a violation.
+
+    A world replaces clocks and random numbers of the whole process; a thread that another test has
+    left running would draw from them.
+    """
+    command = [sys.executable, "-W", "ignore", "-m", "tests.simulation", "--trace"]
+    return subprocess.run(
+        [*command, "--seed", str(seed), "--brokers", str(brokers)], cwd=ROOT, capture_output=True,
+        check=False, env={**os.environ, "PYTHONHASHSEED": "0"}, text=True, timeout=300,
+    )  # fmt: skip
 
 
 def world_of(seed: int, options: Options) -> World:

@@ -27,10 +27,9 @@ def admin(broker: RunningBroker) -> Iterator[WireClient]:
     with WireClient(broker.address) as connected:
         yield connected
         for node in (EVERYWHERE, HERE):
-            names = [
-                name for name in DYNAMIC
-                if node == HERE or kafka_settings("broker")[name].update != "per-broker"
-            ]
+            known = kafka_settings("broker")
+            own = {name for name in DYNAMIC & known.keys() if known[name].update == "per-broker"}
+            names = DYNAMIC - own if node == EVERYWHERE else DYNAMIC
             reset = alter(connected, node, **{name.replace(".", "_"): None for name in names})
             assert reset == (0, None)
 

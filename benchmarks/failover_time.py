@@ -1,0 +1,141 @@
+"""How long are acks=all produces refused after the leader's process is killed, or falls silent?
+
+Three brokers and ZooKeeper on this machine, a topic with three replicas and min.insync.replicas 2;
+librdkafka produces into every partition, a record at a time each. For each partition that the
+victim led: from the signal to the first acknowledgement of a record that was sent after it. The
+victim's other partitions are led by brokers that wait for nobody, and do not count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from confluent_kafka import Message, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks import report
+from benchmarks.report import Figures
+from ottla.tools.cli.local_cluster import LocalBroker, LocalCluster
+
+TOPIC = "failover"
+PARTITIONS = 6
+LIMIT_SECONDS = 60.0
+
+
+class Writer:
+    """Sends to each partition, and knows when one was acknowledged last."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.producer = Producer({
+            "bootstrap.servers": bootstrap, "enable.idempotence": True, "acks": "all",
+            "linger.ms": 0, "socket.timeout.ms": 1000, "request.timeout.ms": 1000,
+            "retry.backoff.ms": 20, "retry.backoff.max.ms": 50,
+            "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "log_level": 2,
+        })
+        self.acked = [(0.0, 0.0)] * PARTITIONS       # when it was sent, when acknowledged
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.work, daemon=True)
+        self.thread.start()
+
+    def work(self) -> None:
+        while not self.over.is_set():
+            for index in range(PARTITIONS):
+                sent = time.monotonic()
+
+                def acked(error: object, message: Message, sent: float = sent) -> None:
+                    if error is None:
+                        self.acked[message.partition()] = sent, time.monotonic()
+
+                self.producer.produce(TOPIC, b"x", partition=index, on_delivery=acked)
+            self.producer.poll(0.005)
+            time.sleep(0.005)
+        self.producer.flush(60)
+
+    def until_acked(self, indexes: list[int], since: float) -> list[float]:
+        """Seconds until each of these has acknowledged what was sent after a moment."""
+        while any(self.acked[index][0] <= since for index in indexes):
+            if time.monotonic() > since + LIMIT_SECONDS:
+                raise TimeoutError(f"no acknowledgement within {LIMIT_SECONDS:g} s: {self.acked}")
+            time.sleep(0.001)
+        return [self.acked[index][1] - since for index in indexes]
+
+
+def led_by(admin: AdminClient, node_id: int) -> list[int]:
+    """The partitions that a broker leads."""
+    found = admin.list_topics(TOPIC, 10).topics[TOPIC].partitions
+    return [index for index, part in found.items() if part.leader == node_id]
+
+
+def in_sync(admin: AdminClient) -> bool:
+    found = admin.list_topics(TOPIC, 10).topics[TOPIC].partitions.values()
+    return all(len(part.isrs) == 3 for part in found) and {part.leader for part in found} == {
+        1, 2, 3
+    }
+
+
+def wait_in_sync(admin: AdminClient) -> None:
+    deadline = time.monotonic() + 120
+    while not in_sync(admin):
+        if time.monotonic() > deadline:
+            raise TimeoutError("the replicas do not come in sync")
+        time.sleep(0.1)
+    time.sleep(1)
+
+
+def measure(rounds: int, silent_rounds: int) -> Figures:
+    """Kill brokers in turn, then stop others without closing their connections."""
+    figures: Figures = {"killed_s": [], "silent_s": []}
+    with tempfile.TemporaryDirectory() as directory, LocalCluster(Path(directory), 3) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC].result(60)
+        writer = Writer(cluster.bootstrap)
+        for at in range(rounds + silent_rounds):
+            wait_in_sync(admin)
+            broker = cluster.brokers[at % 3 + 1]
+            indexes, kill = led_by(admin, broker.node_id), at < rounds
+            began = time.monotonic()
+            if kill:
+                broker.kill()
+            else:
+                silence(broker, signal.SIGSTOP)
+            try:
+                figures["killed_s" if kill else "silent_s"] += writer.until_acked(indexes, began)
+            finally:
+                if kill:
+                    broker.start()
+                    broker.wait_ready()
+                else:
+                    silence(broker, signal.SIGCONT)
+        wait_in_sync(admin)
+        writer.over.set()
+        writer.thread.join()
+    return figures
+
+
+def silence(broker: LocalBroker, number: int) -> None:
+    assert broker.process is not None
+    broker.process.send_signal(number)
+
+
+def main() -> None:
+    """The command."""
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--rounds", type=int, default=20)
+    arguments.add_argument("--silent-rounds", type=int, default=3)
+    chosen = arguments.parse_args()
+    measured = {"ottla": measure(chosen.rounds, chosen.silent_rounds)}
+    names = {
+        "killed_s": ("kill -9 of the leader's process, s", 2),
+        "silent_s": ("SIGSTOP of it: the session time-out is 9 s, s", 2),
+    }
+    text = report.figures_table(measured, names, with_ratio=False)
+    report.write("How long until another leader acknowledges?", "failover-time", text, measured)
+
+
+if __name__ == "__main__":
+    main()

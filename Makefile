@@ -24,9 +24,10 @@ build: .venv/.built
 	touch $@
 
 # Bytecode is made here, so that a start is fast where Python is told not to write any. Extension modules whose
-# source has moved or gone are removed first: they would still be imported.
+# source has moved or gone are removed first: they would still be imported. So is C that was made by another setup.py.
 .venv/.built: .venv/.base $(SOURCES)
 	find ottla -mindepth 2 -name '*.so' | while read -r so; do [ -e "$${so%%.*}.pyx" ] || rm "$$so"; done
+	[ ! -d build/cython ] || find build/cython -name '*.c' ! -newer setup.py -delete
 	@echo "Compiling $$(find ottla -name '*.pyx' | wc -l) Cython modules: about $(BUILD_SECONDS) seconds on two cores, later only what changed."
 	$(PY) -m pip install -q --no-build-isolation -e .
 	$(PY) -m compileall -q ottla

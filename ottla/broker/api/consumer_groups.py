@@ -136,7 +136,8 @@ def consumer_group_describe(
 ) -> ConsumerGroupDescribeResponse:
     """State, members and assignments of KIP-848 groups.
 
-    DESCRIBE of each group, and of every topic that its members subscribe to or have.
+    DESCRIBE of each group, and of every topic that its members have or shall get. As in Kafka,
+    the names that they subscribe to are shown whatever they are.
     """
     access, made = context.access, ConsumerGroupDescribeResponse.Group
     asked, refused = access.split(
@@ -173,7 +174,7 @@ def _without_secret_topics(
 ) -> ConsumerGroupDescribeResponse.Group:
     if access.authorizer is None:
         return group
-    names = {name for member in group.members for name in member.subscribed_topic_names}
+    names: set[str] = set()
     for member in group.members:
         for assignment in (member.assignment, member.target_assignment):
             names.update(each.topic_name for each in assignment.topic_partitions)

@@ -57,8 +57,10 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
         view = _View(request, context, access)
         answers = await _all_topics(view)
         return _metadata_response(request, view, answers)
+    broker = context.broker
+    creates = request.allow_auto_topic_creation and broker.config.auto_create_topics_enable
     asked, refused = access.split(
-        topics, lambda topic: _may_ask(access, request, context.version, topic)
+        topics, lambda topic: _may_ask(access, creates, topic)
     )
     refusals = [_refusal(each, context.version) for each in refused]
     if any(topic.topic_id != NO_ID for topic in topics):
@@ -68,26 +70,21 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
         answers = [view.topic_by_id(each) for each in ids]
         return _metadata_response(request, view, answers + refusals)
     names = dict.fromkeys(topic.name or "" for topic in asked)
-    broker = context.broker
     # As in Kafka, the request that creates a topic gets an error: the next one finds the topic.
     # For instance kafka-go's ReadPartitions of a deleted topic relies on that.
     view = _View(request, context, access)
-    if request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
+    if creates:
         await create_missing(broker, names)
     answers = [view.topic_by_name(name) for name in names]
     return _metadata_response(request, view, answers + refusals)
 
 
-def _may_ask(
-    access: Access, request: MetadataRequest, version: int, topic: MetadataRequest.Topic
-) -> bool:
+def _may_ask(access: Access, creates: bool, topic: MetadataRequest.Topic) -> bool:
     """DESCRIBE of the topic; CREATE, of cluster or topic, if the request would create it."""
     if not access.topic_item(Operation.DESCRIBE, topic):
         return False
     name = topic.name
-    if not name or name in access.image.topics:
-        return True
-    if version >= 4 and not request.allow_auto_topic_creation:
+    if not creates or not name or name in access.image.topics:
         return True
     return access.cluster(Operation.CREATE) or access.topic(Operation.CREATE, name)
 

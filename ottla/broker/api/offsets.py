@@ -200,11 +200,12 @@ def offset_for_leader_epoch(
 ) -> OffsetForLeaderEpochResponse:
     """The end of a leader epoch, by which clients detect truncation (KIP-101, KIP-320).
 
-    DESCRIBE of each topic.
+    DESCRIBE of each topic, or CLUSTER_ACTION, which replicas have.
     """
     access, made = context.access, OffsetForLeaderEpochResponse.Topic
+    everywhere = access.cluster(Operation.CLUSTER_ACTION)
     asked, refused = access.split(
-        request.topics, lambda topic: access.topic(Operation.DESCRIBE, topic.topic)
+        request.topics, lambda topic: everywhere or access.topic(Operation.DESCRIBE, topic.topic)
     )
     return OffsetForLeaderEpochResponse(
         topics=[

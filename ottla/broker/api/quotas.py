@@ -10,7 +10,7 @@ from ottla.broker.cluster.metadata_log import for_each
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
 from ottla.broker.security.access import CLUSTER_REFUSED, CLUSTER_REFUSED_MESSAGE
-from ottla.broker.security.decisions import by_item, on_cluster
+from ottla.broker.security.decisions import by_item
 from ottla.replication.controller.access import Operation
 from ottla.replication.controller.quotas import (
     Component,
@@ -32,18 +32,16 @@ Altered = AlterClientQuotasResponse.Entry
 Described = DescribeClientQuotasResponse.Entry
 
 
-@handles(
-    ApiKey.DESCRIBE_CLIENT_QUOTAS, versions=range(0, 2),
-    access=on_cluster(Operation.DESCRIBE_CONFIGS),
-)
+@handles(ApiKey.DESCRIBE_CLIENT_QUOTAS, versions=range(0, 2), access=by_item)
 def describe_client_quotas(
     request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
-    """Report the limits of the entities that match a filter."""
+    """Report the limits of the entities that match a filter. DESCRIBE_CONFIGS of the cluster."""
     components = [
         Component(each.entity_type, each.match_type, each.match) for each in request.components
     ]
     try:
+        context.access.need_cluster(Operation.DESCRIBE_CONFIGS)
         found = list(matching_quotas(context.broker.image, components, request.strict))
     except ProtocolError as error:
         return DescribeClientQuotasResponse(

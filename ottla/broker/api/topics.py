@@ -180,16 +180,19 @@ def _all_configs(
 async def delete_topics_api(
     request: DeleteTopicsRequest, context: RequestContext
 ) -> DeleteTopicsResponse:
-    """Delete topics by name, or by id from version 6 on. DELETE of each topic."""
+    """Delete topics by name, or by id from version 6 on.
+
+    DELETE of the cluster or of each topic. The name of a topic that was given by its id is shown
+    to clients that may describe it.
+    """
     access, made = context.access, DeleteTopicsResponse.Response
     named: list[tuple[str | None, bytes]]
     if context.version < 6:
         named = [(name, NO_ID) for name in request.topic_names]
     else:
         named = [(topic.name, topic.topic_id) for topic in request.topics]
-    wanted, refused = access.split(
-        named, lambda each: access.topic_of(Operation.DELETE, each[0], each[1])
-    )
+    everywhere = access.cluster(Operation.DELETE)
+    wanted, refused = access.split(named, lambda each: everywhere or _may_delete(access, *each))
     if not context.broker.config.delete_topic_enable:
         answers = [TopicAnswer(name, _disabled(context.version), i) for name, i in wanted]
     else:
@@ -207,10 +210,25 @@ async def delete_topics_api(
             )
             for answer in answers
         ] + [
-            made(name=name, topic_id=topic_id, error_code=TOPIC_REFUSED)
+            made(
+                name=_shown(access, name, topic_id), topic_id=topic_id, error_code=TOPIC_REFUSED
+            )
             for name, topic_id in refused
         ]
     )
+
+
+def _may_delete(access: Access, name: str | None, topic_id: bytes) -> bool:
+    """DELETE; a client that may describe a topic is told that it does not exist."""
+    name = name or access.name_of(topic_id)
+    if name is None or access.topic(Operation.DELETE, name):
+        return True
+    return name not in access.image.topics and access.topic(Operation.DESCRIBE, name)
+
+
+def _shown(access: Access, name: str | None, topic_id: bytes) -> str | None:
+    found = name or access.name_of(topic_id)
+    return found if found and access.topic(Operation.DESCRIBE, found) else name
 
 
 def _disabled(version: int) -> ProtocolError:

@@ -12,9 +12,14 @@ import pytest
 
 from ottla.spark_interop.in_place import segments
 from ottla.spark_interop.in_place.columns import Columns
-from ottla.spark_interop.in_place.segments import Aborted, Segment, SegmentGone
+from ottla.spark_interop.in_place.segments import (
+    Aborted,
+    Segment,
+    SegmentGone,
+    UnindexedAbort,
+)
 from ottla.wire.errors import CorruptMessage
-from ottla.wire.records import Record, build_batch
+from ottla.wire.records import ControlType, Record, build_batch, build_marker
 
 ALL = ("key", "value", "offset", "timestamp", "timestampType", "headers")
 
@@ -139,6 +144,28 @@ def test_aborted_and_control_batches_do_not_count(tmp_path: Path) -> None:
     assert aborted == [Aborted(7, 0, 2)]
     found = segments.committed_batches(Segment(str(file), 0, 4), 0, 4, aborted)
     assert [struct.unpack_from(">q", batch)[0] for batch in found] == [1, 3]
+
+
+def test_an_aborted_transaction_that_the_index_lacks_is_an_error(tmp_path: Path) -> None:
+    kinds = [
+        build_batch([Record(0, 1, b"a")], base_offset=0, producer_id=7, producer_epoch=0,
+                    base_sequence=0, transactional=True),
+        build_marker(ControlType.COMMIT, producer_id=7, producer_epoch=0, coordinator_epoch=0,
+                     timestamp=1, base_offset=1),
+        build_marker(ControlType.ABORT, producer_id=7, producer_epoch=0, coordinator_epoch=0,
+                     timestamp=1, base_offset=2),           # of a transaction without records
+        build_batch([Record(3, 1, b"b")], base_offset=3, producer_id=7, producer_epoch=0,
+                    base_sequence=1, transactional=True),
+        build_marker(ControlType.ABORT, producer_id=7, producer_epoch=0, coordinator_epoch=0,
+                     timestamp=1, base_offset=4),
+    ]  # fmt: skip
+    file = tmp_path / f"{0:020}.log"
+    file.write_bytes(b"".join(map(bytes, kinds)))
+    segment = Segment(str(file), 0, 5)
+    with pytest.raises(UnindexedAbort, match="producer 7 that ends at offset 4 was aborted"):
+        list(segments.committed_batches(segment, 0, 5, []))
+    found = segments.committed_batches(segment, 0, 5, [Aborted(7, 3, 4)])
+    assert [struct.unpack_from(">q", batch)[0] for batch in found] == [0]
 
 
 def test_damage_is_named_and_a_missing_segment_is_gone(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from ottla.wire.errors import CorruptMessage
+from ottla.wire.records import ControlType, control_type, read_records
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 INDEX_ENTRY = struct.Struct(">ii")
@@ -32,6 +33,10 @@ TRANSACTIONAL, CONTROL = 0x10, 0x20
 class SegmentGone(Exception):
     """The file does not have what was planned: it was deleted after it had been listed, has batches
     of an older format, or is seen without the newest batches (a network file system)."""
+
+
+class UnindexedAbort(CorruptMessage):
+    """Records were read that a transaction had aborted: the transaction index does not list it."""
 
 
 @dataclass(frozen=True)
@@ -151,8 +156,10 @@ def committed_batches(
 
     Read in chunks of CHUNK_BYTES, or a batch where one is larger. Raises SegmentGone, also where a
     growing segment ends before `end`, and CorruptMessage where lengths are impossible or the file
-    ends inside a batch.
+    ends inside a batch; UnindexedAbort where a marker shows that batches before it were aborted. A
+    broker whose disk was full, or that was killed, may not have written the index entry yet.
     """
+    undecided: set[int] = set()             # producers with batches since their last marker
     dropped: dict[int, list[Aborted]] = {}
     for one in aborted:
         dropped.setdefault(one.producer_id, []).append(one)
@@ -165,12 +172,26 @@ def committed_batches(
             aborted_here = attributes & TRANSACTIONAL and any(
                 one.first <= base <= one.last for one in dropped.get(fields[9], ())
             )
-            if last >= start and not attributes & CONTROL and not aborted_here:
+            if attributes & CONTROL:
+                if fields[9] in undecided and _aborts(batch):
+                    raise UnindexedAbort(
+                        f"{segment.path}: the transaction of producer {fields[9]} that ends at"
+                        f" offset {base} was aborted, but is not in the transaction index: read"
+                        " the topic over the wire once, which makes the broker repair it"
+                    )
+                undecided.discard(fields[9])
+            elif last >= start and not aborted_here:
+                if attributes & TRANSACTIONAL:
+                    undecided.add(fields[9])
                 yield batch
             if last + 1 >= end:
                 return                      # what follows may be half written
     if segment.growing:
         raise SegmentGone(f"{segment.path} ends before offset {end}")
+
+
+def _aborts(batch: memoryview) -> bool:
+    return any(control_type(each) == ControlType.ABORT for each in read_records(batch))
 
 
 def _opened(segment: Segment) -> FileIO:

@@ -254,6 +254,8 @@ class InPlaceReader(DataSourceReader):
                 return
             except SegmentGone:
                 continue
+            except segments.UnindexedAbort:
+                raise                       # some of the rows may have been returned
             except CorruptMessage:
                 # Of a file that is being written the broker may have a newer view.
                 if piece.segment is None or not piece.segment.growing:

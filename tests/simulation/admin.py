@@ -218,13 +218,17 @@ class Admin:
             return
         offset = self.random.choice(known) + self.random.choice((0, 1))
         partition.delete_asked = max(partition.delete_asked, offset)
+        partition.late_deletions.append(offset)
         made = DeleteRecordsRequest
         answer = await self.session.call(made(topics=[made.Topic(
             name=topic.name,
             partitions=[made.Topic.Partition(partition_index=partition.index, offset=offset)],
         )], timeout_ms=10_000), 2)
         part = answer.topics[0].partitions[0]
-        if part.error_code == 0 and topic.state == LIVE:
+        if topic.state != LIVE:
+            return
+        partition.late_deletions.remove(offset)
+        if part.error_code == 0:
             partition.delete_acked = max(partition.delete_acked, part.low_watermark)
 
     async def move(self) -> None:

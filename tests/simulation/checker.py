@@ -150,7 +150,7 @@ def check_nothing_is_lost(story: Story, partition: PartitionModel, read: Content
                     f"{partition!r} has {found.value!r:.12} at {offset}, not {value!r:.12} of"
                     f" {batch.producer}, acks {batch.acks}"
                 )
-            if offset < max(partition.delete_asked, partition.delete_acked):
+            if offset < partition.deleted_below:
                 continue
             if offset < read.start:
                 aged = batch.timestamps[at] + topic.retention_ms_least <= now_ms
@@ -211,7 +211,7 @@ def newer_was_dropped(partition: PartitionModel, key: bytes | None, offset: int)
         return True
     return any(
         key in batch.keys and batch.base_offset > offset
-        and (batch.lost_ok or batch.base_offset < partition.delete_asked or undecided(batch))
+        and (batch.lost_ok or batch.base_offset < partition.deleted_below or undecided(batch))
         for batch in partition.batches
     ) or any(key in batch.keys and batch.fate == UNKNOWN for batch in partition.batches)
 

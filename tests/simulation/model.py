@@ -61,6 +61,17 @@ class PartitionModel:
     def __repr__(self) -> str:
         return f"{self.topic.name}({self.topic.number})-{self.index}"
 
+    @property
+    def deleted_below(self) -> int:
+        """Records before this offset may have been deleted by request."""
+        return max(self.delete_asked, self.delete_acked, *self.late_deletions)
+
+    @property
+    def late_deletions(self) -> list[int]:
+        """Offsets of DeleteRecords by this name and index whose outcome is not known, or not yet:
+        they may reach any later topic of the name."""
+        return self.topic.late_deletions.setdefault(self.index, [])
+
     def known(self, value: bytes | None) -> tuple[Batch, int] | None:
         """What was sent with this value, if it may be in this partition."""
         found = self.topic.by_value.get(value or b"")
@@ -110,6 +121,8 @@ class TopicModel:
     tombstones_go: bool = False                 # delete.retention.ms was 0 for a while
     settings: dict[str, set[str]] = field(default_factory=dict)
     """What each setting that was changed may be by now."""
+    late_deletions: dict[int, list[int]] = field(default_factory=dict)
+    """By partition; shared by all topics of the name."""
     indexed_whole: bool = False
     changing: dict[str, int] = field(default_factory=dict)
     """Changes of a setting that are under way, or of unknown outcome."""
@@ -151,12 +164,14 @@ class Model:
         self.wall_ms_most = 0
         self.records_sent = 0
         self.producer_ids: dict[int, str] = {}
+        self.late_deletions: dict[str, dict[int, list[int]]] = {}
         self.late_changes: list[tuple[str, str, str]] = []
         """Topic, setting and value that were asked for by name and may reach the topic's successor:
         they are not answered, or were answered after its deletion was asked for."""
 
     def new_topic(self, name: str, topic_id: bytes, partitions: int) -> TopicModel:
         topic = TopicModel(name, len(self.topics), topic_id, self.by_value)
+        topic.late_deletions = self.late_deletions.setdefault(name, {})
         topic.partitions = [PartitionModel(topic, index) for index in range(partitions)]
         for of, setting, value in self.late_changes:
             if of == name:

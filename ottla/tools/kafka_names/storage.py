@@ -94,12 +94,18 @@ def format_directories(options: Options) -> None:
         raise UsageError(
             f"Cluster ID string {cluster_id} does not appear to be a valid UUID: {wrong}"
         ) from wrong
+    properties = read_properties(options.one("config"))
+    if properties.get("zookeeper.connect"):
+        raise Failed(
+            "zookeeper.connect is set: the brokers of a cluster format their directories at their "
+            "first start, and take the cluster's id from ZooKeeper. SCRAM users are made with "
+            "kafka-configs, by a listener that does not ask for one."
+        )
     records: list[MetadataRecord] = []
     if options.has("add-scram"):
         from ottla.tools.kafka_names.scram_rules import records_of
 
         records = records_of(options.all("add-scram"))
-    properties = read_properties(options.one("config"))
     node_id = properties.get("node.id") or properties.get("broker.id") or "1"
     fresh = [path for path in paths if path not in done]
     if not fresh:

@@ -19,9 +19,11 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def format_with(data: Path, *rules: str) -> subprocess.CompletedProcess[str]:
+def format_with(
+    data: Path, *rules: str, more: str = ""
+) -> subprocess.CompletedProcess[str]:
     config = data.parent / "server.properties"
-    config.write_text(f"log.dirs={data}\nnode.id=0\n")
+    config.write_text(f"log.dirs={data}\nnode.id=0\n{more}")
     flags = [part for rule in rules for part in ("--add-scram", rule)]
     ottla = str(Path(sys.executable).with_name("ottla"))
     return subprocess.run(
@@ -68,4 +70,11 @@ def test_a_rule_that_is_none_formats_nothing_and_shows_no_password(
     assert done.returncode != 0 and problem in done.stdout + done.stderr
     if "[name=alice" not in problem:        # that one prints the usage
         assert "secret" not in done.stdout + done.stderr
+    assert not data.exists()
+
+
+def test_the_directories_of_a_cluster_are_not_formatted_and_nothing_is_ignored(data: Path) -> None:
+    config = "zookeeper.connect=localhost:2181/ottla\n"
+    done = format_with(data, "SCRAM-SHA-256=[name=a,password=secret]", more=config)
+    assert done.returncode == 1 and "zookeeper.connect is set: the brokers of a" in done.stderr
     assert not data.exists()

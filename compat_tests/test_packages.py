@@ -15,6 +15,7 @@ import pytest
 
 from compat_tests.requirements import ROOT
 
+pytestmark = pytest.mark.timeout(900)            # a wheel is compiled, which takes minutes
 EMPTY = {
     name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_"))
 }
@@ -69,7 +70,6 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(directory.glob("*.tar.gz"))
 
 
-@pytest.mark.timeout(300)
 def test_the_sample_project_runs_on_the_wheel_in_a_bare_environment(
     wheel: Path, tmp_path: Path
 ) -> None:
@@ -101,7 +101,6 @@ def test_the_wheel_has_what_runs_and_nothing_else(wheel: Path) -> None:
     assert not re.search(r"\]\((?!https?:|#)", description), "links that an index cannot follow"
 
 
-@pytest.mark.timeout(900)
 def test_a_source_distribution_compiles_and_serves_in_a_bare_environment(
     sdist: Path, tmp_path: Path
 ) -> None:

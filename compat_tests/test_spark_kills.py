@@ -130,8 +130,9 @@ def written_to(broker: Broker, topic: str, group: str) -> int:
 
 
 def test_killed_in_the_middle_of_each_step_the_results_are_the_sources(
-    own_broker: OttlaBroker | KafkaBroker, flights_there: LoadedTopic, place: Path
-) -> None:
+    spark: SparkSession, own_broker: OttlaBroker | KafkaBroker, flights_there: LoadedTopic,
+    place: Path,
+) -> None:  # fmt: skip
     java()
     file = place / "steps.toml"
     file.write_text(STEPS.format(bootstrap=own_broker.bootstrap, path=place))
@@ -156,13 +157,13 @@ def test_killed_in_the_middle_of_each_step_the_results_are_the_sources(
     assert kills == Counter(["broker"] * 4 + list(progress)), kills
     driver = Driver(file, place / "driver.log")
     assert not driver.wait_until(lambda: False)
+    nothing_is_missing_or_there_twice(spark, own_broker, flights_there, place)
 
 
-def test_after_the_kills_nothing_is_missing_and_nothing_is_there_twice(
+def nothing_is_missing_or_there_twice(
     spark: SparkSession, own_broker: OttlaBroker | KafkaBroker, flights_there: LoadedTopic,
-    place: Path,
+    path: Path,
 ) -> None:  # fmt: skip
-    path = place
     source = source_lines(flights_there)
     verdict = si.verify(spark, path / "archive", own_broker.bootstrap)
     assert verdict["ok"], verdict

@@ -59,6 +59,17 @@ def java() -> str:
     return path
 
 
+def zookeeper() -> None:
+    """What a ZooKeeper on this machine needs: Java, and the jars of Maven."""
+    from ottla.tools.zookeeper import local
+
+    try:
+        local.java()
+        local.jars()
+    except local.ZooKeeperFailed as error:
+        missing(str(error))
+
+
 def java_client(version: str, *arguments: str, program: str = "CompatClient") -> list[str]:
     """The command that runs one of our small programs on the Java client of that release."""
     classes = built(f"classes/{version}")

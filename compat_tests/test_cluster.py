@@ -17,10 +17,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaProducer
 
 from compat_tests import readers
-from compat_tests.requirements import JAVA_CLIENTS, missing, program
+from compat_tests.requirements import JAVA_CLIENTS, program, zookeeper
 from compat_tests.test_kafka_tools import kafka_tool
 from ottla.tools.cli.local_cluster import LocalBroker, LocalCluster
-from ottla.tools.zookeeper.local import ZooKeeperFailed, jars, java
 
 pytestmark = pytest.mark.timeout(240)
 FAIL_OVER_SECONDS_MAX = 20.0
@@ -41,11 +40,7 @@ class At:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    try:
-        java()
-        jars()
-    except ZooKeeperFailed as error:
-        missing(str(error))
+    zookeeper()
     with LocalCluster(tmp_path_factory.mktemp("cluster"), 3) as running:
         yield running
 

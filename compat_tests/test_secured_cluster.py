@@ -11,11 +11,11 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from compat_tests.requirements import missing
+from compat_tests.requirements import zookeeper
 from compat_tests.secured import PLAIN_MODULE
 from compat_tests.test_cluster import wait_until
 from ottla.tools.cli.local_cluster import LocalBroker, LocalCluster
-from ottla.tools.zookeeper.local import ZooKeeperFailed, free_port, jars, java
+from ottla.tools.zookeeper.local import free_port
 from tests.broker.security.authority import Authority
 
 pytestmark = pytest.mark.timeout(240)
@@ -51,11 +51,7 @@ def settings(authority: Authority, password: str, key: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster]:
-    try:
-        java()
-        jars()
-    except ZooKeeperFailed as error:
-        missing(str(error))
+    zookeeper()
     directory = tmp_path_factory.mktemp("secured-cluster")
     authority = Authority(directory)
     cluster = LocalCluster(directory, 3)

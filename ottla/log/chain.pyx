@@ -232,7 +232,7 @@ cdef class SegmentChain:
         if not batch_size:
             return skipped
         if segment.after_gap and not skipped:
-            # At the start of a segment nothing tells a gap from another partition's file.
+            # At the start of a segment a gap cannot be distinguished from another partition's file.
             skipped = start == 0 or not gap_is_sound(segment, start)
         # The position of upto_offset is needed only if it may lie within reach.
         if upto_offset >= segment.end_offset:

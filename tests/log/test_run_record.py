@@ -1,4 +1,4 @@
-"""How the last run of a broker ended is told from what it left in its log directories."""
+"""A broker finds out from its log directories how its last run ended."""
 
 from __future__ import annotations
 

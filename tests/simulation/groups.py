@@ -375,7 +375,7 @@ async def be_new(story: Story, name: str) -> None:
         try:
             answer = await session.call(made(
                 group_id=group, member_id=member, member_epoch=epoch,
-                # Long: who is told to give up a partition may be silent for minutes, when idle.
+                # Long: an idle member may be silent for minutes before it gives up a partition.
                 rebalance_timeout_ms=300_000 if joining or whole else -1,
                 subscribed_topic_names=wanted if joining or whole or told else None,
                 topic_partitions=[] if joining else [

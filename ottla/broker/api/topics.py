@@ -219,7 +219,7 @@ async def delete_topics_api(
 
 
 def _may_delete(access: Access, name: str | None, topic_id: bytes) -> bool:
-    """DELETE; a client that may describe a topic is told that it does not exist."""
+    """DELETE. Missing topics pass with DESCRIBE, too: the answer is that they do not exist."""
     name = name or access.name_of(topic_id)
     if name is None or access.topic(Operation.DELETE, name):
         return True

@@ -165,15 +165,14 @@ async def io_error(story: ClusterStory) -> None:
 
 async def pause(story: ClusterStory) -> None:
     """SIGSTOP: the process does nothing for a while, its connections stay."""
-    machine = story.some_machine()
-    if machine is not None:
-        machine.pause()
-        await story.pass_time(story.random.choice((0.3, 3.0, 12.0)))
-        machine.go_on()
+    await _pause(story, story.some_machine())
 
 
 async def pause_a_leader(story: ClusterStory) -> None:
-    machine = a_leader(story)
+    await _pause(story, a_leader(story))
+
+
+async def _pause(story: ClusterStory, machine: ClusterMachine | None) -> None:
     if machine is not None:
         machine.pause()
         await story.pass_time(story.random.choice((0.3, 3.0, 12.0)))

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
+from ottla.broker.cluster.metadata_log import NotController
 from ottla.broker.context import BrokerContext
 from ottla.broker.settings.topic import check_topic_configs
 from ottla.replication.controller.topics import (
@@ -84,7 +85,14 @@ async def create_missing(broker: BrokerContext, names: Collection[str]) -> None:
     if broker.forwarding is not None and not broker.forwarding.deciding():
         await _ask_controller(broker, broker.forwarding, missing)
         return
-    answers = await broker.metadata_log.decide(_create_missing, broker, missing)
+    try:
+        answers = await broker.metadata_log.decide(_create_missing, broker, missing)
+    except NotController:
+        if broker.forwarding is None:
+            raise
+        # It was the controller until now.
+        await _ask_controller(broker, broker.forwarding, missing)
+        return
     for answer in answers:
         if answer.error is None:
             log.info("topic %s: created at its first use", answer.name)

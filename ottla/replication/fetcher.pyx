@@ -155,13 +155,21 @@ cdef class Fetcher:
         changes."""
         cdef FetchedPartition item
         cdef int64_t due = NOT_BEFORE_NEWS
-        if self.changed or self.removed or (self.session_id and self.items):
+        if self.changed or self.removed or self.names_any():
             due = 0
         for item in self.resting.values():
             due = min(due, item.again_ms)
         if due == NOT_BEFORE_NEWS:
             return -1
         return max(due, self.again_ms)
+
+    cdef bint names_any(self):
+        """Whether the session has a partition."""
+        cdef FetchedPartition item
+        for item in self.items.values():
+            if item.named:
+                return True
+        return False
 
     # -- requests --------------------------------------------------------------------------------
 
@@ -179,8 +187,7 @@ cdef class Fetcher:
                 del self.resting[item.key]
                 self.changed[item.key] = item
         named, forgotten = self.choose()
-        if not named and not forgotten and not any(
-                [(<FetchedPartition>each).named for each in self.items.values()]):
+        if not named and not forgotten and not self.names_any():
             self.news = False
             return None
         self.requests += 1

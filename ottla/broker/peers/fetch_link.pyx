@@ -64,7 +64,8 @@ cdef class FetchLink(PeerLink):
                     self.heard_at = self.poller.clock.monotonic()
                 self.unsent, self.sent = request, 0
                 self.flush()
-            if self.error is None and self.fetcher.outstanding < REQUESTS_MAX:
+            # While one waits for records and there is no news, its reply is what goes on.
+            if self.error is None and not self.writing and self.is_due():
                 self.wait_for_due()
         except OSError as error:
             self.fail(error)

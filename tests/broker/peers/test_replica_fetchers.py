@@ -149,6 +149,30 @@ def test_a_follower_has_what_the_leader_has(leader: RunningBroker, following: Fo
         following.until(lambda: all(same(leader, part) for part in parts))
 
 
+def test_a_fetch_that_waits_for_records_needs_no_timer(
+    leader: RunningBroker, following: Following
+) -> None:
+    timers: list[Any] = []
+    with WireClient(leader.address) as client:
+        create(leader, "a")
+        part = following.partition("a")
+        following.loop.call_soon(following.fetchers.changed, [part])
+        fill(client, "a", [1])
+        following.until(lambda: same(leader, part))
+        call_later = following.loop.call_later
+
+        def counted(delay: float, callback: Any, *arguments: Any) -> Any:
+            if "FetchLink" in getattr(callback, "__qualname__", ""):
+                timers.append(callback)
+            return call_later(delay, callback, *arguments)
+
+        following.loop.call_later = counted     # type: ignore[method-assign,assignment]
+        for _ in range(3):
+            fill(client, "a", [1])
+            following.until(lambda: same(leader, part))
+    assert timers == []
+
+
 def test_a_broken_link_goes_on_where_it_was(leader: RunningBroker, following: Following) -> None:
     with WireClient(leader.address) as client:
         create(leader, "a")

@@ -13,6 +13,7 @@ from ottla.broker.quotas.quotas import Quotas
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from ottla.broker.cluster.directory_reports import DirectoryReports
     from ottla.broker.cluster.elections import LogEnds
     from ottla.broker.cluster.member import Member
     from ottla.broker.cluster.metadata_log import Metadata
@@ -58,8 +59,9 @@ class BrokerContext:
     log_ends: LogEnds | None = None
     forwarding: Forwarding | None = None
     fetchers: ReplicaFetchers | None = None
+    directory_reports: DirectoryReports | None = None
     inter_broker_listener: str | None = None
-    """The last six are None on a broker without a cluster."""
+    """The last seven are None on a broker without a cluster."""
     client_instances: ClientInstances | None = None     # set once a client offers its metrics
     counts: Counts = field(default_factory=Counts)
     quotas: Quotas = field(init=False)

@@ -181,6 +181,8 @@ class Server:
         self.broker.quotas.follow(MetadataImage.empty(), image)
         self.metadata_log.subscribe(self.broker.quotas.follow)
         self.metadata_log.subscribe(self._follow_with_replicas)
+        if self.broker.directory_reports is not None:
+            self.metadata_log.subscribe(self.broker.directory_reports.follow)
         try:
             await self._open_doors(loop)
         except Exception:
@@ -402,6 +404,8 @@ class Server:
             self.broker.fetchers.close()
         if self.isr_changes is not None:
             self.isr_changes.close()
+        if self.broker.directory_reports is not None:
+            self.broker.directory_reports.close()
         if self.http is not None:
             self.http.close()
         for listener in self.listeners:

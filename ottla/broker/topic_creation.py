@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from ottla.broker.cluster.metadata_log import NotController
 from ottla.broker.context import BrokerContext
 from ottla.broker.settings.topic import check_topic_configs
 from ottla.replication.controller.topics import (
@@ -24,7 +23,7 @@ from ottla.replication.topic_names import (
     TRANSACTIONS_TOPIC,
     is_legal_name,
 )
-from ottla.wire.errors import ErrorCode, RequestTimedOut
+from ottla.wire.errors import ErrorCode, ProtocolError, RequestTimedOut
 
 if TYPE_CHECKING:
     from ottla.broker.peers.forwarding import Forwarding
@@ -87,11 +86,13 @@ async def create_missing(broker: BrokerContext, names: Collection[str]) -> None:
         return
     try:
         answers = await broker.metadata_log.decide(_create_missing, broker, missing)
-    except NotController:
-        if broker.forwarding is None:
-            raise
-        # It was the controller until now.
-        await _ask_controller(broker, broker.forwarding, missing)
+    except ProtocolError as error:
+        if broker.forwarding is not None and error.code == ErrorCode.NOT_CONTROLLER:
+            # It was the controller until now.
+            await _ask_controller(broker, broker.forwarding, missing)
+        else:
+            # A full disk, for instance: clients ask again.
+            log.warning("topics %s: not created: %s", ", ".join(missing), error)
         return
     for answer in answers:
         if answer.error is None:

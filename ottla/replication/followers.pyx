@@ -98,16 +98,18 @@ cdef class Followers:
             not follower.in_isr and follower.live
             and follower.end >= high_watermark and follower.end >= epoch_start)
 
-    def follow(self, isr, epoch_of):
+    def follow(self, isr, epoch_of, offline=()):
         """Take over the committed in-sync set and broker epochs: `epoch_of(node)` is the broker
-        epoch that a node is registered under, -1 if it is not, or is shutting down."""
+        epoch that a node is registered under, -1 if it is not, or is shutting down; `offline` are
+        nodes where the replica's log directory has failed."""
         cdef Follower *follower
         cdef int at
         for at in range(self.count):
             follower = &self.each[at]
             follower.in_isr = follower.node_id in isr
             follower.live = (
-                follower.broker_epoch >= 0 and epoch_of(follower.node_id) == follower.broker_epoch)
+                follower.broker_epoch >= 0 and follower.node_id not in offline
+                and epoch_of(follower.node_id) == follower.broker_epoch)
 
     cdef bint all_live(self) noexcept:
         """Whether each follower has fetched under its current broker epoch."""

@@ -35,7 +35,8 @@ class PartitionExtra:
     `adding` and `removing` are those of a reassignment (KIP-455); `elr` are replicas outside the
     in-sync set that have everything committed, `last_elr` those that had it (KIP-966); `doubtful`
     are in-sync replicas whose machine stopped without warning, so that the end of their logs may be
-    lost, and `lost` those whose log is missing.
+    lost, and `lost` those whose log is missing. `offline` are replicas in log directories that have
+    failed while their broker runs (KIP-112): they neither lead nor join the in-sync set.
     """
 
     adding: tuple[int, ...] = ()
@@ -44,6 +45,7 @@ class PartitionExtra:
     doubtful: tuple[int, ...] = ()
     last_elr: tuple[int, ...] = ()
     lost: tuple[int, ...] = ()
+    offline: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

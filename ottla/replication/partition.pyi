@@ -55,6 +55,7 @@ class Partition:
     following: bool
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
+    offline: tuple[int, ...]
     partition_epoch: int
     epoch_start: int
     under_min_isr: bool
@@ -71,6 +72,7 @@ class Partition:
         replicas: tuple[int, ...],
         isr: tuple[int, ...],
         partition_epoch: int,
+        offline: tuple[int, ...] = (),
     ) -> None: ...
     def check_min_isr(self) -> None: ...
     def brokers_changed(self) -> None: ...

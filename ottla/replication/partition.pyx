@@ -60,7 +60,7 @@ cdef class Partition:
             self.high_watermark = min(
                 max(high_watermark, log.log_start_offset), self.high_watermark)
         self.cluster, self.ended_code = cluster, NOT_LEADER
-        self.partition_epoch = -1
+        self.partition_epoch, self.offline = -1, ()
         self.append_watchers = {}
         self.flush_wanted_upto = self.high_watermark
         self.watchers = {}
@@ -231,8 +231,9 @@ cdef class Partition:
     # A role among several replicas
 
     def assume(self, int leader_id, int leader_epoch, int node_id, tuple replicas, tuple isr,
-               int partition_epoch):
-        """Lead or follow, as the image says; `node_id` is this broker. An older one is ignored."""
+               int partition_epoch, tuple offline=()):
+        """Lead or follow, as the image says; `node_id` is this broker. An older one is ignored.
+        `offline` are replicas in failed log directories: they do not count."""
         cdef bint led = leader_id == node_id, was_led = self.led_here
         if self.replicated and (
                 leader_epoch < self.leader_epoch or partition_epoch < self.partition_epoch):
@@ -251,7 +252,7 @@ cdef class Partition:
         self.replicated = True
         self.leader_id, self.leader_epoch, self.led_here = leader_id, leader_epoch, led
         self.following = not led and leader_id >= 0
-        self.replicas = replicas
+        self.replicas, self.offline = replicas, offline
         if not led:
             self.followers = None
             self.isr, self.partition_epoch, self.proposed = isr, partition_epoch, None
@@ -272,7 +273,7 @@ cdef class Partition:
             self.followers.decided()
         self.isr, self.partition_epoch = isr, partition_epoch
         self.alone = isr == (node_id,)
-        self.followers.follow(isr, self.cluster.broker_epoch_of)
+        self.followers.follow(isr, self.cluster.broker_epoch_of, self.offline)
         if not self.alone:
             self.flush_wanted_upto = 0
         elif not was_alone and self.flush_before_ack:
@@ -300,7 +301,7 @@ cdef class Partition:
         """Brokers came or went: an absent one no longer holds the high watermark back, unless it
         is in sync."""
         if self.followers is not None:
-            self.followers.follow(self.isr, self.cluster.broker_epoch_of)
+            self.followers.follow(self.isr, self.cluster.broker_epoch_of, self.offline)
             self.raise_high_watermark(self.log.clock.monotonic_ms())
             self.ask_for_isr()
             if not self.followers.all_live():
@@ -355,13 +356,16 @@ cdef class Partition:
         self, int32_t node_id, int64_t broker_epoch, int64_t offset, int64_t log_start
     ) except -1:
         """A replica has everything below `offset`: its fetch has passed the checks of epoch and
-        divergence. False if it does not count: no replica, or a former incarnation."""
+        divergence. False if it does not count: no replica, a former incarnation, or a failed
+        log directory."""
         cdef Follower *follower
         cdef int64_t now_ms
         if self.followers is None:
             return False
         follower = self.followers.find(node_id)
         if follower is NULL or self.cluster.broker_epoch_of(node_id) != broker_epoch:
+            return False
+        if self.offline and node_id in self.offline:
             return False
         now_ms = self.log.clock.monotonic_ms()
         if self.followers.fetched(

@@ -51,6 +51,8 @@ class Replicas:
         self.roles_changed: Callable[[Collection[Partition]], None] | None = None
         """Called with the partitions that lead or follow in another epoch, or that are gone."""
         self.changed: dict[Partition, None] = {}
+        self.offline_changed: Callable[[], None] = lambda: None
+        """Called when `offline` has changed for another reason than a new image."""
         self.log_config = log_config
         self.gone: dict[str, int] = {}
         """The counters of the partitions of deleted topics."""
@@ -155,7 +157,8 @@ class Replicas:
                 partition.lead(state.leader, epoch, state.leader == self.node_id)
             return
         partition.assume(
-            state.leader, epoch, self.node_id, state.replicas, state.isr, state.partition_epoch
+            state.leader, epoch, self.node_id, state.replicas, state.isr, state.partition_epoch,
+            state.extra.offline if state.extra is not None else (),
         )
         if before != (partition.leader_id, partition.leader_epoch):
             self.changed[partition] = None
@@ -207,6 +210,7 @@ class Replicas:
             self.changed[before] = None
             self._tell_roles()
             opened += (name, index) not in self.put_off
+        self.offline_changed()
         return opened
 
     def note_failures(self) -> None:
@@ -217,7 +221,10 @@ class Replicas:
                 partition.give_up()
                 if partition.log.damage is None:
                     failed.add((partition.topic, partition.index))
+                    self.changed[partition] = None
         self.offline = frozenset(failed)
+        self._tell_roles()
+        self.offline_changed()
 
     def _drop(self, name: str) -> Iterator[None]:
         self.offline = frozenset(key for key in self.offline if key[0] != name)

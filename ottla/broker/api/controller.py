@@ -1,5 +1,5 @@
 """Requests of brokers to the controller: Envelope (key 58), BrokerHeartbeat (63),
-AllocateProducerIds (67), AlterPartition (56).
+AllocateProducerIds (67), AlterPartition (56), AssignReplicasToDirs (73).
 
 They are served only on the inter-broker listener of a cluster, and require CLUSTER_ACTION if there
 is an authorizer.
@@ -18,6 +18,7 @@ from ottla.broker.security.client import Client
 from ottla.broker.security.decisions import on_cluster
 from ottla.replication.controller.access import Operation
 from ottla.replication.controller.brokers import StaleBrokerEpoch, controlled_shutdown
+from ottla.replication.controller.directories import assign_replicas
 from ottla.replication.controller.isr import alter_partitions
 from ottla.replication.controller.producer_ids import allocate_producer_ids
 from ottla.wire.apis import ApiKey
@@ -28,6 +29,8 @@ from ottla.wire.messages import (
     AllocateProducerIdsResponse,
     AlterPartitionRequest,
     AlterPartitionResponse,
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
     EnvelopeRequest,
@@ -128,3 +131,15 @@ async def alter_partition(
     """Change the in-sync sets of partitions that the requesting broker leads (KIP-497)."""
     require_controller(context)
     return await context.broker.metadata_log.decide(alter_partitions, request)
+
+
+@handles(
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS, versions=range(0, 1),
+    access=on_cluster(Operation.CLUSTER_ACTION),
+)
+async def assign_replicas_to_dirs(
+    request: AssignReplicasToDirsRequest, context: RequestContext
+) -> AssignReplicasToDirsResponse:
+    """Note which replicas of the requesting broker are in failed log directories (KIP-858)."""
+    require_controller(context)
+    return await context.broker.metadata_log.decide(assign_replicas, request)

@@ -95,9 +95,9 @@ def _find(key_type: int, key: str, context: RequestContext) -> tuple[int, Endpoi
     if topic is None:
         raise CoordinatorNotAvailable(f"{key!r} has no coordinator yet; retry")
     index = partition_for(key, len(topic.partitions))
-    if (topic.name, index) in broker.replicas.offline:
-        raise CoordinatorNotAvailable(f"{topic.name}-{index} is in a log directory that has failed")
     leader = topic.partitions[index].leader
+    if leader == broker.node_id and (topic.name, index) in broker.replicas.offline:
+        raise CoordinatorNotAvailable(f"{topic.name}-{index} is in a log directory that has failed")
     node = broker.image.brokers.get(leader)
     endpoint = None if node is None else node.endpoint(context.client.listener)
     if endpoint is None:

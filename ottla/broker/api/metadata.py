@@ -301,13 +301,13 @@ def _why_unknown(name: str) -> ErrorCode:
 def _alive(
     topic: TopicImage, reachable: frozenset[int], broker: BrokerContext
 ) -> list[frozenset[int]]:
-    """The brokers that serve each partition: without this one if the log directory has failed."""
+    """The brokers that serve each partition: without those whose log directory has failed."""
     offline, others = broker.replicas.offline, reachable - {broker.node_id}
-    if not offline:
-        return [reachable] * len(topic.partitions)
     return [
-        others if (topic.name, index) in offline else reachable
-        for index in range(len(topic.partitions))
+        (others if offline and (topic.name, index) in offline else reachable)
+        - (frozenset(state.extra.offline) if state.extra and state.extra.offline else frozenset())
+        if offline or state.extra else reachable
+        for index, state in enumerate(topic.partitions)
     ]
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from ottla.broker.cluster.directory_reports import DirectoryReports
 from ottla.broker.cluster.elections import Elections, LogEnds
 from ottla.broker.cluster.isr_changes import IsrChanges
 from ottla.broker.cluster.member import Member
@@ -90,6 +91,8 @@ def connect_peers(
     broker.fetchers = ReplicaFetchers(broker.config, broker.peers, broker.checkpoints)
     broker.replicas.roles_changed = broker.fetchers.changed
     isr_changes.start(broker, lambda: member.broker_epoch)
+    broker.directory_reports = DirectoryReports(broker, lambda: member.broker_epoch, loop)
+    broker.replicas.offline_changed = broker.directory_reports.look
     broker.log_ends = LogEnds(broker.peers, broker.replicas, member.node_id)
     member.controller.elections = Elections(
         member.metadata, broker.log_ends,

@@ -83,7 +83,7 @@ class ReplicaFetchers:
         touched: dict[int, Source] = {}
         for partition in partitions:
             before = self.source_of.get(partition)
-            leader = partition.leader_id if partition.following and not self.closed else -1
+            leader = partition.leader_id if _is_fetched(partition) and not self.closed else -1
             if before is not None and before != leader:
                 self.sources[before].fetcher.drop(partition)
                 touched[before] = self.sources[before]
@@ -221,3 +221,9 @@ class ReplicaFetchers:
             self.cutting.cancel()
         for source in list(self.sources.values()):
             self._let_go(source)
+
+
+def _is_fetched(partition: Partition) -> bool:
+    """Whether a partition is followed, and its log directory works."""
+    failed = partition.log.offline is not None and partition.log.damage is None
+    return partition.following and not failed

@@ -18,10 +18,13 @@ from itertools import groupby, islice
 
 from ottla.log.run_record import LOST, MACHINE
 from ottla.replication.controller.elections import (
+    NONE,
+    available,
     distrusted_state,
     elect,
     min_isr,
     moved,
+    online_state,
     repaired_state,
 )
 from ottla.replication.metadata import (
@@ -158,16 +161,21 @@ def _distrusted(
     node_id = broker.node_id
     known = image.last_known(node_id)
     doubtful = stop in (MACHINE, LOST)
-    if known is None or known.incarnation == broker.incarnation or not (doubtful or lost):
+    if known is None or known.incarnation == broker.incarnation:
         return
     for topic in image.topics.values():
         wanted = min_isr(image, topic.name)
         for index, state in enumerate(topic.partitions):
             gone = stop == LOST or f"{topic.name}-{index}" in lost
-            if gone or doubtful:
+            # A log directory that failed may have lost what was written, if it works again.
+            failed = node_id in (state.extra or NONE).offline
+            after = state
+            if gone or doubtful or failed:
                 after = distrusted_state(image, state, node_id, gone, wanted)
-                if after is not state:
-                    yield topic.name, index, after
+            if failed:
+                after = online_state(after, node_id)
+            if after is not state:
+                yield topic.name, index, after
 
 
 def by_topic(changes: list[Change]) -> Iterator[MetadataRecord]:
@@ -212,7 +220,7 @@ def in_sync_everywhere(image: MetadataImage, node_id: int) -> bool:
         node_id in state.isr
         for topic in image.topics.values()
         for state in topic.partitions
-        if node_id in state.replicas
+        if node_id in state.replicas and node_id not in (state.extra or NONE).offline
     )
 
 
@@ -222,7 +230,7 @@ def preferred_leaders(image: MetadataImage) -> Decision[int]:
     for topic in image.topics.values():
         for index, state in enumerate(topic.partitions):
             first = state.replicas[0]
-            there = first in state.isr and first in image.brokers and first not in image.leaving
+            there = first in available(image, state, state.isr) and first not in image.leaving
             if state.leader != first and there:
                 wanted = min_isr(image, topic.name)
                 changes.append((topic.name, index, moved(state, first, state.isr, wanted)))

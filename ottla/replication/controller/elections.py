@@ -80,6 +80,12 @@ def trusted(state: PartitionState, nodes: Collection[int]) -> Nodes:
     )
 
 
+def available(image: MetadataImage, state: PartitionState, nodes: Collection[int]) -> Nodes:
+    """Those of `nodes` that are registered and whose log directory works, in their order."""
+    offline = (state.extra or NONE).offline
+    return tuple(node for node in nodes if node in image.brokers and node not in offline)
+
+
 def moved(
     state: PartitionState, leader: int, isr: Nodes, wanted: int, distrusted: Nodes = ()
 ) -> PartitionState:
@@ -102,6 +108,7 @@ def moved(
         extra, elr=elr, last_elr=last,
         doubtful=tuple(node for node in extra.doubtful if node in isr),
         lost=tuple(node for node in extra.lost if node in isr),
+        offline=tuple(node for node in extra.offline if node in state.replicas),
     ))
 
 
@@ -120,10 +127,10 @@ def changed(
 
 def repaired_state(image: MetadataImage, state: PartitionState, wanted: int) -> PartitionState:
     """A partition adjusted to the registered brokers; the same object if nothing changes."""
-    isr = trusted(state, [node for node in state.isr if node in image.brokers]) or state.isr
+    isr = trusted(state, available(image, state, state.isr)) or state.isr
     isr = tuple(node for node in state.isr if node in isr)
     leader = state.leader
-    led = leader in image.brokers and leader in isr and leader not in image.leaving
+    led = leader in available(image, state, isr) and leader not in image.leaving
     if not led or not trusted(state, (leader,)):
         leader, isr = elect(image, state, isr)
     return moved(state, leader, isr, wanted)
@@ -134,7 +141,7 @@ def elect(image: MetadataImage, state: PartitionState, isr: Nodes) -> tuple[int,
 
     A leader that is shutting down continues where no other can lead, until it has left.
     """
-    live = [node for node in state.replicas if node in image.brokers]
+    live = available(image, state, state.replicas)
     there = trusted(state, [node for node in isr if node in live])
     for node in there:
         if node not in image.leaving:
@@ -157,15 +164,15 @@ def all_doubtful(image: MetadataImage, state: PartitionState) -> bool:
     waiting will bring a better copy than the longest log."""
     extra = state.extra or NONE
     return not extra.elr and all(
-        node in image.brokers and node in extra.doubtful for node in state.isr
-    )
+        node in extra.doubtful for node in state.isr
+    ) and len(available(image, state, state.isr)) == len(state.isr)
 
 
 def _may_lead(image: MetadataImage, state: PartitionState) -> Nodes:
     lost = (state.extra or NONE).lost
     return tuple(
-        node for node in state.replicas
-        if node in image.brokers and node not in image.leaving and node not in lost
+        node for node in available(image, state, state.replicas)
+        if node not in image.leaving and node not in lost
     )
 
 
@@ -175,7 +182,7 @@ def to_ask(image: MetadataImage, state: PartitionState, unclean: bool) -> Nodes:
     if state.leader != NO_LEADER or not (unclean or all_doubtful(image, state)):
         return ()
     # Of those without a log too: where nobody else is there, an operator may accept that.
-    return _may_lead(image, state) or tuple(n for n in state.replicas if n in image.brokers)
+    return _may_lead(image, state) or available(image, state, state.replicas)
 
 
 def leaderless(image: MetadataImage, otherwise: bool) -> Iterator[tuple[str, int, Nodes, bool]]:
@@ -250,7 +257,7 @@ def distrusted_state(
     last = tuple(node for node in state.replicas if node in before)
     if node_id in state.isr:
         others = tuple(node for node in state.isr if node != node_id)
-        if trusted(state, [n for n in others if n in image.brokers]) or (lost and others):
+        if trusted(state, available(image, state, others)) or (lost and others):
             leader = NO_LEADER if state.leader == node_id else state.leader
             return moved(state, leader, others, wanted, distrusted=(node_id,))
         doubtful = tuple(node for node in extra.doubtful if node != node_id)
@@ -262,6 +269,43 @@ def distrusted_state(
             doubtful += (node_id,)
         extra = replace(extra, doubtful=doubtful, lost=gone)
     return changed(state, state.leader, state.isr, replace(extra, elr=elr, last_elr=last))
+
+
+def offline_state(
+    image: MetadataImage, state: PartitionState, node_id: int, wanted: int
+) -> PartitionState:
+    """A partition one of whose replicas is in a log directory that has failed: that replica is no
+    eligible leader, and leaves the in-sync set if another trusted member is live."""
+    extra = state.extra or NONE
+    if node_id in extra.offline:
+        return state
+    elr = tuple(node for node in extra.elr if node != node_id)
+    before = {*extra.last_elr, *extra.elr} - {*elr}
+    last = tuple(node for node in state.replicas if node in before)
+    extra = replace(extra, elr=elr, last_elr=last, offline=(*extra.offline, node_id))
+    after = changed(state, state.leader, state.isr, extra)
+    others = tuple(node for node in state.isr if node != node_id)
+    isr = others if trusted(after, available(image, after, others)) else state.isr
+    leader = state.leader
+    if leader == node_id:
+        leader, isr = elect(image, replace(after, leader=NO_LEADER), isr)
+    return _once(state, moved(after, leader, isr, wanted, distrusted=(node_id,)))
+
+
+def online_state(state: PartitionState, node_id: int) -> PartitionState:
+    """The partition once a replica's log directory works again."""
+    if state.extra is None or node_id not in state.extra.offline:
+        return state
+    offline = tuple(node for node in state.extra.offline if node != node_id)
+    return changed(state, state.leader, state.isr, replace(state.extra, offline=offline))
+
+
+def _once(before: PartitionState, after: PartitionState) -> PartitionState:
+    """`after` with the epochs of a single change, whatever steps it took."""
+    return replace(
+        after, partition_epoch=before.partition_epoch + 1,
+        leader_epoch=before.leader_epoch + (after.leader != before.leader),
+    )
 
 
 def without_eligible(state: PartitionState) -> PartitionState:

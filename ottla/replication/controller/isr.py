@@ -2,7 +2,7 @@
 
 A leader proposes, under its broker epoch, leader epoch and partition epoch; each of them must be
 the one in the image. A replica that joins must be registered, under the epoch in which the leader
-has seen it fetch, and must not be about to stop.
+has seen it fetch, and must not be about to stop; its log directory must work.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ottla.replication.controller.brokers import StaleBrokerEpoch, by_topic
-from ottla.replication.controller.elections import min_isr, moved
+from ottla.replication.controller.elections import available, min_isr, moved
 from ottla.replication.controller.reassignment import completed
 from ottla.replication.metadata import Decision, MetadataImage, PartitionState, TopicImage
 from ottla.wire.errors import ErrorCode
@@ -98,11 +98,11 @@ def _check_members(
         return int(ErrorCode.INVALID_REQUEST)
     # Checked last: this code shows the leader that nothing was done.
     for member in members:
-        broker = image.brokers.get(member.broker_id)
-        if member.broker_id in state.isr:
+        node_id = member.broker_id
+        if node_id in state.isr:
             continue
-        if broker is None or member.broker_id in image.leaving or (
-            member.broker_epoch not in (-1, broker.epoch)
+        if node_id in image.leaving or not available(image, state, (node_id,)) or (
+            member.broker_epoch not in (-1, image.brokers[node_id].epoch)
         ):
             return int(ErrorCode.INELIGIBLE_REPLICA)
     return 0

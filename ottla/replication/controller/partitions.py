@@ -8,6 +8,7 @@ from enum import IntEnum
 from ottla.replication.controller.elections import (
     EligibleLeadersNotAvailable,
     LogEnd,
+    available,
     led_alone,
     longest,
     min_isr,
@@ -107,7 +108,7 @@ def _new_leader(
         preferred = state.replicas[0]
         if state.leader == preferred:
             raise _not_needed()
-        if preferred not in trusted(state, state.isr) or preferred not in image.brokers:
+        if preferred not in trusted(state, available(image, state, state.isr)):
             raise PreferredLeaderNotAvailable("The preferred leader was not available.")
         return preferred
     if kind != ElectionType.UNCLEAN:
@@ -116,9 +117,8 @@ def _new_leader(
         raise _not_needed()
     if ends is not None:
         return longest(image, state, ends, unclean=True)
-    for node in (*state.isr, *state.replicas):
-        if node in image.brokers:
-            return node
+    for node in available(image, state, (*state.isr, *state.replicas)):
+        return node
     raise EligibleLeadersNotAvailable("Eligible topic partition leaders are not available.")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from ottla.broker.network.poller import BrokerLoop
 from ottla.broker.server import Server
 from ottla.broker.settings.config import BrokerConfig
+from ottla.log.disk import Disk
 from tests.broker.running import TIMEOUT_SECONDS, WireClient
 from tests.fakes import LeapingClock
 from tests.simulation.zookeeper import MemoryCoordination, ZooKeeperServer
@@ -19,7 +20,10 @@ class RunningCluster:
     """Brokers on one loop in a thread, each on a free port. A stopped one can be started again with
     its port and its directory."""
 
-    def __init__(self, directory: Path, brokers: int = 3, **overrides: object) -> None:
+    def __init__(
+        self, directory: Path, brokers: int = 3, disks: dict[int, Disk] | None = None,
+        **overrides: object,
+    ) -> None:
         self.directory = directory
         self.overrides = {name.replace("_", "."): value for name, value in overrides.items()}
         self.clock = LeapingClock()
@@ -30,6 +34,7 @@ class RunningCluster:
         self.servers: dict[int, Server] = {}
         self.sessions: dict[int, MemoryCoordination] = {}
         self.ports: dict[int, int] = {}
+        self.disks = disks or {}
         for node_id in range(1, brokers + 1):
             self.start(node_id)
 
@@ -55,7 +60,7 @@ class RunningCluster:
 
         async def started() -> Server:
             session = MemoryCoordination(self.zookeeper)
-            server = Server(config, coordination=session)
+            server = Server(config, self.disks.get(node_id), coordination=session)
             await server.start()
             self.sessions[node_id] = session
             return server

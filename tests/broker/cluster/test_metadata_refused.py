@@ -7,6 +7,8 @@ import errno
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ottla.log.storage import Storage
 from ottla.replication.metadata import MetadataImage, ProducerIdsTaken
 from ottla.replication.standalone import StandaloneStore
@@ -18,6 +20,7 @@ from ottla.wire.messages import (
     CreatePartitionsRequest,
     CreateTopicsRequest,
     DeleteTopicsRequest,
+    FindCoordinatorRequest,
     IncrementalAlterConfigsRequest,
 )
 from tests.broker.running import RunningBroker, WireClient
@@ -89,6 +92,23 @@ def test_every_item_is_told_and_the_same_request_succeeds_once_there_is_room() -
             taken = getattr(client.call(request, version), items)
             assert [each.error_code for each in taken] == [0] * len(refused), type(request)
         assert broker.server.failure is not None and not broker.server.failure.done()
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_a_coordinator_whose_topic_cannot_be_created_is_not_available(version: int) -> None:
+    disk = FaultyDisk()
+    with RunningBroker(Path("/a"), disk) as broker, WireClient(broker.address) as client:
+        disk.failing, disk.errors = "/a/__ottla_metadata-0", {"write": errno.ENOSPC}
+        asked = (
+            FindCoordinatorRequest(key="g") if version < 4
+            else FindCoordinatorRequest(coordinator_keys=["g"])
+        )
+        answer = client.call(asked, version)
+        each = answer if version < 4 else answer.coordinators[0]
+        assert each.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        disk.errors = {}
+        answer = client.call(asked, version)
+        assert (answer if version < 4 else answer.coordinators[0]).error_code == 0
 
 
 def test_a_write_whose_thread_dies_leaves_no_flush_behind() -> None:

@@ -1,0 +1,172 @@
+"""A log directory of one of three brokers fails: others lead its partitions, the broker goes on
+with its other directories, and a restart on a mended disk brings everything back in sync."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ottla.log.disk import Disk
+from ottla.replication.metadata import PartitionState
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import DescribeLogDirsRequest, FindCoordinatorRequest
+from tests.broker.cluster.running_cluster import RunningCluster
+from tests.broker.cluster.test_cluster import create
+from tests.broker.produce_fetch import batch, fetch, produce, values
+from tests.broker.topics import metadata
+from tests.log.faulty_disk import FaultyDisk
+
+PARTITIONS = 6
+
+
+@pytest.fixture
+def disks() -> dict[int, FaultyDisk]:
+    return {node_id: FaultyDisk(node_id) for node_id in (1, 2, 3)}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, disks: dict[int, Disk]) -> Iterator[RunningCluster]:
+    with RunningCluster(tmp_path, 3, disks, log_dirs="/a,/b", min_insync_replicas=2) as running:
+        yield running
+
+
+def state(cluster: RunningCluster, node_id: int, index: int) -> PartitionState:
+    return cluster.servers[node_id].metadata_log.image.topics["t"].partitions[index]
+
+
+def in_directory(cluster: RunningCluster, node_id: int, path: str) -> list[int]:
+    homes = cluster.servers[node_id].storage.homes
+    return [n for n in range(PARTITIONS) if homes["t", n].path == path]
+
+
+def fill(cluster: RunningCluster, value: bytes) -> None:
+    """One record with acks=all in each partition, through its leader."""
+    for index in range(PARTITIONS):
+        with cluster.client(state(cluster, 1, index).leader) as client:
+            assert produce(client, "t", batch(value), partition=index).error_code == 0
+
+
+def fail(cluster: RunningCluster, disk: FaultyDisk, node_id: int, path: str) -> None:
+    """A directory fails at a write to a partition that the broker leads there."""
+    index = next(
+        n for n in in_directory(cluster, node_id, path)
+        if state(cluster, node_id, n).leader == node_id
+    )
+    with cluster.client(node_id) as client:
+        disk.failing, disk.errors = f"{path}/", {"write": errno.EIO}
+        code = produce(client, "t", batch(b"fails"), partition=index, acks=1).error_code
+        assert code == ErrorCode.KAFKA_STORAGE_ERROR
+    disk.errors = {}
+
+
+def test_others_lead_what_was_in_a_failed_directory_and_the_broker_serves_the_rest(
+    cluster: RunningCluster, disks: dict[int, FaultyDisk]
+) -> None:
+    assert create(cluster, 1, "t", PARTITIONS, 3) == 0
+    fill(cluster, b"before")
+    fail(cluster, disks[2], 2, "/b")
+    gone, kept = in_directory(cluster, 2, "/b"), in_directory(cluster, 2, "/a")
+    assert gone and kept
+    for node_id in (1, 2, 3):
+        cluster.until(
+            lambda n=node_id: all(
+                2 not in state(cluster, n, i).isr and state(cluster, n, i).leader in (1, 3)
+                for i in gone
+            ),
+            "other brokers' replicas lead",
+        )
+        assert all(2 in state(cluster, node_id, index).isr for index in kept)
+        with cluster.client(node_id) as client:
+            told = metadata(client, "t")
+            assert all(told[i].offline_replicas == [2] and not told[i].error_code for i in gone)
+            assert all(told[i].offline_replicas == [] for i in kept)
+    with cluster.client(2) as client:
+        described = client.call(DescribeLogDirsRequest(topics=None), 4).results
+        assert {d.log_dir: d.error_code for d in described} == {
+            "/a": 0, "/b": ErrorCode.KAFKA_STORAGE_ERROR
+        }
+    fill(cluster, b"after")                     # acks=all: two in sync are enough
+    failure = cluster.servers[2].failure
+    assert failure is not None and not failure.done()
+    # Another process on a mended disk: it has the records before, fetches the others, and is in
+    # sync again.
+    cluster.stop(2)
+    cluster.start(2)
+    for node_id in (1, 2, 3):
+        cluster.until(
+            lambda n=node_id: all(
+                set(state(cluster, n, i).isr) == {1, 2, 3} and state(cluster, n, i).extra is None
+                for i in range(PARTITIONS)
+            ),
+            "all replicas are in sync again",
+        )
+    for index in range(PARTITIONS):
+        logs = []
+        for server in cluster.servers.values():
+            partition = server.replicas.partition("t", index)
+            assert partition is not None
+            logs.append(partition.log.read_bytes(0, 1 << 20))
+        assert logs[0] == logs[1] == logs[2] and b"before" in logs[0] and b"after" in logs[0]
+
+
+def test_a_controller_whose_directory_fails_gives_away_what_it_led_there(
+    cluster: RunningCluster, disks: dict[int, FaultyDisk]
+) -> None:
+    assert create(cluster, 1, "t", PARTITIONS, 3) == 0
+    node_id = cluster.controller
+    fail(cluster, disks[node_id], node_id, "/a")
+    gone = in_directory(cluster, node_id, "/a")
+    cluster.until(
+        lambda: all(
+            state(cluster, node_id, i).leader not in (-1, node_id)
+            and (extra := state(cluster, node_id, i).extra) and extra.offline == (node_id,)
+            for i in gone
+        ),
+        "it decides that others lead",
+    )
+    assert cluster.controller == node_id
+
+
+def test_an_only_copy_in_a_failed_directory_waits_for_it(
+    cluster: RunningCluster, disks: dict[int, FaultyDisk]
+) -> None:
+    assert create(cluster, 1, "t", PARTITIONS, 1) == 0
+    fill(cluster, b"kept")
+    homes = cluster.servers[3].storage.homes
+    mine = [n for n in range(PARTITIONS) if state(cluster, 1, n).leader == 3]
+    path = homes["t", mine[0]].path
+    with cluster.client(3) as client:
+        disks[3].failing, disks[3].errors = f"{path}/", {"write": errno.EIO}
+        code = produce(client, "t", batch(b"x"), partition=mine[0], acks=1).error_code
+        assert code == ErrorCode.KAFKA_STORAGE_ERROR
+    disks[3].errors = {}
+    cluster.until(lambda: state(cluster, 1, mine[0]).leader == -1, "it has no leader")
+    assert state(cluster, 1, mine[0]).isr == (3,)
+    with cluster.client(1) as client:
+        assert metadata(client, "t")[mine[0]].offline_replicas == [3]
+    cluster.stop(3)
+    cluster.start(3)
+    cluster.until(lambda: state(cluster, 1, mine[0]).leader == 3, "it leads again")
+    with cluster.client(3) as client:
+        assert values(fetch(client, "t", partition=mine[0])) == [b"kept"]
+
+
+def test_a_broker_with_a_failed_directory_names_coordinators_on_other_brokers(
+    cluster: RunningCluster, disks: dict[int, FaultyDisk]
+) -> None:
+    assert create(cluster, 1, "t", PARTITIONS, 3) == 0
+    ask = FindCoordinatorRequest(key_type=0, coordinator_keys=[f"g{n}" for n in range(40)])
+    with cluster.client(2) as client:
+        client.call(ask, 4)
+        fail(cluster, disks[2], 2, "/b")
+        image = cluster.servers[2].metadata_log
+        cluster.until(
+            lambda: any(s.extra for s in image.image.topics["__consumer_offsets"].partitions)
+            and all(s.leader >= 0 for s in image.image.topics["__consumer_offsets"].partitions),
+            "others coordinate",
+        )
+        answers = client.call(ask, 4).coordinators
+        assert {each.error_code for each in answers} == {0}

@@ -5,7 +5,7 @@ PY := .venv/bin/python
 BUILD_SECONDS := 80
 SOURCES := pyproject.toml setup.py $(shell find ottla -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
-.PHONY: build run cluster walkthrough test lint compat chaos compare frameworks newcomer simulate mutants demo has-java bench bench-quick wheel
+.PHONY: build run cluster walkthrough test lint compat chaos compare frameworks newcomer fuzz sanitize instrumented simulate mutants demo has-java bench bench-quick wheel
 
 build: .venv/.built
 
@@ -99,6 +99,33 @@ MINUTES ?= 10
 SEED_OF_CHAOS ?= 1
 chaos: .venv/.compat
 	$(PY) -m compat_tests.chaos --minutes $(MINUTES) --seed $(SEED_OF_CHAOS)
+
+.venv/.fuzz: .venv/.test pyproject.toml
+	$(call extra,fuzz)
+	touch $@
+
+# A copy of the sources in build/instrumented, its extension modules with clang's AddressSanitizer,
+# UndefinedBehaviorSanitizer and coverage; five minutes the first time.
+CLANG ?= clang
+SANITIZERS := -fsanitize=fuzzer-no-link,address,undefined
+SANITIZED := LD_PRELOAD=$$(ls -d $$PWD/.venv/lib/python3*/site-packages)/asan_with_fuzzer.so PYTHONMALLOC=malloc \
+	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+
+instrumented: .venv/.fuzz
+	@command -v $(CLANG) > /dev/null || \
+		{ echo "make: clang is needed: apt install clang; name it: make fuzz CLANG=clang-14"; exit 1; }
+	mkdir -p build/instrumented
+	tar c --exclude='*.so' --exclude=__pycache__ ottla tests setup.py pyproject.toml README.md | tar x -C build/instrumented
+	cd build/instrumented && CC=$(CLANG) LDSHARED="$(CLANG) -shared" OTTLA_CFLAGS="-O1 -g1 -Wno-everything $(SANITIZERS)" \
+		../../$(PY) setup.py -q build_ext --inplace -j 2
+
+# Fuzzers by coverage (atheris) for MINUTES; tests/fuzz/README.md.
+fuzz: instrumented
+	$(PY) -m tests.fuzz --minutes $(MINUTES) --jobs $(or $(JOBS),1) $(TARGETS)
+
+# The tests of wire/ and log/ with the sanitizers; any report ends the run.
+sanitize: instrumented
+	cd build/instrumented && $(SANITIZED) ../../$(PY) -m pytest -q -s -p no:cacheprovider --timeout 900 tests/wire tests/log
 
 # Thousands of requests to Apache Kafka and to Ottla, the answers compared field by field; four minutes.
 compare: has-java .venv/.test

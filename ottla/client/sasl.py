@@ -6,8 +6,10 @@ No IO: a blocking client and an event loop can both speak it.
 from __future__ import annotations
 
 import base64
+import binascii
 import hashlib
 import hmac
+import re
 import secrets
 from collections.abc import Mapping
 from typing import Protocol
@@ -17,6 +19,8 @@ from ottla.client.errors import ClientError
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 ITERATIONS_MAX = 1_000_000
 """A server that asks for more wants to keep this client busy."""
+FIRST = re.compile(rb"r=([!-+\--~]+),s=([A-Za-z0-9+/=]+),i=([0-9]{1,9})(?:,[^,]*)*")
+LAST = re.compile(rb"v=([A-Za-z0-9+/=]+)(?:,[^,]*)*")
 
 
 class ClientMechanism(Protocol):
@@ -67,26 +71,35 @@ class ScramClient(ClientMechanism):
 
     def answer(self, token: bytes) -> bytes | None:
         """The proof; then the server's own proof is checked. Raises ClientError."""
-        fields = dict(part.partition("=")[::2] for part in token.decode().split(","))
         if self.verifier is not None:
-            proved = base64.b64decode(fields.get("v", ""))
-            if not hmac.compare_digest(proved, self.verifier):
+            proved = LAST.fullmatch(token)
+            if proved is None or not hmac.compare_digest(decoded(proved[1]), self.verifier):
                 raise ClientError("the broker does not know this user's password")
             return None
-        nonce, iterations = fields["r"], int(fields["i"])
-        if not nonce.startswith(self.nonce) or iterations > ITERATIONS_MAX:
+        match = FIRST.fullmatch(token)
+        if match is None:
+            raise ClientError("the broker's first SCRAM message is malformed")
+        nonce, salt, iterations = match[1].decode(), decoded(match[2]), int(match[3])
+        if not nonce.startswith(self.nonce) or not 0 < iterations <= ITERATIONS_MAX:
             raise ClientError("the broker answers SCRAM with a wrong nonce or too many iterations")
-        salt = base64.b64decode(fields["s"])
         salted = hashlib.pbkdf2_hmac(self.algorithm, self.password.encode(), salt, iterations)
         client_key = hmac.digest(salted, b"Client Key", self.algorithm)
         stored = hashlib.new(self.algorithm, client_key).digest()
         without_proof = f"c=biws,r={nonce}"
-        signed = f"{self.bare},{token.decode()},{without_proof}".encode()
+        signed = self.bare.encode() + b"," + token + b"," + without_proof.encode()
         signature = hmac.digest(stored, signed, self.algorithm)
         proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
         server_key = hmac.digest(salted, b"Server Key", self.algorithm)
         self.verifier = hmac.digest(server_key, signed, self.algorithm)
         return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
+
+
+def decoded(text: bytes) -> bytes:
+    """The bytes of a base64 field. Raises ClientError."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ClientError("the broker sent a SCRAM message with broken base64") from error
 
 
 def client_mechanism(

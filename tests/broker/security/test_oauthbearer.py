@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
 import time
@@ -88,6 +89,22 @@ def test_a_token_of_the_issuer_lets_its_subject_in_until_it_expires(
 
 
 NOW = int(time.time())
+
+
+def deep() -> str:
+    """JSON of 20,000 arrays in each other."""
+    return base64.urlsafe_b64encode(b"[" * 20_000).decode().rstrip("=")
+
+
+def test_the_end_of_a_token_may_be_text_or_beyond_all_calendars(broker: SaslBroker) -> None:
+    """Such claims of a trusted issuer closed the connection by an internal error."""
+    for end in (str(NOW + 600), 10**30):
+        with WireClient(broker.inside) as client:
+            answer = log_in(client, signed(claims(exp=end)))
+            assert answer.error_code == 0 and answer.session_lifetime_ms > 0
+            assert client.call(MetadataRequest(topics=[]), 9).brokers
+
+
 SHARED = b"a secret that clients have too...."
 
 
@@ -103,11 +120,12 @@ SHARED = b"a secret that clients have too...."
         jwt.encode(claims(), None, "none", headers={"kid": "r"}),
         jwt.encode(claims(), SHARED, "HS256", headers={"kid": "r"}),
         signed(claims())[:-6] + "AAAAAA", "a.b.c", "x",
+        signed({**claims(), "exp": float("inf")}), deep(), deep() + ".e30.x",
     ],
     ids=["expired", "not yet valid", "another issuer", "another audience", "no audience",
          "no issuer", "no subject", "no end", "blank subject", "subject no text", "another key",
          "unknown key", "key of another kind", "unsigned", "signed by a shared secret", "cut",
-         "garbage", "no token"],
+         "garbage", "no token", "endless", "deep JSON", "deep JSON in three parts"],
 )  # fmt: skip
 def test_a_token_that_is_not_right_is_refused_without_a_reason(
     broker: SaslBroker, token: str

@@ -26,6 +26,10 @@ ALGORITHMS = [
 """Signatures with a private key; with a shared secret or "none" clients could sign themselves."""
 KEYS_SIZE_MAX = 1 << 20
 FETCH_SECONDS = 10.0
+EXPIRY_MS_MAX = 1 << 53
+"""A token that claims to be valid for longer ends its session here: it is a field of 64 bits."""
+UNUSABLE = (OSError, ArithmeticError, ValueError, TypeError, LookupError, RecursionError)
+"""What a token's JSON may lead to, in some release of PyJWT or of Python."""
 AGAIN_SECONDS = 30.0
 """A token with an unknown key makes us read the keys again, at most once in this time."""
 
@@ -82,12 +86,13 @@ class TokenRules:
                     "verify_sub": False,
                 },
             )
-        except (jwt.PyJWTError, OSError, ValueError, TypeError, LookupError) as error:
+            expires_ms = min(int(float(claims["exp"]) * 1000), EXPIRY_MS_MAX)
+        except (*UNUSABLE, jwt.PyJWTError) as error:
             raise AuthenticationFailed(f"{type(error).__name__}: {error}") from error
         subject = claims[settings.sasl_oauthbearer_sub_claim_name]
         if not isinstance(subject, str) or not subject.strip():
             raise AuthenticationFailed("a token without a subject")
-        return subject.strip(), int(claims["exp"] * 1000)
+        return subject.strip(), expires_ms
 
     def refused(self, error: AuthenticationFailed) -> None:
         """Log why a token was refused; the client does not learn it."""

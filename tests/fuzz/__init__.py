@@ -1,0 +1,1 @@
+"""Fuzzers: functions that take any bytes and may raise nothing; README.md says how to run them."""

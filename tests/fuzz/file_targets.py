@@ -1,0 +1,111 @@
+"""Fuzzers of what is read from disk and from ZooKeeper: a partition's files, and stored records."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import struct
+
+from ottla.groups import record_codec
+from ottla.groups.transactions import records as transaction_records
+from ottla.log import aborted_sizes, checkpoints, closed_logs, snapshots, topic_ids
+from ottla.log.epochs import LeaderEpochs
+from ottla.log.log_directory import StorageRefused
+from ottla.log.move import record as move_record
+from ottla.replication import entries, registration
+from ottla.replication.records import decode_record
+from ottla.wire.errors import MalformedMessage, ProtocolError
+from tests.log.batches import split
+from tests.log.faulty_disk import FaultyDisk
+from tests.log.test_foreign_files import DATA, change, everything, reopened, written
+
+TEXT_DECODERS = (
+    checkpoints.decode_offsets, checkpoints.decode_properties, topic_ids.decode, closed_logs.decode,
+    aborted_sizes.decode, snapshots.decode, LeaderEpochs.decode, move_record.decode,
+    lambda data: registration.decode(1, data), decode_record,
+    lambda data: entries.decode_entry(1, 1, data), lambda data: entries.decode_snapshot(1, [data]),
+)  # fmt: skip
+"""What reads files and znodes; each raises ValueError, of which UnreadableMetadata is one."""
+
+
+def stored_records(data: bytes) -> None:
+    """Files, znodes and the records of the internal topics: decoded, or refused by the named
+    errors."""
+    if len(data) < 3:
+        return
+    kind, body = data[0] % (len(TEXT_DECODERS) + 2), data[3:]
+    if kind < len(TEXT_DECODERS):
+        try:
+            TEXT_DECODERS[kind](body)
+        except (ValueError, IndexError):
+            pass
+        return
+    decode = (record_codec, transaction_records)[kind - len(TEXT_DECODERS)].decode_record
+    key, value = body[: struct.unpack_from(">H", data, 1)[0] % 64], body
+    try:
+        decode(key, value[len(key) :])
+    except (MalformedMessage, ProtocolError):
+        pass
+
+
+@functools.cache
+def partition(clean: bool) -> FaultyDisk:
+    """A disk with a partition of three segments; copied for each run."""
+    return written(1, clean)
+
+
+@functools.cache
+def file_names() -> list[str]:
+    """The partition's files."""
+    return sorted(name for name in partition(True).names if name.startswith(DATA))
+
+
+def partition_files(data: bytes) -> None:
+    """One file of a partition replaced, after a clean stop or a kill: its answers end in named
+    errors."""
+    if len(data) < 2:
+        return
+    clean, name = bool(data[0] & 1), file_names()[data[1] % len(file_names())]
+    disk = copy.deepcopy(partition(clean))
+    change(disk, name, data[2:])
+    try:
+        log = reopened(disk)
+        for answer in everything(log):
+            if isinstance(answer, bytes):
+                split(answer)
+    except (ProtocolError, StorageRefused, AssertionError):
+        # A batch that was changed without a crash may be cut short in a reply.
+        pass
+
+
+def partition_seeds() -> list[bytes]:
+    """Each file as it was written."""
+    return [
+        bytes([clean, at]) + bytes(inode.content)
+        for clean in (0, 1)
+        for at, name in enumerate(file_names())
+        if (inode := partition(bool(clean)).names.get(name)) is not None
+    ]
+
+
+def stored_seeds() -> list[bytes]:
+    """Texts and records of each kind."""
+    texts = [
+        b"0\n1\nevents 0 17\n", b"#x\nversion=1\ncluster.id=abc\n", b"0\n1\nevents 0 AAAA\n",
+        b"0\n0\n1\n1\n0 5\n", b'{"type":"topic","name":"x"}', b'{"host":"h","port":1,"epoch":3}',
+    ]  # fmt: skip
+    seeds = [bytes([at, 0, 0]) + text for at in range(len(TEXT_DECODERS)) for text in texts]
+    group = struct.pack(">hh1sh1si", 1, 1, b"g", 1, b"t", 0)
+    value = struct.pack(">hqih", 3, 7, 0, 0) + struct.pack(">q", 1)
+    base = len(TEXT_DECODERS)
+    seeds.append(bytes([base]) + struct.pack(">H", len(group)) + group + value)
+    key = struct.pack(">hh1s", 0, 1, b"t")
+    seeds.append(bytes([base + 1]) + struct.pack(">H", len(key)) + key + value)
+    disk = partition(False)
+    seeds += [
+        bytes([at, 0, 0]) + bytes(inode.content)
+        for at in range(len(TEXT_DECODERS))
+        for name in file_names()
+        if not name.endswith(".log") and (inode := disk.names.get(name)) is not None
+    ]
+    return seeds

@@ -1,18 +1,46 @@
-"""What a partition's shard needs of a group of any kind: classic, KIP-848, and those to come."""
+"""What a partition's shard needs of a group of any kind: classic, KIP-848, and those to come.
+
+`classic/requests.py` and `consumer/requests.py` are the kinds that exist, `absent.py` stands for a
+group that does not. A request that a kind does not serve is refused by the group itself.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sized
-from typing import Protocol
+from collections.abc import Callable, Sequence, Sized
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
 
+from ottla.groups.classic.messages import Join, Leaving, Sync
+from ottla.groups.cluster_view import Cluster
+from ottla.groups.consumer.heartbeat import Alive, Beat, Beaten
+from ottla.groups.offset_requests import Commit
 from ottla.groups.records import CommittedOffset, Record
-from ottla.groups.result import Answer
+from ottla.groups.result import Answer, Result, TimerKey
+from ottla.groups.settings import GroupSettings
+from ottla.wire.errors import ErrorCode
+
+
+@dataclass(slots=True, eq=False)
+class Context:
+    """What groups use besides their own state; one object for all groups of a shard."""
+
+    settings: GroupSettings
+    cluster: Cluster
+    """The newest view of the cluster; replaced when it changes."""
+    new_id: Callable[[], str]
+    """Makes the unique part of a member id."""
+    place: Callable[[Group], None]
+    """Puts a group into the shard that has no records yet: it is forming."""
 
 
 class Group(Protocol):
     """A group and its members, whatever their protocol."""
 
     group_id: str
+    keys: ClassVar[tuple[type, ...]]
+    """The keys of the records that such a group is made of."""
+
+    # Descriptions
 
     @property
     def type_name(self) -> str:
@@ -55,6 +83,66 @@ class Group(Protocol):
         An empty group's offsets expire together, counted from when it became empty. A consumer
         group with members loses offsets of topics that it no longer reads, counted from their last
         commit.
+        """
+
+    # Requests of the classic protocol
+
+    def join(self, request: Join, answer: Answer, result: Result, context: Context) -> None:
+        """JoinGroup; answered at once or when all members have joined."""
+
+    def sync(self, request: Sync, answer: Answer, result: Result, context: Context) -> None:
+        """SyncGroup; answered when the assignment is recorded."""
+
+    def heartbeat(
+        self, generation: int, member_id: str, instance_id: str | None, tick_ms: int
+    ) -> ErrorCode | None:
+        """Heartbeat without effects; None if it may have some: then `heartbeat_turn`."""
+
+    def heartbeat_turn(
+        self,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        result: Result,
+        context: Context,
+    ) -> ErrorCode:
+        """Heartbeat, which may set a timer."""
+
+    def leave(
+        self, leaving: Sequence[Leaving], result: Result, context: Context
+    ) -> list[ErrorCode]:
+        """LeaveGroup: a code for each member."""
+
+    # Requests of KIP-848
+
+    def beat(self, request: Beat, result: Result, context: Context) -> Beaten:
+        """ConsumerGroupHeartbeat, after its fields were checked."""
+
+    def keep_alive(
+        self, request: Alive, client: tuple[str, str], tick_ms: int, context: Context
+    ) -> int | None:
+        """ConsumerGroupHeartbeat without changes: ms to the next; None if `beat` is needed."""
+
+    # Offsets
+
+    def check_commit(self, request: Commit, result: Result, context: Context) -> None:
+        """Check that the client may commit offsets now."""
+
+    def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        """Check that the client may fetch offsets in this member's name."""
+
+    # Time and the log
+
+    def fire(self, key: TimerKey, result: Result, context: Context) -> None:
+        """Called when a timer of the group is due."""
+
+    def loaded(self, result: Result, context: Context) -> None:
+        """Starts the members' sessions after all records have been read."""
+
+    def replay_record(self, key: Any, value: Any, aloud: bool) -> bool:
+        """Applies a record with one of `keys`; returns whether the group still exists.
+
+        `aloud` logs a change of its state.
         """
 
     def take_answers(self) -> list[Answer]:

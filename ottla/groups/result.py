@@ -1,4 +1,4 @@
-"""The effects of a state machine: records to append, replies after they are committed, timers.
+"""The effects of a state machine: records to append, replies and markers after that, timers.
 
 The state machines of this folder perform no actions themselves. A request comes together with the
 way to answer it (`Answer`, a function that is called once); a JoinGroup keeps it until the whole
@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+from ottla.wire.errors import ProtocolError
 
 Answer = Callable[[Any], None]
 """Called exactly once, with a reply or the ProtocolError in its place."""
@@ -28,6 +30,16 @@ class TimerKey(NamedTuple):
     member_id: str = ""
 
 
+class MarkersDue(NamedTuple):
+    """Once the end of a transaction is recorded, its markers are to be written."""
+
+    transactional_id: str
+    answer: Answer | None
+    """Called with `reply` once all markers are committed, or one could not be written; with the
+    error if the log refused the end itself. None if no client waits."""
+    reply: Any
+
+
 @dataclass(slots=True)
 class Result:
     """One turn of a state machine: the time of the turn, and its effects in order."""
@@ -39,6 +51,12 @@ class Result:
     records: list[Any] = field(default_factory=list)
     replies: list[tuple[Answer, Any]] = field(default_factory=list)
     timers: list[tuple[TimerKey, int | None]] = field(default_factory=list)
+    markers: list[MarkersDue] = field(default_factory=list)
+    """Of transactions only."""
+
+    after_replay: list[Callable[[ProtocolError | None], None]] = field(default_factory=list)
+    """Called once the records are replayed, or with the error if the log refuses them: what exists
+    in memory only and belongs to these records, such as members whose JoinGroup is pending."""
 
     def reply(self, answer: Answer, reply: Any) -> None:
         """Answer a request once this turn's records are committed."""

@@ -41,7 +41,7 @@ class Runtime(ShardRuntime[Shard]):
     def cluster(self, cluster: Cluster) -> None:
         self._cluster = cluster
         for shard in (*self.shards(), *self._loading.values()):
-            shard.cluster = cluster
+            shard.context.cluster = cluster
 
     def end_transaction(self, partition: int, producer_id: int, committed: bool) -> None:
         """A transaction's marker was appended to a partition of `__consumer_offsets`."""

@@ -1,6 +1,6 @@
 """Runs the state machines: append what they return, replay it, answer when it is committed.
 
-    request -> shard -> Result -> append -> replay -> timers -> (committed) -> answers
+    request -> shard -> Result -> timers -> append -> replay -> (committed) -> answers, markers
 
 Commits of offsets do not depend on each other: those that arrive in one turn of the loop are
 gathered into one Result and therefore one batch (`gather`). Any other operation on the shard
@@ -77,7 +77,7 @@ class AnyShard(Protocol):
 S = TypeVar("S", bound=AnyShard)
 
 
-class _Live(Generic[S]):
+class Live(Generic[S]):
     """A shard that is coordinated here, with the answers waiting for its appends."""
 
     def __init__(self, shard: S) -> None:
@@ -109,7 +109,7 @@ class ShardRuntime(Generic[S]):
         self._append = append
         self._wake = wake
         self._later = later
-        self._live: dict[int, _Live[S]] = {}
+        self._live: dict[int, Live[S]] = {}
         self._loading: dict[int, S] = {}
         self._asked_of_all: dict[int, list[Callable[[S, Result], None]]] = {}
         """By partition that is being loaded: operations that `change_all` requested meanwhile."""
@@ -141,7 +141,7 @@ class ShardRuntime(Generic[S]):
         if self._loading.get(shard.partition) is not shard:
             return
         del self._loading[shard.partition]
-        live = self._live[shard.partition] = _Live(shard)
+        live = self._live[shard.partition] = Live(shard)
         result = self._turn(live)
         shard.loaded(result)
         self._perform(live, result)
@@ -189,7 +189,7 @@ class ShardRuntime(Generic[S]):
         live = self._live.get(self.partition_of(key))
         return None if live is None else live.shard
 
-    def _find(self, partition: int) -> _Live[S]:
+    def _find(self, partition: int) -> Live[S]:
         live = self._live.get(partition)
         if live is None:
             if partition in self._loading:
@@ -244,7 +244,7 @@ class ShardRuntime(Generic[S]):
         elif is_first:
             self._later(lambda: self._append_gathered(live))
 
-    def _append_gathered(self, live: _Live[S]) -> None:
+    def _append_gathered(self, live: Live[S]) -> None:
         gathered, live.gathered = live.gathered, None
         if gathered is not None:
             self._perform(live, gathered)
@@ -267,7 +267,7 @@ class ShardRuntime(Generic[S]):
         for live in list(self._live.values()):
             self._change_one(live, operation)
 
-    def _change_one(self, live: _Live[S], operation: Callable[[S, Result], None]) -> None:
+    def _change_one(self, live: Live[S], operation: Callable[[S, Result], None]) -> None:
         result = self._turn(live)
         operation(live.shard, result)
         self._perform(live, result)
@@ -297,7 +297,7 @@ class ShardRuntime(Generic[S]):
             if at_ms is not None:
                 self._ask_to_wake(at_ms)
 
-    def _take_due(self, now_ms: int) -> tuple[_Live[S], TimerKey] | None:
+    def _take_due(self, now_ms: int) -> tuple[Live[S], TimerKey] | None:
         """The earliest timer of all shards, if it is due."""
         earliest, earliest_ms = None, now_ms + 1
         for live in self._live.values():
@@ -307,30 +307,33 @@ class ShardRuntime(Generic[S]):
         key = None if earliest is None else earliest.timers.take_due(now_ms)
         return None if earliest is None or key is None else (earliest, key)
 
-    def _fire_one(self, live: _Live[S], key: TimerKey) -> None:
+    def _fire_one(self, live: Live[S], key: TimerKey) -> None:
         result = self._turn(live)
         live.shard.fire(key, result)
         self._perform(live, result)
 
-    def _turn(self, live: _Live[S]) -> Result:
+    def _turn(self, live: Live[S]) -> Result:
         """The result of a new turn, after everything before it is appended."""
         self._append_gathered(live)
         return Result(self._clock.now_ms(), self.tick_ms())
 
-    def _perform(self, live: _Live[S], result: Result, producer: Producer = NO_PRODUCER) -> None:
+    def _perform(self, live: Live[S], result: Result, producer: Producer = NO_PRODUCER) -> None:
         for key, at_ms in result.timers:
             live.timers.set(key, at_ms)
             if at_ms is not None:
                 self._ask_to_wake(at_ms)
         if result.records:
             self._record(live, result, producer)
-        elif live.open_appends:
+            return
+        for follow in result.after_replay:
+            follow(None)
+        if live.open_appends:
             live.open_appends[-1].extend(result.replies)
         else:
             for answer, reply in result.replies:
                 answer(reply)
 
-    def _record(self, live: _Live[S], result: Result, producer: Producer) -> None:
+    def _record(self, live: Live[S], result: Result, producer: Producer) -> None:
         """Appends and replays; if the append is refused, all waiting clients get the error."""
         waiting = result.replies
         outcome: list[ProtocolError | None] = []
@@ -351,17 +354,21 @@ class ShardRuntime(Generic[S]):
                 live.open_appends.pop()
                 for answer, _ in waiting:
                     answer(told)
+            for follow in result.after_replay:
+                follow(told)
             if not isinstance(error, ProtocolError):
                 raise  # a bug, such as a record that its format cannot hold
             return
         for record in result.records:
             live.shard.replay(record, producer.producer_id)
         replayed = True
+        for follow in result.after_replay:
+            follow(None)
         if outcome:
             self._committed(live, waiting, outcome[0])
 
     def _committed(
-        self, live: _Live[S], waiting: list[tuple[Answer, Any]], error: ProtocolError | None
+        self, live: Live[S], waiting: list[tuple[Answer, Any]], error: ProtocolError | None
     ) -> None:
         if not live.open_appends:
             return  # unloaded meanwhile, everybody was answered

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ottla.groups.cluster_view import Topic
+from ottla.groups.consumer.group import ConsumerGroup
+from ottla.groups.consumer.requests import ServedConsumerGroup
 from ottla.groups.record_codec import Encoded, decode_record, encode_record
 from ottla.groups.records import NO_PRODUCER, Marker, Producer, Record
 from ottla.groups.routing import partition_for
@@ -14,6 +16,7 @@ from ottla.groups.runtime import Runtime
 from ottla.groups.settings import GroupSettings
 from ottla.groups.shard import Shard
 from ottla.groups.shard_runtime import Committed
+from ottla.wire.errors import ErrorCode
 from tests.groups.compacting import compacted, durable
 
 TURNS_AT_ONCE_MAX = 1000
@@ -164,6 +167,23 @@ class Workbench:
 
     def shard(self, group_id: str = "g") -> Shard:
         return self.runtime.shard(group_id)
+
+    def consumers(self, group_id: str = "g") -> ConsumerGroup:
+        """A group that is one of KIP-848."""
+        group = self.shard(group_id).group_of(ServedConsumerGroup, group_id)
+        assert group is not None
+        return group
+
+    def heartbeat(
+        self, group_id: str, generation: int, member_id: str, instance_id: str | None
+    ) -> ErrorCode:
+        """Heartbeat, with a turn if it may have effects."""
+        asked = (group_id, generation, member_id, instance_id)
+        code = self.shard(group_id).heartbeat(*asked, self.runtime.tick_ms())
+        if code is None:
+            code = self.runtime.turn(group_id, lambda s, r: s.heartbeat_turn(*asked, r))
+        assert code is not None
+        return code
 
     def partition(self, group_id: str = "g") -> int:
         return partition_for(group_id, self.settings.offsets_topic_num_partitions)

@@ -196,13 +196,8 @@ class Member:
             self.give_up()
 
     def heartbeat(self) -> None:
-        runtime, shard = self.bench.runtime, self.bench.shard()
-        asked = (GROUP, self.epoch, self.member_id, None)
         try:
-            if shard.speaks_kip_848(GROUP):
-                code = runtime.turn(GROUP, lambda s, r: s.heartbeat_to_consumers(*asked, r))
-            else:
-                code = shard.heartbeat(*asked, runtime.tick_ms())
+            code = self.bench.heartbeat(GROUP, self.epoch, self.member_id, None)
         except ProtocolError as error:
             code = error.code
         self.silent_ms = 0

@@ -150,15 +150,9 @@ class Story:
         return self.change(lambda s, r, a: s.sync(request, a, r), group, member)
 
     def heartbeat(self, member: str, options: dict[str, str]) -> str:
-        group, runtime = options.get("group", "g"), self.bench.runtime
-        shard = self.bench.shard(group)
-        asked = (group, int(options["gen"]), member, options.get("instance"))
+        asked = (options.get("group", "g"), int(options["gen"]), member, options.get("instance"))
         try:
-            if shard.speaks_kip_848(group):
-                code = runtime.turn(group, lambda s, r: s.heartbeat_to_consumers(*asked, r))
-            else:
-                code = shard.heartbeat(*asked, runtime.tick_ms())
-            return ErrorCode(code).name
+            return self.bench.heartbeat(*asked).name
         except ProtocolError as error:
             return told(error)
 

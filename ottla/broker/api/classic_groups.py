@@ -16,7 +16,6 @@ from ottla.groups.errors import (
     InconsistentProtocol,
     UnknownMember,
 )
-from ottla.groups.runtime import Runtime
 from ottla.replication.controller.access import Operation
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, ProtocolError
@@ -119,29 +118,18 @@ async def sync_group(request: SyncGroupRequest, context: RequestContext) -> Sync
 def heartbeat(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
     """Keep a session alive."""
     runtime = context.broker.coordinators.groups.runtime
-    group_id = request.group_id
-    try:
-        shard = runtime.shard(group_id)
-        if shard.speaks_kip_848(group_id):
-            return _heartbeat_answer(_heartbeat_to_consumers(request, runtime))
-        return _heartbeat_answer(
-            shard.heartbeat(
-                group_id, request.generation_id, request.member_id, request.group_instance_id,
-                runtime.tick_ms(),
-            )
-        )
-    except CoordinatorLoadInProgress:
-        return _heartbeat_answer(ErrorCode.NONE)  # its session starts when the group is loaded
-
-
-def _heartbeat_to_consumers(request: HeartbeatRequest, runtime: Runtime) -> ErrorCode:
     told = (
         request.group_id, request.generation_id, request.member_id, request.group_instance_id
     )
-    code: ErrorCode = runtime.turn(
-        request.group_id, lambda shard, result: shard.heartbeat_to_consumers(*told, result)
-    )
-    return code
+    try:
+        code = runtime.shard(request.group_id).heartbeat(*told, runtime.tick_ms())
+        if code is None:
+            code = runtime.turn(
+                request.group_id, lambda shard, result: shard.heartbeat_turn(*told, result)
+            )
+    except CoordinatorLoadInProgress:
+        code = ErrorCode.NONE  # its session starts when the group is loaded
+    return _heartbeat_answer(code)
 
 
 @cache

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 
 from ottla.broker.api.group_admin import authorized_operations
@@ -18,7 +18,9 @@ from ottla.groups.cluster_view import Cluster
 from ottla.groups.consumer.draft import preferred_assignor
 from ottla.groups.consumer.group import ConsumerGroup, ConsumerMember
 from ottla.groups.consumer.heartbeat import Beat, Beaten
-from ottla.groups.errors import InvalidGroupId
+from ottla.groups.consumer.requests import ServedConsumerGroup
+from ottla.groups.errors import GroupIdNotFound, InvalidGroupId
+from ottla.groups.group import Context
 from ottla.groups.record_codec import by_topic
 from ottla.groups.records import TopicPartition
 from ottla.replication.controller.access import Operation
@@ -150,8 +152,10 @@ def consumer_group_describe(
             if not group_id:
                 raise InvalidGroupId("the group id is empty")
             shard = context.broker.coordinators.groups.runtime.shard(group_id)
-            group, assignors = shard.consumer(group_id), shard.settings.group_consumer_assignors
-            answer = _describe(group, shard.cluster, assignors, context.version)
+            group = shard.group_of(ServedConsumerGroup, group_id)
+            if group is None:
+                raise GroupIdNotFound(f"consumer group {group_id!r} not found")
+            answer = _describe(group, shard.context, context.version)
             answer.authorized_operations = authorized_operations(
                 request.include_authorized_operations, group_id, access
             )
@@ -189,8 +193,9 @@ def _without_secret_topics(
 
 
 def _describe(
-    group: ConsumerGroup, cluster: Cluster, assignors: Sequence[str], version: int
+    group: ConsumerGroup, context: Context, version: int
 ) -> ConsumerGroupDescribeResponse.Group:
+    assignors = context.settings.group_consumer_assignors
     return ConsumerGroupDescribeResponse.Group(
         group_id=group.group_id,
         group_state=group.state_name,
@@ -199,7 +204,9 @@ def _describe(
         assignor_name=preferred_assignor(
             (member.value for member in group.members.values()), assignors
         ),
-        members=[_member(group, each, cluster, version) for each in group.members.values()],
+        members=[
+            _member(group, each, context.cluster, version) for each in group.members.values()
+        ],
     )
 
 

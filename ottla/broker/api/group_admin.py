@@ -9,7 +9,8 @@ from ottla.broker.coordination.answers import answer_of
 from ottla.broker.dispatch import handles
 from ottla.broker.security.access import GROUP_REFUSED, Access
 from ottla.broker.security.decisions import by_item
-from ottla.groups.classic.group import ClassicGroup, ClassicState
+from ottla.groups.classic.group import ClassicState
+from ottla.groups.classic.requests import ServedClassicGroup
 from ottla.groups.errors import GroupIdNotFound
 from ottla.replication.controller.access import Operation, Resource
 from ottla.wire.apis import ApiKey
@@ -59,8 +60,8 @@ def _describe(
     answer = DescribeGroupsResponse.Group(group_id=group_id)
     try:
         shard = context.broker.coordinators.groups.runtime.shard(group_id)
-        group = shard.groups.get(group_id)
-        if not isinstance(group, ClassicGroup):
+        group = shard.group_of(ServedClassicGroup, group_id)
+        if group is None:
             raise GroupIdNotFound(f"Group {group_id} not found.")
     except ProtocolError as error:
         answer.group_state = "Dead" if isinstance(error, GroupIdNotFound) else ""

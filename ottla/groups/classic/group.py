@@ -9,14 +9,16 @@
                             v                                      |
                           Stable ---------------------------------->
 
-Only `replay` changes what a GroupMetadata record holds. Pending replies and session deadlines exist
-in memory only: after a restart no request is pending, and all sessions start again.
+A GroupMetadata record makes a group Stable or Empty, with its members, their assignment and their
+leader: only `replay` does. Between these two, while a generation is being formed, all of it exists
+in memory only, as the protocol intends: after a restart the recorded members are asked to join
+again. So do pending replies and session deadlines at any time.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -139,8 +141,12 @@ class ClassicGroup:
             member.awaits_join is not None for member in self.members.values()
         )
 
-    def move(self, state: ClassicState, wall_ms: int, aloud: bool = True) -> None:
-        """Change state; `aloud` logs it."""
+    def move(self, state: ClassicState, wall_ms: int) -> None:
+        """Begin or go on to form a generation; `replay` ends that."""
+        assert state in (ClassicState.PREPARING, ClassicState.COMPLETING)
+        self._enter(state, wall_ms)
+
+    def _enter(self, state: ClassicState, wall_ms: int, aloud: bool = True) -> None:
         if state is not self.state and aloud:
             log.debug(
                 "group %s: %s to %s, generation %d, %d members", self.group_id, self.state.value,
@@ -223,24 +229,20 @@ class ClassicGroup:
 
     def choose_protocol(self) -> str:
         """The common protocol with the most votes; a member votes for the first in its list."""
-        common = self.common_protocols()
-        votes: dict[str, int] = {}
-        for member in self.members.values():
-            choice = next(name for name, _ in member.protocols if name in common)
-            votes[choice] = votes.get(choice, 0) + 1
-        return max(votes, key=votes.__getitem__)
+        return _most_votes(self.members.values(), self.common_protocols())
+
+    def choose_protocol_of(self, members: Collection[ClassicMember]) -> str | None:
+        """The same among other members; None if they have no protocol in common."""
+        common = set.intersection(*({name for name, _ in m.protocols} for m in members))
+        return _most_votes(members, common) if common else None
 
     def next_generation(self, wall_ms: int) -> None:
         """Begins the next generation with the members present: chooses the protocol, awaits the
         leader."""
         self.generation += 1
         self.pending_syncs.clear()
-        if self.members:
-            self.protocol = self.choose_protocol()
-            self.move(ClassicState.COMPLETING, wall_ms)
-        else:
-            self.protocol = None
-            self.move(ClassicState.EMPTY, wall_ms)
+        self.protocol = self.choose_protocol()
+        self.move(ClassicState.COMPLETING, wall_ms)
         self._topics_known = False
 
     @property
@@ -274,6 +276,38 @@ class ClassicGroup:
                 self.leader = member.member_id
                 return True
         return False
+
+    def emptied(self, wall_ms: int) -> GroupValue:
+        """The record of the next generation, which nobody has joined."""
+        return GroupValue(
+            protocol_type=self.protocol_type or "",
+            generation=self.generation + 1,
+            protocol=None,
+            leader=None,
+            state_ms=wall_ms,
+            members=(),
+        )
+
+    def with_successor(
+        self, member_id: str, successor: ClassicMember, wall_ms: int
+    ) -> GroupValue:
+        """The record of this generation with a static member's next incarnation in its place."""
+        members = [m for m in self.members.values() if m.member_id != member_id] + [successor]
+        return GroupValue(
+            protocol_type=self.protocol_type or "",
+            generation=self.generation,
+            protocol=self.protocol,
+            leader=successor.member_id if self.leader == member_id else self.leader,
+            state_ms=wall_ms,
+            members=tuple(m.value(self.protocol, m.assignment) for m in members),
+        )
+
+    def keep(self, member: ClassicMember) -> None:
+        """Completes a member that a record has brought, by what only its JoinGroup holds: its
+        other protocols and its session."""
+        assert member.member_id in self.members, "its record was replayed"
+        self.members[member.member_id] = member
+        self._common = None
 
     def value(self, wall_ms: int, assignments: dict[str, bytes]) -> GroupValue:
         """The record of this generation, with the leader's assignment."""
@@ -340,8 +374,16 @@ class ClassicGroup:
             if member.instance_id is not None:
                 self.static_members[member.instance_id] = member.member_id
         state = ClassicState.STABLE if self.members else ClassicState.EMPTY
-        self.move(state, value.state_ms, aloud)
+        self._enter(state, value.state_ms, aloud)
         self._topics_known = False
+
+
+def _most_votes(members: Iterable[ClassicMember], common: set[str]) -> str:
+    votes: dict[str, int] = {}
+    for member in members:
+        choice = next(name for name, _ in member.protocols if name in common)
+        votes[choice] = votes.get(choice, 0) + 1
+    return max(votes, key=votes.__getitem__)
 
 
 def _restored(stored: ClassicMemberValue, protocol: str | None) -> ClassicMember:

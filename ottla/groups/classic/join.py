@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ottla.groups.classic.group import ClassicGroup, ClassicMember, ClassicState
-from ottla.groups.classic.messages import Join, Joined, NewMemberId
+from ottla.groups.classic.messages import Join, Joined, JoinedMember, NewMemberId
 from ottla.groups.classic.rebalance import (
     SESSION,
     arm_session,
     complete_if_joined,
     joined,
-    joined_members,
     rebalance,
 )
 from ottla.groups.errors import (
@@ -24,6 +23,7 @@ from ottla.groups.errors import (
 from ottla.groups.records import GroupKey, Record
 from ottla.groups.result import Answer, Result
 from ottla.groups.settings import GroupSettings
+from ottla.wire.errors import ProtocolError
 
 
 def join(
@@ -149,39 +149,47 @@ def _replace_static(
 ) -> None:
     """A static member has restarted: the new one takes its place, the old one is fenced."""
     old_id = group.static_members[request.instance_id or ""]
-    leader_before = group.leader
-    successor = _member(member_id, request)
-    old = group.replace_static(old_id, successor)
+    old, successor = group.members[old_id], _member(member_id, request)
     successor.assignment = old.assignment
+    if group.state is ClassicState.STABLE and group.protocol == group.choose_protocol_of(
+        [member for member in group.members.values() if member is not old] + [successor]
+    ):
+        _take_over(group, old, successor, request, answer, result)
+        return
+    group.replace_static(old_id, successor)
     for waiting in (old.awaits_join, old.awaits_sync):
         if waiting is not None:
             result.reply(waiting, FencedInstance(f"{member_id} took over the instance id"))
     result.cancel_timer(SESSION, group.group_id, old_id)
     arm_session(group, successor, result)
+    successor.awaits_join = answer
     if group.state is ClassicState.PREPARING:
-        successor.awaits_join = answer
         complete_if_joined(group, result)
-    elif group.state is ClassicState.STABLE and group.choose_protocol() == group.protocol:
-        _take_over(group, successor, leader_before, request, answer, result)
     else:
         # The leader may already be assigning to the old id, or the protocol changes.
-        successor.awaits_join = answer
         rebalance(group, result, settings)
 
 
 def _take_over(
     group: ClassicGroup,
+    old: ClassicMember,
     member: ClassicMember,
-    leader_before: str | None,
     request: Join,
     answer: Answer,
     result: Result,
 ) -> None:
     """Keeps the generation; only the member's id changes, which is recorded."""
-    assignments = {other.member_id: other.assignment for other in group.members.values()}
-    value = group.value(result.wall_ms, assignments)
+    value = group.with_successor(old.member_id, member, result.wall_ms)
     result.records.append(Record(GroupKey(group.group_id), value))
-    leads = group.leader == member.member_id
+    # The old member's session goes on: if the log refuses the record, it stays in the group.
+    arm_session(group, member, result)
+
+    def replayed(error: ProtocolError | None) -> None:
+        if error is None:
+            group.keep(member)
+
+    result.after_replay.append(replayed)
+    leads = value.leader == member.member_id
     # The leader must not assign now, since a stable group would ignore it. An old client is
     # prevented by the leader's former id, which is not its own; a newer client reads
     # skip_assignment.
@@ -191,8 +199,13 @@ def _take_over(
         group.generation,
         group.protocol_type,
         group.protocol,
-        (group.leader if skips else leader_before) or "",
+        (value.leader if skips else group.leader) or "",
         skip_assignment=skips and leads,
-        members=joined_members(group) if skips and leads else (),
+        members=tuple(
+            JoinedMember(each.member_id, each.instance_id, each.subscription)
+            for each in value.members
+        )
+        if skips and leads
+        else (),
     )
     result.reply(answer, reply)

@@ -10,7 +10,7 @@ from ottla.groups.classic.group import ClassicGroup, ClassicMember, ClassicState
 from ottla.groups.classic.messages import Joined, JoinedMember
 from ottla.groups.errors import RebalanceInProgress, UnknownMember
 from ottla.groups.records import GroupKey, Record
-from ottla.groups.result import Result
+from ottla.groups.result import RETRY_MS, Result
 from ottla.groups.settings import GroupSettings
 
 SESSION, JOIN, SYNC = "session", "join", "sync"
@@ -97,11 +97,13 @@ def complete_join(group: ClassicGroup, result: Result) -> None:
         # Only static members are left and none has rejoined: their sessions decide.
         result.set_timer(JOIN, group.group_id, after_ms=group.rebalance_timeout_ms)
         return
-    group.next_generation(result.wall_ms)
     if not group.members:
-        value = group.value(result.wall_ms, {})
-        result.records.append(Record(GroupKey(group.group_id), value))
+        record = Record(GroupKey(group.group_id), group.emptied(result.wall_ms))
+        result.records.append(record)
+        # If the log refuses the record, the group stays as it is until then.
+        result.set_timer(JOIN, group.group_id, after_ms=RETRY_MS)
         return
+    group.next_generation(result.wall_ms)
     result.set_timer(SYNC, group.group_id, after_ms=group.rebalance_timeout_ms)
     for member in group.members.values():
         if member.awaits_join is not None:

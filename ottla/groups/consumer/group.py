@@ -163,9 +163,10 @@ class ConsumerGroup:
 
     # Replay
 
-    def replay_epoch(self, value: ConsumerGroupValue) -> None:
-        """The group epoch."""
-        self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
+    def replay_epoch(self, value: ConsumerGroupValue | None) -> None:
+        """The group epoch; without a value the group is removed."""
+        if value is not None:
+            self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
 
     def replay_target_epoch(self, value: TargetEpochValue | None) -> None:
         """The epoch of the target assignment."""

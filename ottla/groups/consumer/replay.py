@@ -2,57 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from ottla.groups.classic.group import ClassicGroup
 from ottla.groups.consumer.group import ConsumerGroup
 from ottla.groups.records import (
     ConsumerGroupKey,
     ConsumerMemberKey,
     CurrentMemberKey,
-    GroupKey,
-    Key,
-    OffsetKey,
     RegularExpressionKey,
     TargetEpochKey,
     TargetMemberKey,
 )
 from ottla.groups.result import Result
 
+EFFECTS: dict[type, Callable[[ConsumerGroup, Any, Any], None]] = {
+    ConsumerGroupKey: lambda group, key, value: group.replay_epoch(value),
+    ConsumerMemberKey: lambda group, key, value: group.replay_member(key.member_id, value),
+    TargetEpochKey: lambda group, key, value: group.replay_target_epoch(value),
+    TargetMemberKey: lambda group, key, value: group.replay_target(key.member_id, value),
+    CurrentMemberKey: lambda group, key, value: group.replay_current(key.member_id, value),
+    RegularExpressionKey: lambda group, key, value: group.replay_pattern(key.pattern, value),
+}
+"""By the type of the record's key."""
 
-def replay_consumer(
-    groups: dict[str, ClassicGroup | ConsumerGroup], key: Key, value: Any
-) -> None:
-    """Applies one record; the group is created by its first and removed with its epoch."""
-    group_id = key.group_id
-    group = groups.get(group_id)
-    if not isinstance(group, ConsumerGroup):
-        if value is None:
-            return  # a tombstone of a group that no longer exists
-        group = groups[group_id] = ConsumerGroup(group_id)
-    if isinstance(key, ConsumerGroupKey):
-        if value is None:
-            del groups[group_id]
-        else:
-            group.replay_epoch(value)
-    elif isinstance(key, ConsumerMemberKey):
-        group.replay_member(key.member_id, value)
-    elif isinstance(key, TargetEpochKey):
-        group.replay_target_epoch(value)
-    elif isinstance(key, TargetMemberKey):
-        group.replay_target(key.member_id, value)
-    elif isinstance(key, CurrentMemberKey):
-        group.replay_current(key.member_id, value)
-    elif isinstance(key, RegularExpressionKey):
-        group.replay_pattern(key.pattern, value)
+
+def replay_consumer(group: ConsumerGroup, key: Any, value: Any) -> bool:
+    """Applies one record; returns whether the group still exists: it ends with its epoch."""
+    EFFECTS[type(key)](group, key, value)
+    return value is not None or type(key) is not ConsumerGroupKey
 
 
 def upgraded(group_id: str, result: Result) -> ConsumerGroup:
     """The KIP-848 group resulting from the records of this turn, before they are appended."""
-    groups: dict[str, ClassicGroup | ConsumerGroup] = {}
+    group = ConsumerGroup(group_id)
     for key, value in result.records:
-        if not isinstance(key, GroupKey | OffsetKey):
-            replay_consumer(groups, key, value)
-    group = groups[group_id]
-    assert isinstance(group, ConsumerGroup)
+        if type(key) in EFFECTS:
+            replay_consumer(group, key, value)
     return group

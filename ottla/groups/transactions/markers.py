@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ottla.groups.result import Answer
 from ottla.groups.transactions.records import TopicIndex, TransactionValue
 from ottla.wire.errors import ErrorCode, ProtocolError
 
@@ -36,66 +37,62 @@ _SETTLED = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPO
 
 
 class Ending:
-    """The end of one transaction in progress.
+    """The end of one transaction in progress: the markers that are missing, and who waits for it.
 
-    `finished` is called once all markers are committed, `delayed` each time that some could not be
-    written and none is under way any more: then call `drive` again.
+    `TransactionShard` holds the endings of its transactional ids, `TransactionRuntime` drives them.
     """
 
     def __init__(
-        self,
-        transactional_id: str,
-        value: TransactionValue,
-        coordinator_epoch: int,
-        write: WriteMarker,
-        finished: Callable[[Ending], None],
-        delayed: Callable[[Ending], None],
+        self, transactional_id: str, value: TransactionValue, coordinator_epoch: int
     ) -> None:
         self.transactional_id = transactional_id
         self.marker = TransactionMarker(
             value.producer_id, value.epoch, coordinator_epoch, value.commits
         )
         self.remaining = set(value.partitions)
-        self.answer: Callable[[], Any] | None = None
-        """Answers the client that requested the end and waits for the markers."""
-        self._write, self._finished, self._delayed = write, finished, delayed
+        self._waiting: tuple[Answer, Any] | None = None
         self._open = 0
+        """Markers under way; nobody starts again or reports before the last of them is settled."""
         self._driving = False
 
-    def drive(self) -> None:
-        """Writes every marker that is missing."""
+    def wait(self, answer: Answer, reply: Any) -> None:
+        """A client waits for the markers, and then gets the reply."""
+        self._waiting = (answer, reply)
+
+    def drive(self, write: WriteMarker, settled: Callable[[Ending], None]) -> None:
+        """Writes every marker that is missing, and reports once all of these are settled."""
         if self._open:
             return
         self._driving = True
         for partition in sorted(self.remaining):
             self._open += 1
             try:
-                self._write(partition, self.marker, self._teller(partition))
+                write(partition, self.marker, self._report(partition, settled))
             except ProtocolError as error:
-                self._told(partition, error)
+                self._told(partition, error, settled)
         self._driving = False
-        self._look()
+        if not self._open:
+            settled(self)
 
     def release(self) -> None:
         """Answers the client: the end is decided, whatever the markers still wait for."""
-        answer, self.answer = self.answer, None
-        if answer is not None:
-            answer()
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            answer, reply = waiting
+            answer(reply)
 
-    def _teller(self, partition: TopicIndex) -> MarkerWritten:
-        return lambda error: self._told(partition, error)
+    def _report(self, partition: TopicIndex, settled: Callable[[Ending], None]) -> MarkerWritten:
+        return lambda error: self._told(partition, error, settled)
 
-    def _told(self, partition: TopicIndex, error: ProtocolError | None) -> None:
+    def _told(
+        self,
+        partition: TopicIndex,
+        error: ProtocolError | None,
+        settled: Callable[[Ending], None],
+    ) -> None:
         self._open -= 1
+        assert self._open >= 0, "each marker is reported once"
         if error is None or error.code in _SETTLED:
             self.remaining.discard(partition)
-        if not self._driving:
-            self._look()
-
-    def _look(self) -> None:
-        if self._open:
-            return
-        if self.remaining:
-            self._delayed(self)
-        else:
-            self._finished(self)
+        if not self._driving and not self._open:
+            settled(self)

@@ -1,16 +1,24 @@
-"""Transactional ids that this broker coordinates: `shard_runtime` over `__transaction_state`."""
+"""Transactional ids that this broker coordinates: `shard_runtime` over `__transaction_state`.
+
+It also performs the effect that only transactions have, the markers:
+
+    end recorded -> a marker into each partition -> all committed -> client answered, end completed
+                       '---- some failed: client answered, they are retried after a delay ----'
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from ottla.groups.errors import CoordinatorLoadInProgress, NotCoordinator
-from ottla.groups.result import Result
+from ottla.groups.records import NO_PRODUCER, Producer
+from ottla.groups.result import Answer, MarkersDue, Result
 from ottla.groups.settings import TransactionSettings
-from ottla.groups.shard_runtime import Append, Clock, ShardRuntime
-from ottla.groups.transactions.markers import WriteMarker
+from ottla.groups.shard_runtime import Append, Clock, Live, ShardRuntime
+from ottla.groups.transactions.markers import Ending, WriteMarker
 from ottla.groups.transactions.shard import TransactionShard
-from ottla.wire.errors import InvalidRequest
+from ottla.wire.errors import InvalidRequest, ProtocolError
 
 
 class TransactionRuntime(ShardRuntime[TransactionShard]):
@@ -38,18 +46,56 @@ class TransactionRuntime(ShardRuntime[TransactionShard]):
         """Begins to load a partition led by this broker: replay its records, then `adopt` it.
 
         The leader epoch goes into the markers, so that those of a former coordinator are refused.
-
         """
-        return self.load_into(
-            TransactionShard(
-                partition, coordinator_epoch, self.settings, self._write_marker, self._turn_of
-            )
-        )
+        return self.load_into(TransactionShard(partition, coordinator_epoch, self.settings))
+
+    def _perform(
+        self, live: Live[TransactionShard], result: Result, producer: Producer = NO_PRODUCER
+    ) -> None:
+        for due in result.markers:
+            result.reply(self._once_recorded(live.shard, due), None)
+        super()._perform(live, result, producer)
+
+    def _once_recorded(self, shard: TransactionShard, due: MarkersDue) -> Answer:
+        """Begins to write the markers, or refuses the client if the end was not recorded."""
+
+        def recorded(reply: Any) -> None:
+            ending = shard.endings.get(due.transactional_id)
+            if isinstance(reply, ProtocolError):
+                if due.answer is not None:
+                    due.answer(reply)
+            elif ending is not None:
+                if due.answer is not None:
+                    ending.wait(due.answer, due.reply)
+                ending.drive(self._write_marker, self._settled)
+
+        return recorded
+
+    def _settled(self, ending: Ending) -> None:
+        # The decision is durable. The client waits neither for markers that could not be written
+        # nor for the record of the completion.
+        ending.release()
+        if ending.remaining:
+            self._try_again(ending)
+            return
+
+        def completed(reply: Any) -> None:
+            if isinstance(reply, ProtocolError):
+                # For example on a full disk: the id must not stay in the ending state for ever.
+                self._try_again(ending)
+
+        self._turn_of(ending, lambda shard, result: shard.complete(ending, result), completed)
+
+    def _try_again(self, ending: Ending) -> None:
+        self._turn_of(ending, lambda shard, result: shard.try_again(ending, result))
 
     def _turn_of(
-        self, transactional_id: str, operation: Callable[[TransactionShard, Result], None]
+        self,
+        ending: Ending,
+        operation: Callable[[TransactionShard, Result], None],
+        answer: Answer | None = None,
     ) -> None:
         try:
-            self.change(transactional_id, operation)
+            self.change(ending.transactional_id, operation, answer)
         except (NotCoordinator, CoordinatorLoadInProgress):
             pass  # its current coordinator continues writing the markers

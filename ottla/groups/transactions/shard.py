@@ -1,18 +1,16 @@
 """The transactional ids of one partition of `__transaction_state`.
 
-Nothing here touches a log: requests put records, replies and timers into a `Result`, and `replay`
-applies the records once they are appended. Writing the markers, which follows when an end is
-durably recorded, is requested by a reply like any other, to `markers.Ending`.
+Nothing here touches a log: requests put records, replies, timers and the markers that become due
+into a `Result`, and `replay` applies the records once they are appended. `runtime` writes the
+markers once the end of a transaction is durably recorded, and calls `complete` or `try_again`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from ottla.groups.records import NO_PRODUCER, Producer
-from ottla.groups.result import Answer, Result, TimerKey
+from ottla.groups.result import Answer, MarkersDue, Result, TimerKey
 from ottla.groups.settings import TransactionSettings
 from ottla.groups.transactions import transitions
 from ottla.groups.transactions.errors import (
@@ -21,14 +19,13 @@ from ottla.groups.transactions.errors import (
     NeedsProducerId,
     TransactionalIdNotFound,
 )
-from ottla.groups.transactions.markers import Ending, WriteMarker
+from ottla.groups.transactions.markers import Ending
 from ottla.groups.transactions.records import (
     TopicIndex,
     TransactionRecord,
     TransactionState,
     TransactionValue,
 )
-from ottla.wire.errors import ProtocolError
 
 TIMEOUT = "timeout"
 """Timer: a transaction was open for too long."""
@@ -37,9 +34,6 @@ MARKERS = "markers"
 EXPIRE = "expire"
 """Timer of the shard: removes ids that are no longer used."""
 MARKER_RETRY_MS = 100
-
-TurnOf = Callable[[str, Callable[["TransactionShard", Result], None]], None]
-"""Runs a further turn on the shard of a transactional id, if it is still coordinated here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +63,13 @@ class TransactionShard:
         partition: int,
         coordinator_epoch: int,
         settings: TransactionSettings,
-        write_marker: WriteMarker,
-        turn: TurnOf,
     ) -> None:
         self.partition = partition
         self.coordinator_epoch = coordinator_epoch
         self.settings = settings
         self.transactions: dict[str, TransactionValue] = {}
         self.endings: dict[str, Ending] = {}
-        self._write_marker, self._turn = write_marker, turn
+        """Of each transactional id whose recorded state is that its transaction ends."""
 
     # Requests
 
@@ -101,11 +93,11 @@ class TransactionShard:
         except ConcurrentTransactions as error:
             if value is None or value.state is not TransactionState.ONGOING:
                 raise
-            told = error
             if value.is_exhausted and new_id is None:
                 raise NeedsProducerId("a new producer id is needed") from None
             aborted = transitions.aborted(value, result.wall_ms, new_id)
-            self._prepare(transactional_id, aborted, result, lambda: answer(told), answer)
+            result.records.append(TransactionRecord(transactional_id, aborted))
+            result.markers.append(MarkersDue(transactional_id, answer, error))
             return
         result.records.append(TransactionRecord(transactional_id, value))
         result.reply(answer, value)
@@ -156,81 +148,29 @@ class TransactionShard:
             result.reply(answer, value)
             return
         after = transitions.completed(value, result.wall_ms)
-        self._prepare(transactional_id, value, result, lambda: answer(after), answer)
+        result.records.append(TransactionRecord(transactional_id, value))
+        result.markers.append(MarkersDue(transactional_id, answer, after))
 
     def _time_out(self, transactional_id: str, value: TransactionValue, result: Result) -> None:
         # If the log refuses the record, the transaction must not stay open for ever.
         interval_ms = self.settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
         result.set_timer(TIMEOUT, transactional_id, after_ms=interval_ms)
         prepared = transitions.aborted(value, result.wall_ms)
-        self._prepare(transactional_id, prepared, result, None, None)
-
-    def _prepare(
-        self,
-        transactional_id: str,
-        value: TransactionValue,
-        result: Result,
-        ended: Callable[[], Any] | None,
-        refused: Answer | None,
-    ) -> None:
-        """Records that a transaction ends; once that is durable, writes its markers."""
-
-        def recorded(reply: Any) -> None:
-            if isinstance(reply, ProtocolError):
-                if refused is not None:
-                    refused(reply)
-                return
-            ending = self._ending(transactional_id, value)
-            ending.answer = ended
-            ending.drive()
-
-        result.records.append(TransactionRecord(transactional_id, value))
-        result.reply(recorded, None)
+        result.records.append(TransactionRecord(transactional_id, prepared))
+        result.markers.append(MarkersDue(transactional_id, None, None))
 
     # Markers
 
-    def _ending(self, transactional_id: str, value: TransactionValue) -> Ending:
-        ending = self.endings[transactional_id] = Ending(
-            transactional_id,
-            value,
-            self.coordinator_epoch,
-            self._write_marker,
-            self._all_written,
-            self._not_all_written,
-        )
-        return ending
-
-    def _all_written(self, ending: Ending) -> None:
-        self._turn(
-            ending.transactional_id, lambda shard, result: shard.complete(ending, result)
-        )
-
-    def _not_all_written(self, ending: Ending) -> None:
-        ending.release()
-        self._turn(
-            ending.transactional_id, lambda shard, result: shard.try_again(ending, result)
-        )
-
     def complete(self, ending: Ending, result: Result) -> None:
         """Called when all markers of an ending are committed."""
-        if self.endings.get(ending.transactional_id) is not ending:
-            return
-        value = self.transactions[ending.transactional_id]
-        after = transitions.completed(value, result.wall_ms)
-
-        def recorded(reply: Any) -> None:
-            if isinstance(reply, ProtocolError):
-                # For example on a full disk: the id must not stay in the ending state for ever.
-                self._not_all_written(ending)
-
-        result.records.append(TransactionRecord(ending.transactional_id, after))
-        result.reply(recorded, None)
-        # The decision is durable; the completion need not be before the client continues, so
-        # the client does not wait for this record.
-        ending.release()
+        if self.endings.get(ending.transactional_id) is ending:
+            value = self.transactions[ending.transactional_id]
+            after = transitions.completed(value, result.wall_ms)
+            result.records.append(TransactionRecord(ending.transactional_id, after))
 
     def try_again(self, ending: Ending, result: Result) -> None:
-        """Called when some markers of an ending could not be written."""
+        """Called when some markers of an ending could not be written, or the log refused the
+        record that completes it."""
         if self.endings.get(ending.transactional_id) is ending:
             result.set_timer(MARKERS, ending.transactional_id, after_ms=MARKER_RETRY_MS)
 
@@ -241,9 +181,8 @@ class TransactionShard:
         if key.kind == EXPIRE:
             self._expire(result)
         elif key.kind == MARKERS:
-            ending = self.endings.get(key.owner)
-            if ending is not None:
-                result.reply(_driver(ending), None)
+            if key.owner in self.endings:
+                result.markers.append(MarkersDue(key.owner, None, None))
         elif key.kind == TIMEOUT:
             value = self.transactions.get(key.owner)
             if value is not None and value.state is TransactionState.ONGOING:
@@ -269,7 +208,9 @@ class TransactionShard:
             self.transactions.pop(transactional_id, None)
         else:
             self.transactions[transactional_id] = value
-        if value is None or not value.is_ending:
+        if value is not None and value.is_ending:
+            self.endings[transactional_id] = Ending(transactional_id, value, self.coordinator_epoch)
+        else:
             self.endings.pop(transactional_id, None)
 
     def loaded(self, result: Result) -> None:
@@ -277,8 +218,7 @@ class TransactionShard:
         transactions."""
         for transactional_id, value in self.transactions.items():
             if value.is_ending:
-                ending = self._ending(transactional_id, value)
-                result.reply(_driver(ending), None)
+                result.markers.append(MarkersDue(transactional_id, None, None))
             elif value.state is TransactionState.ONGOING:
                 left_ms = value.started_ms + value.timeout_ms - result.wall_ms
                 # Setting back the wall clock must not keep a transaction open for ever.
@@ -287,10 +227,8 @@ class TransactionShard:
         self._look_for_expired_later(result)
 
     def waiting(self) -> list[Answer]:
-        """Another broker takes over: recorded ends are decided, so their clients are answered."""
-        for ending in self.endings.values():
-            ending.release()
-        return []
+        """Another broker takes over: recorded ends are decided, so their clients get that reply."""
+        return [_decided(ending) for ending in self.endings.values()]
 
     # Administration
 
@@ -302,11 +240,5 @@ class TransactionShard:
         return value
 
 
-def _driver(ending: Ending) -> Answer:
-    """Continues an ending once everything before it is committed."""
-
-    def drive(reply: Any) -> None:
-        if not isinstance(reply, ProtocolError):
-            ending.drive()
-
-    return drive
+def _decided(ending: Ending) -> Answer:
+    return lambda _: ending.release()

@@ -22,7 +22,7 @@ def beat(bench: Workbench, name: str, epoch: int, **told: Any) -> Any:
 
 
 def members(bench: Workbench) -> set[str]:
-    return set(bench.shard().consumer(GROUP).members)
+    return set(bench.consumers(GROUP).members)
 
 
 def appends_refused(bench: Workbench, ms: int) -> int:

@@ -23,7 +23,7 @@ def group_at_rest() -> Workbench:
     epochs = {"a": 0, "s": 0}
     for name in ("a", "s", "a", "s", "a", "s"):
         joins = epochs[name] == 0
-        owned = frozenset() if joins else bench.shard().consumer("g").targets[name]
+        owned = frozenset() if joins else bench.consumers().targets[name]
         beat = Beat(
             "g", name, epochs[name], "i" if name == "s" else None, None, 60_000 if joins else -1,
             frozenset("t") if joins else None, owned=owned, client_id="client", client_host="/h",
@@ -53,9 +53,9 @@ def test_it_keeps_the_session_alive() -> None:
     for _ in range(4):
         bench.wait(30_000)
         assert alive(bench, STATIC) and alive(bench, ME)
-    assert set(bench.shard().consumer("g").members) == {"a", "s"}
+    assert set(bench.consumers().members) == {"a", "s"}
     bench.wait(46_000)
-    assert not bench.shard().consumer("g").members
+    assert not bench.consumers().members
 
 
 @pytest.mark.parametrize(

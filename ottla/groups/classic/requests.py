@@ -1,0 +1,127 @@
+"""The requests that a classic group serves, of its own protocol and of KIP-848."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from ottla.groups.classic import join, rebalance, session
+from ottla.groups.classic.group import ClassicGroup
+from ottla.groups.classic.messages import Join, Leaving, Sync
+from ottla.groups.consumer import heartbeat as consumer_heartbeat
+from ottla.groups.consumer import migration
+from ottla.groups.consumer.heartbeat import Alive, Beat, Beaten
+from ottla.groups.consumer.replay import upgraded
+from ottla.groups.errors import GroupIdNotFound
+from ottla.groups.group import Context
+from ottla.groups.offset_requests import Commit
+from ottla.groups.records import GroupKey
+from ottla.groups.result import Answer, Result, TimerKey
+from ottla.wire.errors import ErrorCode
+
+
+class ServedClassicGroup(ClassicGroup):
+    """A classic group as `groups/group.py` describes it."""
+
+    __slots__ = ()
+    keys: ClassVar[tuple[type, ...]] = (GroupKey,)
+
+    @property
+    def is_forming(self) -> bool:
+        """Whether members are joining that no record knows yet."""
+        return bool(self.members or self.pending_joins)
+
+    def join(self, request: Join, answer: Answer, result: Result, context: Context) -> None:
+        """JoinGroup; the reply is sent when all members have joined."""
+        join.join(self, request, answer, result, context.settings, context.new_id)
+
+    def sync(self, request: Sync, answer: Answer, result: Result, context: Context) -> None:
+        """SyncGroup."""
+        session.sync(self, request, answer, result)
+
+    def heartbeat(
+        self, generation: int, member_id: str, instance_id: str | None, tick_ms: int
+    ) -> ErrorCode:
+        """Heartbeat."""
+        return session.heartbeat(self, generation, member_id, instance_id, tick_ms)
+
+    def heartbeat_turn(
+        self,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        result: Result,
+        context: Context,
+    ) -> ErrorCode:
+        """The same: here a heartbeat has no effects."""
+        return session.heartbeat(self, generation, member_id, instance_id, result.tick_ms)
+
+    def leave(
+        self, leaving: Sequence[Leaving], result: Result, context: Context
+    ) -> list[ErrorCode]:
+        """LeaveGroup."""
+        return session.leave(self, leaving, result, context.settings)
+
+    def beat(self, request: Beat, result: Result, context: Context) -> Beaten:
+        """A KIP-848 member joins: an empty group is replaced, another one upgraded.
+
+        Raises GroupIdNotFound for a heartbeat that does not join, and what `migration.upgrade` and
+        `heartbeat.heartbeat` do.
+        """
+        if request.member_epoch != consumer_heartbeat.JOIN:
+            raise GroupIdNotFound(f"consumer group {self.group_id!r} not found")
+        settings, cluster = context.settings, context.cluster
+        if self.members:
+            migration.upgrade(self, result, settings, cluster)
+            group = upgraded(self.group_id, result)
+            consumer_heartbeat.arm_all(group, result, settings, cluster)
+        else:
+            if self.protocol_type is not None:
+                result.records.extend(self.tombstones())
+            group = consumer_heartbeat.first_group(request)
+        return consumer_heartbeat.heartbeat(group, request, result, settings, cluster)
+
+    def keep_alive(
+        self, request: Alive, client: tuple[str, str], tick_ms: int, context: Context
+    ) -> None:
+        """None: `beat` refuses it."""
+
+    def check_commit(self, request: Commit, result: Result, context: Context) -> None:
+        """Check that the client may commit; a member's commit also keeps its session alive."""
+        session.check_commit(
+            self,
+            request.member_id,
+            request.instance_id,
+            request.generation,
+            request.transactional,
+        )
+        member = self.members.get(request.member_id)
+        if member is not None and not request.transactional:
+            member.deadline_ms = result.tick_ms + member.session_timeout_ms
+
+    def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        """Anybody may fetch."""
+
+    def fire(self, key: TimerKey, result: Result, context: Context) -> None:
+        """Called when a timer of the group is due."""
+        settings = context.settings
+        if key.kind == rebalance.SESSION:
+            rebalance.session_timer_fired(self, key.member_id, result, settings)
+        elif key.kind == rebalance.JOIN:
+            rebalance.join_timer_fired(self, result, settings)
+        elif key.kind == rebalance.SYNC:
+            rebalance.sync_timer_fired(self, result, settings)
+        elif key.kind == migration.REJOIN_ALL:
+            self.loaded(result, context)
+            rebalance.rebalance(self, result, settings)
+
+    def loaded(self, result: Result, context: Context) -> None:
+        """Starts every member's session."""
+        for member in self.members.values():
+            rebalance.arm_session(self, member, result)
+
+    def replay_record(self, key: GroupKey, value: Any, aloud: bool) -> bool:
+        """Applies a GroupMetadata record."""
+        if value is not None:
+            self.replay(value, aloud)
+        return value is not None

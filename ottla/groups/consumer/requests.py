@@ -1,0 +1,148 @@
+"""The requests that a KIP-848 group serves: of its own protocol, and of classic members in it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from ottla.groups.classic.messages import Join, Leaving, Sync
+from ottla.groups.classic.requests import ServedClassicGroup
+from ottla.groups.consumer import classic_members, heartbeat, migration, offset_access, replay
+from ottla.groups.consumer.group import LEFT_FOR_NOW, ConsumerGroup
+from ottla.groups.consumer.heartbeat import Alive, Beat, Beaten
+from ottla.groups.errors import UnknownMember
+from ottla.groups.group import Context
+from ottla.groups.offset_requests import Commit
+from ottla.groups.result import RETRY_MS, Answer, Result, TimerKey
+from ottla.wire.errors import ErrorCode, ProtocolError
+
+log = logging.getLogger("ottla.groups")
+
+
+class ServedConsumerGroup(ConsumerGroup):
+    """A KIP-848 group as `groups/group.py` describes it."""
+
+    __slots__ = ()
+    keys: ClassVar[tuple[type, ...]] = tuple(replay.EFFECTS)
+
+    def join(self, request: Join, answer: Answer, result: Result, context: Context) -> None:
+        """JoinGroup of a classic member, answered at once; an empty group becomes classic."""
+        if self.members:
+            reply = classic_members.join(
+                self, request, result, context.settings, context.cluster, context.new_id
+            )
+            result.reply(answer, reply)
+        else:
+            self._become_classic(request, answer, result, context)
+
+    def _become_classic(
+        self, request: Join, answer: Answer, result: Result, context: Context
+    ) -> None:
+        if request.member_id:
+            raise UnknownMember(f"group {self.group_id!r} not found")
+        successor = ServedClassicGroup(self.group_id, state_ms=result.wall_ms)
+
+        def replayed(error: ProtocolError | None) -> None:
+            if error is None:
+                context.place(successor)
+                return
+            for refused in successor.take_answers():
+                refused(error)
+
+        try:
+            successor.join(request, answer, result, context)
+        finally:
+            if successor.is_forming:
+                result.records[:0] = self.tombstones()
+                result.after_replay.append(replayed)
+
+    def sync(self, request: Sync, answer: Answer, result: Result, context: Context) -> None:
+        """SyncGroup of a classic member."""
+        result.reply(answer, classic_members.sync(self, request, result, context.cluster))
+
+    def heartbeat(
+        self, generation: int, member_id: str, instance_id: str | None, tick_ms: int
+    ) -> None:
+        """None: a member that is asked to join again gets a timer."""
+
+    def heartbeat_turn(
+        self,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        result: Result,
+        context: Context,
+    ) -> ErrorCode:
+        """Heartbeat of a classic member."""
+        return classic_members.heartbeat(
+            self, generation, member_id, instance_id, result, context.cluster
+        )
+
+    def leave(
+        self, leaving: Sequence[Leaving], result: Result, context: Context
+    ) -> list[ErrorCode]:
+        """LeaveGroup, of members of either kind."""
+        codes, gone = [], {}
+        for each in leaving:
+            try:
+                member = classic_members.leaving_member(self, each.member_id, each.instance_id)
+                gone[member.member_id] = member
+                codes.append(ErrorCode.NONE)
+            except ProtocolError as error:
+                codes.append(error.code)
+        if gone:
+            heartbeat.remove(self, list(gone.values()), result, context.cluster)
+        return codes
+
+    def beat(self, request: Beat, result: Result, context: Context) -> Beaten:
+        """ConsumerGroupHeartbeat. Raises what `heartbeat.heartbeat` and `heartbeat.leave` do."""
+        if request.member_epoch in (heartbeat.LEAVE, LEFT_FOR_NOW):
+            return heartbeat.leave(self, request, result, context.cluster)
+        return heartbeat.heartbeat(self, request, result, context.settings, context.cluster)
+
+    def keep_alive(
+        self, request: Alive, client: tuple[str, str], tick_ms: int, context: Context
+    ) -> int | None:
+        """ConsumerGroupHeartbeat without changes."""
+        return heartbeat.keep_alive(
+            self, request, client, tick_ms, context.settings, context.cluster
+        )
+
+    def check_commit(self, request: Commit, result: Result, context: Context) -> None:
+        """Check that the client may commit."""
+        offset_access.check_commit(self, request, context.cluster)
+
+    def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        """Check that the client may fetch in this member's name."""
+        offset_access.check_fetch(self, member_id, member_epoch)
+
+    def fire(self, key: TimerKey, result: Result, context: Context) -> None:
+        """Called when a timer of the group is due."""
+        cluster = context.cluster
+        if key.kind == heartbeat.SESSION:
+            heartbeat.session_timer_fired(self, key.member_id, result, cluster)
+        elif key.kind == heartbeat.REBALANCE:
+            heartbeat.rebalance_timer_fired(self, key.member_id, result, cluster)
+        elif key.kind == classic_members.REJOIN:
+            member = self.members.get(key.member_id)
+            if member is not None and member.rejoin_asked:
+                heartbeat.remove(self, [member], result, cluster)
+                result.set_timer(*key, after_ms=RETRY_MS)
+        elif key.kind == migration.DOWNGRADE:
+            migration.downgrade(self, result, context.settings, cluster)
+
+    def loaded(self, result: Result, context: Context) -> None:
+        """Starts every session and rebalance timeout."""
+        heartbeat.arm_all(self, result, context.settings, context.cluster)
+
+    def replay_record(self, key: Any, value: Any, aloud: bool) -> bool:
+        """Applies a record of the group, of a member, or of what members were assigned."""
+        if not (aloud and log.isEnabledFor(logging.DEBUG)):
+            return replay.replay_consumer(self, key, value)
+        before = self.summary if self.epoch else "none"
+        exists = replay.replay_consumer(self, key, value)
+        after = self.summary if exists else "none"
+        if after != before:
+            log.debug("group %s: %s to %s", self.group_id, before, after)
+        return exists

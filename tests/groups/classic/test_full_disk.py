@@ -1,0 +1,114 @@
+"""A classic group changes what its records hold when they are in the log, and not before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ottla.groups.classic.messages import Join, Joined, Leaving, Sync
+from ottla.groups.consumer.heartbeat import Beat
+from ottla.wire.errors import StorageFailed
+from tests.groups.bench import Workbench
+from tests.groups.compacting import durable
+
+FULL = StorageFailed("disk full")
+PROTOCOLS = (("range", b"r"), ("cooperative", b"c"))
+
+
+def join(bench: Workbench, instance_id: str | None, member_id: str = "", **told: Any) -> list[Any]:
+    request = Join(
+        "g", member_id, instance_id, "c", "/h", 10_000, 10_000, "consumer", PROTOCOLS, **told
+    )
+    answers: list[Any] = []
+    bench.runtime.change("g", lambda s, r: s.join(request, answers.append, r))
+    return answers
+
+
+def stable_group(*instances: str) -> tuple[Workbench, list[str]]:
+    """A group of static members with assignments; and their ids, the leader's first."""
+    bench = Workbench(group_initial_rebalance_delay_ms=0)
+    answers = [join(bench, instance) for instance in instances]
+    bench.wait(0)
+    ids = [each[0].member_id for each in answers]
+    request = Sync("g", 1, ids[0], assignments=tuple((each, each.encode()) for each in ids))
+    bench.runtime.change("g", lambda s, r: s.sync(request, lambda reply: None, r))
+    return bench, ids
+
+
+def state(bench: Workbench) -> dict[str, Any]:
+    return durable(bench.shard())
+
+
+def assert_a_restart_shows(bench: Workbench, expected: dict[str, Any]) -> None:
+    assert state(bench) == expected
+    bench.crash()
+    assert state(bench) == expected
+
+
+def test_a_static_member_stays_until_its_successor_is_recorded() -> None:
+    bench, ids = stable_group("one", "two")
+    before = state(bench)
+    bench.refusal = FULL
+    assert join(bench, "two") == [FULL]
+    assert bench.heartbeat("g", 1, ids[1], "two") == 0
+    assert_a_restart_shows(bench, before)
+    bench.refusal = None
+    successor = join(bench, "two")[0]
+    assert isinstance(successor, Joined)
+    assert successor.generation == 1
+    assert bench.heartbeat("g", 1, successor.member_id, "two") == 0
+
+
+def test_a_successor_keeps_all_protocols_of_its_join() -> None:
+    bench, _ids = stable_group("one", "two")
+    successor = join(bench, "two")[0]
+    # With the chosen protocol alone, as the record has it, this would be a change.
+    again = join(bench, "two", successor.member_id)
+    assert again[0].generation == 1
+
+
+def test_a_static_member_whose_successor_was_refused_still_expires() -> None:
+    bench, _ = stable_group("one", "two")
+    bench.refusal = FULL
+    join(bench, "two")
+    bench.refusal = None
+    bench.wait(30_000)
+    assert state(bench)["groups"]["g"][5].name == "EMPTY"
+
+
+@pytest.mark.parametrize("how", ["leave", "silence"])
+def test_a_group_that_nobody_is_in_becomes_empty_once_there_is_room(how: str) -> None:
+    bench, ids = stable_group("one")
+    bench.crash()
+    recorded = state(bench)
+    bench.refusal = FULL
+    if how == "leave":
+        left = bench.ask(lambda s, r: s.leave("g", [Leaving(ids[0])], r))
+        assert isinstance(left, StorageFailed)
+    bench.wait(30_000)
+    group = bench.shard().groups["g"]
+    assert group.state_name == "PreparingRebalance"
+    bench.refusal = None
+    bench.wait(1_000)
+    assert group.state_name == "Empty"
+    assert state(bench) != recorded
+    assert_a_restart_shows(bench, state(bench))
+
+
+def test_a_member_is_refused_where_its_group_cannot_become_classic() -> None:
+    bench = Workbench(group_initial_rebalance_delay_ms=0)
+    bench.cluster.make("t", 1)
+    for epoch in (0, -1):
+        beat = Beat("g", "m", epoch, topics=frozenset({"t"}), owned=frozenset(),
+                    rebalance_timeout_ms=1_000)
+        bench.ask(lambda s, r, beat=beat: s.beat(beat, r))
+    before = state(bench)
+    bench.refusal = FULL
+    assert join(bench, None, needs_member_id=False) == [FULL]
+    bench.wait(400_000)
+    assert_a_restart_shows(bench, before)
+    bench.refusal = None
+    joined = join(bench, None, needs_member_id=False)
+    bench.wait(0)
+    assert joined[0].generation == 1

@@ -71,7 +71,7 @@ class Listener:
         self.spare = _spare_descriptor()
         loop.add_reader(self.sock.fileno(), self._accept)
         broker.counts.traced = requests.isEnabledFor(logging.DEBUG)
-        self.sweeper = loop.call_later(SWEEP_SECONDS, self._sweep)
+        self.sweeper = loop.call_later(SWEEP_SECONDS, self.sweep)
 
     def _listen(
         self, host: str, port: int, backlog: int, receive_buffer_size: int
@@ -185,7 +185,8 @@ class Listener:
         except OSError:
             pass                        # another file took the descriptor: there is no spare now
 
-    def _sweep(self) -> None:
+    def sweep(self) -> None:
+        """Close connections that are idle, or stuck in a frame; called every few seconds."""
         now = self.loop.time()
         self.broker.counts.traced = requests.isEnabledFor(logging.DEBUG)
         self.handshakes.sweep()
@@ -203,7 +204,7 @@ class Listener:
             elif now - connection.active_at > SWEEP_SECONDS:
                 connection.trim()
         self.refusals = 0
-        self.sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
+        self.sweeper = self.loop.call_later(SWEEP_SECONDS, self.sweep)
 
     def refused(self, connection: Connection, error: Exception) -> None:
         """Log why a connection is closed, at a bounded rate: bad clients must not flood the log."""

@@ -35,6 +35,7 @@ from ottla.wire.messages import (
 )
 from tests.broker.running import WireClient
 from tests.broker.transactions import add_offsets, init
+from tests.waiting import until
 
 CLASSIC, MODERN, UNKNOWN = "classic", "modern", "unknown"
 FOREVER_MS = 300_000
@@ -49,8 +50,10 @@ class Stage:
         created = CreateTopicsRequest.Topic(name=topic, num_partitions=2, replication_factor=1)
         client.call(CreateTopicsRequest(topics=[created], timeout_ms=10_000), 5)
         described = MetadataRequest(topics=[MetadataRequest.Topic(name=topic)])
-        while not any(client.call(described, 12).topics[0].topic_id):
-            pass
+        until(
+            lambda: any(client.call(described, 12).topics[0].topic_id),
+            "Metadata names the topic",
+        )
         self.topic_id = client.call(described, 12).topics[0].topic_id
         for key_type, key in ((0, CLASSIC), (0, MODERN), (1, topic)):
             self.find(key, key_type)
@@ -69,8 +72,10 @@ class Stage:
 
     def find(self, key: str, key_type: int) -> None:
         request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
-        while self.client.call(request, 6).coordinators[0].error_code:
-            pass
+        until(
+            lambda: not self.client.call(request, 6).coordinators[0].error_code,
+            "a coordinator is found",
+        )
 
     def initialised(self) -> Producer:
         """A producer of another epoch, once the coordinator has loaded."""

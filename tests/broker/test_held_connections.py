@@ -14,6 +14,7 @@ from tests.broker.api.test_fetch_sessions import session_fetch, told
 from tests.broker.produce_fetch import batch, fetch, fetch_request, produce, values
 from tests.broker.running import RunningBroker, WireClient
 from tests.broker.topics import create
+from tests.waiting import until
 
 
 def pass_time(broker: RunningBroker, seconds: float) -> None:
@@ -46,8 +47,7 @@ def test_a_connection_is_not_idle_while_it_waits_for_us(data: Path) -> None:
     with RunningBroker(data) as broker, WireClient(broker.address) as client:
         create(client, "t")
         sent = client.send(fetch_request("t", max_wait_ms=900_000), 11)
-        while not held(broker):
-            pass
+        until(lambda: held(broker), "the fetch is held")
         pass_time(broker, 901)
         assert client.answer(sent).responses[0].partitions[0].error_code == 0
         pass_time(broker, 6)
@@ -65,8 +65,7 @@ def test_a_client_that_never_reads_is_closed_when_it_is_idle(data: Path) -> None
         produce(client, "t", batch(b"x" * 900_000))
         for _ in range(40):
             client.send(fetch_request("t"), 11)
-        while not broker.call(stuck, broker):
-            pass
+        until(lambda: broker.call(stuck, broker), "the connection is stuck")
         pass_time(broker, 601)
         pass_time(broker, 6)
         assert broker.call(connections, broker) == 0
@@ -112,10 +111,8 @@ def test_nothing_watches_a_partition_after_its_clients_are_gone(data: Path) -> N
         with WireClient(broker.address) as client:
             create(client, "t")
             client.send(fetch_request("t", max_wait_ms=60_000), 11)
-            while not held(broker):
-                pass
-        while broker.call(connections, broker):
-            pass
+            until(lambda: held(broker), "the fetch is held")
+        until(lambda: not broker.call(connections, broker), "the connections are closed")
         with WireClient(broker.address) as client:
             assert produce(client, "t", batch(b"v")).error_code == 0
             assert values(fetch(client, "t")) == [b"v"]

@@ -14,6 +14,7 @@ from ottla.client.frames import Sent
 from ottla.wire.headers import RequestHeader
 from ottla.wire.messages import MetadataRequest
 from tests.broker.running import RunningBroker, WireClient
+from tests.waiting import until
 
 
 def is_served(client: WireClient) -> bool:
@@ -22,7 +23,7 @@ def is_served(client: WireClient) -> bool:
 
 async def sweep(broker: RunningBroker) -> None:
     for listener in broker.server.listeners:
-        listener._sweep()
+        listener.sweep()
 
 
 def test_connections_above_the_limit_of_an_address_are_closed(data: Path) -> None:
@@ -100,8 +101,7 @@ def test_half_a_frame_that_stalls_is_given_up_and_an_idle_client_is_not(
         assert is_served(slow) and is_served(idle)
         slow.send_bytes(struct.pack(">i", 1000) + b"half of")
         monkeypatch.setattr(listener_module, "FRAME_STALL_SECONDS", -1.0)
-        while not slow_is_seen(broker):
-            pass
+        until(lambda: slow_is_seen(broker), "the broker has read a part of the frame")
         broker.run(sweep(broker))
         assert slow.is_closed()
         assert is_served(idle)
@@ -119,8 +119,7 @@ def test_a_frame_that_comes_in_small_pieces_wakes_the_broker_for_many_of_them_at
             return accepted[0].getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
 
         slow.send_bytes(struct.pack(">i", len(frame)) + frame[:100])
-        while not slow_is_seen(broker):
-            pass
+        until(lambda: slow_is_seen(broker), "the broker has read a part of the frame")
         assert broker.call(awaited) == 32_768
         slow.send_bytes(frame[100:1000])
         (connection,) = broker.server.listeners[0].connections

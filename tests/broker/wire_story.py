@@ -42,6 +42,7 @@ from ottla.wire.messages import (
 )
 from tests.broker import transactions
 from tests.broker.running import WireClient
+from tests.waiting import until
 
 FILES = sorted((Path(__file__).parent.parent / "scenarios" / "wire").glob("*.txt"))
 SETTLED_SECONDS = 20
@@ -89,8 +90,10 @@ class WireStory:
             while client.call(request, 6).coordinators[0].error_code:
                 pass  # Apache Kafka creates the internal topics meanwhile
         self.create_topic()
-        while self.fetch() in [code.name for code in LOADING]:
-            pass
+        until(
+            lambda: self.fetch() not in [code.name for code in LOADING],
+            "the coordinator has loaded",
+        )
 
     def play(self, step: str) -> str:
         """Play one step; returns the outcome."""
@@ -232,8 +235,10 @@ class WireStory:
         topic = CreateTopicsRequest.Topic(name=self.topic, num_partitions=1, replication_factor=1)
         answer = self.client.call(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5)
         described = MetadataRequest(topics=[MetadataRequest.Topic(name=self.topic)])
-        while self.client.call(described, 12).topics[0].error_code:
-            pass
+        until(
+            lambda: not self.client.call(described, 12).topics[0].error_code,
+            "Metadata names the topic",
+        )
         return ErrorCode(answer.topics[0].error_code).name
 
     def join_modern(self) -> str:

@@ -118,7 +118,7 @@ def test_a_log_directory_that_fails_at_an_append_sends_everybody_away_once() -> 
     def append(*_: Any) -> None:
         raise Failing
 
-    bench.runtime._append = append
+    bench.append = append
     commit(bench, 6, answers)
     assert [answer.code for answer in answers] == [ErrorCode.NOT_COORDINATOR] * 2
 

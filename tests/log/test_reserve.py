@@ -9,6 +9,7 @@ import pytest
 from ottla.log.reserve import PLENTY, PORTION_SIZE, RESERVE, RESERVE_SIZE, Reserve, is_full
 from ottla.wire.errors import StorageFailed
 from tests.log.faulty_disk import FaultyDisk
+from tests.waiting import exhaust
 
 PATH = f"/a/{RESERVE}"
 
@@ -41,11 +42,9 @@ def test_it_is_given_up_in_portions_down_to_a_floor_and_made_whole_again() -> No
     disk.free = 0
     assert reserve.give(RESERVE_SIZE // 2)
     assert disk.size(PATH) == RESERVE_SIZE - PORTION_SIZE and disk.free == PORTION_SIZE
-    while reserve.give(RESERVE_SIZE // 2):
-        pass
+    exhaust(lambda: reserve.give(RESERVE_SIZE // 2))
     assert disk.size(PATH) == RESERVE_SIZE // 2
-    while reserve.give(0):
-        pass
+    exhaust(lambda: reserve.give(0))
     assert disk.size(PATH) == 0
     reserve.fill()
     assert disk.size(PATH) == 0, "there is no room yet"

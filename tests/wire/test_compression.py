@@ -103,11 +103,9 @@ def test_an_unknown_codec_is_named(codec):
     "codec, module", [(Codec.SNAPPY, "snappy"), (Codec.LZ4, "lz4.frame"), (Codec.ZSTD, "zstandard")]
 )
 def test_a_missing_package_is_named(codec, module, monkeypatch):
-    from ottla.wire import compression
-
     packed = compress(codec, b"abc")
-    compression._compressors.clear()
-    compression._decompressors.clear()
+    monkeypatch.setattr("ottla.wire.compression._compressors", {})
+    monkeypatch.setattr("ottla.wire.compression._decompressors", [])
     monkeypatch.setitem(sys.modules, module, None)
     for action in (lambda: compress(codec, b"a"), lambda: decompress(codec, packed, CAP)):
         with pytest.raises(UnsupportedCompression, match="not installed"):

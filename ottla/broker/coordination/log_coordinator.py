@@ -53,7 +53,7 @@ class LogCoordinator(Generic[S]):
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
         self._waited = False
-        self._loads: dict[int, asyncio.Task[None]] = {}
+        self.loads: dict[int, asyncio.Task[None]] = {}
         self._epochs: dict[int, int] = {}
         """The leader epoch in which each partition is coordinated: each epoch has its own shard."""
         self._reading = asyncio.Lock()
@@ -79,26 +79,26 @@ class LogCoordinator(Generic[S]):
             and state.leader == self.broker.node_id
             and (self.topic, index) not in self.broker.replicas.offline
         }
-        for index in [index for index in self._loads if led.get(index) != self._epochs[index]]:
-            self._loads.pop(index).cancel()
+        for index in [index for index in self.loads if led.get(index) != self._epochs[index]]:
+            self.loads.pop(index).cancel()
             self.runtime.unload(index)
-        for index in sorted(led.keys() - self._loads.keys()):
+        for index in sorted(led.keys() - self.loads.keys()):
             self._begin_load(index, led[index])
 
     def _begin_load(self, index: int, leader_epoch: int) -> None:
         self._epochs[index] = leader_epoch
-        self._loads[index] = self.loop.create_task(self._load(index, leader_epoch))
+        self.loads[index] = self.loop.create_task(self._load(index, leader_epoch))
 
     def let_go_of(self, offline: Collection[tuple[str, int]]) -> None:
         """The log directories of these partitions have failed: refuse requests for their shards."""
-        for index in [index for index in self._loads if (self.topic, index) in offline]:
-            self._loads.pop(index).cancel()
+        for index in [index for index in self.loads if (self.topic, index) in offline]:
+            self.loads.pop(index).cancel()
             self.runtime.unload(index)
 
     def close(self) -> None:
         """Stop every timer and every load; nothing is loaded any more."""
         self._closed = True
-        for task in self._loads.values():
+        for task in self.loads.values():
             task.cancel()
         if self._timer is not None:
             self._timer.cancel()
@@ -141,8 +141,8 @@ class LogCoordinator(Generic[S]):
     def reload(self, index: int) -> None:
         """An append was lost, with the state that depends on it: reload the shard from its log."""
         partition = self.broker.replicas.partition(self.topic, index)
-        if partition is not None and index in self._loads and not self._closed:
-            self._loads.pop(index).cancel()
+        if partition is not None and index in self.loads and not self._closed:
+            self.loads.pop(index).cancel()
             self._begin_load(index, partition.leader_epoch)
 
     async def _load(self, index: int, leader_epoch: int) -> None:
@@ -161,7 +161,7 @@ class LogCoordinator(Generic[S]):
                     # answered or written elsewhere because of it: a marker of a commit that is lost
                     # would leave a transaction committed in one partition alone.
                     await self.broker.flusher.make_durable(partition)
-                    await self._read(partition, shard)
+                    await self.read_log(partition, shard)
                 # With several replicas: the next leader may lack what is not committed. A client
                 # that was answered from it here would get a different answer there.
                 await self._committed(partition)
@@ -181,7 +181,8 @@ class LogCoordinator(Generic[S]):
             self.runtime.unload(index)
             await asyncio.sleep(RELOAD_SECONDS)
 
-    async def _read(self, partition: Partition, shard: S) -> None:
+    async def read_log(self, partition: Partition, shard: S) -> None:
+        """Replay a partition in a shard, and leave the loop to others in between."""
         plog = partition.log
         offset = plog.log_start_offset
         while offset < plog.log_end_offset:

@@ -72,7 +72,7 @@ class LogCleaner:
         try:
             for task in steps:
                 if task is None:
-                    await asyncio.sleep(self._pause(cleaner))
+                    await asyncio.sleep(self.pause(cleaner))
                 else:
                     await self.in_thread(task.run)
         except Abandoned as reason:
@@ -91,7 +91,7 @@ class LogCleaner:
         finally:
             steps.close()
 
-    def _pause(self, cleaner: Cleaner) -> float:
+    def pause(self, cleaner: Cleaner) -> float:
         """Seconds until the next step: as long as the last one, or as the throttle requires."""
         moved = cleaner.take_moved()
         return max(SLICE_SECONDS, moved / self.broker.config.log_cleaner_io_max_bytes_per_second)

@@ -71,19 +71,20 @@ class Housekeeping:
             loop.create_task(self._flush_what_was_recovered()),
             loop.create_task(self._every(checkpoint_seconds, self._checkpoint)),
             loop.create_task(self._every(retention_seconds, self._retain)),
-            loop.create_task(self._every(flush_seconds, self._flush_overdue)),
-            loop.create_task(self._every(SEALED_SECONDS, self._flush_sealed)),
-            loop.create_task(self._every(DELETIONS_SECONDS, self._delete)),
+            loop.create_task(self._every(flush_seconds, self.flush_overdue)),
+            loop.create_task(self._every(SEALED_SECONDS, self.flush_sealed)),
+            loop.create_task(self._every(DELETIONS_SECONDS, self.remove_deleted)),
             loop.create_task(self._every(EXPIRY_SECONDS, self._expire_producers)),
-            loop.create_task(self._every(REOPENING_SECONDS, self._reopen)),
+            loop.create_task(self._every(REOPENING_SECONDS, self.reopen_directories)),
         ]
         if broker.config.ottla_log_scrub_bytes_per_second:
             self.tasks.append(loop.create_task(self._scrub()))
         if broker.config.log_cleaner_enable:
-            cleaner = LogCleaner(broker, storage, self._in_thread)
+            cleaner = LogCleaner(broker, storage, self.in_thread)
             self.tasks.append(loop.create_task(self._clean(cleaner)))
 
-    async def _in_thread(self, work: Callable[[], None]) -> None:
+    async def in_thread(self, work: Callable[[], None]) -> None:
+        """Run work that may block in the thread of housekeeping."""
         await self.loop.run_in_executor(self.thread, work)
 
     async def _clean(self, cleaner: LogCleaner) -> None:
@@ -114,7 +115,7 @@ class Housekeeping:
                 self.broker.flusher.want(partition)
                 await asyncio.sleep(0)
 
-    async def _flush_overdue(self) -> None:
+    async def flush_overdue(self) -> None:
         """Flush as flush.ms requires. A topic without it costs one check of one of its partitions.
         """
         now_ms = self.broker.clock.monotonic_ms()
@@ -134,11 +135,11 @@ class Housekeeping:
 
     async def _scrub(self) -> None:
         try:
-            await scrub_for_ever(self.broker, self.storage, self._in_thread)
+            await scrub_for_ever(self.broker, self.storage, self.in_thread)
         except Exception:
             log.exception("the scrub ended; the next start begins it again")
 
-    async def _flush_sealed(self) -> None:
+    async def flush_sealed(self) -> None:
         """Flush logs that sealed a segment, as Kafka does when it rolls.
 
         No client waits for it, so it runs in this thread. Without it a log written only with acks=1
@@ -146,7 +147,7 @@ class Housekeeping:
         """
         while self.broker.replicas.with_sealed:
             partition, _ = self.broker.replicas.with_sealed.popitem()
-            await self.broker.flusher.flush_apart(partition, self._in_thread)
+            await self.broker.flusher.flush_apart(partition, self.in_thread)
 
     async def _checkpoint(self) -> None:
         await self.broker.checkpoints.write(high_watermarks(self.broker.replicas))
@@ -154,17 +155,17 @@ class Housekeeping:
     async def _retain(self) -> None:
         await apply_retention(self.broker.replicas, self.storage)
 
-    async def _delete(self) -> None:
+    async def remove_deleted(self) -> None:
         """Delete files that are due. A failed removal is tried again later."""
         storage, disk = self.storage, self.storage.disk
         files = storage.due_files()
         try:
-            await self._in_thread(partial(unlink_all, disk, files))
+            await self.in_thread(partial(unlink_all, disk, files))
         except OSError as error:
             log.error("deleted files could not be removed: %s", error)
             storage.delete_files_later(files, AGAIN_MS)
         for path in storage.take_unsynced():
-            await self._in_thread(partial(disk.sync_directory, path))
+            await self.in_thread(partial(disk.sync_directory, path))
         for path in storage.due_deletions():
             if not await self._removed(path):
                 storage.delete_later(path, AGAIN_MS)
@@ -177,13 +178,13 @@ class Housekeeping:
     async def _removed(self, path: str) -> bool:
         """Remove a partition's directory; returns whether it is gone."""
         try:
-            await self._in_thread(partial(rebuild.remove_directory, self.storage.disk, path))
+            await self.in_thread(partial(rebuild.remove_directory, self.storage.disk, path))
         except OSError as error:
             log.error("%s could not be removed: %s", path, error)
             return False
         return True
 
-    async def _reopen(self) -> None:
+    async def reopen_directories(self) -> None:
         """Open logs that a full disk, or a lack of descriptors, kept closed at the start."""
         replicas, image = self.broker.replicas, self.broker.image
         if replicas.put_off and replicas.open_again(image):

@@ -22,6 +22,7 @@ from tests.broker.produce_fetch import batch, fetch, produce, produce_request, v
 from tests.broker.running import RunningBroker, WireClient
 from tests.broker.threads.test_held_promises import delete
 from tests.broker.topics import create
+from tests.waiting import until
 
 # Sizes from which a thread does the work: for gzip, and for every codec.
 SMALL, LARGE, HUGE = b"small " * 10, b"large " * 20_000, b"huge " * 150_000
@@ -202,8 +203,10 @@ def test_every_partition_of_a_request_may_need_a_thread(
 def wait_for_flushes(broker: RunningBroker) -> None:
     """Wait until no flush is wanted or running."""
     flusher = broker.server.flusher
-    while broker.call(lambda: flusher.waiting or flusher.running or flusher.scheduled):
-        pass
+    until(
+        lambda: not broker.call(lambda: flusher.waiting or flusher.running or flusher.scheduled),
+        "nothing is left to flush",
+    )
 
 
 def test_what_was_sent_without_acks_is_appended_though_the_client_has_gone(
@@ -215,8 +218,7 @@ def test_what_was_sent_without_acks_is_appended_though_the_client_has_gone(
             gone.send(produce_request(topic, batch(value), acks=0), 9)
     held.let_go()
     held.let_go()
-    while fetch(client, topic).high_watermark < 4:
-        pass
+    until(lambda: fetch(client, topic).high_watermark >= 4, "the records are committed")
     assert values(fetch(client, topic, 3)) == [b"d"]
 
 

@@ -30,6 +30,7 @@ from ottla.wire.messages import (
     SyncGroupRequest,
 )
 from tests.broker.running import RunningBroker, WireClient
+from tests.waiting import until
 
 SUBSCRIPTION = b"\0\0\0\0\0\0\xff\xff\xff\xff"
 STEPS = range(11)
@@ -400,8 +401,10 @@ def test_who_goes_away_before_the_answer_has_committed_all_the_same(
     with WireClient(broker.address) as other:
         other.send(commit_request(topic, known_id, "gone", 5), 5)
     client.call(commit_request(topic, known_id, "kept", 5), 5)
-    while not client.call(OffsetFetchRequest(group_id="gone", topics=None), 5).topics:
-        pass
+    until(
+        lambda: client.call(OffsetFetchRequest(group_id="gone", topics=None), 5).topics,
+        "the commit is applied",
+    )
     assert offset_of(client, "gone") == offset_of(client, "kept") == 7
 
 

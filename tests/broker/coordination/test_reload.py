@@ -16,6 +16,7 @@ from ottla.wire.messages import DeleteTopicsRequest, HeartbeatRequest, OffsetFet
 from tests.broker.api.test_group_apis import commit_request, find, topic_id
 from tests.broker.running import RunningBroker, WireClient
 from tests.broker.topics import create
+from tests.waiting import until
 
 GROUP = "g"
 
@@ -62,7 +63,7 @@ def test_nothing_is_read_again_once_the_broker_stops(
         coordinator = broker.server.coordinators.groups
         broker.call(coordinator.close)
         lose_an_append(broker)
-        assert all(task.done() for task in broker.call(lambda: [*coordinator._loads.values()]))
+        assert all(task.done() for task in broker.call(lambda: [*coordinator.loads.values()]))
     assert not caplog.records
 
 
@@ -71,7 +72,7 @@ def test_a_log_that_cannot_be_read_is_tried_again(data: Path, failure: Exception
     with RunningBroker(data) as broker, WireClient(broker.address) as client:
         with_a_commit(broker, client)
         coordinator = broker.server.coordinators.groups
-        read, failures = coordinator._read, [failure, failure]
+        read, failures = coordinator.read_log, [failure, failure]
 
         async def fail_first(*asked: Any) -> None:
             if failures:
@@ -79,7 +80,7 @@ def test_a_log_that_cannot_be_read_is_tried_again(data: Path, failure: Exception
             await read(*asked)
 
         with (
-            mock.patch.object(coordinator, "_read", fail_first),
+            mock.patch.object(coordinator, "read_log", fail_first),
             mock.patch.object(log_coordinator, "RELOAD_SECONDS", 0.0),
         ):
             lose_an_append(broker)
@@ -102,7 +103,7 @@ def test_records_that_nobody_can_read_are_not_read_for_ever(data: Path) -> None:
             raise MalformedMessage("cut off")
 
         with (
-            mock.patch.object(coordinator, "_read", fail),
+            mock.patch.object(coordinator, "read_log", fail),
             mock.patch.object(log_coordinator, "RELOAD_SECONDS", 0.0),
         ):
             lose_an_append(broker)
@@ -116,7 +117,7 @@ def test_records_that_nobody_can_read_are_not_read_for_ever(data: Path) -> None:
 def test_a_start_opens_its_doors_first_and_reads_one_shard_after_the_other(data: Path) -> None:
     with RunningBroker(data) as broker, WireClient(broker.address) as client:
         with_a_commit(broker, client)
-    read = log_coordinator.LogCoordinator._read
+    read = log_coordinator.LogCoordinator.read_log
     begun: list[bool] = []
     reading: list[object] = []
 
@@ -129,12 +130,11 @@ def test_a_start_opens_its_doors_first_and_reads_one_shard_after_the_other(data:
         reading.remove(shard)
 
     with (
-        mock.patch.object(log_coordinator.LogCoordinator, "_read", noted),
+        mock.patch.object(log_coordinator.LogCoordinator, "read_log", noted),
         RunningBroker(data) as broker,
         WireClient(broker.address) as client,
     ):
-        while fetched(client).error_code != 0:
-            pass
+        until(lambda: fetched(client).error_code == 0, "the group is loaded again")
         while len(begun) < 50:
             fetched(client)
         assert begun == [True] * 50
@@ -161,8 +161,7 @@ def test_a_crash_right_after_a_topics_deletion_leaves_no_offset_to_one_of_the_sa
         create(client, "t")
         assert offsets_of(client) == [[], [-1]]
     with RunningBroker(data) as broker, WireClient(broker.address) as client:
-        while fetched(client).error_code:
-            pass
+        until(lambda: not fetched(client).error_code, "the group is loaded again")
         assert offsets_of(client) == [[], [-1]]
         request = commit_request("t", topic_id(client, "t"), GROUP, 5)
         request.topics[0].partitions[0].partition_index = 0

@@ -22,6 +22,7 @@ from tests.broker.produce_fetch import batch, fetch_request, produce, produce_re
 from tests.broker.running import CLIENT_ID, RunningBroker, WireClient
 from tests.broker.test_held_connections import pass_time
 from tests.broker.topics import create
+from tests.waiting import until
 
 QUOTA = 1000.0
 LARGE = batch(bytes(20_000))
@@ -97,8 +98,7 @@ def test_a_produce_without_acknowledgement_is_throttled_too(broker: RunningBroke
         create(client, "t")
         set_quota(broker, "producer_byte_rate", QUOTA)
         client.send(produce_request("t", LARGE, acks=0), 9)
-        while not muted(broker):
-            pass
+        until(lambda: muted(broker), "the connection is muted")
         later = client.send(fetch_request("t"), 11)
         pass_time(broker, 11)
         assert len(values(client.answer(later).responses[0].partitions[0])) == 1

@@ -40,6 +40,7 @@ from ottla.replication.replicas import Replicas
 from ottla.wire.messages import AlterPartitionRequest
 from ottla.wire.records import Record, build_batch
 from tests.simulation.loop import SimLoop, running
+from tests.waiting import exhaust
 
 TOPIC, TOPIC_ID = "t", b"\x07" * 16
 LAG_MS = 10_000
@@ -323,8 +324,7 @@ class Cluster:
         return True
 
     def catch_up(self, node_id: int) -> None:
-        while self.see(node_id):
-            pass
+        exhaust(lambda: self.see(node_id))
 
     def propose(self, node_id: int, lost: bool = False) -> None:
         """A node proposes changes of in-sync sets; the answer may get lost."""

@@ -98,7 +98,7 @@ def test_clients_that_do_not_log_in_are_closed_after_a_while(broker: SaslBroker)
         silent.negotiate()
         log_in(known, "PLAIN", "bob", "bob-secret")
         passes(broker, listeners.LOGIN_SECONDS + 1)
-        broker.call(broker.server.listeners[1]._sweep)
+        broker.call(broker.server.listeners[1].sweep)
         assert silent.is_closed()
         assert served(known)
 

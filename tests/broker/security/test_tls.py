@@ -24,6 +24,7 @@ from tests.broker.produce_fetch import batch, fetch, produce
 from tests.broker.running import RunningBroker, WireClient
 from tests.broker.security.authority import DAY, Authority
 from tests.broker.security.logging_in import JAAS
+from tests.waiting import exhaust, until
 
 LISTENERS = {
     "listeners": "OPEN://127.0.0.1:0,TLS://127.0.0.1:0,MUTUAL://127.0.0.1:0,BOTH://127.0.0.1:0",
@@ -167,8 +168,7 @@ def test_garbage_after_the_beginning_of_a_handshake_ends_it(broker: TlsBroker) -
     with WireClient(broker.at(TLS)) as client:
         client.send_bytes(b"\x16\x03\x01\x00\x05hello" + bytes(100))
         client.socket.settimeout(20)
-        while client.socket.recv(1000):
-            pass
+        exhaust(lambda: client.socket.recv(1000))
     assert served(broker.connect(TLS))
 
 
@@ -180,7 +180,7 @@ def test_a_client_that_never_ends_its_handshake_is_closed_and_holds_nobody_up(
         half.send_bytes(b"\x16\x03\x01\x02")
         assert served(broker.connect(TLS))
         broker.loop_clock.passed_seconds += handshakes.HANDSHAKE_SECONDS + 1
-        broker.call(listener._sweep)
+        broker.call(listener.sweep)
         assert silent.is_closed() and half.is_closed()
     assert broker.call(lambda: len(listener.handshakes.open)) == 0
 
@@ -206,8 +206,10 @@ def test_connections_are_counted_from_before_the_handshake_to_the_end(broker: Tl
     with WireClient(broker.at(TLS)) as bad:
         bad.send_bytes(b"GET / HTTP/1.1\r\n")
         assert bad.is_closed()
-    while broker.call(lambda: limits.count) > before:
-        pass
+    until(
+        lambda: broker.call(lambda: limits.count) <= before,
+        "the connection is not counted any more",
+    )
     assert broker.call(lambda: limits.count) == before
 
 

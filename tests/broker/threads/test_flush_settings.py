@@ -19,6 +19,7 @@ from tests.broker.threads.test_held_promises import code, slow_flush
 from tests.broker.topics import create
 from tests.fakes import FakeClock
 from tests.log.faulty_disk import FaultyDisk
+from tests.waiting import until
 
 TOPIC = 2
 SET = 0
@@ -72,8 +73,7 @@ def test_a_batch_that_waits_for_flush_messages_is_neither_answered_nor_read_befo
             second = client.send(produce_request("t", batch(b"b"), acks=1), 9)
             assert code(client.answer(first)) == 0
             log = log_of(broker, "t")
-            while broker.call(lambda: log.log_end_offset) < 2:
-                pass
+            until(lambda: broker.call(lambda: log.log_end_offset) >= 2, "the batch is in the log")
             assert values(fetch(other, "t")) == [b"a"]
         assert code(client.answer(second)) == 0
         assert values(fetch(client, "t")) == [b"a", b"b"]
@@ -107,7 +107,7 @@ class OneLog:
 
     def round(self) -> bool:
         """Whether housekeeping requests a flush now, which is then executed."""
-        asyncio.run(Housekeeping._flush_overdue(self))  # type: ignore[arg-type]
+        asyncio.run(Housekeeping.flush_overdue(self))  # type: ignore[arg-type]
         due, self.wanted[:] = bool(self.wanted), []
         if due:
             self.log.flush()

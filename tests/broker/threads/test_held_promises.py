@@ -25,6 +25,7 @@ from tests.broker.produce_fetch import (
 from tests.broker.running import RunningBroker, WireClient
 from tests.broker.topics import create
 from tests.log.faulty_disk import FaultyDisk
+from tests.waiting import until
 
 
 @contextlib.contextmanager
@@ -53,8 +54,7 @@ def appended(broker: RunningBroker, topic: str) -> None:
     """Return once a batch is in the log."""
     partition = broker.server.replicas.partition(topic, 0)
     assert partition is not None
-    while not broker.call(lambda: partition.log.log_end_offset):
-        pass
+    until(lambda: broker.call(lambda: partition.log.log_end_offset), "the batch is in the log")
 
 
 def test_a_topic_deleted_before_its_flush_leaves_the_others_their_acknowledgements(

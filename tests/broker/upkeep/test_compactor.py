@@ -17,6 +17,7 @@ from ottla.wire.records import Record, build_batch
 from tests.broker.produce_fetch import fetch, produce
 from tests.broker.running import RunningBroker, WireClient
 from tests.log.faulty_disk import FaultyDisk
+from tests.waiting import until
 
 DEADLINE_SECONDS = 20
 SETTINGS = {
@@ -108,7 +109,7 @@ def test_what_was_sealed_with_acks_1_reaches_the_disk_and_is_compacted(tmp_path:
         while len(partition.log.segments) < 3:
             assert produce(client, "table", commits(0), acks=1).error_code == 0
         assert broker.server.housekeeping is not None
-        broker.run(broker.server.housekeeping._flush_sealed())
+        broker.run(broker.server.housekeeping.flush_sealed())
         sealed_end = partition.log.segments[-2].end_offset
         assert partition.log.recovery_point >= sealed_end
         found = broker.call(cleanable, partition.log, partition.high_watermark, 2**40)
@@ -131,13 +132,15 @@ def test_a_sealed_segment_that_finds_no_descriptors_is_flushed_once_there_are_so
             while len(partition.log.segments) < 2:
                 assert produce(client, "table", commits(0), acks=1).error_code == 0
         disk.errors["open"] = errno.EMFILE
-        broker.run(housekeeping._flush_sealed())
+        broker.run(housekeeping.flush_sealed())
         assert "table-0" in caplog.text and "could not be flushed" in caplog.text
         assert partition.log.recovery_point == 0 and partition.log.offline is None
         disk.errors.clear()
         sealed_end = partition.log.segments[0].end_offset
-        while broker.call(lambda: partition.log.recovery_point) < sealed_end:
-            pass
+        until(
+            lambda: broker.call(lambda: partition.log.recovery_point) >= sealed_end,
+            "the segment is flushed",
+        )
 
 
 def test_a_throttled_cleaner_pauses_for_what_it_moved(tmp_path: Path) -> None:
@@ -148,6 +151,6 @@ def test_a_throttled_cleaner_pauses_for_what_it_moved(tmp_path: Path) -> None:
     settings = {**SETTINGS, "log_cleaner_io_max_bytes_per_second": 10_000}
     with RunningBroker(tmp_path, **settings) as broker:
         cleaner = compactor.LogCleaner(
-            broker.server.broker, broker.server.storage, broker.server.housekeeping._in_thread
+            broker.server.broker, broker.server.storage, broker.server.housekeeping.in_thread
         )
-        assert cleaner._pause(Moved()) == 0.5  # type: ignore[arg-type]
+        assert cleaner.pause(Moved()) == 0.5  # type: ignore[arg-type]

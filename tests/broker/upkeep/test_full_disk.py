@@ -16,6 +16,7 @@ from tests.broker.crashes.load import TOPIC
 from tests.broker.crashes.loop_disk import MemoryDisk
 from tests.broker.produce_fetch import batch, fetch, produce
 from tests.broker.running import RunningBroker, WireClient
+from tests.waiting import exhaust
 
 DISK_BYTES = 48 << 20
 SMALL_DISK_BYTES = 4 << 20
@@ -28,8 +29,7 @@ def fill(path: Path) -> None:
     with path.open("wb", buffering=0) as ballast:
         for size in (1 << 16, 512):
             try:
-                while ballast.write(bytes(size)) == size:
-                    pass
+                exhaust(lambda size=size: ballast.write(bytes(size)) == size)
             except OSError:
                 continue
 
@@ -46,8 +46,9 @@ def test_every_service_resumes_by_itself_when_a_full_disk_has_room_again(
             fill(ballast)
             assert cycles.target.address is not None
             with WireClient(cycles.target.address) as client:
-                while produce(client, TOPIC, batch(b"x" * 5000), partition=3).error_code == 0:
-                    pass
+                exhaust(
+                    lambda: produce(client, TOPIC, batch(b"x" * 5000), partition=3).error_code == 0
+                )
                 refused = produce(client, TOPIC, batch(b"x" * 5000), partition=3, acks=1)
                 assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
                 assert len(fetch(client, TOPIC).records) > 0
@@ -85,8 +86,7 @@ def test_a_topic_can_be_deleted_with_no_byte_free_and_its_room_comes_back(
             made = CreateTopicsRequest.Topic(name=LONG, num_partitions=1, replication_factor=1)
             create = CreateTopicsRequest(topics=[made], timeout_ms=10_000)
             assert client.call(create, 5).topics[0].error_code == 0
-            while produce(client, LONG, batch(b"x" * 50_000)).error_code == 0:
-                pass
+            exhaust(lambda: produce(client, LONG, batch(b"x" * 50_000)).error_code == 0)
             fill(disk.mount_point / "ballast")
             assert broker.server.disk.free_bytes(str(data))[0] == 0
             made.name, code = "u", 0

@@ -205,8 +205,8 @@ def test_a_topic_can_be_deleted_and_made_again_on_a_full_disk(kind: str) -> None
         disk.errors = {}
         assert broker.server.housekeeping is not None
         broker.server.storage.clock = LateClock()
-        broker.run(broker.server.housekeeping._delete())
-        broker.run(broker.server.housekeeping._reopen())
+        broker.run(broker.server.housekeeping.remove_deleted())
+        broker.run(broker.server.housekeeping.reopen_directories())
         assert produce(client, "t", batch(b"new")).error_code == 0
         assert values(fetch(client, "t")) == [b"new"]
         assert [name for name in disk.listdir("/a") if name.startswith("t-0")] == ["t-0"]

@@ -25,7 +25,7 @@ def start_scrub(broker: RunningBroker) -> asyncio.Task[None]:
     async def started() -> asyncio.Task[None]:
         server = broker.server
         assert server.housekeeping is not None
-        in_thread = server.housekeeping._in_thread
+        in_thread = server.housekeeping.in_thread
         return asyncio.create_task(scrub_for_ever(server.broker, server.storage, in_thread, 0))
 
     task: asyncio.Task[None] = broker.run(started())

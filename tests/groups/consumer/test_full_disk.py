@@ -35,9 +35,9 @@ def appends_refused(bench: Workbench, ms: int) -> int:
         asked += 1
         raise FULL
 
-    bench.runtime._append = refuse
+    bench.append = refuse
     bench.wait(ms)
-    bench.runtime._append = taken
+    bench.append = taken
     return asked
 
 

@@ -19,6 +19,7 @@ from ottla.wire.records import Record, build_batch, build_marker, read_records
 from tests.fakes import FakeClock
 from tests.log.batches import NOW_MS, split
 from tests.log.faulty_disk import FaultyDisk
+from tests.waiting import exhaust
 
 DIRECTORY = "/data/table-0"
 COMPACT = LogConfig(
@@ -92,8 +93,7 @@ class Table:
         return clean(target, self.memory_max, lambda paths: None)
 
     def clean_all(self) -> None:
-        while self.clean():
-            pass
+        exhaust(self.clean)
 
     def latest(self, content: Content) -> dict[bytes, tuple[int, bytes | None]]:
         found: dict[bytes, tuple[int, bytes | None]] = {}

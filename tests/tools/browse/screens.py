@@ -17,6 +17,8 @@ import time
 from types import TracebackType
 from typing import Self
 
+from tests.waiting import exhaust
+
 SECONDS = 30.0
 STYLE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -83,8 +85,7 @@ class Screen:
         while self.process.poll() is None:
             assert time.monotonic() < deadline
             self.read(time.monotonic() + 0.05)
-        while self.read(time.monotonic()):
-            pass
+        exhaust(lambda: self.read(time.monotonic()))
         return self.process.returncode
 
     def __enter__(self) -> Self:

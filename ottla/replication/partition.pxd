@@ -34,6 +34,7 @@ cdef class Partition:
     # Counted since the partition was opened, for metrics.
     cdef readonly int64_t messages_in, bytes_in
     cdef public int64_t bytes_out, produces, failed_produces, fetches, failed_fetches
+    cdef readonly int64_t isr_shrinks, isr_expands
     cdef dict watchers
     cdef list promises                      # ordered by required offset
     cdef dict with_sealed                   # partitions with a sealed segment to sync

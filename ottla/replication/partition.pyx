@@ -271,6 +271,9 @@ cdef class Partition:
         if partition_epoch > self.partition_epoch or begins:
             self.proposed = None
             self.followers.decided()
+        if not begins:
+            self.isr_shrinks += len(isr) < len(self.isr)
+            self.isr_expands += len(isr) > len(self.isr)
         self.isr, self.partition_epoch = isr, partition_epoch
         self.alone = isr == (node_id,)
         self.followers.follow(isr, self.cluster.broker_epoch_of, self.offline)

@@ -21,7 +21,7 @@ MakeLogConfig = Callable[[MetadataImage, str], LogConfig]
 
 COUNTED = (
     "messages_in", "bytes_in", "bytes_out", "produces", "failed_produces", "fetches",
-    "failed_fetches",
+    "failed_fetches", "isr_shrinks", "isr_expands",
 )
 """A partition's counters for metrics."""
 
@@ -233,11 +233,11 @@ class Replicas:
         for partition in partitions:
             if partition is not None:
                 self.by_id.pop(partition.topic_id, None)
-        for index, partition in enumerate(partitions):
-            if partition is not None:
-                for counted in COUNTED:
+                for counted in COUNTED:     # all of them now: totals must not go back meanwhile
                     count = getattr(partition, counted)
                     self.gone[counted] = self.gone.get(counted, 0) + count
+        for index, partition in enumerate(partitions):
+            if partition is not None:
                 partition.close()
                 self.changed[partition] = None
                 self.storage.delete(name, index)

@@ -17,6 +17,7 @@ from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.broker.http.monitor import Monitor
+    from ottla.broker.http.partition_metrics import Found
 
 QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
 CLIENTS_MAX = 1000
@@ -24,8 +25,9 @@ CLIENTS_MAX = 1000
 REQUESTS = "kafka_network_requestmetrics_"
 
 
-def broker_metrics(monitor: Monitor) -> Iterator[str]:
+def broker_metrics(monitor: Monitor, found: Found) -> Iterator[str]:
     """Metrics that belong to no topic, partition or group."""
+    yield from _replicas(monitor, found)
     yield from _cluster(monitor)
     yield from _requests(monitor)
     yield from _connections(monitor)
@@ -33,32 +35,52 @@ def broker_metrics(monitor: Monitor) -> Iterator[str]:
     yield from _process(monitor)
 
 
-def _cluster(monitor: Monitor) -> Iterator[str]:
-    broker, image = monitor.broker, monitor.broker.image
-    partitions = sum(len(topic.partitions) for topic in image.topics.values())
-    offline = len(broker.replicas.offline)
-    here = sum(1 for _ in broker.replicas)
-    replicas, controller = "kafka_server_replicamanager_", "kafka_controller_kafkacontroller_"
+def _replicas(monitor: Monitor, found: Found) -> Iterator[str]:
+    """What this broker has a copy of."""
+    offline = len(monitor.broker.replicas.offline)
     for name, help_text, value in (
-        (f"{replicas}partitioncount", "Partitions here.", here),
-        (f"{replicas}leadercount", "Partitions that are led here.", here - offline),
-        (f"{replicas}underreplicatedpartitions", "Partitions with replicas missing.", 0),
-        (f"{replicas}underminisrpartitioncount", "Partitions below min.insync.replicas.", 0),
-        (f"{replicas}offlinereplicacount", "Replicas in failed log directories.", offline),
-        (f"{replicas}reassigningpartitions", "Partitions that are being reassigned.", 0),
-        (f"{controller}activecontrollercount", "1 on the controller.", 1),
-        (f"{controller}offlinepartitionscount", "Partitions without a leader.", offline),
-        (f"{controller}preferredreplicaimbalancecount", "Partitions led by another.", 0),
-        (f"{controller}globaltopiccount", "Topics.", len(image.topics)),
-        (f"{controller}globalpartitioncount", "Partitions.", partitions),
-        (f"{controller}fencedbrokercount", "Brokers that may not lead.", 0),
-        (f"{controller}activebrokercount", "Brokers that may lead.", 1),
-        ("kafka_server_kafkaserver_brokerstate", "3 while it serves.", 3),
-        ("kafka_brokers", "Brokers of the cluster.", 1),
+        ("partitioncount", "Partitions here.", len(found.rows)),
+        ("leadercount", "Partitions that are led here.", sum(found.led) - offline),
+        ("underreplicatedpartitions", "Led partitions with replicas missing.",
+         found.rows.sum("under_replicated")),
+        ("underminisrpartitioncount", "Led partitions below min.insync.replicas.",
+         found.rows.sum("under_min_isr")),
+        ("offlinereplicacount", "Replicas in failed log directories.", offline),
     ):
-        yield from gauge(name, help_text, value)
-    for name in ("isrshrinks", "isrexpands"):
-        yield from counter(f"{replicas}{name}_total", "Changes of in-sync replicas.", 0)
+        yield from gauge(f"kafka_server_replicamanager_{name}", help_text, value)
+
+
+def _cluster(monitor: Monitor) -> Iterator[str]:
+    """What the metadata image says; as in Kafka, all but the first are the controller's to report.
+    """
+    broker, image = monitor.broker, monitor.broker.image
+    controls = broker.member is None or broker.metadata_log.is_controller
+    partitions = offline = moving = imbalanced = 0
+    for topic in image.topics.values() if controls else ():
+        partitions += len(topic.partitions)
+        for state in topic.partitions:
+            offline += state.leader < 0
+            imbalanced += state.leader != state.replicas[0]
+            moving += state.extra is not None and bool(state.extra.adding or state.extra.removing)
+        yield ""                        # a slice may end
+    if broker.member is None:
+        offline = len(broker.replicas.offline)
+    live = len(image.brokers) or 1      # one that is alone is not in its image
+    prefix = "kafka_controller_kafkacontroller_"
+    for name, help_text, value in (
+        (f"{prefix}activecontrollercount", "1 on the controller.", controls),
+        (f"{prefix}offlinepartitionscount", "Partitions without a leader.", offline),
+        (f"{prefix}preferredreplicaimbalancecount", "Partitions led by another.", imbalanced),
+        (f"{prefix}globaltopiccount", "Topics.", len(image.topics) if controls else 0),
+        (f"{prefix}globalpartitioncount", "Partitions.", partitions),
+        (f"{prefix}fencedbrokercount", "Brokers that may not lead.", 0),
+        (f"{prefix}activebrokercount", "Brokers that may lead.", live if controls else 0),
+        ("kafka_server_replicamanager_reassigningpartitions",
+         "Partitions that are being reassigned.", moving),
+        ("kafka_server_kafkaserver_brokerstate", "3 while it serves.", 3),
+        ("kafka_brokers", "Brokers of the cluster.", live),
+    ):
+        yield from gauge(name, help_text, int(value))
     yield from counter(
         "kafka_controller_controllerstats_uncleanleaderelections_total", "Unclean elections.", 0)
     yield from gauge(

@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ottla.broker.http.exposition import gauge, labels, metric
+from ottla.broker.http.exposition import ROWS_PER_PIECE, gauge, labels, metric
 from ottla.broker.http.families import LAG_EXPORTER, lag_exporter_metrics
-from ottla.broker.http.lag import Lag
+from ottla.broker.http.partition_rows import PartitionRows
 
 if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
+    from ottla.broker.http.lag import Lag
     from ottla.broker.http.monitor import Monitor
     from ottla.groups.shard import Shard
 
 PREFIX = "kafka_coordinator_group_groupmetadatamanager_"
-LOOKED_UP_PER_SLICE = 50
+READ_PER_SLICE = 50
 STATES = {
     "numgroupsstable": "Stable", "numgroupspreparingrebalance": "PreparingRebalance",
     "numgroupscompletingrebalance": "CompletingRebalance", "numgroupsempty": "Empty",
     "numgroupsdead": "Dead",
 }
-OF_A_PARTITION: tuple[tuple[str, str, Callable[[Lag], float | None]], ...] = (
-    ("kafka_consumergroup_current_offset", "The committed offset.", lambda lag: lag.committed),
-    ("kafka_consumergroup_lag", "Records that the group has not committed yet.",
-     lambda lag: lag.records),
-    ("ottla_consumergroup_lag_bytes", "Bytes on disk that the group has not committed yet.",
-     lambda lag: lag.size),
-    ("ottla_consumergroup_lag_seconds", "Age of the batch that the group reads next.",
-     lambda lag: lag.seconds),
+OF_A_PARTITION = (
+    ("kafka_consumergroup_current_offset", "The committed offset."),
+    ("kafka_consumergroup_lag", "Records that the group has not committed yet."),
+    ("ottla_consumergroup_lag_bytes", "Bytes on disk that the group has not committed yet."),
+    ("ottla_consumergroup_lag_seconds", "Age of the batch that the group reads next."),
 )
+"""In the order of `lag.COLUMNS`; the last one is in milliseconds there."""
 OF_A_TOPIC = (
     ("kafka_consumergroup_current_offset_sum", "The committed offsets of a topic, added up."),
     ("kafka_consumergroup_lag_sum", "The lag of all partitions of a topic."),
@@ -59,39 +58,42 @@ def group_metrics(monitor: Monitor) -> Iterator[str]:
         for shard in shards for group in shard.groups.values()
     ]
     yield from metric("kafka_consumergroup_members", "gauge", "Members of a group.", members)
-    found: dict[str, list[Lag]] = {}
-    monitor.lags.begin()
-    for shard in shards:
-        for group_id in list(shard.offsets.groups()):
-            found[group_id] = []
-            for lag in monitor.lags.of_group(shard, group_id):
-                found[group_id].append(lag)
-                if len(found[group_id]) % LOOKED_UP_PER_SLICE == 0:
-                    yield ""            # a slice ends
-        yield ""
-    yield from lag_metrics(found)
+    yield from lag_metrics(monitor, shards)
     if LAG_EXPORTER in broker.config.ottla_metrics_compat:
+        found: dict[str, list[Lag]] = {}
+        for shard in shards:
+            for group_id in list(shard.offsets.groups()):
+                found[group_id] = list(monitor.lags.of_group(shard, group_id))
+                yield ""
         ends = [
             (p.topic, p.index, p.log.log_start_offset, p.high_watermark) for p in broker.replicas
         ]
         yield from lag_exporter_metrics(broker.image.cluster_id, found, ends)
 
 
-def lag_metrics(lags: dict[str, list[Lag]]) -> Iterator[str]:
+def lag_metrics(monitor: Monitor, shards: list[Shard]) -> Iterator[str]:
     """The lag of each partition, and of each topic, by group."""
-    rows = [
-        (labels(consumergroup=group_id, topic=lag.topic, partition=lag.partition), lag)
-        for group_id, found in lags.items() for lag in found
-    ]
-    for name, help_text, value in OF_A_PARTITION:
-        shown = ((where, value(lag)) for where, lag in rows)
-        yield from metric(name, "gauge", help_text, (row for row in shown if row[1] is not None))
-    sums: dict[str, tuple[int, int]] = {}
-    for group_id, found in lags.items():
-        for lag in found:
-            where = labels(consumergroup=group_id, topic=lag.topic)
-            before = sums.get(where, (0, 0))
-            sums[where] = before[0] + lag.committed, before[1] + lag.records
+    rows = PartitionRows()
+    sums: dict[str, list[int]] = {}
+    monitor.lags.begin()
+    for shard in shards:
+        for group_id in list(shard.offsets.groups()):
+            offsets = list(shard.offsets.of_group(group_id).items())
+            heads: dict[str, bytes] = {}
+            of_topic: dict[str, list[int]] = {}
+            for topic in dict.fromkeys(topic for (topic, _), _ in offsets):
+                where = labels(consumergroup=group_id, topic=topic)
+                heads[topic] = f'{where[:-1]},partition="'.encode()
+                of_topic[topic] = sums[where] = [0, 0]
+            for start in range(0, len(offsets), READ_PER_SLICE):
+                some = offsets[start : start + READ_PER_SLICE]
+                monitor.lags.read(rows, group_id, some, heads, of_topic)
+                yield ""            # a slice ends
+    for at, (name, help_text) in enumerate(OF_A_PARTITION):
+        yield f"# HELP {name} {help_text}\n# TYPE {name} gauge\n"
+        for start in range(0, len(rows), ROWS_PER_PIECE):
+            thousandths = name.endswith("_seconds")
+            yield rows.lines(name, at, start, start + ROWS_PER_PIECE, thousandths)
     for at, (name, help_text) in enumerate(OF_A_TOPIC):
         yield from metric(
             name, "gauge", help_text, ((where, values[at]) for where, values in sums.items()))

@@ -1,18 +1,20 @@
 """Metrics of topics and partitions, under the names of Kafka's JMX exporter and of kafka_exporter.
 
-Dashboards use both: Strimzi's, and Grafana's 7589.
+Dashboards use both: Strimzi's, and Grafana's 7589. kafka_exporter's are of the whole cluster, so a
+broker writes those only for partitions that it leads: over all brokers each appears once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ottla.broker.http.exposition import ROWS_PER_PIECE, escaped, labels, metric
+from ottla.broker.http.partition_rows import FIGURES, PartitionRows, read_partitions
+from ottla.broker.http.partition_rows import TRAFFIC as COUNTED
 
 if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
-    from ottla.replication.partition import Partition
 
 TRAFFIC: dict[str, tuple[str, str]] = {
     "messagesin": ("messages_in", "Records appended."),
@@ -23,69 +25,93 @@ TRAFFIC: dict[str, tuple[str, str]] = {
     "failedproducerequests": ("failed_produces", "Partitions of produce requests that failed."),
     "failedfetchrequests": ("failed_fetches", "Partitions of fetch requests that failed."),
 }
-"""By the suffix of Kafka's name: the attribute of a partition that counts, and its description."""
+"""By the suffix of Kafka's name: what is counted, and its description."""
 NOT_HERE = ("replicationbytesin", "replicationbytesout")
 """Replication traffic, always reported as 0; dashboards add it up."""
 
-PARTITION: dict[str, tuple[str, int | Callable[[Partition], object]]] = {
-    "kafka_log_log_size": ("Bytes on disk.", lambda p: p.log.size_bytes),
-    "kafka_log_log_logstartoffset": ("The first offset.", lambda p: p.log.log_start_offset),
-    "kafka_log_log_logendoffset": ("The next offset.", lambda p: p.log.log_end_offset),
-    "kafka_log_log_numlogsegments": ("Segments.", lambda p: p.log.segment_count),
-    "kafka_cluster_partition_underminisr": ("1 below min.insync.replicas.", 0),
-    "kafka_cluster_partition_insyncreplicascount": ("In-sync replicas.", 1),
-    "kafka_cluster_partition_replicascount": ("Replicas.", 1),
+PARTITION: dict[str, tuple[str, str]] = {
+    "kafka_log_log_size": ("size", "Bytes on disk."),
+    "kafka_log_log_logstartoffset": ("start", "The first offset."),
+    "kafka_log_log_logendoffset": ("end", "The next offset."),
+    "kafka_log_log_numlogsegments": ("segments", "Segments."),
+    "kafka_cluster_partition_underminisr": ("under_min_isr", "1 below min.insync.replicas."),
+    "kafka_cluster_partition_insyncreplicascount": ("in_sync", "In-sync replicas; 0 if followed."),
+    "kafka_cluster_partition_replicascount": ("replicas", "Replicas; 0 if followed."),
     "kafka_cluster_partition_laststableoffsetlag": (
-        "Offsets that open transactions hold back.",
-        lambda p: p.high_watermark - p.last_stable_offset(),
-    ),
+        "stable_lag", "Offsets that open transactions hold back."),
     "kafka_topic_partition_current_offset": (
-        "The offset up to which consumers can read.", lambda p: p.high_watermark),
-    "kafka_topic_partition_oldest_offset": (
-        "The first offset.", lambda p: p.log.log_start_offset),
-    "kafka_topic_partition_in_sync_replica": ("In-sync replicas.", 1),
-    "kafka_topic_partition_leader": ("The leader's node id.", lambda p: p.leader_id),
+        "led_end", "The offset up to which consumers can read."),
+    "kafka_topic_partition_oldest_offset": ("led_start", "The first offset."),
+    "kafka_topic_partition_in_sync_replica": ("led_in_sync", "In-sync replicas."),
+    "kafka_topic_partition_leader": ("leader", "The leader's node id."),
     "kafka_topic_partition_leader_is_preferred": (
-        "1 if the leader is the preferred one.", 1),
-    "kafka_topic_partition_replicas": ("Replicas.", 1),
+        "preferred", "1 if the leader is the preferred one."),
+    "kafka_topic_partition_replicas": ("led_replicas", "Replicas."),
     "kafka_topic_partition_under_replicated_partition": (
-        "1 if replicas are missing.", 0),
+        "under_replicated", "1 if replicas are missing."),
 }
+"""By name: the figure of `partition_rows`, and its description."""
+READ_PER_SLICE = 1000
 
 
-def traffic_metrics(broker: BrokerContext) -> Iterator[str]:
+class Found:
+    """What a scrape has read: the figures of each partition, the traffic of each topic.
+
+    All partitions are those of one moment: one that is deleted meanwhile counts once, here and not
+    among those that are gone.
+    """
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self.rows = PartitionRows()
+        self.gone = dict(broker.replicas.gone)
+        self.topics = [
+            (name, [p for p in partitions if p is not None])
+            for name, partitions in sorted(broker.replicas.by_name.items())
+        ]
+        self.traffic: list[tuple[str, list[int]]] = []
+        self.led: list[int] = []
+        """By topic, how many partitions are led here."""
+
+    def read(self) -> Iterator[str]:
+        """Read everything, a slice at a time."""
+        for name, partitions in self.topics:
+            head = f'{{topic="{escaped(name)}",partition="'.encode()
+            sums = [0] * len(COUNTED)
+            for start in range(0, len(partitions), READ_PER_SLICE):
+                read_partitions(self.rows, head, partitions[start : start + READ_PER_SLICE], sums)
+                yield ""
+            self.traffic.append((labels(topic=name), sums))
+            self.led.append(sum(partition.led_here for partition in partitions))
+            yield ""
+
+    def total(self, counted: str) -> int:
+        """A counter of all topics, deleted ones included."""
+        at = COUNTED.index(counted)
+        return sum(sums[at] for _, sums in self.traffic) + self.gone.get(counted, 0)
+
+
+def traffic_metrics(found: Found) -> Iterator[str]:
     """Produce and fetch traffic, by topic and in total; deleted topics stay in the totals."""
-    gone = broker.replicas.gone
-    topics = [
-        (labels(topic=name), [p for p in partitions if p is not None])
-        for name, partitions in sorted(broker.replicas.by_name.items())
-    ]
-    for name, (attribute, help_text) in TRAFFIC.items():
-        rows = [(where, sum(getattr(p, attribute) for p in found)) for where, found in topics]
-        total = sum(value for _, value in rows) + gone.get(attribute, 0)
+    for name, (counted, help_text) in TRAFFIC.items():
+        at = COUNTED.index(counted)
+        rows = [(where, sums[at]) for where, sums in found.traffic]
         full = f"kafka_server_brokertopicmetrics_{name}_total"
-        yield from metric(full, "counter", help_text, [("", total), *rows])
+        yield from metric(full, "counter", help_text, [("", found.total(counted)), *rows])
     for name in NOT_HERE:
         full = f"kafka_server_brokertopicmetrics_{name}_total"
         yield from metric(full, "counter", "Bytes between brokers.", [("", 0)])
-    rows = [(where, len(found)) for where, found in topics]
-    yield from metric("kafka_topic_partitions", "gauge", "Partitions of a topic.", rows)
+    for name in ("isr_shrinks", "isr_expands"):
+        full = f"kafka_server_replicamanager_{name.replace('_', '')}_total"
+        rows = [("", found.total(name))]
+        yield from metric(full, "counter", "Changes of in-sync replicas.", rows)
+    led = [(where, count) for (where, _), count in zip(found.traffic, found.led, strict=True)]
+    yield from metric("kafka_topic_partitions", "gauge", "Partitions of a topic.", led)
 
 
-def partition_metrics(broker: BrokerContext) -> Iterator[str]:
+def partition_metrics(found: Found) -> Iterator[str]:
     """Offsets, sizes and replicas of each partition. Optimized: there may be 100,000."""
-    found: list[tuple[str, Partition]] = []
-    for name, partitions in sorted(broker.replicas.by_name.items()):
-        topic = escaped(name)
-        found += [
-            (f'{{topic="{topic}",partition="{p.index}"}}', p) for p in partitions if p is not None
-        ]
-        yield ""
-    for name, (help_text, value) in PARTITION.items():
+    for name, (figure, help_text) in PARTITION.items():
+        column = FIGURES.index(figure)
         yield f"# HELP {name} {help_text}\n# TYPE {name} gauge\n"
-        for start in range(0, len(found), ROWS_PER_PIECE):
-            rows = found[start : start + ROWS_PER_PIECE]
-            if callable(value):
-                yield "".join([f"{name}{where} {value(p)}\n" for where, p in rows])
-            else:
-                yield "".join([f"{name}{where} {value}\n" for where, _ in rows])
+        for start in range(0, len(found.rows), ROWS_PER_PIECE):
+            yield found.rows.lines(name, column, start, start + ROWS_PER_PIECE)

@@ -17,15 +17,16 @@ InThread = Callable[[Callable[[], None]], Awaitable[None]]
 class Slices:
     """Measures how long a piece of work has held the loop."""
 
-    __slots__ = ("began",)
+    __slots__ = ("began", "seconds")
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float = SLICE_SECONDS) -> None:
+        self.seconds = seconds
         self.began = time.monotonic()
 
     @property
     def over(self) -> bool:
         """Whether the slice is used up: time to `pause`."""
-        return time.monotonic() - self.began > SLICE_SECONDS
+        return time.monotonic() - self.began > self.seconds
 
     async def pause(self) -> None:
         """Let the loop do all other waiting work once."""

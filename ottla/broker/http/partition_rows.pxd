@@ -1,0 +1,19 @@
+# Figures of many partitions, written as lines of the Prometheus text format.
+
+from libc.stdint cimport int32_t, int64_t
+
+cdef enum:
+    COLUMNS = 16
+    ROOM_AT_FIRST = 256
+
+cdef struct Row:
+    int32_t index                       # of the partition
+    int64_t values[16]                  # COLUMNS; INT64_MIN where there is none: it gets no line
+
+
+cdef class PartitionRows:
+    cdef Row *rows
+    cdef Py_ssize_t count, room
+    cdef list heads                     # of each row: b'{topic="t",partition="'
+
+    cdef Row *add(self, bytes head, int32_t index) except NULL

@@ -11,7 +11,12 @@ from ottla.log.storage import Storage
 from ottla.replication.cluster_side import ClusterSide
 from ottla.replication.metadata import MetadataImage, PartitionState, TopicImage
 from ottla.replication.partition import Partition
-from ottla.wire.errors import StorageFailed
+from ottla.wire.errors import (
+    NotLeaderOrFollower,
+    ProtocolError,
+    StorageFailed,
+    UnknownTopicOrPartition,
+)
 
 log = logging.getLogger("ottla.replicas")
 
@@ -72,6 +77,14 @@ class Replicas:
         if partitions is None or not 0 <= index < len(partitions):
             return None
         return partitions[index]
+
+    def absent(self, topic: str, index: int) -> ProtocolError:
+        """The error for a partition that `partition` does not find."""
+        name = f"{topic}-{index}"
+        if 0 <= index < len(self.by_name.get(topic, ())):
+            # As in Kafka: the client's metadata are old, and it has to ask for newer ones.
+            return NotLeaderOrFollower(f"{name} has no replica on this broker")
+        return UnknownTopicOrPartition(f"partition {name} not found on this broker")
 
     def __iter__(self) -> Iterator[Partition]:
         """Every partition; topics may be created and deleted meanwhile."""

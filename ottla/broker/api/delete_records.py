@@ -16,7 +16,6 @@ from ottla.wire.errors import (
     InvalidTopic,
     OffsetOutOfRange,
     ProtocolError,
-    UnknownTopicOrPartition,
 )
 from ottla.wire.messages import DeleteRecordsRequest, DeleteRecordsResponse
 
@@ -79,7 +78,7 @@ def _move_start(topic: str, index: int, offset: int, context: RequestContext) ->
         raise InvalidTopic(f"{topic} is an internal topic; its records cannot be deleted")
     partition = broker.replicas.partition(topic, index)
     if partition is None:
-        raise UnknownTopicOrPartition(f"partition {topic}-{index} not found on this broker")
+        raise broker.replicas.absent(topic, index)
     partition.require_leader()
     if not partition.log.config.deletes:
         raise ProtocolError(

@@ -19,7 +19,6 @@ from ottla.wire.errors import (
     ErrorCode,
     InvalidRequest,
     ProtocolError,
-    UnknownTopicOrPartition,
     UnsupportedVersion,
 )
 from ottla.wire.messages import (
@@ -95,8 +94,7 @@ async def _list_partition(
             raise UnsupportedVersion(f"timestamp {item.timestamp} needs a later version")
         partition = context.broker.replicas.partition(topic, item.partition_index)
         if partition is None:
-            name = f"{topic}-{item.partition_index}"
-            raise UnknownTopicOrPartition(f"partition {name} not found on this broker")
+            raise context.broker.replicas.absent(topic, item.partition_index)
         of_follower = request.replica_id == ANY_REPLICA and not partition.led_here
         if of_follower and item.timestamp == LATEST and partition.log.offline is None:
             answer.leader_epoch, answer.offset = partition.own_end()
@@ -239,8 +237,7 @@ def _epoch_end(
     try:
         partition = context.broker.replicas.partition(topic, item.partition)
         if partition is None:
-            name = f"{topic}-{item.partition}"
-            raise UnknownTopicOrPartition(f"partition {name} not found on this broker")
+            raise context.broker.replicas.absent(topic, item.partition)
         partition.require_leader(item.current_leader_epoch)
         # Not bounded by the high watermark, which a new leader does not know yet: a client that has
         # read further would take the log for truncated, and read again.

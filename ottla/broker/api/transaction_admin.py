@@ -27,7 +27,7 @@ from ottla.groups.transactions.records import (
 from ottla.replication.controller.access import Operation
 from ottla.replication.topic_names import require_legal_name
 from ottla.wire.apis import ApiKey
-from ottla.wire.errors import ErrorCode, ProtocolError, UnknownTopicOrPartition
+from ottla.wire.errors import ErrorCode, ProtocolError
 from ottla.wire.messages import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -229,7 +229,7 @@ def _producers(
     try:
         require_legal_name(topic)
         if partition is None:
-            raise UnknownTopicOrPartition(f"partition {topic}-{index} not found on this broker")
+            raise context.broker.replicas.absent(topic, index)
         partition.require_leader()
     except ProtocolError as error:
         return made(

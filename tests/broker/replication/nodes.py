@@ -150,14 +150,14 @@ class Node:
         self.storage.started = True
         self.replicas.roles_changed = self.roles_changed
         broker: Any = SimpleNamespace(
-            replicas=self.replicas, authorizer=None, request_elements_max=50_000,
+            image=self.image, replicas=self.replicas, authorizer=None, request_elements_max=50_000,
             clock=self.loop.poller.clock, counts=Counts(),
             quotas=Quotas(self.loop.poller.clock),
             config=SimpleNamespace(
                 fetch_max_bytes=1 << 20, max_incremental_fetch_session_cache_slots=0
             ),
         )
-        self.sessions = 0
+        self.sessions, self.broker = 0, broker
         fetching = Fetching(broker, self.session_id)
         self.listener = SimpleNamespace(
             broker=broker, producing=None, fetching=fetching, frame_size_max=1 << 20,
@@ -176,7 +176,7 @@ class Node:
     def follow(self, image: MetadataImage, topics: Collection[str]) -> None:
         for _ in self.replicas.follow(self.image, image, topics):
             pass
-        self.image = image
+        self.image = self.broker.image = image
         for fetcher in self.fetchers.values():
             fetcher.broker_epoch = self.side.broker_epoch_of(self.node_id)
 

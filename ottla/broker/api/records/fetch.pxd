@@ -28,6 +28,7 @@ cdef class Fetch:
     cdef object converting              # the Conversion that `look` has to wait for
     cdef int64_t conversion_left        # bytes that this look may still convert
     cdef bint watching
+    cdef list leaders                   # brokers that lead refused partitions (KIP-951), or None
     cdef Client client
 
 
@@ -65,4 +66,5 @@ cdef class Fetching:
     cdef bint as_told(self, FetchItem item) noexcept
     cdef int64_t readable(self, Fetch fetch, FetchItem item) noexcept
     cdef int remember(self, Fetch fetch, FetchItem item) except -1
-    cdef int write_item_tags(self, FetchItem item, Reply reply) except -1
+    cdef object leader_of(self, Fetch fetch, FetchItem item)
+    cdef object topic_of(self, FetchItem item)

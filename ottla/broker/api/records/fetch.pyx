@@ -10,6 +10,9 @@ files in between. Versions 0-9 get their records in formats and codecs that they
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint32_t
 
+from ottla.broker.api.records.current_leader cimport (
+    absent, fetch_leader, write_endpoints, write_fetch_tags,
+)
 from ottla.broker.api.records.legacy_fetch cimport (
     CONVERSION_SIZE_MAX, LEGACY_BELOW, ZSTD_SINCE, forget_conversions, read_converted,
     read_without_zstd, share_conversion, unfinished,
@@ -31,7 +34,6 @@ from ottla.replication.controller.access import Operation
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import (
     ErrorCode, MalformedMessage, OffsetOutOfRange, ProtocolError, UnknownTopicId,
-    UnknownTopicOrPartition,
 )
 
 log = logging.getLogger("ottla.fetch")
@@ -355,7 +357,7 @@ cdef class Fetching:
             if item.partition is None:
                 if fetch.version >= 13 and item.topic not in self.by_id:
                     raise UnknownTopicId("topic id not found")
-                raise UnknownTopicOrPartition("partition not found on this broker")
+                raise absent(self.topic_of(item), item.index)
             partition = item.partition
             partition.check_leader(max(item.current_leader_epoch, -1))
             if fetch.by_replica:
@@ -435,11 +437,13 @@ cdef class Fetching:
             fetch.size_min = 0                          # the old one is watched: answer now
         return 0
 
+    cdef object topic_of(self, FetchItem item):
+        return (self.by_id if isinstance(item.topic, bytes) else self.by_name).get(item.topic)
+
     cdef int find(self, FetchItem item) except -1:
         cdef list partitions
         item.partition = None
-        found = (
-            self.by_id if isinstance(item.topic, bytes) else self.by_name).get(item.topic)
+        found = self.topic_of(item)
         if found is not None:
             partitions = <list>found
             if 0 <= item.index < len(partitions):
@@ -473,8 +477,9 @@ cdef class Fetching:
             else:
                 reply.write_int32(NO_SESSION if fetch.session is None else fetch.session.id)
         self.write_items(fetch, reply)
-        reply.write_no_tags(flexible)
-        return 0
+        if fetch.leaders is not None:
+            return write_endpoints(reply, self.broker.image, fetch.leaders, fetch.client.listener)
+        return reply.write_no_tags(flexible)
 
     cdef int write_items(self, Fetch fetch, Reply reply) except -1:
         cdef FetchItem item
@@ -554,21 +559,16 @@ cdef class Fetching:
         if size > 0:
             reply.add_file(item.slice.file, item.slice.position, size)
         if flexible:
-            self.write_item_tags(item, reply)
+            write_fetch_tags(
+                reply, self.leader_of(fetch, item), item.diverging_epoch, item.diverging_end)
         return 0
 
-    cdef int write_item_tags(self, FetchItem item, Reply reply) except -1:
-        if item.diverging_epoch < 0:
-            reply.write_int8(0)
-            return 0
-        # One tagged field: tag 0, diverging_epoch, 13 bytes: epoch, end_offset, no tags.
-        reply.write_int8(1)
-        reply.write_int8(0)
-        reply.write_int8(13)
-        reply.write_int32(item.diverging_epoch)
-        reply.write_int64(item.diverging_end)
-        reply.write_int8(0)
-        return 0
+    cdef object leader_of(self, Fetch fetch, FetchItem item):
+        leader = None if item.error == 0 or fetch.version < 16 else fetch_leader(
+            self.broker.image, item.error, item.topic, item.index)
+        if leader is not None:
+            fetch.leaders = [*(fetch.leaders or ()), leader[0]]
+        return leader
 
     # -- waiting ---------------------------------------------------------------------------------
 

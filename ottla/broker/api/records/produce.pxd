@@ -30,6 +30,7 @@ cdef class Producing:
     cdef int write_answer(
         self, Serving serving, int32_t index, Partition partition, int64_t base, int16_t code,
         str message, tuple record_errors) except -1
+    cdef int write_new_leader(self, Serving serving, int32_t index) except -1
     cdef int write_record_errors(self, Writer reply, tuple errors, bint flexible) except -1
     cdef Partition find_partition(self, object found, int32_t index)
     cdef bint prepare(self, Serving serving, Partition partition) except -1

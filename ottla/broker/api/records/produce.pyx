@@ -13,6 +13,9 @@ are appended already, and other connections are served.
 from cpython.long cimport PyLong_FromVoidPtr
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 
+from ottla.broker.api.records.current_leader cimport (
+    absent, new_leader, write_endpoints, write_leader,
+)
 from ottla.broker.api.records.preparation cimport LATER, Preparation, TopicLimits, prepare_on_loop
 from ottla.broker.api.records.produce_parts cimport Part, Serving
 from ottla.broker.api.records.transaction_gate cimport TransactionGate
@@ -44,6 +47,7 @@ TURN_SECONDS = 0.010
 
 cdef enum:
     PRODUCE_KEY = 0
+    LEADERS_SINCE = 10                  # first version with the new leader (KIP-951)
     LOOK_SIZE = 1 << 20                 # bytes of work between two reads of the clock
     PARTITION_COST = 1 << 17            # what a partition costs besides its bytes, in bytes
 
@@ -107,7 +111,11 @@ cdef class Producing:
                 reply.write_int8(0)                     # the topic's tags
         if serving.version >= 1:
             reply.write_int32(0)                        # throttle_time_ms
-        reply.write_no_tags(flexible)
+        if serving.leaders is not None:
+            write_endpoints(
+                reply, self.broker.image, serving.leaders, serving.client.listener)
+        else:
+            reply.write_no_tags(flexible)
         return True
 
     cdef object find_topic(self, Serving serving, Part *part):
@@ -123,11 +131,13 @@ cdef class Producing:
             if found is None:
                 return UnknownTopicId("no topic has this id")
             partition = found[0]
-            name = partition.topic if partition is not None else ""
+            name = partition.topic if partition is not None else self.broker.image.names.get(
+                topic_id, "")
         else:
             name = serving.topic_name(part)
             reply.write_string(name, version >= 9)
             found = self.by_name.get(name)
+        serving.topic = name
         if self.authorizer is not None:
             refusal = self.refusal_of(serving, name)
             if refusal is not None:
@@ -214,11 +224,21 @@ cdef class Producing:
         if version >= 8:
             self.write_record_errors(reply, record_errors, version >= 9)
             reply.write_string(message, version >= 9)
-        reply.write_no_tags(version >= 9)
+        if code == NOT_LEADER and version >= LEADERS_SINCE:
+            self.write_new_leader(serving, index)
+        else:
+            reply.write_no_tags(version >= 9)
         required = base + last_offset_delta(serving.records) + 1 if code == 0 else 0
         if code == 0 and required > partition.high_watermark:
             self.hold(serving, partition, required, error_at)
         return 0
+
+    cdef int write_new_leader(self, Serving serving, int32_t index) except -1:
+        leader = new_leader(self.broker.image, serving.topic, index)
+        if leader is None:
+            return serving.reply.write_no_tags(True)
+        serving.leaders = [*(serving.leaders or ()), leader[0]]
+        return write_leader(serving.reply, 0, leader)
 
     cdef int write_record_errors(self, Writer reply, tuple errors, bint flexible) except -1:
         """| count | { batch index int32 | message | tags } ... |"""
@@ -235,7 +255,7 @@ cdef class Producing:
             raise found
         partitions = <list>found
         if index < 0 or index >= len(partitions) or partitions[index] is None:
-            raise UnknownTopicOrPartition(f"partition {index} not found on this broker")
+            raise absent(partitions, index)
         return <Partition>partitions[index]
 
     cdef bint prepare(self, Serving serving, Partition partition) except -1:

@@ -39,6 +39,8 @@ cdef class Serving(Held):
     cdef Py_ssize_t next                # the current part
     cdef Py_ssize_t unlooked            # work since the clock was read, in bytes
     cdef double turn_ends               # when to let others have their turn; 0: not measured yet
+    cdef str topic                      # its name
+    cdef list leaders                   # brokers that lead refused partitions (KIP-951), or None
     cdef object found                   # the topic's partitions, or an exception
     # The current partition.
     cdef uint8_t *records

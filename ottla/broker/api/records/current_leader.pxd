@@ -1,0 +1,14 @@
+# The new leader beside NOT_LEADER_OR_FOLLOWER (KIP-951); see current_leader.pyx.
+
+from libc.stdint cimport int16_t, int32_t, int64_t
+
+from ottla.wire.codec cimport Writer
+
+
+cdef object absent(object partitions, int32_t index)
+cdef object new_leader(object image, object topic, int32_t index)
+cdef object fetch_leader(object image, int16_t error, object topic, int32_t index)
+cdef int write_leader(Writer reply, int tag, object leader) except -1
+cdef int write_fetch_tags(
+    Writer reply, object leader, int32_t diverging_epoch, int64_t diverging_end) except -1
+cdef int write_endpoints(Writer reply, object image, object leaders, str listener) except -1

@@ -1,0 +1,99 @@
+# cython: boundscheck=False, wraparound=False
+"""The new leader beside NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH in replies to Produce and
+Fetch (KIP-951), so that clients go on there without asking for Metadata.
+
+Only errors pass through here.
+"""
+
+from libc.stdint cimport int16_t, int32_t, int64_t
+
+from ottla.wire.codec cimport Writer
+
+from ottla.wire.errors import ErrorCode, NotLeaderOrFollower, UnknownTopicOrPartition
+
+cdef int16_t NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
+cdef int16_t FENCED = ErrorCode.FENCED_LEADER_EPOCH
+
+cdef enum:
+    LEADER_SIZE = 9                     # leader id int32, leader epoch int32, no tags
+    DIVERGING_SIZE = 13                 # epoch int32, end offset int64, no tags
+
+
+cdef object absent(object partitions, int32_t index):
+    """The error for a partition without a replica here; `partitions` are its topic's, or None."""
+    if isinstance(partitions, list) and 0 <= index < len(<list>partitions):
+        # As in Kafka: the client's metadata are old, and it has to ask for newer ones.
+        return NotLeaderOrFollower("the partition has no replica on this broker")
+    return UnknownTopicOrPartition("partition not found on this broker")
+
+
+cdef object new_leader(object image, object topic, int32_t index):
+    """(leader, leader epoch) of a partition whose topic is given by name or id; None if there is
+    no leader."""
+    found = image.topic_by_id(topic) if isinstance(topic, bytes) else image.topics.get(topic)
+    if found is None or not 0 <= index < len(found.partitions):
+        return None
+    state = found.partitions[index]
+    return None if state.leader < 0 else (state.leader, image.leader_epoch(found, state))
+
+
+cdef object fetch_leader(object image, int16_t error, object topic, int32_t index):
+    """`new_leader` for the errors of Fetch that name it."""
+    return new_leader(image, topic, index) if error in (NOT_LEADER, FENCED) else None
+
+
+cdef int write_leader(Writer reply, int tag, object leader) except -1:
+    """The tagged fields of a partition: current_leader and no others."""
+    leader_id, leader_epoch = leader
+    reply.write_int8(1)
+    reply.write_int8(tag)
+    reply.write_int8(LEADER_SIZE)
+    reply.write_int32(leader_id)
+    reply.write_int32(leader_epoch)
+    reply.write_int8(0)
+    return 0
+
+
+cdef int write_fetch_tags(
+    Writer reply, object leader, int32_t diverging_epoch, int64_t diverging_end
+) except -1:
+    """The tagged fields of a fetched partition: current_leader (tag 1), or diverging_epoch
+    (tag 0)."""
+    if leader is not None:
+        return write_leader(reply, 1, leader)
+    if diverging_epoch < 0:
+        return reply.write_no_tags(True)
+    reply.write_int8(1)
+    reply.write_int8(0)
+    reply.write_int8(DIVERGING_SIZE)
+    reply.write_int32(diverging_epoch)
+    reply.write_int64(diverging_end)
+    reply.write_int8(0)
+    return 0
+
+
+cdef int write_endpoints(Writer reply, object image, object leaders, str listener) except -1:
+    """The tagged fields of a reply: node_endpoints (tag 0), where clients of this listener reach
+    `leaders`."""
+    cdef Writer field
+    found = []
+    for node_id in dict.fromkeys(leaders or ()):
+        broker = image.brokers.get(node_id)
+        endpoint = None if broker is None else broker.endpoint(listener)
+        if endpoint is not None:
+            found.append((node_id, endpoint, broker.rack))
+    if not found:
+        return reply.write_no_tags(True)
+    field = Writer()
+    field.write_count(len(found), True)
+    for node_id, endpoint, rack in found:
+        field.write_int32(node_id)
+        field.write_string(endpoint.host, True)
+        field.write_int32(endpoint.port)
+        field.write_string(rack, True)
+        field.write_no_tags(True)
+    reply.write_int8(1)
+    reply.write_int8(0)
+    reply.write_unsigned_varint(field.size)
+    reply.write_raw(field.data, field.size)
+    return 0

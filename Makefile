@@ -5,7 +5,7 @@ PY := .venv/bin/python
 BUILD_SECONDS := 80
 SOURCES := pyproject.toml setup.py $(shell find ottla -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
-.PHONY: build run cluster walkthrough test lint compat chaos compare frameworks newcomer fuzz sanitize instrumented simulate mutants demo has-java bench bench-quick wheel
+.PHONY: build run cluster walkthrough test lint compat compat-cluster chaos compare frameworks newcomer fuzz sanitize instrumented simulate mutants demo has-java bench bench-quick wheel
 
 build: .venv/.built
 
@@ -79,6 +79,14 @@ lint: .venv/.lint .venv/.test
 # files run at a time, each process with a broker of its own.
 compat: .venv/.compat
 	.venv/bin/pytest -q compat_tests -n 2 --dist loadgroup --durations=10 --broker $(or $(BROKER),ottla)
+
+# The same against three brokers, three replicas of everything: the clients' suites, Kafka Streams, Connect and
+# Spark. KILLS=8 adds a kill -9 of one broker after the other, every 8 seconds.
+CLUSTER_SUITES := franz_go groups_clients groups_kill transactions kcat kafkajs java old_clients delivery_java \
+	kafka_tools groups_tools python_admin streams connect spark spark_kills
+compat-cluster: .venv/.compat
+	.venv/bin/pytest -q $(patsubst %,compat_tests/test_%.py,$(or $(SUITES),$(CLUSTER_SUITES))) \
+		--durations=10 --broker cluster --kills $(or $(KILLS),0)
 
 # A fresh clone, built without a compiler cache, and every step of docs/quick_start.md, with times.
 newcomer: .venv/.compat

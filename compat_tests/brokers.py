@@ -1,4 +1,5 @@
-"""Brokers as the tests see them: Ottla, Apache Kafka from benchmarks/peers, or any running one."""
+"""Brokers as the tests see them: Ottla, three Ottlas, Apache Kafka from benchmarks/peers, or any
+running one."""
 
 from __future__ import annotations
 
@@ -8,12 +9,14 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
-from compat_tests.requirements import PEER_DIR
+from compat_tests.requirements import PEER_DIR, zookeeper
+from ottla.tools.cli.local_cluster import LocalCluster
 
 READY = re.compile(
     r"^ottla ready: node (\d+) on PLAINTEXT://([^,\s]+)(?:,\S+)?, data in (.+)$", re.MULTILINE
@@ -187,6 +190,76 @@ class KafkaBroker:
         if done.returncode != 0:
             raise BrokerFailed(f"{name} ended with status {done.returncode}\n{done.stdout}")
         return done.stdout
+
+
+class ClusterBroker:
+    """Three Ottlas and a ZooKeeper; topics get three replicas, of which two have to be in sync.
+
+    `kill` is a kill -9 of one broker, each time of the next one, and `start` starts it again. With
+    `kills_every` that also happens by itself, every so many seconds, once all replicas are in sync.
+    """
+
+    pid = 0
+
+    def __init__(
+        self, directory: Path, overrides: Iterable[str] = (), kills_every: float = 0.0
+    ) -> None:
+        zookeeper()
+        self.cluster = LocalCluster(directory, 3, settings=list(overrides))
+        self.bootstrap = self.cluster.bootstrap
+        self.directory, self.kills_every = directory, kills_every
+        self.running, self.kills = False, 0
+        self.over = threading.Event()
+        self.lock = threading.Lock()            # of what starts and ends processes
+        self.killer = threading.Thread(target=self._kill_by_itself, daemon=True)
+
+    def start(self) -> None:
+        """Start what does not run, and wait until it serves."""
+        with self.lock:
+            if not self.running:
+                self.cluster.start()
+                self.running = True
+                if self.kills_every and not self.killer.is_alive():
+                    self.killer.start()
+                return
+            for broker in self.cluster.brokers.values():
+                if broker.process is not None and broker.process.poll() is not None:
+                    broker.start()
+                    broker.wait_ready()
+
+    def stop(self) -> None:
+        """Stop everything in order."""
+        self.over.set()
+        if self.killer.is_alive():
+            self.killer.join()
+        with self.lock:
+            self.cluster.stop()
+            self.running = False
+
+    def kill(self) -> None:
+        """kill -9 of one broker."""
+        with self.lock:
+            self.kills += 1
+            nodes = sorted(self.cluster.brokers)
+            self.cluster.brokers[nodes[self.kills % len(nodes)]].kill()
+
+    def in_sync(self) -> bool:
+        """Whether every replica of every partition is in sync."""
+        from confluent_kafka.admin import AdminClient
+
+        try:
+            topics = AdminClient({"bootstrap.servers": self.bootstrap}).list_topics(timeout=5)
+        except Exception:
+            return False
+        parts = [part for topic in topics.topics.values() for part in topic.partitions.values()]
+        return all(set(part.isrs) == set(part.replicas) for part in parts)
+
+    def _kill_by_itself(self) -> None:
+        while not self.over.wait(self.kills_every):
+            if self.in_sync():
+                self.kill()
+                self.over.wait(1.0)
+                self.start()
 
 
 class RunningBroker:

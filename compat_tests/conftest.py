@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from compat_tests.brokers import Broker, KafkaBroker, OttlaBroker, RunningBroker
+from compat_tests.brokers import Broker, ClusterBroker, KafkaBroker, OttlaBroker, RunningBroker
 from compat_tests.requirements import java
 from tests.no_skips import pytest_make_collect_report as pytest_make_collect_report
 from tests.no_skips import pytest_runtest_makereport as pytest_runtest_makereport
@@ -26,9 +26,13 @@ RUNNING = os.environ.get("OTTLA_COMPAT_BOOTSTRAP", "")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--broker",
-        choices=("ottla", "kafka"),
+        choices=("ottla", "cluster", "kafka"),
         default="ottla",
-        help="the broker under test: Ottla, or the Apache Kafka of benchmarks/peers",
+        help="the broker under test: Ottla, three of them, or the Apache Kafka of benchmarks/peers",
+    )
+    parser.addoption(
+        "--kills", type=float, default=0.0,
+        help="with --broker cluster: kill -9 of a broker every so many seconds, all the time",
     )
     parser.addoption(
         "--record-stories",
@@ -63,6 +67,8 @@ def new_broker(
 
     def make(*overrides: str) -> Broker:
         directory = tmp_path_factory.mktemp(kind)
+        if kind == "cluster":
+            return ClusterBroker(directory, overrides, request.config.getoption("--kills"))
         return (
             KafkaBroker(directory, overrides)
             if kind == "kafka"
@@ -92,7 +98,7 @@ def new_topic(broker: Broker) -> Callable[..., str]:
     def create(base: str, partitions: int = 1, **config: str) -> str:
         name = f"{base}-{os.getpid()}-{next(numbers)}"
         topic = NewTopic(
-            name, partitions, 1, config={k.replace("_", "."): v for k, v in config.items()}
+            name, partitions, -1, config={k.replace("_", "."): v for k, v in config.items()}
         )
         admin.create_topics([topic], operation_timeout=30)[name].result(60)
         return name

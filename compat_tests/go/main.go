@@ -82,7 +82,7 @@ func security() (options []kgo.Opt) {
 }
 
 func produce(ctx context.Context, out *bufio.Writer, bootstrap, topic string, codec kgo.CompressionCodec, count string) error {
-	client, err := kgo.NewClient(append(security(), kgo.SeedBrokers(bootstrap), kgo.ProducerBatchCompression(codec))...)
+	client, err := kgo.NewClient(append(security(), kgo.SeedBrokers(strings.Split(bootstrap, ",")...), kgo.ProducerBatchCompression(codec))...)
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func produce(ctx context.Context, out *bufio.Writer, bootstrap, topic string, co
 }
 
 func read(ctx context.Context, out *bufio.Writer, bootstrap, topic string) error {
-	client, err := kgo.NewClient(append(security(), kgo.SeedBrokers(bootstrap), kgo.ConsumeTopics(topic),
+	client, err := kgo.NewClient(append(security(), kgo.SeedBrokers(strings.Split(bootstrap, ",")...), kgo.ConsumeTopics(topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
 	if err != nil {
 		return err

@@ -12,7 +12,7 @@ const ssl = ca ? { ca: [require('fs').readFileSync(ca, 'utf-8')] } : false
 const compression = { none: CompressionTypes.None, gzip: CompressionTypes.GZIP }[codec]
 
 async function main() {
-  const kafka = new Kafka({ brokers: [bootstrap], sasl, ssl, logLevel: logLevel.ERROR, retry: { retries: 3 } })
+  const kafka = new Kafka({ brokers: bootstrap.split(','), sasl, ssl, logLevel: logLevel.ERROR, retry: { retries: 3 } })
   const admin = kafka.admin()
   const producer = kafka.producer({ idempotent: true, maxInFlightRequests: 1 })
   await admin.connect()

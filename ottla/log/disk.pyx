@@ -7,8 +7,10 @@ refuses writes.
 import base64
 import errno as errors
 import fcntl
+import math
 import os
 import threading
+import time
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.errno cimport EINTR, errno
@@ -369,6 +371,11 @@ class Disk:
                 return file.read().strip()
         except OSError:
             return ""
+
+    def seconds_since_boot(self):
+        """How long the machine has been running; infinite where the system does not say."""
+        clock = getattr(time, "CLOCK_BOOTTIME", None)
+        return math.inf if clock is None else time.clock_gettime(clock)
 
     def free_bytes(self, path):
         """Space available to this process on the file system of `path`, and its total size."""

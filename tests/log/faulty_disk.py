@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -284,6 +285,9 @@ class FaultyDisk(Disk):
 
     def boot_id(self) -> str:
         return f"boot-{self.boots}"
+
+    def seconds_since_boot(self) -> float:
+        return math.inf
 
     def free_bytes(self, path: str) -> tuple[int, int]:
         return self.free, 1 << 40

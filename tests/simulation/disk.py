@@ -36,11 +36,19 @@ class SimDisk(FaultyDisk):
     def __init__(self, seed: int, now_ms: Callable[[], int]) -> None:
         super().__init__(seed)
         self.now_ms = now_ms
+        self.booted_ms = 0
         self.capacity: int | None = None
         self.absent: dict[str, dict[str, Inode | None]] = {}
         self.on_end: Callable[[], None] = lambda: None
         self.cold_share = 0.0
         self.locks: set[str] = set()
+
+    def seconds_since_boot(self) -> float:
+        return (self.now_ms() - self.booted_ms) / 1000
+
+    def cut_power(self) -> None:
+        super().cut_power()
+        self.booted_ms = self.now_ms()
 
     def reopened(self) -> SimDisk:
         """The view of the next process; this one has no effect any more."""

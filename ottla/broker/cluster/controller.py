@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 
 from ottla.broker.cluster.cluster_log import ClusterLog
@@ -19,8 +19,8 @@ from ottla.broker.cluster.feature_levels import default_levels
 from ottla.broker.cluster.metadata_log import NotController
 from ottla.replication.cluster_store import each
 from ottla.replication.controller.brokers import (
-    broker_gone,
     broker_registered,
+    brokers_gone,
     controller_elected,
     distrust,
     in_sync_everywhere,
@@ -183,9 +183,10 @@ class Controller:
             except UnreadableRegistration as error:
                 log.error("%s", error)
         image = self.metadata.decided
-        for node_id, known in image.brokers.items():
-            if node_id not in there or there[node_id][0].incarnation != known.incarnation:
-                await self._gone(node_id, known.epoch, "its session with ZooKeeper has ended")
+        await self._gone({
+            node_id: known.epoch for node_id, known in image.brokers.items()
+            if node_id not in there or there[node_id][0].incarnation != known.incarnation
+        }, "its session with ZooKeeper has ended")
         for node_id, (broker, found) in sorted(there.items()):
             now = self.metadata.decided.brokers.get(node_id)
             if self.fenced.get(node_id) == broker.epoch or (now and now.epoch == broker.epoch):
@@ -201,9 +202,10 @@ class Controller:
             self.returned.add(node_id)
         self.brokers_changed(sorted(self.metadata.decided.brokers))
 
-    async def _gone(self, node_id: int, epoch: int, reason: str) -> None:
-        log.info("broker %d of epoch %d is gone: %s", node_id, epoch, reason)
-        if await self.metadata.decide(broker_gone, node_id, epoch):
+    async def _gone(self, epochs: Mapping[int, int], reason: str) -> None:
+        for node_id, epoch in epochs.items():
+            log.info("broker %d of epoch %d is gone: %s", node_id, epoch, reason)
+        if epochs and await self.metadata.decide(brokers_gone, epochs):
             await self._repair()
 
     async def _repair(self) -> None:
@@ -234,7 +236,7 @@ class Controller:
             return
         self.fenced[node_id] = broker.epoch
         with suppress(NotController):               # the next one finds out for itself
-            await self._gone(node_id, broker.epoch, "it refuses connections")
+            await self._gone({node_id: broker.epoch}, "it refuses connections")
 
     def _follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
         """Keep a connection to the controller, so that its failure is noticed."""

@@ -49,6 +49,8 @@ log = logging.getLogger("ottla.member")
 MARK = "ottla-metadata-checkpoint"
 """In each log directory: the last entry that this broker has read, with its ZooKeeper
 transaction."""
+SESSION_LASTS = 1.5
+"""Of the session timeout: ZooKeeper ends sessions at its next tick, of which a timeout has two."""
 REGISTER_AGAIN_SECONDS = 1.0
 CATCH_UP_SECONDS = 1.0
 HAND_OVER_SECONDS = 30.0
@@ -164,6 +166,8 @@ class Member:
         or ZooKeeper does not answer.
         """
         stop, lost = self._how_it_stopped(directories, missing)
+        if stop == run_record.MACHINE:
+            await self._outlast_others()
         self.registration = Registration(
             self.node_id, self.incarnation, tuple(Endpoint(*each) for each in endpoints),
             tuple(directories), self.config.broker_rack, stop, SUPPORTED_FEATURES, lost,
@@ -203,6 +207,20 @@ class Member:
                 " have everything until they have caught up with others", stop, len(lost),
             )
         return stop, lost
+
+    async def _outlast_others(self) -> None:
+        """Wait until the sessions of brokers have ended whose machines lost power with this one.
+
+        Until then they count as alive, so that this broker would leave in-sync sets for the sake of
+        replicas that are no better. Machines mostly take longer than that to boot.
+        """
+        timeout = self.coordination.session_timeout_ms / 1000 * SESSION_LASTS
+        seconds = timeout - self.disk.seconds_since_boot()
+        if seconds > 0:
+            log.warning(
+                "the machine has just started: this broker registers in %.0f s, when others that"
+                " stopped with it are known to be gone", seconds)
+            await asyncio.sleep(seconds)
 
     def _remember_run(self, epoch: int, clean: bool = False) -> None:
         """Write what the next start has to know of this run."""

@@ -13,7 +13,7 @@ is visible in the image: `repair` finds it, whichever controller comes next.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from itertools import groupby, islice
 
 from ottla.log.run_record import LOST, MACHINE
@@ -26,6 +26,7 @@ from ottla.replication.controller.elections import (
     moved,
     online_state,
     repaired_state,
+    trusted,
 )
 from ottla.replication.metadata import (
     NO_LEADER,
@@ -89,15 +90,23 @@ def controller_elected(image: MetadataImage, node_id: int, epoch: int) -> Decisi
 
 
 def broker_gone(image: MetadataImage, node_id: int, epoch: int) -> Decision[bool]:
-    """Remove a broker that has gone, unless it has another epoch by now.
+    """`brokers_gone` with one of them."""
+    return brokers_gone(image, {node_id: epoch})
 
-    Leaders move to in-sync replicas that are live, and the broker leaves every in-sync set that
-    has such a member. The result says whether `repair` is needed for the rest.
+
+def brokers_gone(image: MetadataImage, gone: Mapping[int, int]) -> Decision[bool]:
+    """Remove brokers that have gone, each with its epoch, unless it has another one by now.
+
+    Leaders move to in-sync replicas that are live, and the brokers leave every in-sync set that
+    has such a member. Those that are gone at the same time belong into one decision: one after the
+    other, each would leave the sets for the sake of the next. The result says whether `repair` is
+    needed for the rest.
     """
-    broker = image.brokers.get(node_id)
-    if broker is None or broker.epoch != epoch:
-        return Decision([], False)
-    return _with_repairs(image, [BrokerGone(node_id)])
+    first: list[MetadataRecord] = [
+        BrokerGone(node_id) for node_id, epoch in gone.items()
+        if node_id in image.brokers and image.brokers[node_id].epoch == epoch
+    ]
+    return _with_repairs(image, first) if first else Decision([], False)
 
 
 def broker_registered(
@@ -231,7 +240,8 @@ def preferred_leaders(image: MetadataImage) -> Decision[int]:
         for index, state in enumerate(topic.partitions):
             first = state.replicas[0]
             there = first in available(image, state, state.isr) and first not in image.leaving
-            if state.leader != first and there:
+            # Without a leader the longest log is being looked for, or a better replica waited for.
+            if state.leader not in (first, NO_LEADER) and there and trusted(state, (first,)):
                 wanted = min_isr(image, topic.name)
                 changes.append((topic.name, index, moved(state, first, state.isr, wanted)))
                 if len(changes) == PARTITIONS_AT_A_TIME:

@@ -14,6 +14,7 @@ from ottla.replication.controller.brokers import (
     StaleBrokerEpoch,
     broker_gone,
     broker_registered,
+    brokers_gone,
     controlled_shutdown,
     controller_elected,
     preferred_leaders,
@@ -25,6 +26,7 @@ from ottla.replication.metadata import (
     BrokerLeaving,
     BrokerRegistered,
     MetadataImage,
+    PartitionExtra,
     PartitionState,
     TopicCreated,
 )
@@ -60,6 +62,22 @@ def test_of_a_broker_that_is_gone_leaders_move_and_in_sync_sets_shrink() -> None
         (2, 5, (2, 3), 8),                  # the leader stays in its epoch
         (-1, 1, (1,), 1),                   # the last in-sync replica stays listed
     ]
+
+
+def test_brokers_that_are_gone_together_leave_no_set_for_the_sake_of_each_other() -> None:
+    image = cluster(THREE)
+    after = image.apply(brokers_gone(image, {1: 1, 2: 1, 3: 1, 5: 1}).records)
+    assert not after.brokers
+    assert partitions(after) == [(-1, 6, (1, 2, 3), 8)]
+    after = image.apply(brokers_gone(image, {1: 1, 2: 1, 3: 7}).records)
+    assert partitions(after) == [(3, 6, (3,), 8)]
+
+
+def test_a_preferred_replica_that_is_not_trusted_does_not_lead_for_being_preferred() -> None:
+    doubtful = replace(THREE, leader=-1, extra=PartitionExtra(doubtful=(1, 2, 3)))
+    assert not preferred_leaders(cluster(doubtful)).result
+    image = cluster(replace(THREE, leader=2))
+    assert preferred_leaders(image).result == 1
 
 
 def test_whoever_comes_back_leads_what_nobody_could_in_a_new_epoch() -> None:

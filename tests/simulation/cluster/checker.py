@@ -79,6 +79,8 @@ def unsettled(world: ClusterWorld) -> str:
                 return f"nobody leads {topic.name}-{index}: {state}"
             if set(state.isr) != set(state.replicas):
                 return f"not all of {topic.name}-{index} are in sync: {state}"
+            if state.extra is not None and (state.extra.adding or state.extra.removing):
+                return f"{topic.name}-{index} has not moved yet: {state}"
     return ""
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ottla.wire.batch import batches
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (
+    AlterPartitionReassignmentsRequest,
     CreateTopicsRequest,
     FetchRequest,
     InitProducerIdRequest,
@@ -52,15 +53,19 @@ class Part:
     """What a consumer has read, by its offset."""
     epochs: dict[int, int] = field(default_factory=dict)
     """The leader epochs of that."""
+    flushed: dict[bytes, int] = field(default_factory=dict)
+    """What was acknowledged while one replica was alone in sync, and which."""
     lost_at: float = -1.0
-    """When the last of its replicas in sync lost what its disk did not have."""
+    """When the last good copy lost what its disk did not have."""
 
-    def lose(self, now: float) -> None:
-        """Nothing is promised any more of what was acknowledged until now."""
+    def lose(self, now: float, left: dict[int, bytes], flushed_by: Collection[int]) -> None:
+        """Of what was acknowledged until now this is left: a log, and what these replicas have
+        flushed before they acknowledged it. For requests on their way nothing is promised."""
         self.lost_at = now
-        self.acked.clear()
-        self.seen.clear()
-        self.epochs.clear()
+        values = {*left.values(), *(v for v, node in self.flushed.items() if node in flushed_by)}
+        self.acked = {value: at for value, at in self.acked.items() if value in values}
+        self.seen = {at: value for at, value in self.seen.items() if left.get(at) == value}
+        self.epochs = {at: epoch for at, epoch in self.epochs.items() if at in self.seen}
 
     def __repr__(self) -> str:
         return f"{self.topic}-{self.index}"
@@ -192,7 +197,7 @@ class Producer(Client):
             ])
 
         while True:
-            asked_at = self.world.now
+            asked_at, alone = self.world.now, self.story.alone(part)
             answer = await self.at_leader(part, request, version)
             if answer is None:
                 continue
@@ -204,6 +209,8 @@ class Producer(Client):
                 base = found.base_offset if code is ErrorCode.NONE else -1
                 for at, value in enumerate(values):
                     part.acked[value] = base + at if base >= 0 else -1
+                    if alone is not None and alone == self.story.alone(part):
+                        part.flushed[value] = alone[0]
                 return
             if code in LOST_SEQUENCE and part.lost_at >= 0:
                 self.sequences.clear()
@@ -316,6 +323,21 @@ class Admin(Client):
             if code not in SOONER_OR_LATER:
                 raise Violation(f"creating {name}: {code.name}: {answer.topics[0].error_message}")
             await asyncio.sleep(0.2)
+
+    async def move(self, name: str, index: int) -> None:
+        """AlterPartitionReassignments to other replicas; whether that was accepted does not
+        matter, as nothing may be lost by it."""
+        nodes = [each.node_id for each in self.world.brokers]
+        wanted = self.story.random.sample(nodes, self.story.random.randint(1, len(nodes)))
+        wanted = wanted[: max(self.story.options.factor, 1)]
+        if len(wanted) < min(self.story.options.min_isr, len(nodes)):
+            wanted = nodes[: self.story.options.factor]
+        made = AlterPartitionReassignmentsRequest.Topic
+        await self.ask_any(AlterPartitionReassignmentsRequest(timeout_ms=10_000, topics=[made(
+            name=name, partitions=[
+                made.Partition(partition_index=index, replicas=wanted)
+            ],
+        )]), 0)
 
     async def identify(self, name: str) -> bytes:
         """The id of a topic that exists."""

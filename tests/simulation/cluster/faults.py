@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
@@ -120,7 +121,8 @@ async def power_cut_of_all(story: ClusterStory) -> None:
         story.cut_power(machine)
     for machine in story.random.sample(story.world.brokers, len(story.world.brokers)):
         await story.pass_time(story.random.choice((0.0, 0.0, 0.5, 10.0)))
-        machine.begin_broker()
+        if machine.loop is None:
+            machine.begin_broker()
 
 
 async def wiped_disk(story: ClusterStory) -> None:
@@ -129,7 +131,8 @@ async def wiped_disk(story: ClusterStory) -> None:
     if machine is not None:
         story.wipe(machine)
         await story.pass_time(10.0)
-        machine.begin_broker()
+        if machine.loop is None:
+            machine.begin_broker()
         await story.until_up(machine)
 
 
@@ -142,7 +145,8 @@ async def disk_full(story: ClusterStory) -> None:
     await story.pass_time(story.random.choice((1.0, 8.0)))
     if story.random.random() < 0.3:
         machine.kill()
-        machine.begin_broker()
+        if machine.loop is None:
+            machine.begin_broker()
         await story.pass_time(1.0)
     machine.disk.capacity = None
     await story.pass_time(1.0)
@@ -241,8 +245,33 @@ async def break_links(story: ClusterStory) -> None:
             link.end()
 
 
+async def move(story: ClusterStory) -> None:
+    """One partition gets other replicas, fewer or more (KIP-455), amid what follows."""
+    await story.admin.move(*story.random.choice(
+        [(name, index) for name, index, _ in story.truth.states() if not name.startswith("__")]
+    ))
+    await story.pass_time(story.random.choice((0.0, 0.05, 0.5)))
+
+
+async def cut_between_two(story: ClusterStory) -> None:
+    """Two brokers do not reach each other; the third one and ZooKeeper reach both."""
+    one, other = story.random.sample(story.world.brokers, 2)
+    story.world.cut(one, other)
+    story.world.cut(other, one)
+    await story.pass_time(story.random.choice((0.2, 3.0, 15.0)))
+    story.world.heal()
+
+
 async def idle(story: ClusterStory) -> None:
     await story.pass_time(10.0)
+
+
+AND = " & "
+
+
+async def happen(story: ClusterStory, name: str) -> None:
+    """One fault, or two at a time: "move & power cut of all"."""
+    await asyncio.gather(*(FAULTS[each](story) for each in name.split(AND)))
 
 
 FAULTS: dict[str, Fault] = {
@@ -254,5 +283,6 @@ FAULTS: dict[str, Fault] = {
     "io error": io_error, "pause": pause, "pause a leader": pause_a_leader,
     "cut off one way": cut_off_one_way, "cut off": cut_off, "lose ZooKeeper": lose_zookeeper,
     "alone in the dark": alone_in_the_dark, "lose answers": lose_answers,
+    "move": move, "cut between two": cut_between_two,
     "end a session": end_a_session, "break links": break_links, "idle": idle,
 }

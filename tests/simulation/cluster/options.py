@@ -12,9 +12,18 @@ FAULTS = (
     "clean stop", "rolling restart", "power cut", "power cut of a leader", "power cuts in turn",
     "power cut of all", "wiped disk", "disk full", "io error", "pause", "pause a leader",
     "cut off one way", "cut off", "lose ZooKeeper", "alone in the dark", "lose answers",
-    "end a session", "break links", "idle",
+    "end a session", "break links", "idle", "move", "cut between two",
 )
+TOGETHER_SHARE = 0.3
+"""How many of the faults are two at a time."""
 FACTORS = (1, 2, 3, 3)
+
+
+def fault(chance: random.Random) -> str:
+    """One fault, or two that happen at the same time."""
+    if chance.random() < TOGETHER_SHARE:
+        return " & ".join(chance.sample(FAULTS, 2))
+    return chance.choice(FAULTS)
 
 
 @dataclass
@@ -52,7 +61,7 @@ class ClusterOptions(Options):
         options.slow_share = chance.choice([0.0, 0.01])
         options.slow_network = chance.choice([0.0, 0.0, 0.02])
         options.slow_threads = chance.choice([0.0, 0.05])
-        options.faults = [chance.choice(FAULTS) for _ in range(chance.choice([1, 2, 3, 5]))]
+        options.faults = [fault(chance) for _ in range(chance.choice([1, 2, 3, 5]))]
         options.rounds_seconds = chance.choice([0.5, 1.0, 3.0])
         options.producers = chance.choice([1, 2, 3])
         options.transactions = chance.choice([0, 1, 2])

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
-from ottla.replication.metadata import MetadataImage
 from ottla.wire.errors import ErrorCode
 from tests.simulation.cluster.checker import Leaders, check_contents, differences, unsettled
 from tests.simulation.cluster.clients import Admin, Consumer, Part, Producer
-from tests.simulation.cluster.faults import FAULTS
+from tests.simulation.cluster.faults import happen
+from tests.simulation.cluster.losses import Truth, has_good_copy, remains
 from tests.simulation.cluster.options import ClusterOptions
 from tests.simulation.cluster.reckoning import (
     COMMITTERS,
@@ -49,6 +48,7 @@ class ClusterStory:
         self.parts = [Part(name, index) for name, count in TOPICS.items() for index in range(count)]
         self.producer_ids: set[int] = set()
         self.leaders = Leaders(world)
+        self.truth = Truth(world.zookeeper)
         self.over = False
         self.cancelled = False          # coordinators have lost what they had on no disk
         self.tasks: list[asyncio.Task[None]] = []
@@ -89,7 +89,7 @@ class ClusterStory:
             await self.pass_time(options.rounds_seconds)
             world.note(f"fault: {fault}")
             self.model.incarnation += 1
-            await FAULTS[fault](self)
+            await happen(self, fault)
         await self.pass_time(options.rounds_seconds)
         self.over = True
         self.heal()
@@ -132,6 +132,7 @@ class ClusterStory:
             if task.done() and task.exception() is not None:
                 task.result()
         self.leaders.look()
+        self.truth.now()
 
     def heal(self) -> None:
         """All brokers are running again and connected."""
@@ -163,50 +164,45 @@ class ClusterStory:
 
     # What is still promised
 
+    def alone(self, part: Part) -> tuple[int, int] | None:
+        """The only replica in sync, and the partition's epoch, if the replica knows that too: it
+        flushes what it acknowledges."""
+        found = self.truth.alone(part)
+        machine = None if found is None else self.world.broker(found[0])
+        if found is None or machine is None or machine.server is None or not machine.up:
+            return None
+        led = machine.server.replicas.partition(part.topic, part.index)
+        return found if led is not None and led.partition_epoch == found[1] else None
+
     def cut_power(self, machine: ClusterMachine) -> None:
         """The machine stops: what its disk does not have yet is lost, unless others have it."""
-        self._loses(machine)
         machine.cut_power()
+        self._loses(machine)
 
     def wipe(self, machine: ClusterMachine) -> None:
         """The machine stops, and its disks are lost."""
-        self._loses(machine, its_disk=True)
         machine.wipe()
+        for part in self.parts:
+            part.flushed = {v: at for v, at in part.flushed.items() if at != machine.node_id}
+        self._loses(machine)
 
-    def _loses(self, machine: ClusterMachine, its_disk: bool = False) -> None:
-        """Give up promises of partitions whose only replicas in sync are on this machine, or on
-        machines whose power was cut and that are not registered again.
-
-        With one replica in all, what was acknowledged is on its disk. A replica that is the last
-        one in sync may have acknowledged earlier records by copies in memory alone.
-        """
-        machine.dark = True
+    def _loses(self, machine: ClusterMachine) -> None:
+        """Give up the promises that `losses` explains. Transactions and groups are given up as a
+        whole once one of their partitions has no good copy, unless it has one replica in all: what
+        that has acknowledged is on its disk."""
+        machine.dark, machine.cut_at = True, self.world.now
         dark = {each.node_id for each in self.world.brokers if each.dark}
-        for name, index, state in self._states():
-            if not set(state.isr) <= dark or (len(state.replicas) == 1 and not its_disk):
+        for name, index, state in self.truth.states():
+            if has_good_copy(state, dark):
                 continue
-            self.world.note(f"{name}-{index} may lose what is not on a disk: {state.isr}")
+            self.world.note(f"{name}-{index} may lose what is not on a disk: {state}")
             for part in self.parts:
                 if (part.topic, part.index) == (name, index):
-                    part.lose(self.world.now)
-            if name.startswith("__"):
+                    left = remains(self.world, name, index, state)
+                    part.lose(self.world.now, left, state.isr)
+            coordinated = name.startswith("__") or name in TRANSACTIONAL
+            if coordinated and (len(state.replicas) > 1 or machine.wiped):
                 self._cancel()
-            for topic in self.model.topics:
-                if topic.name == name:
-                    self._cancel()
-
-    def _states(self) -> Iterator[tuple[str, int, Any]]:
-        """Every partition's state, in any image that any broker has."""
-        images: list[MetadataImage] = [
-            machine.server.metadata_log.image
-            for machine in self.world.brokers
-            if machine.server is not None and hasattr(machine.server, "metadata_log")
-        ]
-        self.images = images = images or self.images
-        for image in images:
-            for topic in image.topics.values():
-                for index, state in enumerate(topic.partitions):
-                    yield topic.name, index, state
 
     def _cancel(self) -> None:
         self.cancelled = True

@@ -38,7 +38,9 @@ class ClusterMachine(Machine):
         self.session: MemoryCoordination | None = None
         self.seed, self.disks, self.paused = seed, 0, False
         self.excuse: str | None = None
+        self.cut_at = -1.0              # when its power was cut last
         self.dark = False               # its power was cut, and it does not serve since
+        self.wiped = False              # its disks were lost, and it does not serve since
 
     @property
     def excused_end(self) -> str | None:
@@ -46,7 +48,7 @@ class ClusterMachine(Machine):
 
     def look(self) -> None:
         super().look()
-        self.dark = self.dark and not self.up
+        self.dark, self.wiped = self.dark and not self.up, self.wiped and not self.up
 
     def make_server(self, config: BrokerConfig, loop: SimLoop) -> Server:
         """The broker of one process, with a session of its own."""
@@ -57,6 +59,7 @@ class ClusterMachine(Machine):
             later=lambda call: to_client.send(lambda: loop.dead or loop.call_soon(call)),
             send=to_server.send,
         )
+        session.session_timeout_ms = int(SESSION_SECONDS * 1000)
         return Server(
             config, self.disk, loop.poller.clock, network=SimNetwork(self), coordination=session
         )
@@ -79,7 +82,7 @@ class ClusterMachine(Machine):
         """The machine stops, and gets new disks."""
         self.kill()
         self.world.note(f"{self.name}: its disks are replaced")
-        self.disks += 1
+        self.disks, self.wiped = self.disks + 1, True
         self.disk = SimDisk(self.seed * 1000 + self.disks, self.world.wall_ms)
 
     def pause(self) -> None:

@@ -1,0 +1,119 @@
+"""What a power cut or a lost disk may take, by the truth in ZooKeeper and by what is on the disks.
+
+A copy is *good* if its broker is in the in-sync set or eligible (KIP-966), its replica is neither
+doubtful nor lost, and its machine has kept its power and its disk. While a partition has a good
+copy nothing of it may be lost. Without one the longest log of the in-sync replicas that stopped
+last must remain, and what was acknowledged while a replica was alone in the set, as that replica
+has flushed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ottla.replication.cluster_store import apply_entries, entry_path
+from ottla.replication.entries import decode_entry
+from ottla.replication.metadata import MetadataImage, PartitionExtra, PartitionState
+from ottla.wire.batch import BatchView
+from tests.simulation.disk import SimDisk
+from tests.simulation.zookeeper import ZooKeeperServer
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster.clients import Part
+    from tests.simulation.cluster.world import ClusterMachine, ClusterWorld
+
+BATCH_HEADER = 61
+NOTHING = PartitionExtra()
+
+
+class Truth:
+    """The metadata as ZooKeeper has them, whichever broker knows them already. It is asked often
+    enough to read each entry before a snapshot replaces it."""
+
+    def __init__(self, zookeeper: ZooKeeperServer) -> None:
+        self.zookeeper, self.image = zookeeper, MetadataImage.empty()
+
+    def now(self) -> MetadataImage:
+        """The image after the newest entry."""
+        while True:
+            number = self.image.entry + 1
+            node = self.zookeeper.nodes.get(entry_path(number))
+            if node is None:
+                return self.image
+            self.image = apply_entries(
+                self.image, [decode_entry(number, node.stat.czxid, node.data)]
+            )
+
+    def states(self) -> Iterator[tuple[str, int, PartitionState]]:
+        """Every partition."""
+        for topic in self.now().topics.values():
+            for index, state in enumerate(topic.partitions):
+                yield topic.name, index, state
+
+    def alone(self, part: Part) -> tuple[int, int] | None:
+        """The only replica in sync and the partition's epoch, None if there are several."""
+        topic = self.now().topics.get(part.topic)
+        if topic is None:
+            return None
+        state = topic.partitions[part.index]
+        return (state.isr[0], state.partition_epoch) if len(state.isr) == 1 else None
+
+
+def has_good_copy(state: PartitionState, dark: set[int]) -> bool:
+    """Whether some broker certainly has everything committed; `dark` are those without it."""
+    extra = state.extra or NOTHING
+    return bool({*state.isr, *extra.elr} - dark - {*extra.doubtful, *extra.lost})
+
+
+def remains(
+    world: ClusterWorld, topic: str, index: int, state: PartitionState
+) -> dict[int, bytes]:
+    """The records, by offset, of the log that has to win the election: the longest one of those
+    replicas in sync whose machines stopped last. An earlier one may leave the set once it is back,
+    as the others count as alive until their sessions end."""
+    lost = (state.extra or NOTHING).lost
+    machines = list(_machines(world, state))
+    last = max((each.cut_at for each in machines if each.dark), default=-1.0)
+    disks = [
+        each.disk for each in machines if each.node_id not in lost and each.cut_at >= last
+    ]
+    logs = [log_on_disk(disk, topic, index) for disk in disks]
+    return max(logs, key=lambda log: log[:2], default=(-1, 0, {}))[2]
+
+
+def _machines(world: ClusterWorld, state: PartitionState) -> Iterator[ClusterMachine]:
+    for node_id in state.isr:
+        machine = world.broker(node_id)
+        if machine is not None:
+            yield machine
+
+
+def log_on_disk(disk: SimDisk, topic: str, index: int) -> tuple[int, int, dict[int, bytes]]:
+    """The last epoch and the end of a replica's log, as recovery has to find it: whole batches that
+    follow on each other. And its records' values."""
+    epoch, end, records = -1, -1, {}
+    for path in sorted(disk.names):
+        inode = disk.names[path]
+        if inode is None or not path.endswith(".log"):
+            continue
+        directory, _, name = path.rpartition("/")
+        if directory.rpartition("/")[2] != f"{topic}-{index}":
+            continue
+        data, at = bytes(inode.content), 0
+        if end >= 0 and int(name.removesuffix(".log")) != end:
+            break
+        while len(data) - at >= BATCH_HEADER:
+            size = 12 + int.from_bytes(data[at + 8 : at + 12], "big")
+            if not BATCH_HEADER <= size <= len(data) - at:
+                break
+            view = BatchView(data[at : at + size])
+            if not view.crc_holds() or view.base_offset != max(end, 0):
+                break
+            for record in view.records():
+                records[record.offset] = record.value or b""
+            epoch, end, at = view.leader_epoch, view.next_offset, at + size
+        end = max(end, 0)
+        if at < len(data) and data[at:].strip(b"\0"):
+            break                           # torn: what follows is cut off
+    return epoch, max(end, 0), records

@@ -61,7 +61,7 @@ cdef class Partition:
                 max(high_watermark, log.log_start_offset), self.high_watermark)
         self.cluster, self.ended_code = cluster, NOT_LEADER
         self.partition_epoch, self.offline = -1, ()
-        self.append_watchers = {}
+        self.append_watchers, self.start_watchers = {}, {}
         self.flush_wanted_upto = self.high_watermark
         self.watchers = {}
         self.promises = []
@@ -227,6 +227,7 @@ cdef class Partition:
                 (<Promise>promise).kept(self)
         self.wake()
         self.wake_followers()
+        self.log_starts_moved()
 
     # A role among several replicas
 
@@ -310,6 +311,7 @@ cdef class Partition:
             if not self.followers.all_live():
                 # A fetch that did not count may be of a broker epoch that is known now.
                 self.wake_followers()
+            self.log_starts_moved()
 
     # Leading
 
@@ -363,6 +365,7 @@ cdef class Partition:
         log directory."""
         cdef Follower *follower
         cdef int64_t now_ms
+        cdef bint start_moved
         if self.followers is None:
             return False
         follower = self.followers.find(node_id)
@@ -371,9 +374,12 @@ cdef class Partition:
         if self.offline and node_id in self.offline:
             return False
         now_ms = self.log.clock.monotonic_ms()
+        start_moved = follower.log_start != log_start
         if self.followers.fetched(
                 follower, broker_epoch, offset, log_start, self.log.log_end_offset, now_ms):
             self.raise_high_watermark(now_ms)
+        if start_moved and self.start_watchers:
+            self.log_starts_moved()
         if not follower.in_isr and not follower.joining:
             self.ask_for_isr()
         return True
@@ -419,6 +425,21 @@ cdef class Partition:
     def own_end(self):
         """The last leader epoch of this replica's own log, -1 for none, and its end."""
         return self.log.latest_epoch, self.log.log_end_offset
+
+    def log_starts_moved(self):
+        """Call those who wait for the log starts of replicas."""
+        for called in list(self.start_watchers):
+            called()
+
+    def low_watermark(self):
+        """The least log start of all live replicas (KIP-107); -1 while one is not known."""
+        least = self.log.log_start_offset
+        if self.followers is not None:
+            for node, broker_epoch, _, log_start, _ in self.followers.states():
+                registered = self.cluster.broker_epoch_of(node)
+                if registered >= 0 and node not in self.offline:
+                    least = min(least, log_start if broker_epoch == registered else -1)
+        return least
 
     def follower_states(self):
         """`Followers.states`, none if this broker does not lead it."""

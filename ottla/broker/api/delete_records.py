@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from ottla.broker.api.named import merged
 from ottla.broker.api.refusals import refused_topics
 from ottla.broker.context import RequestContext
@@ -10,6 +12,7 @@ from ottla.broker.security.access import TOPIC_REFUSED
 from ottla.broker.security.decisions import by_item
 from ottla.broker.topic_creation import is_internal
 from ottla.replication.controller.access import Operation
+from ottla.replication.partition import Partition
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import (
     ErrorCode,
@@ -22,6 +25,8 @@ from ottla.wire.messages import DeleteRecordsRequest, DeleteRecordsResponse
 HIGH_WATERMARK = -1
 NO_LOW_WATERMARK = -1
 
+Waiting = tuple[Partition, DeleteRecordsResponse.Topic.Partition]
+
 
 @handles(ApiKey.DELETE_RECORDS, versions=range(0, 3), access=by_item)
 async def delete_records(
@@ -29,8 +34,9 @@ async def delete_records(
 ) -> DeleteRecordsResponse:
     """Move log starts (KIP-107); the next round of retention deletes whole segments below.
 
-    The answer is sent once the log starts are durable: deleted records do not return. In Apache
-    Kafka they do, after a crash within a minute. DELETE of each topic.
+    The answer is sent once the log starts are durable here: deleted records do not return. In
+    Apache Kafka they do, after a crash within a minute. It waits for all live replicas, too, until
+    the request's timeout. DELETE of each topic.
     """
     access = context.access
     asked, refused = access.split(
@@ -52,10 +58,55 @@ async def delete_records(
     )
     for topic, answer in moved:
         if (topic, answer.partition_index) in unsafe:
-            answer.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
-            answer.low_watermark = NO_LOW_WATERMARK
+            _refuse(answer, ErrorCode.KAFKA_STORAGE_ERROR)
+    waiting = [
+        (partition, answer) for topic, answer in moved
+        if not answer.error_code
+        and (partition := context.broker.replicas.partition(topic, answer.partition_index))
+    ]
+    await _reached_everywhere(waiting, request.timeout_ms / 1000)
     response.topics += refused_topics(DeleteRecordsResponse.Topic, refused, TOPIC_REFUSED)
     return response
+
+
+def _refuse(answer: DeleteRecordsResponse.Topic.Partition, code: ErrorCode) -> None:
+    answer.error_code, answer.low_watermark = int(code), NO_LOW_WATERMARK
+
+
+async def _reached_everywhere(waiting: list[Waiting], seconds: float) -> None:
+    """Return once all live replicas have deleted what the answers say, or with an error in those
+    that this broker leads no more, or at which the time is over."""
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+
+    def look() -> None:
+        if not done.done() and not any(_is_open(*each) for each in waiting):
+            done.set_result(None)
+
+    for partition, _ in waiting:
+        partition.start_watchers[look] = None
+    look()
+    timer = loop.call_later(max(seconds, 0), lambda: done.done() or done.set_result(None))
+    try:
+        await done
+    finally:
+        timer.cancel()
+        for partition, _ in waiting:
+            partition.start_watchers.pop(look, None)
+    for partition, answer in waiting:
+        if _is_open(partition, answer):
+            answer.error_code = int(ErrorCode.REQUEST_TIMED_OUT)
+            answer.low_watermark = partition.low_watermark()
+
+
+def _is_open(partition: Partition, answer: DeleteRecordsResponse.Topic.Partition) -> bool:
+    """Whether some live replica still has records below the answer's log start."""
+    if answer.error_code:
+        return False
+    if not partition.led_here:
+        _refuse(answer, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return False
+    return partition.low_watermark() < answer.low_watermark
 
 
 def _delete_below(
@@ -92,4 +143,5 @@ def _move_start(topic: str, index: int, offset: int, context: RequestContext) ->
     if offset > partition.log.log_start_offset:
         partition.log.delete_before(offset)
         partition.wake()
+        partition.wake_followers()
     return partition.log.log_start_offset

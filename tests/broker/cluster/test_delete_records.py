@@ -1,0 +1,116 @@
+"""DeleteRecords with several replicas (KIP-107): answered once all live ones have deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import DeleteRecordsRequest
+from tests.broker.cluster.running_cluster import RunningCluster
+from tests.broker.cluster.test_cluster import create
+from tests.broker.produce_fetch import batch, produce
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
+    with RunningCluster(tmp_path, 3, replica_fetch_wait_max_ms=100) as running:
+        assert create(running, 1, "t", 1, 3) == 0
+        with running.client(leader_of(running)) as client:
+            assert produce(client, "t", batch(b"a", b"b", b"c", b"d")).error_code == 0
+        yield running
+
+
+def leader_of(cluster: RunningCluster) -> int:
+    return cluster.servers[min(cluster.servers)].metadata_log.image.topics["t"].partitions[0].leader
+
+
+def starts(cluster: RunningCluster) -> dict[int, int]:
+    found = {}
+    for node_id, server in cluster.servers.items():
+        partition = server.replicas.partition("t", 0)
+        assert partition is not None
+        found[node_id] = partition.log.log_start_offset
+    return found
+
+
+def delete(cluster: RunningCluster, offset: int, timeout_ms: int = 20_000) -> Any:
+    made = DeleteRecordsRequest.Topic
+    item = made(name="t", partitions=[made.Partition(partition_index=0, offset=offset)])
+    with cluster.client(leader_of(cluster)) as client:
+        answer = client.call(DeleteRecordsRequest(topics=[item], timeout_ms=timeout_ms), 2)
+    (part,) = answer.topics[0].partitions
+    return part
+
+
+def test_all_replicas_have_deleted_when_it_is_answered(cluster: RunningCluster) -> None:
+    part = delete(cluster, 2)
+    assert (part.error_code, part.low_watermark) == (0, 2)
+    assert starts(cluster) == {1: 2, 2: 2, 3: 2}
+    part = delete(cluster, 1)
+    assert (part.error_code, part.low_watermark) == (0, 2), "an offset below changes nothing"
+    part = delete(cluster, -1)
+    assert (part.error_code, part.low_watermark) == (0, 4)
+    assert starts(cluster) == {1: 4, 2: 4, 3: 4}
+
+
+def test_a_broker_that_is_away_is_not_waited_for_and_deletes_when_it_is_back(
+    cluster: RunningCluster,
+) -> None:
+    away = leader_of(cluster) % 3 + 1
+    cluster.stop(away)
+    part = delete(cluster, 3)
+    assert (part.error_code, part.low_watermark) == (0, 3)
+    cluster.start(away)
+    cluster.until(lambda: starts(cluster)[away] == 3, "it deletes, too")
+
+
+def test_a_replica_that_does_not_fetch_lets_the_time_run_out(cluster: RunningCluster) -> None:
+    lame = leader_of(cluster) % 3 + 1
+    fetchers = cluster.servers[lame].broker.fetchers
+    assert fetchers is not None
+
+    async def stop_fetching() -> None:
+        fetchers.close()
+
+    cluster.run(stop_fetching())
+    part = delete(cluster, 3, timeout_ms=300)
+    assert (part.error_code, part.low_watermark) == (ErrorCode.REQUEST_TIMED_OUT, 0)
+    part = delete(cluster, 3, timeout_ms=-1)
+    assert (part.error_code, part.low_watermark) == (ErrorCode.REQUEST_TIMED_OUT, 0)
+    partition = cluster.servers[leader_of(cluster)].replicas.partition("t", 0)
+    assert partition is not None and partition.start_watchers == {}
+
+
+def test_who_waits_is_told_when_another_broker_leads(cluster: RunningCluster) -> None:
+    leader = leader_of(cluster)
+    lame = leader % 3 + 1
+    fetchers, partition = (
+        cluster.servers[lame].broker.fetchers, cluster.servers[leader].replicas.partition("t", 0)
+    )
+    assert fetchers is not None and partition is not None
+
+    async def stop_fetching() -> None:
+        fetchers.close()
+
+    cluster.run(stop_fetching())
+    made = DeleteRecordsRequest.Topic
+    item = made(name="t", partitions=[made.Partition(partition_index=0, offset=3)])
+    with cluster.client(leader) as client:
+        sent = client.send(DeleteRecordsRequest(topics=[item], timeout_ms=20_000), 2)
+        cluster.until(lambda: partition.start_watchers, "it waits")
+
+        async def refused() -> None:
+            member = cluster.servers[cluster.controller].member
+            assert member is not None
+            if cluster.controller == leader:
+                cluster.zookeeper.expire(cluster.sessions[leader].session_id)
+            else:
+                member.controller.refused(leader)
+
+        cluster.run(refused())
+        (part,) = client.answer(sent).topics[0].partitions
+    assert (part.error_code, part.low_watermark) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)

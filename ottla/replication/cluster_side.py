@@ -25,4 +25,7 @@ class ClusterSide(Protocol):
         """A follower may join the in-sync set: request it with `Partition.propose_isr`."""
 
     def flush(self, partition: Partition) -> None:
-        """Flush this partition: acknowledgements wait for it."""
+        """Flush this partition: acknowledgements or its next fetch wait for it."""
+
+    def synced(self, partition: Partition) -> None:
+        """A flush of a followed partition has ended."""

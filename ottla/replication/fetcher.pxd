@@ -26,6 +26,7 @@ cdef class FetchedPartition:
     cdef int64_t again_ms               # no fetch before; NOT_BEFORE_NEWS: until `follow`
     cdef int64_t backoff_ms
     cdef bint is_cut                    # its truncation must be checkpointed first
+    cdef bint is_syncing                # flush.messages requires a flush first
 
 
 cdef class Fetcher:

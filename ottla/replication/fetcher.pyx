@@ -122,6 +122,16 @@ cdef class Fetcher:
                 self.changed[item.key] = item
                 self.news = True
 
+    def synced(self, Partition partition not None):
+        """A flush of its log has ended; returns whether it is fetched again."""
+        cdef FetchedPartition item = self.items.get((partition.topic_id, partition.index))
+        if item is None or not item.is_syncing:
+            return False
+        item.is_syncing = False
+        self.changed[item.key] = item
+        self.news = True
+        return True
+
     def reset(self):
         """The connection broke or is new: replies to earlier requests will not arrive."""
         self.outstanding = 0
@@ -233,7 +243,12 @@ cdef class Fetcher:
             if len(named) == NAMED_MAX:
                 break
             del self.changed[item.key]
-            if not self.is_followed(item) or item.is_cut or item.key in self.resting:
+            if partition.must_sync() and not item.is_syncing and self.is_followed(item):
+                # What the leader learns from the next fetch is on the medium (flush.messages).
+                item.is_syncing = True
+                partition.cluster.flush(partition)
+            if (not self.is_followed(item) or item.is_cut or item.is_syncing
+                    or item.key in self.resting):
                 if item.named:
                     forgotten.append(item.key)
                     item.named = False

@@ -62,6 +62,7 @@ cdef class Partition:
     cdef int check_leader(self, int32_t client_epoch) except -1
     cdef int64_t append_replicated(
         self, uint8_t *batch, Py_ssize_t size, bint all_replicas) except -2
+    cdef bint must_sync(self) noexcept
     cdef int raise_high_watermark(self, int64_t now_ms) except -1
     cdef bint replica_fetched(
         self, int32_t node_id, int64_t broker_epoch, int64_t offset, int64_t log_start) except -1

@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 from ottla.log.partition_log import PartitionLog
 from ottla.replication.cluster_side import ClusterSide
 

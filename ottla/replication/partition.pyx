@@ -113,6 +113,8 @@ cdef class Partition:
         if self.replicated:
             if self.followers is not None:
                 self.raise_high_watermark(self.log.clock.monotonic_ms())
+            elif self.following:
+                self.cluster.synced(self)
             return self.flush_wanted_upto > offset
         if self.flush_wanted_upto <= offset:
             self.advance(self.log.log_end_offset)
@@ -278,9 +280,9 @@ cdef class Partition:
         self.isr, self.partition_epoch = isr, partition_epoch
         self.alone = isr == (node_id,)
         self.followers.follow(isr, self.cluster.broker_epoch_of, self.offline)
-        if not self.alone:
+        if not self.alone and not self.must_sync():
             self.flush_wanted_upto = 0
-        elif not was_alone and self.flush_before_ack:
+        elif self.alone and not was_alone and self.flush_before_ack:
             # Until now copies in memory counted. What waits is acknowledged after its flush.
             self.flush_wanted_upto = self.log.log_end_offset
         self.check_min_isr()
@@ -337,7 +339,7 @@ cdef class Partition:
                 self.flush_wanted_upto = max(self.flush_wanted_upto, end)
             elif self.log.durable_offset() < end:
                 self.log.flush()
-        elif self.log.log_end_offset - self.log.durable_offset() >= self.log.flush_messages:
+        elif self.must_sync():
             self.flush_wanted_upto = self.log.log_end_offset
         self.raise_high_watermark(self.log.clock.monotonic_ms())
         if self.append_watchers:
@@ -421,6 +423,10 @@ cdef class Partition:
         self.proposed = None
         if self.followers is not None:
             self.followers.decided()
+
+    cdef bint must_sync(self) noexcept:
+        """Whether flush.messages requires a flush before anybody may count on the log's end."""
+        return self.log.log_end_offset - self.log.durable_offset() >= self.log.flush_messages
 
     def own_end(self):
         """The last leader epoch of this replica's own log, -1 for none, and its end."""

@@ -37,6 +37,9 @@ class Cluster:
     def flush(self, partition: Partition) -> None:
         self.flushes.append(partition)
 
+    def synced(self, partition: Partition) -> None:
+        """Nobody fetches here."""
+
 
 def make_partition(
     path: Path, clock: FakeClock, cluster: Cluster, *, flush: bool = True,

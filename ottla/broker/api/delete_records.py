@@ -79,14 +79,18 @@ async def _reached_everywhere(waiting: list[Waiting], seconds: float) -> None:
     loop = asyncio.get_running_loop()
     done = loop.create_future()
 
-    def look() -> None:
-        if not done.done() and not any(_is_open(*each) for each in waiting):
+    def end() -> None:
+        if not done.done():
             done.set_result(None)
+
+    def look() -> None:
+        if not any(_is_open(*each) for each in waiting):
+            end()
 
     for partition, _ in waiting:
         partition.start_watchers[look] = None
     look()
-    timer = loop.call_later(max(seconds, 0), lambda: done.done() or done.set_result(None))
+    timer = loop.call_later(max(seconds, 0), end)
     try:
         await done
     finally:

@@ -79,8 +79,13 @@ class IsrChanges:
             self._send_soon()
 
     def flush(self, partition: Partition) -> None:
-        """Acknowledgements wait for a partition's flush."""
+        """Acknowledgements or its next fetch wait for a partition's flush."""
         self.broker.flusher.want(partition)
+
+    def synced(self, partition: Partition) -> None:
+        """A flush of a followed partition has ended."""
+        if self.broker.fetchers is not None:
+            self.broker.fetchers.synced(partition)
 
     # Requests to the controller
 

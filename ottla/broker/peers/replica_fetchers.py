@@ -96,6 +96,12 @@ class ReplicaFetchers:
         for source in touched.values():
             self._go_on(source)
 
+    def synced(self, partition: Partition) -> None:
+        """A flush has ended: the leader may know how far this replica is (flush.messages)."""
+        source = self.sources.get(self.source_of.get(partition, -1))
+        if source is not None and source.fetcher.synced(partition):
+            self._go_on(source)
+
     def _source(self, node_id: int) -> Source:
         source = self.sources.get(node_id)
         if source is None:

@@ -117,6 +117,7 @@ class Side:
     image: MetadataImage = field(default_factory=MetadataImage.empty)
     due: dict[Partition, None] = field(default_factory=dict)
     flushes: dict[Partition, None] = field(default_factory=dict)
+    synced_logs: dict[Partition, None] = field(default_factory=dict)
 
     def follow(self, image: MetadataImage) -> None:
         self.image = image
@@ -130,6 +131,9 @@ class Side:
 
     def flush(self, partition: Partition) -> None:
         self.flushes[partition] = None
+
+    def synced(self, partition: Partition) -> None:
+        self.synced_logs[partition] = None
 
 
 class Node:
@@ -376,10 +380,16 @@ class Cluster:
         return True
 
     def flush(self, node_id: int) -> None:
-        for partition in self.nodes[node_id].replicas:
-            if partition.wants_flush():
+        node = self.nodes[node_id]
+        wanted, node.side.flushes = node.side.flushes, {}
+        for partition in node.replicas:
+            if partition.wants_flush() or partition in wanted:
                 partition.log.flush()
                 partition.flushed(partition.log.recovery_point)
+        for partition in node.side.synced_logs:
+            for fetcher in node.fetchers.values():
+                fetcher.synced(partition)
+        node.side.synced_logs = {}
 
     def link(self, follower: int, leader: int) -> Link | None:
         """The connection on which one node fetches from another, made if it is missing."""

@@ -54,10 +54,15 @@ def batches(cluster: Cluster, node_id: int) -> dict[int, tuple[int, bytes]]:
 class Replication(RuleBasedStateMachine):
     """Three brokers and one partition."""
 
-    @initialize(min_isr=st.integers(1, 2), segment=st.sampled_from([200, 1 << 20]))
-    def begin(self, min_isr: int, segment: int) -> None:
+    @initialize(
+        min_isr=st.integers(1, 2), segment=st.sampled_from([200, 1 << 20]),
+        flush=st.sampled_from([1, 1 << 62]),
+    )
+    def begin(self, min_isr: int, segment: int, flush: int) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="ottla-replication-")
-        self.cluster = Cluster(Path(self.folder.name), min_isr=min_isr, segment_bytes=segment)
+        self.cluster = Cluster(
+            Path(self.folder.name), min_isr=min_isr, segment_bytes=segment, flush_messages=flush
+        )
         self.leaders: dict[int, int] = {}
         self.marks: dict[tuple[int, int], int] = {}
         self.logs = {node: batches(self.cluster, node) for node in self.cluster.nodes}
@@ -103,6 +108,11 @@ class Replication(RuleBasedStateMachine):
     def propose(self, node: int, lost: bool) -> None:
         if node in self.cluster.nodes:
             self.cluster.propose(node, lost)
+
+    @rule(node=NODES)
+    def flush(self, node: int) -> None:
+        if node in self.cluster.nodes:
+            self.cluster.flush(node)
 
     @rule(node=NODES)
     def checkpoint(self, node: int) -> None:

@@ -368,3 +368,68 @@ def test_a_partition_moves_to_another_broker_with_all_its_records(make: Make) ->
     assert len(cluster.acked) == 3
     assert all(value in records_of(cluster, 3) for _, _, value in cluster.acked)
     assert cluster.nodes[1].partition() is None and cluster.nodes[2].partition() is None
+
+
+def test_with_flush_messages_1_a_record_counts_where_it_is_on_the_medium(make: Make) -> None:
+    cluster = make(min_isr=2, flush_messages=1)
+    cluster.settle()
+    assert cluster.append(1)                    # and the leader flushes it
+    for _ in range(3):
+        cluster.time.now += 0.3
+        for node_id in (2, 3):
+            cluster.fetch(node_id, 1)
+    assert state(cluster, 2)[1] == state(cluster, 3)[1] == 1
+    assert cluster.acked == [], "the followers have it in memory only"
+    cluster.flush(2)
+    cluster.flush(3)
+    cluster.settle()
+    assert len(cluster.acked) == 1
+    for node_id in (1, 2, 3):
+        partition = cluster.nodes[node_id].partition()
+        assert partition is not None and partition.log.recovery_point == 1
+
+
+def test_with_flush_messages_1_a_power_cut_of_all_machines_loses_nothing_acknowledged(
+    make: Make,
+) -> None:
+    cluster = make(min_isr=2, flush_messages=1)
+    cluster.settle()
+    for _ in range(5):
+        assert cluster.append(1)
+        cluster.settle()
+    cluster.append(1)
+    assert len(cluster.acked) == 5
+    for node_id in (1, 2, 3):
+        cluster.cut_power(node_id)
+    for node_id in (1, 2, 3):
+        cluster.gone(node_id)
+    for node_id in (1, 2, 3):
+        cluster.start(node_id)
+    cluster.settle()
+    logs = [records_of(cluster, node) for node in (1, 2, 3)]
+    assert logs[0] == logs[1] == logs[2] and all(value in logs[0] for _, _, value in cluster.acked)
+
+
+def test_a_new_leader_that_has_to_flush_first_counts_nobody_before_that(make: Make) -> None:
+    """A follower in another leader epoch reports its end only after the flush."""
+    cluster = make(min_isr=2, flush_messages=1)
+    cluster.settle()
+    cluster.append(1)
+    for node_id in (2, 3):
+        cluster.fetch(node_id, 1)
+    assert state(cluster, 2)[1] == state(cluster, 3)[1] == 1
+    cluster.decide([PartitionChanged(
+        TOPIC, 0, elected(cluster.image.topics[TOPIC].partitions[0], 2)
+    )])
+    for node_id in (1, 2, 3):
+        cluster.catch_up(node_id)
+    for _ in range(3):
+        cluster.time.now += 0.3
+        cluster.fetch(3, 2)
+        cluster.fetch(1, 2)
+    partition = cluster.nodes[2].partition()
+    assert partition is not None
+    ends = {node: end for node, _, end, _, _ in partition.follower_states()}
+    assert ends[3] == -1, "it has not flushed yet"
+    cluster.settle()
+    assert [state(cluster, node)[0] for node in (1, 2, 3)] == [1, 1, 1]

@@ -1,4 +1,5 @@
-"""The limits on connections, counted over all listeners of a broker; limits may change at run time.
+"""The limits on the number of connections, counted over all listeners of a broker; they may change
+at run time. How fast clients may connect is `quotas/connection_rates`.
 
 A lower limit closes no existing connection, as in Kafka.
 """
@@ -6,7 +7,7 @@ A lower limit closes no existing connection, as in Kafka.
 from __future__ import annotations
 
 import logging
-from collections import Counter, deque
+from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ DESCRIPTORS_FOR_FILES = 1000
 
 
 class ConnectionLimits:
-    """The counts for max.connections, max.connections.per.ip and max.connection.creation.rate.
+    """The counts for max.connections and max.connections.per.ip.
 
     `descriptors` is the process's limit (RLIMIT_NOFILE). A connection without a descriptor could
     not be refused properly, so the effective max.connections is only a part of that limit.
@@ -33,7 +34,6 @@ class ConnectionLimits:
             self.possible = UNLIMITED
         self.count = 0
         self.per_host: Counter[str] = Counter()
-        self.accepted_at: deque[float] = deque()
         self.told = UNLIMITED
         self._tell()
 
@@ -54,23 +54,11 @@ class ConnectionLimits:
                 wanted, self.possible, self.descriptors,
             )
 
-    def admits(self, host: str, now: float) -> bool:
-        """Whether one more connection from `host` is allowed; `now` is in seconds.
-
-        If it is, it counts for the creation rate.
-        """
+    def admits(self, host: str) -> bool:
+        """Whether one more connection from `host` is allowed."""
         config = self.config
         host_max = config.max_connections_by_host.get(host, config.max_connections_per_ip)
-        if self.per_host[host] >= host_max or self.count >= self.connections_max:
-            return False
-        rate_max = config.max_connection_creation_rate
-        if rate_max < UNLIMITED:
-            while self.accepted_at and now - self.accepted_at[0] > 1.0:
-                self.accepted_at.popleft()
-            if len(self.accepted_at) >= rate_max:
-                return False
-            self.accepted_at.append(now)
-        return True
+        return self.per_host[host] < host_max and self.count < self.connections_max
 
     def opened(self, host: str) -> None:
         """Count a new connection."""

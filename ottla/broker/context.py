@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.broker.cluster.producer_id_blocks import ProducerIds
 from ottla.broker.counts import Counts
 from ottla.broker.dispatch import RequestContext as RequestContext
+from ottla.broker.quotas.connection_rates import ConnectionRates
 from ottla.broker.quotas.quotas import Quotas
 
 if TYPE_CHECKING:
@@ -65,12 +66,14 @@ class BrokerContext:
     client_instances: ClientInstances | None = None     # set once a client offers its metrics
     counts: Counts = field(default_factory=Counts)
     quotas: Quotas = field(init=False)
+    connection_rates: ConnectionRates = field(init=False)
     request_elements_max: int = REQUEST_ELEMENTS_MIN
     producer_ids: ProducerIds = field(init=False)
 
     def __post_init__(self) -> None:
         self.producer_ids = ProducerIds(self)
         config = self.config
+        self.connection_rates = ConnectionRates(config)
         self.quotas = Quotas(
             self.clock, config.quota_window_num, config.quota_window_size_seconds,
             config.controller_quota_window_num, config.controller_quota_window_size_seconds,

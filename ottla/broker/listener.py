@@ -15,6 +15,8 @@ from ottla.broker.security.client import Client
 from ottla.broker.security.listener_security import ListenerSecurity
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ottla.broker.api.records.fetch import Fetching
     from ottla.broker.api.records.produce import Producing
     from ottla.broker.connection_limits import ConnectionLimits
@@ -34,6 +36,8 @@ may stay longer.
 REFUSALS_LOGGED_PER_SWEEP = 10
 LOGIN_SECONDS = 30.0
 """A client that has not authenticated after this time is closed."""
+THROTTLED_MAX = 1000
+"""Clients of a listener that are held; further ones are closed at once."""
 STRANGERS_MAX = 1000
 """Unauthenticated clients of a listener; when one more connects, the oldest is closed."""
 
@@ -55,6 +59,10 @@ class Listener:
     ) -> None:
         self.security = security or ListenerSecurity(name, "PLAINTEXT", {})
         self.name, self.broker, self.limits, self.loop = name, broker, limits, loop
+        self.rates = broker.connection_rates
+        self.paused: asyncio.TimerHandle | None = None
+        self.throttled: dict[socket.socket, asyncio.TimerHandle] = {}
+        """Clients of addresses above their quota, until they are closed."""
         self.producing, self.fetching = producing, fetching
         config = broker.config
         self.frame_size_max = config.socket_request_max_bytes
@@ -117,11 +125,31 @@ class Listener:
                 elif error.errno != errno.ECONNABORTED:
                     log.error("listener %s: accept failed: %s", self.name, error)
                 return
-            host = address[0]
-            if self.limits.admits(host, self.loop.time()):
-                self._open(sock, address)
-            else:
-                sock.close()
+            self._admit_or_close(sock, address)
+            pause = self.rates.accepted(self.name, self.loop.time())
+            if pause > 0:
+                self.loop.remove_reader(self.sock.fileno())
+                self.paused = self.loop.call_later(pause, self._accept_again)
+                return
+
+    def _accept_again(self) -> None:
+        """Go on after a pause that the creation rate has caused."""
+        self.paused = None
+        self.loop.add_reader(self.sock.fileno(), self._accept)
+        self._accept()
+
+    def _admit_or_close(self, sock: socket.socket, address: tuple[Any, ...]) -> None:
+        held = self.rates.held(address[0], self.loop.time())
+        if held > 0 and len(self.throttled) < THROTTLED_MAX:
+            self.throttled[sock] = self.loop.call_later(held, self._close_throttled, sock)
+        elif held <= 0 and self.limits.admits(address[0]):
+            self._open(sock, address)
+        else:
+            sock.close()
+
+    def _close_throttled(self, sock: socket.socket) -> None:
+        del self.throttled[sock]
+        sock.close()
 
     def _client(self, sock: socket.socket, address: tuple[Any, ...]) -> Client:
         """The client that has connected; its connection id has Kafka's format."""
@@ -232,6 +260,12 @@ class Listener:
 
     def stop_accepting(self) -> None:
         """Close the listening socket; existing connections stay."""
+        if self.paused is not None:
+            self.paused.cancel()
+        for sock, handle in self.throttled.items():
+            handle.cancel()
+            sock.close()
+        self.throttled.clear()
         self.loop.remove_reader(self.sock.fileno())
         self.sock.close()
         self.spare.close()

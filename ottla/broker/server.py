@@ -178,8 +178,9 @@ class Server:
         self.metadata_log.subscribe(config.follow)
         self.metadata_log.subscribe(self.broker.follow)
         self.metadata_log.subscribe(self._follow_with_listeners)
-        self.broker.quotas.follow(MetadataImage.empty(), image)
-        self.metadata_log.subscribe(self.broker.quotas.follow)
+        for quotas in (self.broker.quotas, self.broker.connection_rates):
+            quotas.follow(MetadataImage.empty(), image)
+            self.metadata_log.subscribe(quotas.follow)
         self.metadata_log.subscribe(self._follow_with_replicas)
         if self.broker.directory_reports is not None:
             self.metadata_log.subscribe(self.broker.directory_reports.follow)

@@ -45,19 +45,6 @@ def test_an_address_may_have_a_limit_of_its_own(data: Path) -> None:
             assert second.is_closed()
 
 
-def test_new_connections_above_the_rate_are_closed(data: Path) -> None:
-    with RunningBroker(data, **{"max.connection.creation.rate": 3}) as broker:
-        clients = [WireClient(broker.address) for _ in range(10)]
-        served = 0
-        for client in clients:
-            try:
-                served += is_served(client)
-            except (ConnectionError, OSError):
-                pass
-            client.close()
-    assert 3 <= served < 10
-
-
 @pytest.fixture
 def accepted(monkeypatch: pytest.MonkeyPatch) -> list[socket.socket]:
     """The broker's side of the connections."""

@@ -156,6 +156,7 @@ def _connections(monitor: Monitor) -> Iterator[str]:
         "ottla_connections_closed_total", "Connections ended.", counts.closed_connections)
     yield from counter("ottla_received_bytes_total", "Bytes of requests.", counts.received)
     yield from counter("ottla_sent_bytes_total", "Bytes of responses.", counts.sent)
+    yield from _throttles(monitor)
     clients = Counter(
         (c.client_id or "", c.software_name or "", c.software_version or "", c.host)
         for c in (connection.client for connection in monitor.connections())
@@ -165,6 +166,25 @@ def _connections(monitor: Monitor) -> Iterator[str]:
         for who, count in clients.most_common(CLIENTS_MAX)
     ]
     yield from metric("ottla_connections", "gauge", "Open connections by client.", rows)
+
+
+def _throttles(monitor: Monitor) -> Iterator[str]:
+    rates = monitor.broker.connection_rates
+    yield from counter(
+        "ottla_accept_pauses_total", "Pauses by max.connection.creation.rate.", rates.pauses)
+    yield from counter(
+        "ottla_accept_pause_seconds_total", "Seconds of these pauses.", rates.pause_seconds)
+    yield from counter(
+        "ottla_connections_throttled_total", "Closed by connection_creation_rate.", rates.closed)
+    quotas = monitor.broker.quotas.throttled()[:CLIENTS_MAX]
+    shared_by = [labels(quota=each[0], user=each[1], client_id=each[2]) for each in quotas]
+    for name, kind, help_text, at in (
+        ("ottla_quota_limit", "gauge", "Limits in use, by whom they are shared.", 3),
+        ("ottla_quota_throttles_total", "counter", "Requests that were throttled.", 4),
+        ("ottla_quota_throttle_seconds_total", "counter", "Their throttle times.", 5),
+    ):
+        rows = [(name_of, each[at]) for name_of, each in zip(shared_by, quotas, strict=True)]
+        yield from metric(name, kind, help_text, rows)
 
 
 def _work(monitor: Monitor) -> Iterator[str]:

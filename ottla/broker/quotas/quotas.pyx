@@ -132,6 +132,13 @@ cdef class Quotas:
             return INT64_MAX
         return max(1, <int64_t>min(rate.bound * (self.samples - 1) * self.sample_seconds, 1e15))
 
+    def throttled(self):
+        """Of each quota in use: its key, user and client id, limit, throttles and their seconds."""
+        return [
+            (key, *scope, window.bound, window.throttles, window.throttled)
+            for (key, scope), window in self.kept.items() if isinstance(window, Rate)
+        ]
+
     def mutations(self, Client client not None, bint strict):
         """The limit of mutations for one request; None if the client has no such limit."""
         cdef TokenBucket bucket = self.of(client).mutations if self.active else None

@@ -9,6 +9,8 @@ cdef struct Sample:
 cdef class Rate:
     cdef public double bound            # units per second
     cdef readonly double used_at        # when it was used last
+    cdef readonly double throttled      # seconds, in all
+    cdef readonly long throttles
     cdef int samples_max, used, current
     cdef double seconds                 # of one sample
     cdef Sample *samples
@@ -16,6 +18,7 @@ cdef class Rate:
     cpdef double record(self, double value, double now) except? -1
     cpdef double would_wait(self, double value, double now) except? -1
     cdef Sample *at(self, double now) noexcept
+    cdef double waited(self, double seconds) noexcept
     cdef double wait(self, double extra, double now) noexcept
 
 

@@ -27,7 +27,7 @@ cdef class Rate:
         cdef Sample *sample = self.at(now)
         sample.value += value
         sample.last = self.used_at = now
-        return self.wait(0, now)
+        return self.waited(self.wait(0, now))
 
     cpdef double would_wait(self, double value, double now) except? -1:
         """The result of `record` without counting; 0 if nothing else is counted.
@@ -39,7 +39,14 @@ cdef class Rate:
         self.at(now)
         for i in range(self.used):
             counted += self.samples[i].value
-        return self.wait(value, now) if counted > 0 else 0
+        return self.waited(self.wait(value, now)) if counted > 0 else 0
+
+    cdef double waited(self, double seconds) noexcept:
+        """Count a throttle time for the metrics."""
+        if seconds > 0:
+            self.throttles += 1
+            self.throttled += seconds
+        return seconds
 
     cdef Sample *at(self, double now) noexcept:
         """The current sample; expired samples are cleared."""

@@ -1,0 +1,92 @@
+"""How fast clients may connect: to the broker, and from one address (KIP-612).
+
+Above `max.connection.creation.rate` the listeners accept nobody for a while, and clients wait. A
+client whose address has exceeded its `connection_creation_rate` is accepted, held for as long as
+that takes and then closed, so that it does not try again at once.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from ottla.broker.quotas.windows import Rate
+from ottla.replication.controller.quotas import IP, IP_KEYS
+
+if TYPE_CHECKING:
+    from ottla.broker.settings.config import BrokerConfig
+    from ottla.replication.metadata import MetadataImage
+    from ottla.replication.principals import Entity
+
+(KEY,) = IP_KEYS
+UNLIMITED = 2**31 - 1
+KEPT_MAX = 10_000
+"""Addresses whose rates are kept; a client may have many."""
+
+
+class ConnectionRates:
+    """The rates of one broker's new connections."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.config = config
+        self.samples = config.quota_window_num
+        self.sample_seconds = config.quota_window_size_seconds
+        self.quotas: Mapping[Entity, Mapping[str, float]] = {}
+        self.addresses: OrderedDict[str, Rate] = OrderedDict()
+        self.all = self._rate(UNLIMITED)
+        endpoints = config.endpoints()
+        self.exempt = config.inter_broker_listener() if len(endpoints) > 1 else None
+        """Other brokers do not wait for clients, if they have a listener of their own."""
+        self.pauses = self.closed = 0
+        self.pause_seconds = 0.0
+
+    def _rate(self, bound: float) -> Rate:
+        return Rate(self.samples, self.sample_seconds, bound)
+
+    def follow(
+        self, old: MetadataImage, new: MetadataImage, topics: Collection[str] = ()
+    ) -> None:
+        """Use the quotas of the new image; called for each change of the metadata."""
+        self.quotas = new.quotas
+
+    def accepted(self, listener: str, now: float) -> float:
+        """Count a connection; the result is for how long its listener has to accept no others."""
+        bound = self.config.max_connection_creation_rate
+        if bound >= UNLIMITED or listener == self.exempt:
+            return 0.0
+        self.all.bound = bound
+        pause = min(self.all.record(1, now), self._window_seconds())
+        if pause > 0:
+            self.pauses += 1
+            self.pause_seconds += pause
+        return pause
+
+    def held(self, host: str, now: float) -> float:
+        """For how long a new connection is held before it is closed; 0 if it may be served, which
+        is counted then."""
+        limit = self._limit(host)
+        if limit is None:
+            return 0.0
+        rate = self.addresses.pop(host, None) or self._rate(limit)
+        self.addresses[host] = rate
+        if len(self.addresses) > KEPT_MAX:
+            self.addresses.popitem(last=False)
+        rate.bound = max(limit, 1e-9)
+        seconds = rate.would_wait(1, now) if limit > 0 else self._window_seconds()
+        if seconds > 0:
+            self.closed += 1
+            return min(seconds, self._window_seconds())
+        rate.record(1, now)
+        return 0.0
+
+    def _limit(self, host: str) -> float | None:
+        for name in (host, None):
+            limits = self.quotas.get(((IP, name),))
+            if limits is not None and KEY in limits:
+                return limits[KEY]
+        return None
+
+    def _window_seconds(self) -> float:
+        """The longest wait, as in Kafka: all samples but the current one."""
+        return float(max(1, self.samples - 1) * self.sample_seconds)

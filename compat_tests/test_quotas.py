@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import bisect
 import os
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,14 +25,14 @@ from ottla.wire.messages import (
 )
 from tests.broker.produce_fetch import batch, produce_request
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 RATE = 2_000_000
 WINDOW_SECONDS = 10
 """A client that comes with an empty window sends what its quota allows of that time at once."""
-WITHIN = 0.15
-"""Of the quota, over ten seconds. A client that sends all it can is served in bursts of a window
-with a rest between them, by Apache Kafka too."""
+LOWEST, HIGHEST = 0.75, 1.15
+"""Of the quota. A client that sends all it can is served in bursts of a window with a rest of up to
+12 seconds between them, by Apache Kafka too; where the last burst ends decides 0.1."""
 Point = tuple[float, float]
 """A time, and the bytes that had passed by then."""
 SIZE = 10_000
@@ -64,22 +62,12 @@ def create(broker: Broker, name: str) -> str:
     return name
 
 
-def settled_rate(points: list[Point]) -> float:
-    """The median of the rates over ten seconds each, in bytes a second."""
-    times = [at for at, _ in points]
-
-    def passed(until: float) -> float:
-        at = bisect.bisect_right(times, until)
-        return points[at - 1][1] if at else 0.0
-
-    begins = [
-        times[0] + number / 2
-        for number in range(2, int(2 * (times[-1] - times[0] - WINDOW_SECONDS)))
-    ]
-    rates = [(passed(at + WINDOW_SECONDS) - passed(at)) / WINDOW_SECONDS for at in begins]
-    median = statistics.median(rates)
-    print(f"{median:.0f} bytes a second, {min(rates):.0f} to {max(rates):.0f} over ten seconds")
-    return median
+def rate_of(points: list[Point]) -> float:
+    """Of the quota: the bytes that passed, over the time and the window that was empty before."""
+    seconds = points[-1][0] - points[0][0]
+    found = points[-1][1] / (seconds + WINDOW_SECONDS) / RATE
+    print(f"{found:.3f} of the quota in {seconds:.1f} s")
+    return found
 
 
 def produce_all(broker: Broker, topic: str, client_id: str, beside: Any = None) -> list[Point]:
@@ -123,9 +111,9 @@ def test_a_producer_keeps_its_byte_rate_and_slows_nobody_else(broker: Broker) ->
         assert modest.flush(10) == 0
         delays.append(time.monotonic() - began)
 
-    rate = settled_rate(produce_all(broker, topic, "greedy", beside=ask))
+    rate = rate_of(produce_all(broker, topic, "greedy", beside=ask))
     print(f"modest: {sorted(delays)[len(delays) // 2]:.4f} s")
-    assert abs(rate / RATE - 1) < WITHIN
+    assert LOWEST < rate < HIGHEST
     assert sorted(delays)[len(delays) // 2] < 0.25
 
 
@@ -146,11 +134,11 @@ def test_a_consumer_keeps_its_byte_rate(broker: Broker) -> None:
             assert message.error() is None
             points.append((time.monotonic(), SIZE * (len(points) + 1)))
     consumer.close()
-    assert abs(settled_rate(points) / RATE - 1) < WITHIN
+    assert LOWEST < rate_of(points) < HIGHEST
 
 
 def test_javas_producer_and_consumer_keep_their_byte_rates(broker: Broker) -> None:
-    topic, count = create(broker, "perf"), 4 * WINDOW_SECONDS * RATE // 1000
+    topic, count = create(broker, "perf"), 3 * WINDOW_SECONDS * RATE // 1000
     set_quota(broker, "java", producer_byte_rate=RATE, consumer_byte_rate=RATE)
     host, _, port = broker.bootstrap.rpartition(":")
     written: list[Point] = []
@@ -166,7 +154,7 @@ def test_javas_producer_and_consumer_keep_their_byte_rates(broker: Broker) -> No
                 written.append((time.monotonic(), end * 1000))
             time.sleep(0.05)
         running.result()
-    assert abs(settled_rate(written) / RATE - 1) < WITHIN
+    assert LOWEST < rate_of(written) < HIGHEST
     shown = kafka_tool(
         broker, "consumer-perf", "--bootstrap-server", "{}", "--topic", topic, "--num-records",
         str(count), "--command-property", "client.id=java", "--show-detailed-stats",
@@ -179,7 +167,7 @@ def test_javas_producer_and_consumer_keep_their_byte_rates(broker: Broker) -> No
             at = datetime.strptime(fields[0], "%Y-%m-%d %H:%M:%S:%f").timestamp()
             if not read or float(fields[2]) * 2**20 > read[-1][1]:
                 read.append((at, float(fields[2]) * 2**20))
-    assert abs(settled_rate(read) / RATE - 1) < WITHIN
+    assert LOWEST < rate_of(read) < HIGHEST
 
 
 def offset(client: Connection, topic: str) -> int:

@@ -8,6 +8,7 @@ import os
 import sys
 from pathlib import Path
 
+from ottla.broker.core_dumps import forbid_core_dumps
 from ottla.broker.log_output import start_logging
 from ottla.broker.settings.environment import log_level
 from ottla.broker.settings.sources import Sources
@@ -58,6 +59,8 @@ def main(arguments: list[str] | None = None) -> int:
     environment = os.environ if chosen.env else None
     level = chosen.log_level or (log_level(environment) if environment else None) or "info"
     start_logging(level, chosen.log_format)
+    if "OTTLA_CORE_DUMPS" not in os.environ:
+        forbid_core_dumps()
     gc.disable()                # a start creates no garbage; service.py enables it again
     from ottla.broker.service import run
 

@@ -183,7 +183,7 @@ def nothing_is_missing_or_there_twice(
         (w["window_start"][:10], w["carrier"]): [w["flights"], w["minutes"]] for w in last.values()
     } == daily
     again = committed_lines(own_broker, "again")
-    assert Counter(again) == Counter(source)
+    same_records(again, source)
     by_partition = {p: [x for x in again if x[0] == p] for p in range(PARTITIONS)}
     assert by_partition == {p: [x for x in source if x[0] == p] for p in range(PARTITIONS)}
     if isinstance(own_broker, OttlaBroker):
@@ -191,4 +191,14 @@ def nothing_is_missing_or_there_twice(
         names = ["partition", "timestamp", "key", "value"]
         frame = read_in_place(spark, own_broker.bootstrap, "again", [data], columns=names)
         got = frame.selectExpr("partition", "unix_millis(timestamp)", "key", "value").collect()
-        assert Counter((a, b, bytes(c), bytes(d)) for a, b, c, d in got) == Counter(source)
+        same_records([(a, b, bytes(c), bytes(d)) for a, b, c, d in got], source)
+
+
+def same_records(
+    got: list[tuple[int, int, bytes, bytes]], wanted: list[tuple[int, int, bytes, bytes]]
+) -> None:
+    """AssertionError that says of which partitions how many records are missing or too many."""
+    missing, more = Counter(wanted) - Counter(got), Counter(got) - Counter(wanted)
+    kinds = {"missing": missing, "too many": more}
+    report = {what: Counter(one[0] for one in c.elements()) for what, c in kinds.items()}
+    assert not missing and not more, f"by partition: {report}"

@@ -89,7 +89,11 @@ def broker(new_broker: Callable[..., Broker]) -> Iterator[Broker]:
 
 @pytest.fixture(scope="session")
 def new_topic(broker: Broker) -> Callable[..., str]:
-    """Creates a topic with a unique name: `new_topic("orders", partitions=6)`."""
+    """Creates a topic with a unique name: `new_topic("orders", partitions=6)`.
+
+    Its records stay, however old their timestamps are: the flights are of 2013, and retention runs
+    every five minutes.
+    """
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
@@ -97,9 +101,8 @@ def new_topic(broker: Broker) -> Callable[..., str]:
 
     def create(base: str, partitions: int = 1, **config: str) -> str:
         name = f"{base}-{os.getpid()}-{next(numbers)}"
-        topic = NewTopic(
-            name, partitions, -1, config={k.replace("_", "."): v for k, v in config.items()}
-        )
+        settings = {"retention.ms": "-1", **{k.replace("_", "."): v for k, v in config.items()}}
+        topic = NewTopic(name, partitions, -1, config=settings)
         admin.create_topics([topic], operation_timeout=30)[name].result(60)
         return name
 
@@ -117,7 +120,7 @@ def flights(broker: Broker, new_topic: Callable[..., str]) -> Callable[[str], Lo
 
     def load(codec: str) -> LoadedTopic:
         if codec not in loaded:
-            topic = new_topic(f"flights-{codec}", partitions=6, retention_ms="-1")
+            topic = new_topic(f"flights-{codec}", partitions=6)
             loaded[codec] = produce(broker.bootstrap, topic, codec, events)
         return loaded[codec]
 

@@ -35,7 +35,7 @@ def test_what_consume_prints_produce_sends_byte_for_byte(
     broker: Broker, flights: Flights, new_topic: Callable[..., str]
 ) -> None:
     loaded = flights("zstd")
-    copy = new_topic("flights-copy", partitions=6, retention_ms="-1")
+    copy = new_topic("flights-copy", partitions=6)
     program = Path(sys.executable).with_name("ottla")
     line = (
         f"{program} consume {loaded.name} --exit --output jsonl | "

@@ -84,7 +84,7 @@ def test_confluent_kafka_lists_offsets_and_describes_the_cluster(
     broker: Broker, new_topic: Callable[..., str]
 ) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    topic = new_topic("confluent-offsets", retention_ms="-1")
+    topic = new_topic("confluent-offsets")
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap)
     for timestamp_ms in (1_000, 3_000, 2_000):
         producer.send(topic, b"value", timestamp_ms=timestamp_ms).get(30)

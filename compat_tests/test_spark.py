@@ -183,7 +183,7 @@ def test_a_batch_copy_is_read_back_byte_for_byte(
 ) -> None:
     """The same key goes to the same partition, so the copy has every record at its old offset."""
     loaded = flights("zstd")
-    copy = new_topic("copy", partitions=PARTITIONS, retention_ms="-1")
+    copy = new_topic("copy", partitions=PARTITIONS)
     records = pipelines.batch(spark, broker.bootstrap, loaded.name).select("key", "value")
     writer = records.write.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap)
     writer.option("topic", copy).option("kafka.compression.type", "lz4").save()
@@ -197,8 +197,8 @@ def test_a_streaming_copy_takes_each_record_once(
 ) -> None:
     """Two runs over one checkpoint, and records that arrive between them."""
     events = read_flights()[:60_000]
-    original = new_topic("original", partitions=PARTITIONS, retention_ms="-1")
-    copy = new_topic("streamed", partitions=PARTITIONS, retention_ms="-1")
+    original = new_topic("original", partitions=PARTITIONS)
+    copy = new_topic("streamed", partitions=PARTITIONS)
     for some in (events[:40_000], events[40_000:]):
         produce(broker.bootstrap, original, "gzip", some)
         records = pipelines.stream(spark, broker.bootstrap, original, maxOffsetsPerTrigger="25000")

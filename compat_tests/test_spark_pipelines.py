@@ -28,7 +28,7 @@ FLIGHTS = 4_000
 @pytest.fixture(scope="module")
 def loaded(broker: Broker, new_topic: Callable[..., str]) -> LoadedTopic:
     """The first few thousand flights in six partitions."""
-    topic = new_topic("some-flights", partitions=6, retention_ms="-1")
+    topic = new_topic("some-flights", partitions=6)
     return produce(broker.bootstrap, topic, "lz4", read_flights(FLIGHTS))
 
 
@@ -115,7 +115,7 @@ def test_a_replay_is_the_original_however_often_it_is_run(
     archived: Path,
     new_topic: Callable[..., str],
 ) -> None:
-    copy = new_topic("replayed", 6, retention_ms="-1")
+    copy = new_topic("replayed", 6)
     counted = si.replay(spark, archived, broker.bootstrap, copy, dry_run=True)
     assert (counted["records"], counted["written"]) == (FLIGHTS, 0)
     assert committed_lines(broker, copy) == []
@@ -131,7 +131,7 @@ def test_a_replay_is_the_original_however_often_it_is_run(
     expected = [x for x in source_lines(loaded) if x[1] < 1_357_102_800_000]
     assert 0 < day["written"] == len(expected) < FLIGHTS
     assert Counter(committed_lines(broker, copy)) == Counter(expected)
-    whole = new_topic("replayed-whole", 6, retention_ms="-1")
+    whole = new_topic("replayed-whole", 6)
     assert si.replay(spark, archived, broker.bootstrap, whole)["written"] == FLIGHTS
     assert si.replay(spark, archived, broker.bootstrap, whole)["already_there"] == FLIGHTS
     got = committed_lines(broker, whole)
@@ -171,7 +171,7 @@ def test_a_damaged_or_missing_file_is_named_and_nothing_is_lost_in_silence(
 def test_an_archive_refuses_another_topic_and_says_when_retention_was_faster(
     spark: SparkSession, broker: Broker, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    topic, other = new_topic("short", 1, retention_ms="-1"), new_topic("other", 1)
+    topic, other = new_topic("short", 1), new_topic("other", 1)
     events = [Event(b"k", b"%d" % n, 1_000 + n) for n in range(30)]
     produce(broker.bootstrap, topic, "none", events[:10])
     assert si.archive(spark, broker.bootstrap, topic, tmp_path / "a")["records"] == 10
@@ -193,7 +193,7 @@ def test_an_archive_refuses_another_topic_and_says_when_retention_was_faster(
 def test_the_latest_table_is_a_dict_of_the_topic(
     spark: SparkSession, broker: Broker, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    topic = new_topic("keyed", 3, retention_ms="-1")
+    topic = new_topic("keyed", 3)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "partitioner": "murmur2_random"})
     expected: dict[bytes, bytes] = {}
     for run in range(2):
@@ -251,7 +251,7 @@ def test_windows_are_those_of_the_source_in_parquet_and_in_a_topic(
 def test_dead_letters_carry_their_reason_and_the_others_go_on(
     spark: SparkSession, broker: Broker, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    topic, good, dead = (new_topic(name, 2, retention_ms="-1") for name in ("in", "good", "dead"))
+    topic, good, dead = (new_topic(name, 2) for name in ("in", "good", "dead"))
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for n in range(200):
         value = b"{" if n % 50 == 7 else json.dumps({"n": n}).encode()
@@ -284,7 +284,7 @@ def test_dead_letters_carry_their_reason_and_the_others_go_on(
 def test_two_mirrors_keep_partitions_and_run_in_no_circle(
     spark: SparkSession, broker: Broker, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    left, right = new_topic("left", 2, retention_ms="-1"), new_topic("right", 2, retention_ms="-1")
+    left, right = new_topic("left", 2), new_topic("right", 2)
     at = broker.bootstrap
     produce(at, left, "none", [Event(b"l%d" % n, b"%d" % n, 1_000 + n) for n in range(40)])
     produce(at, right, "none", [Event(b"r%d" % n, b"%d" % n, 2_000 + n) for n in range(40)])
@@ -339,7 +339,7 @@ def test_a_querys_progress_is_a_groups_offsets_and_metrics(
 def test_the_report_of_quality_counts_what_is_wrong(
     spark: SparkSession, broker: Broker, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    topic = new_topic("quality", 1, retention_ms="-1")
+    topic = new_topic("quality", 1)
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     rows = [
         (b"a", b'{"n":1}', 5_000),

@@ -49,7 +49,7 @@ def send(broker: Broker, new_topic: Callable[..., str]) -> Callable[..., str]:
     """`send(values)`: a new topic of one partition with these values, record n with timestamp n."""
 
     def to_new_topic(values: list[bytes | None], **more: Any) -> str:
-        topic = new_topic("formats", 1, retention_ms="-1")
+        topic = new_topic("formats", 1)
         producer = Producer({"bootstrap.servers": broker.bootstrap})
         for number, value in enumerate(values):
             producer.produce(topic, value, b"k%d" % number, timestamp=1_000 + number, **more)
@@ -209,7 +209,7 @@ def test_protobuf_goes_there_and_back_with_every_kind_of_field(
 def test_a_slice_by_time_goes_by_the_zone_it_names(
     spark: SparkSession, broker: Broker, new_topic: Callable[..., str]
 ) -> None:
-    topic = new_topic("hours", 1, retention_ms="-1")
+    topic = new_topic("hours", 1)
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     midnight = 1_370_059_200_000  # 2013-06-01T00:00 in New York
     for hour in range(-2, 3):

@@ -39,7 +39,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_at_the_sink_ends_the_archive_and_the_next_run_completes_it(
     spark: SparkSession, broker: Broker, new_topic: Callable[..., str], small_disk: Path
 ) -> None:
-    topic = new_topic("larger-than-the-disk", 2, retention_ms="-1")
+    topic = new_topic("larger-than-the-disk", 2)
     events = [Event(b"k%d" % n, os.urandom(9_000), 1_000 + n) for n in range(RECORDS)]
     produce(broker.bootstrap, topic, "none", events)
     path = small_disk / "archive"

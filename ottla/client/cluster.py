@@ -107,12 +107,14 @@ class Cluster:
         self.racks = {item.node_id: item.rack for item in metadata.brokers}
         self.controller_id, self.cluster_id = metadata.controller_id, metadata.cluster_id
 
-    def metadata(self, topics: Iterable[str] | None = None, **fields: Any) -> Any:
-        """Metadata of the named topics, all for None; does not create topics."""
+    def metadata(
+        self, topics: Iterable[str] | None = None, create: bool = False, **fields: Any
+    ) -> Any:
+        """Metadata of the named topics, all for None; with `create` the broker may create them."""
         wanted = None
         if topics is not None:
             wanted = [MetadataRequest.Topic(name=name) for name in topics]
-        asked = MetadataRequest(topics=wanted, allow_auto_topic_creation=False, **fields)
+        asked = MetadataRequest(topics=wanted, allow_auto_topic_creation=create, **fields)
         response = self.any().call(asked)
         check(response.error_code)
         self.learn(response)

@@ -27,12 +27,16 @@ POLL_MS = 500
 RECORDS_MAX = 5000
 REPORT_SECONDS = 10.0
 ACK_SECONDS = 60
+CONNECT_SECONDS = 5.0
 
 
 def mirror(options: Namespace) -> None:
     if not options.source or not options.to:
         raise ClientError("--from and --to are needed: the two clusters")
-    with Cluster(options.source) as source, Cluster(options.to) as target:
+    with (
+        Cluster(options.source, connect_seconds=CONNECT_SECONDS) as source,
+        Cluster(options.to, connect_seconds=CONNECT_SECONDS) as target,
+    ):
         run = Mirror(options, source, target)
         run.prepare()
         if options.dry_run:
@@ -87,6 +91,7 @@ class Mirror:
         if self.source.cluster_id == self.target.cluster_id and not self.prefix:
             raise ClientError("--from and --to are the same cluster: give the copies a --prefix")
         self.group = f"ottla-mirror-{self.source.cluster_id}{'-' * bool(self.prefix)}{self.prefix}"
+        back = self.copied_back()
         metadata = self.source.metadata().topics
         wanted = {
             topic.name: len(topic.partitions)
@@ -94,13 +99,28 @@ class Mirror:
             if not topic.is_internal
             and self.fits(topic.name)
             and not (self.prefix and topic.name.startswith(self.prefix))
+            and topic.name not in back
         }
+        for name in sorted(filter(self.fits, back)):
+            told = f"group {back[name]} of the source says that it is a copy of the target's"
+            print(f"ottla mirror: {name} is left out: {told}", file=sys.stderr)
         if not wanted:
             raise ClientError("no topic of the source matches --topics")
         self.names = {name: self.prefix + name for name in wanted}
         if not self.dry_run:
             for name, count in wanted.items():
                 self.make(name, count)
+
+    def copied_back(self) -> dict[str, str]:
+        """Topics of the source that a mirror in the other direction writes, with its group: they
+        would be copied in a circle, for ever."""
+        prefix = f"ottla-mirror-{self.target.cluster_id}"
+        return {
+            topic: listed.id
+            for listed in groups.list_groups(self.source)
+            if listed.id == prefix or listed.id.startswith(f"{prefix}-")
+            for topic, _ in groups.committed(self.source, listed.id)
+        }
 
     def make(self, name: str, count: int) -> None:
         """Create one topic in the target, or give it the partitions that it lacks."""

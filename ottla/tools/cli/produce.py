@@ -5,22 +5,27 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 from argparse import Namespace
 from collections.abc import Iterator
 from typing import BinaryIO
 
 from ottla.client.addresses import parse_addresses, show_address
-from ottla.client.errors import ClientError
+from ottla.client.cluster import Cluster
+from ottla.client.errors import ClientError, check
 from ottla.tools.cli.connecting import address_of, connect, properties_of
 from ottla.tools.cli.output import done
 from ottla.tools.progress_line import ProgressLine
 from ottla.tools.properties import pairs
 from ottla.tools.stream.batches import Headers
 from ottla.tools.stream.json_lines import parsed
+from ottla.tools.stream.reader import MAY_COME
 from ottla.tools.stream.writer import open_writer
 from ottla.wire.apis import ApiKey
 
 CHUNK = 1 << 16
+TOPIC_SECONDS = 5.0
+"""How long a topic may take until it exists."""
 RECORD_MAX = 64 << 20
 """Maximum bytes of one record in the input; a longer one is an error."""
 
@@ -38,6 +43,7 @@ def produce(options: Namespace) -> None:
         return
     with connect(options) as cluster:
         cluster.any().version_of(ApiKey.PRODUCE)  # reports an unreachable broker at once
+        existing(cluster, options.topic)
     servers = [show_address(one) for one in parse_addresses(address_of(options, properties))]
     writer = open_writer(servers, properties, options.client or "kafka-python")
     try:
@@ -54,6 +60,19 @@ def produce(options: Namespace) -> None:
         writer.close()
         if sys.stderr.isatty():
             print(f"sent {writer.sent} records", file=sys.stderr)
+
+
+def existing(cluster: Cluster, topic: str) -> None:
+    """Returns when the topic exists; a broker may create it now. Raises ClientError after
+    TOPIC_SECONDS, where a producer would wait for a minute."""
+    deadline = time.monotonic() + TOPIC_SECONDS
+    while True:
+        [found] = cluster.metadata([topic], create=True).topics
+        if not found.error_code:
+            return
+        if found.error_code not in MAY_COME or time.monotonic() > deadline:
+            check(found.error_code, what=f"topic {topic!r}")
+        time.sleep(0.1)
 
 
 def rehearse(options: Namespace, headers: list[tuple[str, bytes]]) -> None:

@@ -38,22 +38,22 @@ def run(options: Options) -> int:
     wanted = reading(options, properties)
     most = options.number("max-messages", -1)
     show = formatter(options)
-    count, status = 0, 0
-    try:
-        with cluster_of(options.one("bootstrap-server"), properties) as cluster:
-            cluster.any()
-            wanted.stop = lambda: 0 <= most <= count
+    with cluster_of(options.one("bootstrap-server"), properties) as cluster:
+        cluster.any()
+        count, status = 0, 0
+        wanted.stop = lambda: 0 <= most <= count
+        try:
             for record in read(cluster, wanted, properties):
                 show(record)
                 count += 1
                 if wanted.stop():
                     break
-        sys.stdout.flush()
-    except KeyboardInterrupt:
-        status = 130
-        sys.stdout.flush()
-    finally:
-        print(f"Processed a total of {count} messages", file=sys.stderr)
+            sys.stdout.flush()
+        except KeyboardInterrupt:
+            status = 130
+            sys.stdout.flush()
+        finally:
+            print(f"Processed a total of {count} messages", file=sys.stderr)
     return status
 
 

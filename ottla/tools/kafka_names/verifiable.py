@@ -6,7 +6,7 @@ import json
 import time
 
 from ottla.client.addresses import parse_addresses, show_address
-from ottla.tools.kafka_names.common import properties_of
+from ottla.tools.kafka_names.common import connect, properties_of
 from ottla.tools.kafka_names.grammar import Options
 from ottla.tools.stream.client_settings import acks_of, keyword_arguments
 
@@ -23,6 +23,8 @@ def run(options: Options) -> int:
     from kafka.errors import KafkaError
 
     options.needs("topic", "bootstrap-server")
+    with connect(options) as cluster:
+        cluster.any()  # reports an unreachable broker at once
     servers = [show_address(one) for one in parse_addresses(options.one("bootstrap-server"))]
     settings = keyword_arguments(properties_of(options))
     producer = KafkaProducer(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ottla.client.addresses import parse_addresses, show_address
-from ottla.tools.kafka_names.common import properties_of
+from ottla.tools.kafka_names.common import connect, properties_of
 from ottla.tools.kafka_names.grammar import Options
 from ottla.tools.kafka_names.main import Failed
 from ottla.tools.kafka_names.verifiable import say
@@ -15,10 +15,13 @@ from ottla.tools.stream.client_settings import keyword_arguments
 def run(options: Options) -> int:
     """Consumes until enough has been received, or it is stopped."""
     from kafka import ConsumerRebalanceListener, KafkaConsumer
+    from kafka.errors import KafkaError
 
     options.needs("topic", "group-id", "bootstrap-server")
     if options.one("group-protocol", "classic").lower() != "classic":
         raise Failed("kafka-python supports only the classic group protocol")
+    with connect(options) as cluster:
+        cluster.any()  # reports an unreachable broker at once
 
     class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         def on_partitions_revoked(self, revoked: Any) -> None:
@@ -45,6 +48,8 @@ def run(options: Options) -> int:
         consume(consumer, options)
     except KeyboardInterrupt:
         pass
+    except KafkaError as failed:
+        raise Failed(f"{type(failed).__name__}: {failed}") from failed
     finally:
         consumer.close()
         say("shutdown_complete")

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ottla.client.cluster import Cluster
-from ottla.client.errors import ClientError
+from ottla.client.errors import ClientError, check
 from ottla.tools.admin import offsets
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 from ottla.tools.stream.client_settings import keyword_arguments
+from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from kafka import KafkaConsumer
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 POLL_MS = 500
 TOPIC_SECONDS = 30.0
 COMMIT_SECONDS = 5.0
+MAY_COME = (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
+"""What a topic's metadata may say while it is being created."""
 
 
 @dataclass
@@ -139,7 +142,11 @@ def places_of(cluster: Cluster, wanted: Reading) -> list[Place]:
             fits = re.compile(wanted.pattern).fullmatch
             topics = [t for t in cluster.metadata().topics if fits(t.name) and not t.is_internal]
         else:
-            topics = [t for t in cluster.metadata(wanted.topics).topics if not t.error_code]
+            asked = cluster.metadata(wanted.topics).topics
+            for topic in asked:
+                if topic.error_code not in MAY_COME:
+                    check(topic.error_code, what=f"topic {topic.name!r}")
+            topics = [topic for topic in asked if not topic.error_code]
         found = [
             (topic.name, part.partition_index) for topic in topics for part in topic.partitions
         ]

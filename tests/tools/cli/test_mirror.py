@@ -111,3 +111,21 @@ def test_offsets_translate_across_gaps() -> None:
     again = Progress.restored(("t", 0), progress.source, progress.metadata())
     assert again is not None and again.runs == progress.runs and again.target == 5
     assert Progress.restored(("t", 0), 3, "somebody else's") is None
+
+
+def test_what_was_copied_is_not_copied_back(ottla: Ottla, target: Ottla) -> None:
+    """Two mirrors in both directions would otherwise copy every record for ever."""
+    there = f"mirror --from {ottla.address} --to {target.address} --once --topics 'circle|back'"
+    back = f"mirror --from {target.address} --to {ottla.address} --once --topics 'circle|back'"
+    ottla.ok("topic create circle --partitions 1")
+    ottla.ok("produce circle", b"1\n2\n")
+    ottla.ok(there)
+    refused = target(back)
+    assert refused.status == 1 and "circle is left out" in refused.err
+    target.ok("topic create back --partitions 1")
+    target.ok("produce back", b"3\n")
+    for _ in range(2):
+        target.ok(back)
+        ottla.ok(there)
+    for one in (ottla, target):
+        assert one.ok("consume circle -e") == "1\n2\n" and one.ok("consume back -e") == "3\n"

@@ -1,0 +1,236 @@
+"""Every command amid troubles: one clear line on stderr, Kafka's exit status, never a traceback.
+
+The commands and a line that works for each come from the table, so that a new command is asked too.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ottla.tools.cli import mirror, produce
+from ottla.tools.commands.table import Command, read
+from ottla.tools.kafka_names import common
+from ottla.tools.kafka_names.main import NOT_YET
+from tests.broker.running import RunningBroker
+from tests.tools.cli.ottla_command import Done, Ottla
+from tests.tools.forks import Forks
+from tests.tools.kafka_names.stage import OVERRIDES
+
+CLUSTER = "localhost:9092"
+EXAMPLES = {
+    command.words: example.removeprefix("ottla ")
+    for file in ("ottla", "kafka")
+    for command in read(file).values()
+    for example in command.examples
+}
+COMMANDS: dict[str, Command] = {**read("ottla"), **read("kafka")}
+LOCAL = {
+    "cluster start", "server stop", "server dev", "server connections", "completion",
+    "install-kafka-scripts", "topic browse", "kafka-storage", "kafka-dump-log",
+    "kafka-server-start", "kafka-server-stop",
+}
+"""Those that connect to no broker, to one of their own, or need a terminal."""
+REMOTE = [words for words in EXAMPLES if words not in LOCAL]
+TWO_CLUSTERS = {"mirror", "kafka-mirror-maker"}
+NO_RECORDS = "Processed a total of 0 messages\n"
+"""What kafka-console-consumer says at its end, whatever ended it."""
+FOLDER_FILES = {
+    "orders.txt": "a:1\nb:2\n",
+    "plan.json": '{"version": 1, "partitions": [{"topic": "%s", "partition": 0, "replicas": [0]}]}',
+    "offsets.json": '{"version": 1, "partitions": [{"topic": "%s", "partition": 0, "offset": 1}]}',
+    "secret.txt": "secret\n",
+    "admin.properties": "max.block.ms=300\n",
+}
+
+
+def line_of(words: str, address: str, topic: str = "orders") -> list[str]:
+    """The example of a command, for this broker and this topic."""
+    example = EXAMPLES[words].replace("localhost:9192", address).replace(CLUSTER, address)
+    return shlex.split(example.replace("orders", topic) if topic != "orders" else example)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The files that the examples name."""
+    fill(tmp_path, "orders", CLUSTER)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def fill(folder: Path, topic: str, address: str) -> None:
+    for name, text in FOLDER_FILES.items():
+        (folder / name).write_text(text.replace("%s", topic))
+    if topic != "orders":
+        (folder / f"{topic}.txt").write_text(FOLDER_FILES["orders.txt"])
+    for name in ("from", "to"):
+        (folder / f"{name}.properties").write_text(f"bootstrap.servers={address}\n")
+
+
+def clear(done: Done, *, ok: bool = False) -> None:
+    """One line on stderr and a status other than 0; with `ok` success may be right, too."""
+    assert "Traceback" not in done.err and "unexpected" not in done.err, done
+    if done.status or not ok:
+        assert done.status in (1, 2), done
+        said = done.err.replace(NO_RECORDS, "", 1)
+        assert len(said.splitlines()) == 1 and len(said) > 20, done
+
+
+@pytest.mark.parametrize("words", sorted({*EXAMPLES} - {"server dev"}))
+def test_a_wrong_flag(words: str) -> None:
+    ottla = Ottla("127.0.0.1:1")
+    done = ottla([*line_of(words, "127.0.0.1:1"), "--no-such-flag"])
+    clear(done)
+    assert "no-such-flag" in done.err
+    assert done.status == (1 if words.startswith("kafka-") else 2), "Kafka's tools end with 1"
+
+
+@pytest.mark.parametrize("words", sorted(NOT_YET))
+def test_a_tool_that_is_not_there_yet(words: str) -> None:
+    clear(Ottla("127.0.0.1:1")([words, "--bootstrap-server", CLUSTER]))
+
+
+@pytest.mark.parametrize("words", REMOTE)
+def test_a_broker_out_of_reach(
+    words: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+        fill(folder, "orders", address)
+        given = line_of(words, address)
+        monkeypatch.setattr(common, "SECONDS", 0.2)
+        monkeypatch.setattr(mirror, "CONNECT_SECONDS", 0.2)
+        if "cluster" in COMMANDS[words].marks:
+            given += ["--timeout", "0.2"]
+        done = Ottla(address)(given, b"a\n")
+    clear(done, ok=words == "kafka-consumer-groups")    # Kafka's prints "Error: …" and ends with 0
+    assert f"cannot reach a broker at {address}" in done.err, done.err
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    """A broker with a topic `orders`, which refuses nearly everything to nearly everybody."""
+    data = tmp_path_factory.mktemp("locked")
+    with RunningBroker(
+        data, authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        super_users="User:nobody",
+    ) as broker:
+        yield broker
+
+
+FILTERED = {
+    "topic list", "topic offsets", "group list", "cluster info", "cluster apis", "server status",
+    "transaction list", "transaction hanging", "group describe", "group reset", "reassign list",
+    "acl list", "user list", "quota list", "feature list", "config show",
+    "kafka-topics", "kafka-groups", "kafka-consumer-groups", "kafka-get-offsets", "kafka-cluster",
+    "kafka-broker-api-versions", "kafka-features", "kafka-transactions",
+    "kafka-console-producer", "kafka-verifiable-producer",
+}
+"""Those that may succeed and show less, as a broker shows only what one may describe; and Kafka's
+producers, which report what was not acknowledged and end with 0."""
+
+
+@pytest.mark.parametrize("words", REMOTE)
+def test_an_operation_that_is_refused(words: str, locked: RunningBroker, folder: Path) -> None:
+    address = f"127.0.0.1:{locked.port}"
+    fill(folder, "orders", address)
+    done = Ottla(address)(line_of(words, address), b"a\n")
+    clear(done, ok=words in FILTERED)
+
+
+@pytest.fixture(scope="module")
+def open_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    """A broker with what the examples use, which creates no topic by itself."""
+    data = tmp_path_factory.mktemp("open")
+    overrides: dict[str, str] = {**OVERRIDES, "auto.create.topics.enable": "false"}
+    with RunningBroker(data, **overrides) as broker:
+        yield broker
+
+
+def stock(ottla: Ottla) -> None:
+    """The topic and the group of the examples, some of which delete them."""
+    if "orders" not in ottla.ok("topic list -o name").split():
+        ottla.ok("topic create orders --partitions 3")
+        ottla.ok("perf produce orders --records 10000 --size 10")
+    if "billing" not in ottla.ok("group list -o name").split():
+        ottla.ok("consume orders -G billing -n 2 -o beginning")
+
+
+CREATE = {"topic create", "kafka-topics", "kafka-e2e-latency"}
+WAIT_FOR_IT = {"kafka-console-consumer", "kafka-verifiable-consumer"}
+"""Those that wait for a topic to be created, as Apache Kafka's do."""
+ABOUT_A_TOPIC = [
+    words for words in REMOTE if "orders" in EXAMPLES[words] and words not in CREATE | WAIT_FOR_IT]
+MISSING_IS_FINE = {
+    "acl add", "acl delete", "mirror", "kafka-mirror-maker", "kafka-console-producer",
+    "kafka-verifiable-producer", "kafka-streams-application-reset", "reassign cancel",
+}
+"""Those about names which need not exist yet, or that end with 0 in Apache Kafka, too."""
+
+
+@pytest.mark.parametrize("words", ABOUT_A_TOPIC)
+def test_a_topic_that_does_not_exist(
+    words: str, open_broker: RunningBroker, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = f"127.0.0.1:{open_broker.port}"
+    fill(folder, "nothing", address)
+    monkeypatch.setattr(produce, "TOPIC_SECONDS", 0.3)
+    given = line_of(words, address, "nothing")
+    if words in ("kafka-console-producer", "kafka-verifiable-producer"):
+        given += ["--command-config", "admin.properties"]
+    clear(Ottla(address)(given, b"a\n"), ok=words in MISSING_IS_FINE)
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    made = Forks()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("words", [*REMOTE, "completion", "kafka-storage"])
+def test_output_that_nobody_reads(
+    words: str, open_broker: RunningBroker, folder: Path, forks: Forks
+) -> None:
+    address = f"127.0.0.1:{open_broker.port}"
+    fill(folder, "orders", address)
+    ottla = Ottla(address)
+    if words in CREATE:
+        ottla("topic delete orders --yes")
+    else:
+        stock(ottla)
+    forks.start(line_of(words, address), folder, address, b"a\n", closed_stdout=True)
+    done = forks.wait()
+    if words in CREATE:
+        ottla("topic delete orders --yes")
+    said = [line for line in done.err.splitlines() if line]
+    assert len(said) <= 1 and "Traceback" not in done.err, done
+    assert "BrokenPipe" not in done.err and "unexpected" not in done.err, done
+
+
+@pytest.mark.parametrize("words", REMOTE)
+def test_ctrl_c_while_a_broker_does_not_answer(
+    words: str, folder: Path, forks: Forks
+) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        silent.settimeout(30)
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        fill(folder, "orders", address)
+        child = forks.start(line_of(words, address), folder, address, b"a\n")
+        connected, _ = silent.accept()
+        connected.settimeout(30)
+        assert connected.recv(1), "it has sent a request"
+        os.kill(child, signal.SIGINT)
+        done = forks.wait()
+        connected.close()
+    assert done.status == 130, done
+    assert done.err.replace(NO_RECORDS, "") == "", done

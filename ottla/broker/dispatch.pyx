@@ -11,6 +11,7 @@ import inspect
 import logging
 from asyncio import get_running_loop
 from importlib import import_module
+from types import CoroutineType
 
 from ottla.broker.network.promises cimport LateReply, TaskReply
 from ottla.broker.security.client cimport Client
@@ -172,6 +173,15 @@ cdef object serve_data(RequestContext context, bytes data):
     return serve(context, body)
 
 
+def arrival(response):
+    """An awaitable of a handler's response, which may be late."""
+    future = get_running_loop().create_future()
+    if isinstance(response, LateReply):
+        return Arrival(response).future
+    future.set_result(response)
+    return future
+
+
 class Arrival:
     """The receiver of a late reply without a connection: a future of the response."""
 
@@ -207,18 +217,24 @@ cdef int when_ready(response, call) except -1:
 
 cdef object handle(Handler handler, request, RequestContext context):
     if handler.waits:
-        coroutine = finish(handler, request, context)
-        if context.broker.quotas.timing:
-            from ottla.broker.quotas.timed import TimedCoroutine
-            coroutine = TimedCoroutine(coroutine, context, context.broker.clock)
-        return TaskReply(coroutine)
+        return task_of(finish(handler, request, context), context)
     try:
-        # Handlers that avoid the cost of a coroutine return a LateReply.
-        return handler.function(request, context)
+        # Handlers that avoid the cost of a coroutine return a LateReply, unless much is to be done.
+        response = handler.function(request, context)
+        if type(response) is CoroutineType:
+            return task_of(outcome_of(response, context), context)
+        return response
     except ProtocolError as error:
         return error_response(context, error)
     except Exception:
         return unexpected(context)
+
+
+cdef object task_of(coroutine, RequestContext context):
+    if context.broker.quotas.timing:
+        from ottla.broker.quotas.timed import TimedCoroutine
+        coroutine = TimedCoroutine(coroutine, context, context.broker.clock)
+    return TaskReply(coroutine)
 
 
 cdef bytes version_of_versions(Handler handler):
@@ -244,8 +260,12 @@ cdef object refused(Handler handler, request, RequestContext context):
 
 
 async def finish(Handler handler, request, RequestContext context):
+    return await outcome_of(handler.function(request, context), context)
+
+
+async def outcome_of(coroutine, RequestContext context):
     try:
-        return await handler.function(request, context)
+        return await coroutine
     except ProtocolError as error:
         return error_response(context, error)
     except Exception:

@@ -79,9 +79,7 @@ def fetch_offsets(
     With `require_stable`, partitions with a pending transactional offset are marked (KIP-447).
     """
     committed = offsets.of_group(group_id)
-    indexes = list(committed) if wanted is None else wanted
-    if wanted is None and require_stable:
-        indexes = [*indexes, *(i for i in offsets.pending_of(group_id) if i not in committed)]
+    indexes = fetchable(offsets, group_id, require_stable) if wanted is None else wanted
     found = []
     for topic, partition in indexes:
         if require_stable and offsets.is_pending(group_id, topic, partition):
@@ -90,6 +88,11 @@ def fetch_offsets(
         else:
             found.append(FetchedOffset(topic, partition, committed.get((topic, partition))))
     return found
+
+
+def fetchable(offsets: Offsets, group_id: str, require_stable: bool) -> list[tuple[str, int]]:
+    """The partitions with an offset; with `require_stable` those with a pending one, too."""
+    return offsets.indexes_of(group_id) if require_stable else [*offsets.of_group(group_id)]
 
 
 def has_expired(value: CommittedOffset, base_ms: int, wall_ms: int, retention_ms: int) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain, islice
 
 from ottla.groups.records import CommittedOffset, OffsetKey, Record
 
@@ -123,11 +124,23 @@ class Offsets:
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
         """Applies a transaction's marker."""
-        for key, pending in self._pending.pop(producer_id, {}).items():
+        for _ in self.ending_steps(producer_id, committed):
+            pass
+
+    def ending_steps(self, producer_id: int, committed: bool) -> Iterator[None]:
+        """The same in steps, an offset each: those that are still to come stay pending."""
+        ending = self._pending.get(producer_id, {})
+        for key in list(ending):
+            pending = ending.pop(key, None)
+            if pending is None:
+                continue                # deleted between two steps
             self._release(key, producer_id)
             if committed and pending.value is not None:
                 self._put(key, pending.value)
                 self._overtake(key, pending.sequence)
+            yield
+        if not ending:
+            self._pending.pop(producer_id, None)
 
     def _release(self, key: OffsetKey, producer_id: int) -> None:
         """Notes that a producer's transaction no longer holds an offset."""
@@ -159,9 +172,14 @@ class Offsets:
             if pending.sequence < sequence:
                 pending.value = None
 
-    def tombstones(self, group_id: str) -> list[Record]:
-        """Records that remove all offsets of a group, including pending ones."""
-        return [Record(OffsetKey(group_id, *index), None) for index in self.indexes_of(group_id)]
+    def tombstones(self, group_id: str, most: int) -> list[Record]:
+        """Records that remove offsets of a group, including pending ones, at most so many."""
+        visible = self.of_group(group_id)
+        pending = (index for index in self.pending_of(group_id) if index not in visible)
+        return [
+            Record(OffsetKey(group_id, *index), None)
+            for index in islice(chain(visible, pending), most)
+        ]
 
     def indexes_of(self, group_id: str) -> list[TopicIndex]:
         """The partitions that the group has an offset of, visible or pending."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from ottla.groups.cluster_view import Cluster
 from ottla.groups.settings import GroupSettings
@@ -45,6 +45,12 @@ class Runtime(ShardRuntime[Shard]):
 
     def end_transaction(self, partition: int, producer_id: int, committed: bool) -> None:
         """A transaction's marker was appended to a partition of `__consumer_offsets`."""
+        for _ in self.ending_steps(partition, producer_id, committed):
+            pass
+
+    def ending_steps(self, partition: int, producer_id: int, committed: bool) -> Iterator[None]:
+        """The same, a step for each offset of the transaction. The producer's next transaction may
+        begin after the last one only."""
         live = self._live.get(partition)
         if live is not None:
-            live.shard.offsets.end_transaction(producer_id, committed)
+            yield from live.shard.offsets.ending_steps(producer_id, committed)

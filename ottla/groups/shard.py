@@ -19,6 +19,7 @@ from ottla.groups.consumer import heartbeat
 from ottla.groups.consumer.heartbeat import Alive, Beat, Beaten
 from ottla.groups.consumer.requests import ServedConsumerGroup
 from ottla.groups.errors import (
+    CoordinatorLoadInProgress,
     GroupIdNotFound,
     InvalidGroupId,
     InvalidSessionTimeout,
@@ -39,6 +40,9 @@ KINDS: dict[type, Callable[[str], Group]] = {
 }
 """By the type of a record's key: the group that it belongs to."""
 G = TypeVar("G", bound=Group)
+
+OFFSETS_AT_ONCE = 300
+"""Offsets that one turn of the loop commits, reads or deletes: a millisecond or two."""
 
 EXPIRE = "expire"
 """A timer of the shard, not of a group: expires offsets."""
@@ -61,6 +65,8 @@ class Shard:
         self.is_loaded = False
         self._sweeps = sweeps.Sweeps()
         self._deleted_topics: set[str] = set()
+        self._going: set[str] = set()
+        """Groups with more offsets than one turn deletes, while they are being deleted."""
 
     def group(self, group_id: str) -> Group:
         """The group, of whatever type. Raises GroupIdNotFound."""
@@ -88,6 +94,7 @@ class Shard:
         does."""
         settings = self.context.settings
         _need_group_id(request.group_id)
+        self._require_staying(request.group_id)
         smallest, largest = (
             settings.group_min_session_timeout_ms,
             settings.group_max_session_timeout_ms,
@@ -136,6 +143,7 @@ class Shard:
     def beat(self, request: Beat, result: Result) -> Beaten:
         """ConsumerGroupHeartbeat. Raises what `heartbeat.check` and `beat` of the group do."""
         heartbeat.check(request, self.context.settings.group_consumer_assignors)
+        self._require_staying(request.group_id)
         if request.member_epoch == heartbeat.JOIN and not request.member_id:
             request = replace(request, member_id=self.context.new_id())
         return self._served(request.group_id).beat(request, result, self.context)
@@ -153,6 +161,7 @@ class Shard:
 
         Raises what `check_commit` of the group does.
         """
+        self._require_staying(request.group_id)
         self._served(request.group_id).check_commit(request, result, self.context)
         return offset_requests.commit_records(request, result, self.context.settings)
 
@@ -167,6 +176,10 @@ class Shard:
         """OffsetFetch of one group. Raises UnknownMember, StaleMemberEpoch."""
         self._served(group_id).check_fetch(member_id, member_epoch)
         return offset_requests.fetch_offsets(self.offsets, group_id, wanted, require_stable)
+
+    def fetchable(self, group_id: str, require_stable: bool) -> list[tuple[str, int]]:
+        """The partitions that an OffsetFetch of all is about."""
+        return offset_requests.fetchable(self.offsets, group_id, require_stable)
 
     def delete_offsets(
         self, group_id: str, wanted: Sequence[tuple[str, int]], result: Result
@@ -212,13 +225,31 @@ class Shard:
 
     # Administration
 
-    def delete_group(self, group_id: str, result: Result) -> None:
-        """DeleteGroups of one group. Raises GroupIdNotFound, NonEmptyGroup."""
+    def delete_group(self, group_id: str, result: Result) -> bool:
+        """DeleteGroups of one group, a slice of its offsets. Returns whether more are left.
+
+        Then nobody joins the group or commits offsets until the next call, which has to follow, or
+        that of `keep_group`. Raises GroupIdNotFound, NonEmptyGroup.
+        """
         group = self.group(group_id)
         if not group.is_empty:
             raise NonEmptyGroup(f"{group_id} is {group.state_name}")
-        result.records.extend(self.offsets.tombstones(group_id))
+        tombstones = self.offsets.tombstones(group_id, OFFSETS_AT_ONCE)
+        result.records.extend(tombstones)
+        if len(tombstones) == OFFSETS_AT_ONCE:
+            self._going.add(group_id)
+            return True
+        self._going.discard(group_id)
         result.records.extend(group.tombstones())
+        return False
+
+    def keep_group(self, group_id: str) -> None:
+        """Stop a deletion that has begun: the log has refused its records."""
+        self._going.discard(group_id)
+
+    def _require_staying(self, group_id: str) -> None:
+        if group_id in self._going:
+            raise CoordinatorLoadInProgress(f"group {group_id!r} is being deleted; retry")
 
     # Time and the log
 

@@ -49,10 +49,13 @@ that is NO_PRODUCER, or raises ProtocolError and appends nothing."""
 Later = Callable[[Callable[[], None]], object]
 """Schedules a function to run after what has arrived by now, such as `loop.call_soon`."""
 
-FIRE_SECONDS_MAX = 0.005
-"""Due timers run after that."""
+FIRE_SECONDS_MAX = 0.002
+"""Further due timers run after the requests that have arrived by then."""
 
-GATHERED_RECORDS_MAX = 1000
+CHANGE_SECONDS_MAX = 0.001
+"""How long an operation on all shards may hold the loop in one turn, but for its last shard."""
+
+GATHERED_RECORDS_MAX = 500
 """More commits than this do not wait for the end of the turn, which bounds a batch."""
 
 
@@ -264,8 +267,20 @@ class ShardRuntime(Generic[S]):
         being loaded afterwards."""
         for asked in self._asked_of_all.values():
             asked.append(operation)
-        for live in list(self._live.values()):
-            self._change_one(live, operation)
+        self._change_some(list(self._live.values()), operation)
+
+    def _change_some(
+        self, lives: list[_Live[S]], operation: Callable[[S, Result], None]
+    ) -> None:
+        """Runs it on some of these shards, and on the others after what has arrived by now."""
+        ends_at = self._clock.monotonic() + CHANGE_SECONDS_MAX
+        while lives:
+            live = lives.pop()
+            if self._live.get(live.shard.partition) is live:
+                self._change_one(live, operation)
+            if lives and self._clock.monotonic() > ends_at:
+                self._later(lambda: self._change_some(lives, operation))
+                return
 
     def _change_one(self, live: Live[S], operation: Callable[[S, Result], None]) -> None:
         result = self._turn(live)

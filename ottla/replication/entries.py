@@ -58,9 +58,9 @@ class Entry:
     records: tuple[MetadataRecord, ...]
 
 
-def encode_entry(header: Header, records: Iterable[MetadataRecord]) -> bytes:
-    """The bytes of an entry. Raises EntryTooLarge."""
-    raw = _lines(header, records)
+def encode_entry(header: Header, encoded: Iterable[bytes]) -> bytes:
+    """The bytes of an entry with these encoded records. Raises EntryTooLarge."""
+    raw = _lines(header, encoded)
     packed = compress(Codec.ZSTD, raw)
     if len(raw) > ENTRY_RAW_SIZE_MAX or len(packed) > ENTRY_SIZE_MAX:
         raise EntryTooLarge(
@@ -78,7 +78,7 @@ def decode_entry(number: int, czxid: int, data: bytes) -> Entry:
 
 def encode_snapshot(header: Header, records: Iterable[MetadataRecord]) -> list[bytes]:
     """A snapshot as pieces, each small enough for a node."""
-    packed = compress(Codec.ZSTD, _lines(header, records))
+    packed = compress(Codec.ZSTD, _lines(header, map(encode_record, records)))
     return [packed[at : at + PIECE_SIZE_MAX] for at in range(0, len(packed), PIECE_SIZE_MAX)]
 
 
@@ -90,9 +90,9 @@ def decode_snapshot(
     return _read(name, b"".join(pieces), SNAPSHOT_RAW_SIZE_MAX)
 
 
-def _lines(header: Header, records: Iterable[MetadataRecord]) -> bytes:
+def _lines(header: Header, encoded: Iterable[bytes]) -> bytes:
     first = json.dumps(asdict(header), separators=(",", ":")).encode()
-    return b"\n".join([first, *(encode_record(record) for record in records)])
+    return b"\n".join([first, *encoded])
 
 
 def _read(

@@ -22,6 +22,7 @@ from ottla.replication.principals import (
     ScramSet,
     TokenSet,
 )
+from ottla.replication.steps import Steps, at_once
 
 NO_LEADER = -1
 
@@ -303,9 +304,14 @@ class MetadataImage:
     def apply(self, records: Iterable[MetadataRecord]) -> MetadataImage:
         """The image after `records`, in their order. Each dictionary is copied once, if
         touched."""
+        return at_once(self.applying(records))
+
+    def applying(self, records: Iterable[MetadataRecord]) -> Steps[MetadataImage]:
+        """The same in steps, a record each."""
         draft = _Draft(self)
         for record in records:
             draft.add(record)
+            yield
         return draft.image()
 
 

@@ -276,4 +276,4 @@ class Replicas:
                 if partition is not None:
                     partition.log.configure(config)
                     partition.check_min_isr()
-            yield
+                yield

@@ -37,6 +37,7 @@ from ottla.replication.metadata import (
 )
 from ottla.replication.principals import QuotaSet, RuleSet, ScramSet, TokenSet
 from ottla.replication.records import decode_record, encode_record
+from ottla.replication.store import Encoded
 from ottla.wire.batch import batches
 from ottla.wire.errors import StorageFailed
 from ottla.wire.records import Record, build_batch
@@ -150,29 +151,44 @@ class StandaloneStore:
                 offset = batch.next_offset
                 yield [record.value or b"" for record in batch.records(METADATA_SIZE_MAX)]
 
-    def begin(self, records: Sequence[MetadataRecord], image: MetadataImage) -> StandaloneWrite:
-        """Append one batch, still to be synced; now and then a snapshot replaces it."""
-        self.behind_snapshot += len(records)
+    def snapshot(self, records: int, image: MetadataImage) -> Iterator[MetadataRecord] | None:
+        """The records of a snapshot of `image`, if one is to take the place of so many records."""
         needed = 2 * len(image.topics) + len(image.configs)
         needed += len(image.credentials) + len(image.quotas) + len(image.rules) + len(image.tokens)
-        if self.behind_snapshot > SNAPSHOT_AFTER_RECORDS + 4 * needed:
+        if self.behind_snapshot + records > SNAPSHOT_AFTER_RECORDS + 4 * needed:
+            return snapshot_records(image)
+        return None
+
+    def begin(
+        self,
+        records: Sequence[MetadataRecord],
+        image: MetadataImage,
+        encoded: Encoded | None = None,
+    ) -> StandaloneWrite:
+        """Append one batch, still to be synced; now and then a snapshot replaces it."""
+        if encoded is None:
+            snapshot = self.snapshot(len(records), image)
+            encoded = Encoded(
+                [encode_record(record) for record in records],
+                None if snapshot is None else [encode_record(record) for record in snapshot],
+            )
+        self.behind_snapshot += len(records)
+        if encoded.snapshot is not None:
             self.behind_snapshot = 0
             try:
-                return self._begin_snapshot(image)
+                return self._begin_snapshot(image, encoded.snapshot)
             except StorageFailed as error:
                 if not is_full(error):
                     raise
                 log.error("no snapshot of the metadata was written: %s", error)
-        values = [encode_record(record) for record in records]
         floor = min(RESERVE_FLOORS.get(type(record), RESERVE_SIZE) for record in records)
-        return self._begin(values, floor)
+        return self._begin(encoded.records, floor)
 
-    def _begin_snapshot(self, image: MetadataImage) -> StandaloneWrite:
+    def _begin_snapshot(self, image: MetadataImage, encoded: list[bytes]) -> StandaloneWrite:
         # A segment of its own: earlier ones are not needed once it is synced.
         self.log.roll()
         mark = b"%b%d]" % (SNAPSHOT, image.offset)
-        values = [mark, *(encode_record(record) for record in snapshot_records(image))]
-        write = self._begin(values, RESERVE_SIZE)
+        write = self._begin([mark, *encoded], RESERVE_SIZE)
         write.snapshot = write.base
         return write
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from ottla.replication.metadata import MetadataImage, MetadataRecord
@@ -27,6 +28,14 @@ class MetadataWrite(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Records as bytes, and those of the snapshot that is to take their place, if any."""
+
+    records: list[bytes]
+    snapshot: list[bytes] | None = None
+
+
 class MetadataStore(Protocol):
     """Keeps the metadata log. One writer at a time; the order is that of the appends."""
 
@@ -34,10 +43,20 @@ class MetadataStore(Protocol):
         """The image after everything appended so far."""
         ...
 
-    def begin(self, records: Sequence[MetadataRecord], image: MetadataImage) -> MetadataWrite:
+    def snapshot(self, records: int, image: MetadataImage) -> Iterable[MetadataRecord] | None:
+        """The records of a snapshot of `image`, if one is to take the place of so many records."""
+        ...
+
+    def begin(
+        self,
+        records: Sequence[MetadataRecord],
+        image: MetadataImage,
+        encoded: Encoded | None = None,
+    ) -> MetadataWrite:
         """Write `records`, which count once the write has run and finished.
 
-        `image` is the image that includes them. Raises OSError or StorageFailed.
+        `image` is the image that includes them; what is not `encoded` yet is encoded here. Raises
+        OSError or StorageFailed.
         """
         ...
 

@@ -8,6 +8,7 @@ fail again and again.
 from __future__ import annotations
 
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from ottla.broker.cluster.metadata_log import for_each
@@ -15,6 +16,7 @@ from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
 from ottla.broker.security.access import CLUSTER_REFUSED, CLUSTER_REFUSED_MESSAGE, Access
 from ottla.broker.security.decisions import by_item, on_cluster
+from ottla.broker.threads.slices import Slices
 from ottla.replication.controller.access import (
     Operation,
     Pattern,
@@ -53,11 +55,13 @@ def _refusal(access: Access) -> dict[str, Any] | None:
 
 
 @handles(ApiKey.DESCRIBE_ACLS, versions=range(0, 4), access=on_cluster(Operation.DESCRIBE))
-def describe_acls(request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:
+async def describe_acls(
+    request: DescribeAclsRequest, context: RequestContext
+) -> DescribeAclsResponse:
     """Report the ACLs that match a filter."""
     if context.broker.authorizer is None:
         return DescribeAclsResponse(resources=[], **REFUSAL)
-    wanted = _filter(request, context.version)
+    wanted, slices = _filter(request, context.version), Slices()
     numbers = (
         (wanted.resource_type, Resource), (wanted.pattern_type, Pattern),
         (wanted.operation, Operation), (wanted.permission, Permission),
@@ -65,7 +69,12 @@ def describe_acls(request: DescribeAclsRequest, context: RequestContext) -> Desc
     if all(number for number, _ in numbers) and any(n not in tuple(kind) for n, kind in numbers):
         found = []                          # from a later version: no ACL here has it
     else:
-        found = sorted(matching_rules(context.broker.image, wanted), key=_order)
+        keyed = [
+            (_order(rule), rule)
+            async for rule in slices.each(matching_rules(context.broker.image, wanted))
+        ]
+        keyed.sort(key=itemgetter(0))
+        found = [rule for _, rule in keyed]
     made = DescribeAclsResponse.Resource
     return DescribeAclsResponse(
         error_message="",
@@ -84,9 +93,15 @@ def describe_acls(request: DescribeAclsRequest, context: RequestContext) -> Desc
                     for rule in rules
                 ],
             )
-            for (kind, name, pattern), rules in groupby(found, key=lambda rule: _order(rule)[:3])
+            async for (kind, name, pattern), rules in slices.each(
+                (key, list(rules)) for key, rules in groupby(found, key=_pattern)
+            )
         ],
     )
+
+
+def _pattern(rule: AccessRule) -> tuple[int, str, int]:
+    return rule.resource_type, rule.resource_name, rule.pattern_type
 
 
 def _order(rule: AccessRule) -> tuple[Any, ...]:
@@ -115,6 +130,7 @@ async def create_acls(request: CreateAclsRequest, context: RequestContext) -> Cr
     made, refusal = CreateAclsResponse.Result, _refusal(context.access)
     if refusal is not None:
         return CreateAclsResponse(results=[made(**refusal) for _ in request.creations])
+    slices = Slices()
     wanted = [
         AccessRule(
             each.resource_type,
@@ -125,16 +141,16 @@ async def create_acls(request: CreateAclsRequest, context: RequestContext) -> Cr
             each.operation,
             each.permission_type,
         )
-        for each in request.creations
+        async for each in slices.each(request.creations)
     ]
     errors = await context.broker.metadata_log.decide_each(
-        for_each(wanted), create_rules, wanted
+        for_each(wanted), create_rules.steps, wanted
     )
     return CreateAclsResponse(
         results=[
             made(error_code=0, error_message="") if error is None
             else made(error_code=int(error.code), error_message=error.message)
-            for error in errors
+            async for error in slices.each(errors)
         ]
     )
 
@@ -146,17 +162,18 @@ async def delete_acls(request: DeleteAclsRequest, context: RequestContext) -> De
     if refusal is not None:
         refused = [made(matching_acls=[], **refusal) for _ in request.filters]
         return DeleteAclsResponse(filter_results=refused)
-    filters = [_filter(each, context.version) for each in request.filters]
+    slices = Slices()
+    filters = [_filter(each, context.version) async for each in slices.each(request.filters)]
     results = await context.broker.metadata_log.decide_each(
-        for_each(filters), delete_rules, filters
+        for_each(filters), delete_rules.steps, filters
     )
     return DeleteAclsResponse(
-        filter_results=[_deleted(result, context.version) for result in results]
+        filter_results=[await _deleted(result, context.version, slices) for result in results]
     )
 
 
-def _deleted(
-    result: list[AccessRule] | ProtocolError, version: int
+async def _deleted(
+    result: list[AccessRule] | ProtocolError, version: int, slices: Slices
 ) -> DeleteAclsResponse.FilterResult:
     made = DeleteAclsResponse.FilterResult
     if isinstance(result, ProtocolError):
@@ -164,7 +181,7 @@ def _deleted(
             error_code=int(result.code), error_message=result.message, matching_acls=[]
         )
     rules = []
-    for rule in result:
+    async for rule in slices.each(result):
         told = made.MatchingAcl(
             error_code=0,
             error_message=None,

@@ -34,6 +34,7 @@ from ottla.broker.settings.entries import (
     topic_entries,
 )
 from ottla.broker.settings.loggers import alter_levels
+from ottla.broker.threads.slices import Slices
 from ottla.replication.controller.access import Operation as AclOperation
 from ottla.replication.controller.configs import (
     Alteration,
@@ -74,7 +75,7 @@ KINDS = {
 
 
 @handles(ApiKey.DESCRIBE_CONFIGS, versions=range(0, 5), access=by_item)
-def describe_configs(
+async def describe_configs(
     request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse:
     """Report the settings of resources; without names all settings.
@@ -82,10 +83,10 @@ def describe_configs(
     DESCRIBE_CONFIGS of the topic, the group, or the cluster for other resources.
     """
     access = context.access
-    asked, refused = access.split(
+    asked, refused = await access.divide(
         request.resources, lambda each: not _refusal(access, AclOperation.DESCRIBE_CONFIGS, each)
     )
-    results = [_describe(resource, request, context) for resource in asked]
+    results = [_describe(each, request, context) async for each in Slices().each(asked)]
     return DescribeConfigsResponse(
         results=results + _refused(
             DescribeConfigsResponse.Result, access, AclOperation.DESCRIBE_CONFIGS, refused
@@ -203,7 +204,7 @@ async def alter_configs_api(
 ) -> AlterConfigsResponse:
     """Replace all settings of resources. ALTER_CONFIGS as for DescribeConfigs."""
     access = context.access
-    asked, refused = access.split(
+    asked, refused = await access.divide(
         request.resources, lambda each: not _refusal(access, AclOperation.ALTER_CONFIGS, each)
     )
     errors = await _alter(
@@ -238,7 +239,7 @@ async def incremental_alter_configs_api(
 ) -> IncrementalAlterConfigsResponse:
     """Change some settings of resources (KIP-339). ALTER_CONFIGS as for DescribeConfigs."""
     access = context.access
-    asked, refused = access.split(
+    asked, refused = await access.divide(
         request.resources, lambda each: not _refusal(access, AclOperation.ALTER_CONFIGS, each)
     )
     errors = await _alter(
@@ -321,7 +322,7 @@ async def _alter(
             lambda texts: listeners_security(broker.config, texts),
         )
         found = await broker.metadata_log.decide_each(
-            for_each(places), alter_configs, alterations, rules, validate_only
+            for_each(places), alter_configs.steps, alterations, rules, validate_only
         )
         for place, error in zip(places, found, strict=True):
             errors[place] = error

@@ -14,6 +14,7 @@ from ottla.broker.dispatch import handles
 from ottla.broker.network.promises import LateReply
 from ottla.broker.security.access import GROUP_REFUSED, TOPIC_REFUSED, Access
 from ottla.broker.security.decisions import by_item
+from ottla.broker.threads.slices import Slices
 from ottla.groups.cluster_view import Cluster
 from ottla.groups.consumer.draft import preferred_assignor
 from ottla.groups.consumer.group import ConsumerGroup, ConsumerMember
@@ -133,7 +134,7 @@ def _heartbeat_response(reply: Beaten | ProtocolError) -> ConsumerGroupHeartbeat
 
 
 @handles(ApiKey.CONSUMER_GROUP_DESCRIBE, versions=range(0, 2), access=by_item)
-def consumer_group_describe(
+async def consumer_group_describe(
     request: ConsumerGroupDescribeRequest, context: RequestContext
 ) -> ConsumerGroupDescribeResponse:
     """State, members and assignments of KIP-848 groups.
@@ -142,11 +143,11 @@ def consumer_group_describe(
     the names that they subscribe to are shown whatever they are.
     """
     access, made = context.access, ConsumerGroupDescribeResponse.Group
-    asked, refused = access.split(
+    asked, refused = await access.divide(
         request.group_ids, lambda group: access.group(Operation.DESCRIBE, group)
     )
     groups = []
-    for group_id in asked:
+    async for group_id in Slices().each(asked):
         try:
             _require_protocol(context)
             if not group_id:

@@ -10,6 +10,7 @@ from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
 from ottla.broker.security.access import TOPIC_REFUSED
 from ottla.broker.security.decisions import by_item
+from ottla.broker.threads.slices import Slices
 from ottla.broker.topic_creation import is_internal
 from ottla.replication.controller.access import Operation
 from ottla.replication.partition import Partition
@@ -39,22 +40,24 @@ async def delete_records(
     the request's timeout. DELETE of each topic.
     """
     access = context.access
-    asked, refused = access.split(
+    asked, refused = await access.divide(
         request.topics, lambda topic: access.topic(Operation.DELETE, topic.name)
     )
-    response = DeleteRecordsResponse(topics=[])
+    response, slices = DeleteRecordsResponse(topics=[]), Slices()
     for name, items in merged(asked).items():
         once = {item.partition_index: item for item in items}       # the last one wins
-        partitions = [_delete_below(name, item, context) for item in once.values()]
+        partitions = [
+            _delete_below(name, item, context) async for item in slices.each(once.values())
+        ]
         response.topics.append(DeleteRecordsResponse.Topic(name=name, partitions=partitions))
     moved = [
         (topic.name, answer)
         for topic in response.topics
-        for answer in topic.partitions
+        async for answer in slices.each(topic.partitions)
         if answer.error_code == 0
     ]
     unsafe = await context.broker.checkpoints.log_starts(
-        {(topic, answer.partition_index) for topic, answer in moved}
+        {(topic, answer.partition_index) async for topic, answer in slices.each(moved)}
     )
     for topic, answer in moved:
         if (topic, answer.partition_index) in unsafe:

@@ -13,6 +13,7 @@ from ottla.broker.security.access import (
     Access,
 )
 from ottla.broker.security.decisions import by_item
+from ottla.broker.threads.slices import Slices
 from ottla.broker.topic_creation import create_missing
 from ottla.groups.routing import OFFSETS_TOPIC, TRANSACTION_TOPIC, partition_for
 from ottla.replication.controller.access import Operation
@@ -50,7 +51,7 @@ async def find_coordinator(
     code = REFUSAL_OF_TYPE.get(kind, CLUSTER_REFUSED)
     if context.version < 4 and not _may_find(kind, request.key, access):
         raise ProtocolError("Authorization failed.", ErrorCode(code))
-    asked, refused = access.split(
+    asked, refused = await access.divide(
         request.coordinator_keys, lambda key: _may_find(kind, key, access)
     )
     topic = TOPIC_OF_TYPE.get(kind)
@@ -63,7 +64,7 @@ async def find_coordinator(
             node_id=one.node_id, host=one.host, port=one.port,
         )
     made = FindCoordinatorResponse.Coordinator
-    coordinators = [_answer(kind, key, context) for key in asked]
+    coordinators = [_answer(kind, key, context) async for key in Slices().each(asked)]
     coordinators += [
         made(key=key, node_id=-1, host="", port=-1, error_code=code) for key in refused
     ]

@@ -6,9 +6,11 @@ import asyncio
 
 from ottla.broker.context import RequestContext
 from ottla.broker.coordination.answers import answer_of
+from ottla.broker.coordination.group_coordinator import GroupCoordinator
 from ottla.broker.dispatch import handles
 from ottla.broker.security.access import GROUP_REFUSED, Access
 from ottla.broker.security.decisions import by_item
+from ottla.broker.threads.slices import Slices, in_parts
 from ottla.groups.classic.group import ClassicState
 from ottla.groups.classic.requests import ServedClassicGroup
 from ottla.groups.errors import GroupIdNotFound
@@ -25,6 +27,8 @@ from ottla.wire.messages import (
 )
 
 NOT_ASKED = -(1 << 31)
+GROUPS_AT_ONCE = 50
+"""Groups that are deleted in one turn of the loop."""
 OPERATIONS = (
     Operation.READ, Operation.DELETE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS,
     Operation.ALTER_CONFIGS,
@@ -38,7 +42,7 @@ def authorized_operations(asked: bool, group_id: str, access: Access) -> int:
 
 
 @handles(ApiKey.DESCRIBE_GROUPS, versions=range(0, 7), access=by_item)
-def describe_groups(
+async def describe_groups(
     request: DescribeGroupsRequest, context: RequestContext
 ) -> DescribeGroupsResponse:
     """State and members of classic groups; unknown groups are reported as Dead.
@@ -46,18 +50,21 @@ def describe_groups(
     DESCRIBE of each group.
     """
     access, made = context.access, DescribeGroupsResponse.Group
-    asked, refused = access.split(
+    asked, refused = await access.divide(
         request.groups, lambda group: access.group(Operation.DESCRIBE, group)
     )
-    groups = [_describe(each, request.include_authorized_operations, context) for each in asked]
+    operations, slices = request.include_authorized_operations, Slices()
+    groups = [await _describe(each, operations, context, slices) for each in asked]
     groups += [made(group_id=each, error_code=GROUP_REFUSED) for each in refused]
     return DescribeGroupsResponse(groups=groups)
 
 
-def _describe(
-    group_id: str, operations: bool, context: RequestContext
+async def _describe(
+    group_id: str, operations: bool, context: RequestContext, slices: Slices
 ) -> DescribeGroupsResponse.Group:
     answer = DescribeGroupsResponse.Group(group_id=group_id)
+    if slices.over:
+        await slices.pause()
     try:
         shard = context.broker.coordinators.groups.runtime.shard(group_id)
         group = shard.group_of(ServedClassicGroup, group_id)
@@ -80,22 +87,23 @@ def _describe(
     answer.group_state = group.state_name
     answer.protocol_type = group.protocol_type or ""
     answer.protocol_data = (group.protocol or "") if stable else ""
+    protocol = group.protocol
     answer.members = [
         DescribeGroupsResponse.Group.Member(
             member_id=member.member_id,
             group_instance_id=member.instance_id if context.version >= 4 else None,
             client_id=member.client_id,
             client_host=member.client_host,
-            member_metadata=member.metadata(group.protocol) if stable else b"",
+            member_metadata=member.metadata(protocol) if stable else b"",
             member_assignment=member.assignment,
         )
-        for member in group.members.values()
+        async for member in slices.each(list(group.members.values()))
     ]
     return answer
 
 
 @handles(ApiKey.LIST_GROUPS, versions=range(0, 6), access=by_item)
-def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
+async def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
     """List the groups that this broker coordinates, by state and type (KIP-518, KIP-848).
 
     All groups for clients that may describe the cluster; else those that they may describe.
@@ -105,6 +113,7 @@ def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGrou
     runtime = context.broker.coordinators.groups.runtime
     states = {state.lower() for state in request.states_filter}
     types = {name.lower() for name in request.types_filter}
+    present = [group for shard in runtime.shards() for group in shard.groups.values()]
     groups = [
         ListGroupsResponse.Group(
             group_id=group.group_id,
@@ -112,8 +121,7 @@ def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGrou
             group_state=group.state_name if context.version >= 4 else "",
             group_type=group.type_name.lower() if context.version >= 5 else "",
         )
-        for shard in runtime.shards()
-        for group in shard.groups.values()
+        async for group in Slices().each(present)
         if (not states or group.state_name.lower() in states)
         and (not types or group.type_name.lower() in types)
         and (lists_all or access.group(Operation.DESCRIBE, group.group_id))
@@ -129,11 +137,13 @@ async def delete_groups(
 ) -> DeleteGroupsResponse:
     """Delete groups that have no members, with their offsets. DELETE of each group."""
     access, made = context.access, DeleteGroupsResponse.Result
-    asked, refused = access.split(
+    asked, refused = await access.divide(
         request.groups_names, lambda group: access.group(Operation.DELETE, group)
     )
     group_ids = list(dict.fromkeys(asked))
-    results = await asyncio.gather(*(_delete(group_id, context) for group_id in group_ids))
+    results = []
+    for part in in_parts(group_ids, GROUPS_AT_ONCE):
+        results += await asyncio.gather(*(_delete(group_id, context) for group_id in part))
     results += [made(group_id=each, error_code=GROUP_REFUSED) for each in refused]
     return DeleteGroupsResponse(results=results)
 
@@ -141,15 +151,25 @@ async def delete_groups(
 async def _delete(group_id: str, context: RequestContext) -> DeleteGroupsResponse.Result:
     answer = DeleteGroupsResponse.Result(group_id=group_id)
     try:
-        await answer_of(
-            context.broker.coordinators.groups,
-            group_id,
-            lambda shard, result: shard.delete_group(group_id, result),
-        )
+        # A client that disconnects does not leave a group half deleted.
+        await asyncio.shield(_delete_in_parts(group_id, context.broker.coordinators.groups))
     except ProtocolError as error:
         answer.error_code = int(error.code)
         if context.version >= 3:
             answer.error_message = error.message
     return answer
+
+
+async def _delete_in_parts(group_id: str, groups: GroupCoordinator) -> None:
+    try:
+        while await answer_of(
+            groups, group_id, lambda shard, result: shard.delete_group(group_id, result)
+        ):
+            pass
+    except BaseException:
+        shard = groups.runtime.live_shard(group_id)
+        if shard is not None:
+            shard.keep_group(group_id)
+        raise
 
 

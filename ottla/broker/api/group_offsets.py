@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ottla.broker.api.refusals import refused_topics
 from ottla.broker.context import RequestContext
-from ottla.broker.coordination.answers import answer_later, answer_of
-from ottla.broker.dispatch import handles
+from ottla.broker.coordination.answers import answer_later, answer_of, begin_answer
+from ottla.broker.dispatch import arrival, handles
 from ottla.broker.network.promises import LateReply
 from ottla.broker.security.access import GROUP_REFUSED, TOPIC_REFUSED
 from ottla.broker.security.decisions import by_item
+from ottla.broker.threads.slices import Slices, in_parts
 from ottla.groups.offset_requests import Commit, FetchedOffset, OffsetToCommit
+from ottla.groups.result import Result
+from ottla.groups.shard import OFFSETS_AT_ONCE, Shard
 from ottla.replication.controller.access import Operation
 from ottla.replication.metadata import MetadataImage, TopicImage
 from ottla.wire.apis import ApiKey
@@ -33,11 +38,51 @@ NO_ID = bytes(16)
 @handles(ApiKey.OFFSET_COMMIT, versions=range(0, 11), access=by_item)
 def offset_commit(
     request: OffsetCommitRequest, context: RequestContext
-) -> OffsetCommitResponse | LateReply:
+) -> OffsetCommitResponse | LateReply | Coroutine[Any, Any, OffsetCommitResponse]:
     """Commit offsets of partitions that exist; each of the others gets an error.
 
     READ of the group and of each topic.
     """
+    if sum(len(topic.partitions) for topic in request.topics) > OFFSETS_AT_ONCE:
+        return _commit_in_parts(request, context)
+    return _commit_at_once(request, context)
+
+
+async def _commit_in_parts(
+    request: OffsetCommitRequest, context: RequestContext
+) -> OffsetCommitResponse:
+    """More offsets than one turn of the loop takes: a batch for each part, one after the other."""
+    waiting = []
+    for topic in request.topics:
+        for partitions in in_parts(topic.partitions, OFFSETS_AT_ONCE) if topic.partitions else [[]]:
+            part = OffsetCommitRequest(
+                group_id=request.group_id,
+                generation_id_or_member_epoch=request.generation_id_or_member_epoch,
+                member_id=request.member_id,
+                group_instance_id=request.group_instance_id,
+                retention_time_ms=request.retention_time_ms,
+                topics=[
+                    OffsetCommitRequest.Topic(
+                        name=topic.name, topic_id=topic.topic_id, partitions=list(partitions)
+                    )
+                ],
+            )
+            waiting.append(arrival(_commit_at_once(part, context)))
+            await asyncio.sleep(0)
+    response = OffsetCommitResponse(topics=[])
+    for answer in await asyncio.gather(*waiting):
+        for topic in answer.topics:
+            last = response.topics[-1] if response.topics else None
+            if last is not None and (last.name, last.topic_id) == (topic.name, topic.topic_id):
+                last.partitions += topic.partitions
+            else:
+                response.topics.append(topic)
+    return response
+
+
+def _commit_at_once(
+    request: OffsetCommitRequest, context: RequestContext
+) -> OffsetCommitResponse | LateReply:
     image, version, access = context.broker.image, context.version, context.access
     made = OffsetCommitResponse.Topic
     if not access.group(Operation.READ, request.group_id):
@@ -144,10 +189,12 @@ async def offset_fetch(
     """
     stable, access = request.require_stable, context.access
     if context.version >= 8:
-        asked, refused = access.split(
+        asked, refused = await access.divide(
             request.groups, lambda group: access.group(Operation.DESCRIBE, group.group_id)
         )
-        groups = await asyncio.gather(*(_fetch_group(each, stable, context) for each in asked))
+        slices = Slices()
+        begun = [await _begin_group(each, stable, context, slices) for each in asked]
+        groups = [await _finish_group(each, context, slices) for each in begun]
         made_group = OffsetFetchResponse.Group
         groups += [
             made_group(group_id=each.group_id, topics=[], error_code=GROUP_REFUSED)
@@ -182,15 +229,16 @@ async def _fetch_one_group(
     access = context.access
     topics, refused = request.topics, list[OffsetFetchRequest.Topic]()
     if topics is not None:
-        topics, refused = access.split(
+        topics, refused = await access.divide(
             topics, lambda topic: access.topic(Operation.DESCRIBE, topic.name)
         )
-    wanted = _wanted(topics)
+    wanted, slices = _wanted(topics), Slices()
     response = OffsetFetchResponse(topics=[])
     try:
-        found = await _fetch(
-            request.group_id, wanted, request.require_stable, None, -1, context
+        reads = await _begin_reads(
+            request.group_id, wanted, request.require_stable, None, -1, context, slices
         )
+        found = await _finish_reads(reads, wanted is None, context, slices)
     except ProtocolError as error:
         # Versions 0 and 1 have error codes in partitions only.
         response.error_code = int(error.code)
@@ -210,7 +258,10 @@ async def _fetch_one_group(
             (topic.name, _next(each, topic.partition_indexes)) for topic in topics
         ]
     response.topics = [
-        made(name=name, partitions=[_partition(made.Partition, each) for each in partitions])
+        made(
+            name=name,
+            partitions=[_partition(made.Partition, each) async for each in slices.each(partitions)],
+        )
         for name, partitions in by_topic
     ] + _without_offsets(made, refused)
     return response
@@ -221,52 +272,82 @@ def _next(found: Iterator[FetchedOffset], indexes: list[int]) -> list[FetchedOff
     return [next(found) for _ in indexes]
 
 
-async def _fetch_group(
-    group: OffsetFetchRequest.Group, stable: bool, context: RequestContext
-) -> OffsetFetchResponse.Group:
-    made = OffsetFetchResponse.Group
-    answer = made(group_id=group.group_id, topics=[])
-    image, access = context.broker.image, context.access
-    by_id = context.version >= 10
-    refused: list[OffsetFetchRequest.Group.Topic] = []
+@dataclass(slots=True)
+class _Asked:
+    """One group of a request: what it is asked for, and what is being read of it."""
+
+    group_id: str
     wanted: list[tuple[str, int]] | None = None
-    named: list[tuple[str, list[int]]] = []
-    unknown = []
+    named: list[tuple[str, list[int]]] = field(default_factory=list)
+    unknown: list[OffsetFetchRequest.Group.Topic] = field(default_factory=list)
+    refused: list[OffsetFetchRequest.Group.Topic] = field(default_factory=list)
+    reads: list[asyncio.Future[list[FetchedOffset]]] = field(default_factory=list)
+    error: ProtocolError | None = None
+
+
+async def _begin_group(
+    group: OffsetFetchRequest.Group, stable: bool, context: RequestContext, slices: Slices
+) -> _Asked:
+    """The reads wait for what is being committed: they begin for all groups before any is answered.
+    """
+    image, access, answer = context.broker.image, context.access, _Asked(group.group_id)
+    by_id = context.version >= 10
     if group.topics is not None:
-        asked, refused = access.split(
+        asked, answer.refused = await access.divide(
             group.topics, lambda topic: access.topic_item(Operation.DESCRIBE, topic)
         )
         for topic in asked:
             known = image.topic_by_id(topic.topic_id) if by_id else None
             if by_id and known is None:
-                unknown.append(topic)
+                answer.unknown.append(topic)
                 continue
-            named.append((topic.name if known is None else known.name, topic.partition_indexes))
-        wanted = [(name, index) for name, indexes in named for index in indexes]
+            name = topic.name if known is None else known.name
+            answer.named.append((name, topic.partition_indexes))
+        answer.wanted = [(name, index) for name, indexes in answer.named for index in indexes]
     try:
         member = (group.member_id, group.member_epoch) if context.version >= 9 else (None, -1)
-        found = await _fetch(group.group_id, wanted, stable, *member, context)
+        answer.reads = await _begin_reads(
+            group.group_id, answer.wanted, stable, *member, context, slices
+        )
+    except ProtocolError as error:
+        answer.error = error
+    return answer
+
+
+async def _finish_group(
+    asked: _Asked, context: RequestContext, slices: Slices
+) -> OffsetFetchResponse.Group:
+    made = OffsetFetchResponse.Group
+    answer = made(group_id=asked.group_id, topics=[])
+    image, access = context.broker.image, context.access
+    by_id = context.version >= 10
+    try:
+        if asked.error is not None:
+            raise asked.error
+        found = await _finish_reads(asked.reads, asked.wanted is None, context, slices)
     except ProtocolError as error:
         answer.error_code = int(error.code)
         return answer
     each = iter(found)
     for name, partitions in (
         [each for each in _by_topic(found).items() if access.topic(Operation.DESCRIBE, each[0])]
-        if wanted is None
-        else [(name, _next(each, indexes)) for name, indexes in named]
+        if asked.wanted is None
+        else [(name, _next(each, indexes)) for name, indexes in asked.named]
     ):
         known = image.topics.get(name)
         if by_id and known is None:
             continue  # a deleted topic has no id to be reported with
         topic_answer = made.Topic(
-            partitions=[_partition(made.Topic.Partition, each) for each in partitions]
+            partitions=[
+                _partition(made.Topic.Partition, each) async for each in slices.each(partitions)
+            ]
         )
         if by_id and known is not None:
             topic_answer.topic_id = known.topic_id
         else:
             topic_answer.name = name
         answer.topics.append(topic_answer)
-    for topic in unknown:
+    for topic in asked.unknown:
         nothing = [
             FetchedOffset("", index, None, ErrorCode.UNKNOWN_TOPIC_ID)
             for index in topic.partition_indexes
@@ -277,29 +358,58 @@ async def _fetch_group(
                 partitions=[_partition(made.Topic.Partition, each) for each in nothing],
             )
         )
-    answer.topics += _without_offsets(made.Topic, refused)
+    answer.topics += _without_offsets(made.Topic, asked.refused)
     return answer
 
 
-async def _fetch(
+async def _begin_reads(
     group_id: str,
-    wanted: list[tuple[str, int]] | None,
+    wanted: Sequence[tuple[str, int]] | None,
     stable: bool,
     member_id: str | None,
     member_epoch: int,
     context: RequestContext,
-) -> list[FetchedOffset]:
-    found: list[FetchedOffset] = await answer_of(
-        context.broker.coordinators.groups,
-        group_id,
-        lambda shard, result: shard.fetch_offsets(
-            group_id, wanted, stable, member_id, member_epoch
-        ),
-    )
-    topics = context.broker.image.topics
+    slices: Slices,
+) -> list[asyncio.Future[list[FetchedOffset]]]:
+    """Begin to read offsets of a group; None for all. Raises ProtocolError."""
+    groups = context.broker.coordinators.groups
     if wanted is None:
-        return [each for each in found if _is_current(each, topics)]
-    return [each if _is_current(each, topics) else each._replace(value=None) for each in found]
+        wanted = groups.runtime.shard(group_id).fetchable(group_id, stable)
+
+    def read(part: Sequence[tuple[str, int]]) -> asyncio.Future[list[FetchedOffset]]:
+        return begin_answer(
+            groups,
+            group_id,
+            lambda shard, result: shard.fetch_offsets(
+                group_id, part, stable, member_id, member_epoch
+            ),
+        )
+
+    # Without any partition the member is checked all the same.
+    parts = in_parts(wanted, OFFSETS_AT_ONCE) if wanted else [wanted]
+    return [read(part) async for part in slices.each(parts)]
+
+
+async def _finish_reads(
+    reads: list[asyncio.Future[list[FetchedOffset]]],
+    all_of_group: bool,
+    context: RequestContext,
+    slices: Slices,
+) -> list[FetchedOffset]:
+    """What was read. Raises the ProtocolError of a refusal."""
+    found: list[FetchedOffset] = []
+    topics = context.broker.image.topics
+    for part in await asyncio.gather(*reads) if len(reads) > 1 else [await reads[0]]:
+        if slices.over:
+            await slices.pause()
+        for each in part:
+            if _is_current(each, topics):
+                # One that was lost with an append meanwhile has neither a value nor a code.
+                if each.value is not None or each.code or not all_of_group:
+                    found.append(each)
+            elif not all_of_group:
+                found.append(each._replace(value=None))
+    return found
 
 
 def _is_current(found: FetchedOffset, topics: Mapping[str, TopicImage]) -> bool:
@@ -345,6 +455,12 @@ def _partition(made: type[Any], found: FetchedOffset) -> Any:
     )
 
 
+def _delete_part(
+    group_id: str, part: Sequence[tuple[str, int]], shard: Shard, result: Result
+) -> list[ErrorCode]:
+    return shard.delete_offsets(group_id, part, result)
+
+
 @handles(ApiKey.OFFSET_DELETE, versions=range(0, 1), access=by_item)
 async def offset_delete(
     request: OffsetDeleteRequest, context: RequestContext
@@ -353,9 +469,9 @@ async def offset_delete(
 
     DELETE of the group, READ of each topic.
     """
-    topics, access = context.broker.image.topics, context.access
+    topics, access, slices = context.broker.image.topics, context.access, Slices()
     access.need_group(Operation.DELETE, request.group_id)
-    asked, refused = access.split(
+    asked, refused = await access.divide(
         request.topics, lambda topic: access.topic(Operation.READ, topic.name)
     )
     made = OffsetDeleteResponse.Topic
@@ -368,7 +484,7 @@ async def offset_delete(
         known = topics.get(topic.name)
         answered = made(name=topic.name, partitions=[])
         response.topics.append(answered)
-        for each in topic.partitions:
+        async for each in slices.each(topic.partitions):
             answer = made.Partition(partition_index=each.partition_index)
             answered.partitions.append(answer)
             if known is None or not 0 <= each.partition_index < len(known.partitions):
@@ -376,11 +492,13 @@ async def offset_delete(
             else:
                 wanted.append((topic.name, each.partition_index))
                 answers.append(answer)
-    codes = await answer_of(
-        context.broker.coordinators.groups,
-        request.group_id,
-        lambda shard, result: shard.delete_offsets(request.group_id, wanted, result),
-    )
+    codes = []
+    for part in in_parts(wanted, OFFSETS_AT_ONCE) if wanted else [wanted]:
+        codes += await answer_of(
+            context.broker.coordinators.groups,
+            request.group_id,
+            partial(_delete_part, request.group_id, part),
+        )
     for answer, code in zip(answers, codes, strict=True):
         answer.error_code = int(code)
     response.topics += refused_topics(made, refused, TOPIC_REFUSED)

@@ -12,6 +12,7 @@ from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
 from ottla.broker.security.access import CLUSTER_REFUSED
 from ottla.broker.security.decisions import by_item
+from ottla.broker.threads.slices import Slices
 from ottla.log.log_directory import LogDirectory
 from ottla.log.move.transfer import Move
 from ottla.replication.controller.access import Operation
@@ -29,7 +30,7 @@ UNKNOWN_BYTES = -1
 
 
 @handles(ApiKey.DESCRIBE_LOG_DIRS, versions=range(0, 6), access=by_item)
-def describe_log_dirs(
+async def describe_log_dirs(
     request: DescribeLogDirsRequest, context: RequestContext
 ) -> DescribeLogDirsResponse:
     """Report every log directory with the requested partitions that it holds; null means all.
@@ -45,7 +46,8 @@ def describe_log_dirs(
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
     homes: dict[str, dict[str, list[Partition]]] = {each.path: {} for each in storage.directories}
-    for partition in replicas:
+    slices = Slices()
+    async for partition in slices.each(list(replicas)):
         key = partition.topic, partition.index
         if (wanted is None or key in wanted) and key in storage.homes:
             topics = homes[storage.homes[key].path]
@@ -53,14 +55,16 @@ def describe_log_dirs(
     moves = [move for key, move in storage.moves.items() if wanted is None or key in wanted]
     return DescribeLogDirsResponse(
         results=[
-            _described(each, homes[each.path], [move for move in moves if move.target is each])
+            await _described(
+                each, homes[each.path], [move for move in moves if move.target is each], slices
+            )
             for each in storage.directories
         ]
     )
 
 
-def _described(
-    directory: LogDirectory, topics: dict[str, list[Partition]], moves: list[Move]
+async def _described(
+    directory: LogDirectory, topics: dict[str, list[Partition]], moves: list[Move], slices: Slices
 ) -> DescribeLogDirsResponse.Result:
     result = DescribeLogDirsResponse.Result(log_dir=os.path.abspath(directory.path))
     if directory.offline is not None:
@@ -76,7 +80,7 @@ def _described(
                     partition_size=partition.log.size_bytes,
                     offset_lag=_unreadable(partition),
                 )
-                for partition in partitions
+                async for partition in slices.each(partitions)
             ],
         )
         for name, partitions in topics.items()

@@ -5,7 +5,7 @@ A client gets every broker's endpoint of the listener that it uses itself.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from ottla.broker.context import BrokerContext, RequestContext
 from ottla.broker.dispatch import handles
@@ -59,7 +59,7 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
         return _metadata_response(request, view, answers)
     broker = context.broker
     creates = request.allow_auto_topic_creation and broker.config.auto_create_topics_enable
-    asked, refused = access.split(
+    asked, refused = await access.divide(
         topics, lambda topic: _may_ask(access, creates, topic)
     )
     refusals = [_refusal(each, context.version) for each in refused]
@@ -67,6 +67,7 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
         # As in Kafka, a request with ids is answered for these alone.
         view = _View(request, context, access)
         ids = {topic.topic_id for topic in asked if topic.topic_id != NO_ID}
+        await view.prepare(map(view.image.topic_by_id, ids))
         answers = [view.topic_by_id(each) for each in ids]
         return _metadata_response(request, view, answers + refusals)
     names = dict.fromkeys(topic.name or "" for topic in asked)
@@ -75,6 +76,7 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
     view = _View(request, context, access)
     if creates:
         await create_missing(broker, names)
+    await view.prepare(map(view.image.topics.get, names))
     answers = [view.topic_by_name(name) for name in names]
     return _metadata_response(request, view, answers + refusals)
 
@@ -101,6 +103,7 @@ def _refusal(topic: MetadataRequest.Topic, version: int) -> MetadataResponse.Top
 async def _all_topics(view: _View) -> list[MetadataResponse.Topic]:
     """The entries of all topics; with many thousands of them, the loop serves others meanwhile."""
     answers, slices = [], Slices()
+    await view.prepare(view.image.topics.values())
     for topic in view.image.topics.values():
         if view.access.topic(Operation.DESCRIBE, topic.name):
             answers.append(view.topic(topic))
@@ -222,12 +225,43 @@ class _View:
 
     def topic(self, topic: TopicImage) -> MetadataResponse.Topic:
         """The entry of an existing topic."""
+        return self._known(topic) or self._keep(
+            topic, self._partitions(topic, range(len(topic.partitions)))
+        )
+
+    async def prepare(self, topics: Iterable[TopicImage | None]) -> None:
+        """Build the entries of large topics in slices; `topic` finds them then."""
+        slices = Slices()
+        async for topic in slices.each(topics):
+            if topic is None or len(topic.partitions) <= LARGE_TOPIC or self._known(topic):
+                continue
+            made: list[MetadataResponse.Topic.Partition] = []
+            for at in range(0, len(topic.partitions), LARGE_TOPIC):
+                if slices.over:
+                    await slices.pause()
+                end = min(at + LARGE_TOPIC, len(topic.partitions))
+                made += self._partitions(topic, range(at, end))
+            self._keep(topic, made)
+
+    def _known(self, topic: TopicImage) -> MetadataResponse.Topic | None:
         known = _told.get(topic.name)
         circumstances = (*self.circumstances, self.operations(topic.name))
         if known is not None and known[0] is topic and known[1] == circumstances:
             return known[2]
-        answer = self._build(topic)
-        _told[topic.name] = (topic, circumstances, answer)
+        return None
+
+    def _keep(
+        self, topic: TopicImage, partitions: list[MetadataResponse.Topic.Partition]
+    ) -> MetadataResponse.Topic:
+        operations = self.operations(topic.name)
+        answer = MetadataResponse.Topic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=is_internal(topic.name),
+            partitions=partitions,
+            topic_authorized_operations=operations,
+        )
+        _told[topic.name] = (topic, (*self.circumstances, operations), answer)
         return answer
 
     def operations(self, name: str) -> int:
@@ -236,31 +270,24 @@ class _View:
             return NOT_ASKED
         return self.access.operations(Resource.TOPIC, name, TOPIC_OPERATIONS)
 
-    def _build(self, topic: TopicImage) -> MetadataResponse.Topic:
+    def _partitions(
+        self, topic: TopicImage, indexes: range
+    ) -> list[MetadataResponse.Topic.Partition]:
         partition_class = MetadataResponse.Topic.Partition
-        alive = _alive(topic, self.reachable, self.broker)
-        return MetadataResponse.Topic(
-            name=topic.name,
-            topic_id=topic.topic_id,
-            is_internal=is_internal(topic.name),
-            partitions=[
-                partition_class(
-                    error_code=_leader_error(
-                        state, self.image, served, self.reachable, self.version
-                    ),
-                    partition_index=index,
-                    leader_id=state.leader if state.leader in served else -1,
-                    leader_epoch=self.image.leader_epoch(topic, state),
-                    replica_nodes=list(state.replicas),
-                    isr_nodes=list(state.isr),
-                    offline_replicas=[n for n in state.replicas if n not in served],
-                )
-                for index, (state, served) in enumerate(
-                    zip(topic.partitions, alive, strict=True)
-                )
-            ],
-            topic_authorized_operations=self.operations(topic.name),
-        )
+        alive = _alive(topic, self.reachable, self.broker)[indexes.start : indexes.stop]
+        states = topic.partitions[indexes.start : indexes.stop]
+        return [
+            partition_class(
+                error_code=_leader_error(state, self.image, served, self.reachable, self.version),
+                partition_index=index,
+                leader_id=state.leader if state.leader in served else -1,
+                leader_epoch=self.image.leader_epoch(topic, state),
+                replica_nodes=list(state.replicas),
+                isr_nodes=list(state.isr),
+                offline_replicas=[n for n in state.replicas if n not in served],
+            )
+            for index, state, served in zip(indexes, states, alive, strict=True)
+        ]
 
     def topic_by_id(self, topic_id: bytes) -> MetadataResponse.Topic:
         """The entry of the topic with this id, or an error if there is none."""
@@ -284,6 +311,8 @@ class _View:
         )
 
 
+LARGE_TOPIC = 500
+"""Partitions of which a millisecond's work is made at a time."""
 TOPICS_REMEMBERED_MIN = 1000
 _told: dict[str, tuple[TopicImage, object, MetadataResponse.Topic]] = {}
 """Answers by topic, each with the image and circumstances for which it is valid. They are shared by
@@ -353,12 +382,12 @@ def describe_cluster(
 
 
 @handles(ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions=range(0, 1), access=by_item)
-def describe_topic_partitions(
+async def describe_topic_partitions(
     request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
     """Report topics in the order of their names, page by page (KIP-966)."""
     image, cursor, access = context.broker.image, request.cursor, context.access
-    asked, refused = access.split(
+    asked, refused = await access.divide(
         [topic.name for topic in request.topics],
         lambda name: access.topic(Operation.DESCRIBE, name),
     )
@@ -371,7 +400,7 @@ def describe_topic_partitions(
         names = {name for name in names if name >= cursor.topic_name}
     partitions_max = context.broker.config.max_request_partition_size_limit
     limit = min(max(request.response_partition_limit, 1), partitions_max)
-    response = DescribeTopicPartitionsResponse()
+    response, slices = DescribeTopicPartitionsResponse(), Slices()
     for name in sorted(names):
         if limit == 0:
             response.next_cursor = _cursor(name, 0)
@@ -389,7 +418,7 @@ def describe_topic_partitions(
             continue
         start = cursor.partition_index if cursor and name == cursor.topic_name else 0
         end = min(start + limit, len(topic.partitions))
-        response.topics.append(_described(topic, range(start, end), context))
+        response.topics.append(await _described(topic, range(start, end), context, slices))
         limit -= max(end - start, 0)
         if end < len(topic.partitions):
             response.next_cursor = _cursor(name, end)
@@ -416,8 +445,8 @@ def _cursor(name: str, index: int) -> DescribeTopicPartitionsResponse.NextCursor
     return DescribeTopicPartitionsResponse.NextCursor(topic_name=name, partition_index=index)
 
 
-def _described(
-    topic: TopicImage, indexes: range, context: RequestContext
+async def _described(
+    topic: TopicImage, indexes: range, context: RequestContext, slices: Slices
 ) -> DescribeTopicPartitionsResponse.Topic:
     image = context.broker.image
     reachable = frozenset(node_id for node_id, _, _ in _reachable(image, context.client.listener))
@@ -438,7 +467,9 @@ def _described(
                 last_known_elr=list(state.extra.last_elr if state.extra else ()),
                 offline_replicas=[n for n in state.replicas if n not in served],
             )
-            for index, state, served in ((n, topic.partitions[n], alive[n]) for n in indexes)
+            async for index, state, served in slices.each(
+                (n, topic.partitions[n], alive[n]) for n in indexes
+            )
         ],
         topic_authorized_operations=_topic_operations(context.access, topic.name),
     )

@@ -12,6 +12,7 @@ from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
 from ottla.broker.security.access import TOPIC_REFUSED
 from ottla.broker.security.decisions import by_item
+from ottla.broker.threads.slices import Slices
 from ottla.replication.controller.access import Operation
 from ottla.replication.partition import Partition
 from ottla.wire.apis import ApiKey
@@ -56,7 +57,7 @@ async def list_offsets(
     DESCRIBE of each topic.
     """
     access, made = context.access, ListOffsetsResponse.Topic
-    asked, refused = access.split(
+    asked, refused = await access.divide(
         request.topics, lambda topic: access.topic(Operation.DESCRIBE, topic.name)
     )
     refusals = refused_topics(made, refused, TOPIC_REFUSED)
@@ -64,14 +65,14 @@ async def list_offsets(
         # Kafka has no better error code for that.
         code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
         return ListOffsetsResponse(topics=refused_topics(made, asked, code) + refusals)
-    topics = []
+    topics, slices = [], Slices()
     for name, items in merged(asked).items():
         once: dict[int, list[ListOffsetsRequest.Topic.Partition]] = {}
         for item in items:
             once.setdefault(item.partition_index, []).append(item)
         partitions = [
             await _list_partition(request, name, same[0], len(same) > 1, context)
-            for same in once.values()
+            async for same in slices.each(once.values())
         ]
         topics.append(made(name=name, partitions=partitions))
     return ListOffsetsResponse(topics=topics + refusals)
@@ -161,6 +162,7 @@ async def _look_up(
 
 async def _searched(steps: Steps, context: RequestContext) -> Found | None:
     """The result of a search. A thread searches batches that may take long."""
+    slices = Slices()
     try:
         while True:
             search = next(steps)
@@ -168,6 +170,8 @@ async def _searched(steps: Steps, context: RequestContext) -> Found | None:
                 await context.broker.workers.run(search.run)
             else:
                 search.run()
+            if slices.over:
+                await slices.pause()
     except StopIteration as end:
         found: Found | None = end.value
         return found
@@ -193,7 +197,7 @@ def _segment_starts(
 
 
 @handles(ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=range(0, 5), access=by_item)
-def offset_for_leader_epoch(
+async def offset_for_leader_epoch(
     request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:
     """The end of a leader epoch, by which clients detect truncation (KIP-101, KIP-320).
@@ -202,16 +206,17 @@ def offset_for_leader_epoch(
     """
     access, made = context.access, OffsetForLeaderEpochResponse.Topic
     everywhere = access.cluster(Operation.CLUSTER_ACTION)
-    asked, refused = access.split(
+    asked, refused = await access.divide(
         request.topics, lambda topic: everywhere or access.topic(Operation.DESCRIBE, topic.topic)
     )
+    slices = Slices()
     return OffsetForLeaderEpochResponse(
         topics=[
             made(
                 topic=topic.topic,
                 partitions=[
                     _epoch_end(topic.topic, item, context)
-                    for item in topic.partitions
+                    async for item in slices.each(topic.partitions)
                 ],
             )
             for topic in asked

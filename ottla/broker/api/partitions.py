@@ -8,6 +8,7 @@ from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
 from ottla.broker.security.access import CLUSTER_REFUSED, CLUSTER_REFUSED_MESSAGE, ClusterRefused
 from ottla.broker.security.decisions import by_item, on_cluster
+from ottla.broker.threads.slices import Slices
 from ottla.replication.controller.access import Operation
 from ottla.replication.controller.elections import LogEnd, to_ask
 from ottla.replication.controller.partitions import (
@@ -175,7 +176,7 @@ def _reassigned(
     ApiKey.LIST_PARTITION_REASSIGNMENTS, versions=range(0, 1),
     access=on_cluster(Operation.DESCRIBE),
 )
-def list_partition_reassignments(
+async def list_partition_reassignments(
     request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:
     """The reassignments in progress of the named partitions, or of all."""
@@ -183,7 +184,7 @@ def list_partition_reassignments(
     named = None if request.topics is None else {
         each.name: frozenset(each.partition_indexes) for each in request.topics
     }
-    topics = []
+    topics, slices = [], Slices()
     for name in image.topics if named is None else named:
         topic = image.topics.get(name)
         rows = [
@@ -192,7 +193,9 @@ def list_partition_reassignments(
                 adding_replicas=list(state.extra.adding),
                 removing_replicas=list(state.extra.removing),
             )
-            for index, state in enumerate(topic.partitions if topic is not None else ())
+            async for index, state in slices.each(
+                enumerate(topic.partitions if topic is not None else ())
+            )
             if state.extra is not None and (state.extra.adding or state.extra.removing)
             and (named is None or index in named[name])
         ]

@@ -11,6 +11,7 @@ from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
 from ottla.broker.security.access import CLUSTER_REFUSED, CLUSTER_REFUSED_MESSAGE
 from ottla.broker.security.decisions import by_item
+from ottla.broker.threads.slices import Slices
 from ottla.replication.controller.access import Operation
 from ottla.replication.controller.quotas import (
     Component,
@@ -33,16 +34,18 @@ Described = DescribeClientQuotasResponse.Entry
 
 
 @handles(ApiKey.DESCRIBE_CLIENT_QUOTAS, versions=range(0, 2), access=by_item)
-def describe_client_quotas(
+async def describe_client_quotas(
     request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
     """Report the limits of the entities that match a filter. DESCRIBE_CONFIGS of the cluster."""
     components = [
         Component(each.entity_type, each.match_type, each.match) for each in request.components
     ]
+    slices = Slices()
     try:
         context.access.need_cluster(Operation.DESCRIBE_CONFIGS)
-        found = list(matching_quotas(context.broker.image, components, request.strict))
+        matching = matching_quotas(context.broker.image, components, request.strict)
+        found = [each async for each in slices.each(matching)]
     except ProtocolError as error:
         return DescribeClientQuotasResponse(
             error_code=int(error.code), error_message=error.message, entries=None
@@ -56,7 +59,7 @@ def describe_client_quotas(
                         for kind, name in entity],
                 values=[Described.Value(key=key, value=value) for key, value in limits.items()],
             )
-            for entity, limits in found
+            async for entity, limits in slices.each(found)
         ],
     )
 
@@ -71,16 +74,17 @@ async def alter_client_quotas(
     """
     if not context.access.cluster(Operation.ALTER_CONFIGS):
         return _refused(request)
+    slices = Slices()
     alterations = [
         QuotaAlteration(
             list(_named(entry).items()),
             [LimitChange(op.key, None if op.remove else op.value) for op in entry.ops],
         )
-        for entry in request.entries
+        async for entry in slices.each(request.entries)
     ]
     errors = await context.broker.metadata_log.decide_each(
         for_each(alterations),
-        alter_quotas, alterations, request.validate_only,
+        alter_quotas.steps, alterations, request.validate_only,
     )
     return AlterClientQuotasResponse(
         entries=[
@@ -92,7 +96,7 @@ async def alter_client_quotas(
                     for kind, name in _named(entry).items()
                 ],
             )
-            for entry, error in zip(request.entries, errors, strict=True)
+            async for entry, error in slices.each(zip(request.entries, errors, strict=True))
         ]
     )
 

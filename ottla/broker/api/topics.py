@@ -25,6 +25,7 @@ from ottla.replication.controller.topics import (
     delete_topics,
 )
 from ottla.replication.metadata import Decision, MetadataImage
+from ottla.replication.steps import Steps
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidRequest, ProtocolError
 from ottla.wire.messages import (
@@ -37,7 +38,8 @@ from ottla.wire.messages import (
 )
 
 REFUSED = "Topic authorization failed."
-Decide = Callable[[MetadataImage, Permit], Decision[list[TopicAnswer]]]
+AnyDecision = Decision[list[TopicAnswer]] | Steps[Decision[list[TopicAnswer]]]
+Decide = Callable[[MetadataImage, Permit], AnyDecision]
 STRICT_CREATE, STRICT_DELETE, STRICT_WIDEN = 6, 5, 3
 """The versions from which on clients know the error of an exceeded quota (KIP-599)."""
 
@@ -52,7 +54,7 @@ async def _decide(
     broker = context.broker
     quota = broker.quotas.mutations(context.client, context.version >= strict_since)
 
-    def within_quota(image: MetadataImage) -> Decision[list[TopicAnswer]]:
+    def within_quota(image: MetadataImage) -> AnyDecision:
         if quota is None:
             return decide(image, lambda partitions: None)
         quota.begin()
@@ -74,7 +76,7 @@ async def create_topics_api(
     """
     broker, access = context.broker, context.access
     everywhere = access.cluster(Operation.CREATE)
-    asked, refused = access.split(
+    asked, refused = await access.divide(
         request.topics, lambda topic: everywhere or access.topic(Operation.CREATE, topic.name)
     )
     wanted = [
@@ -88,9 +90,11 @@ async def create_topics_api(
         for topic in asked
     ]
 
-    def create(image: MetadataImage, permit: Permit) -> Decision[list[TopicAnswer]]:
+    def create(image: MetadataImage, permit: Permit) -> AnyDecision:
         defaults = topic_defaults(broker, image)
-        return create_topics(image, wanted, defaults, new_topic_id, request.validate_only, permit)
+        return create_topics.steps(
+            image, wanted, defaults, new_topic_id, request.validate_only, permit
+        )
 
     answers = await _decide(
         context, STRICT_CREATE, create,
@@ -192,7 +196,9 @@ async def delete_topics_api(
     else:
         named = [(topic.name, topic.topic_id) for topic in request.topics]
     everywhere = access.cluster(Operation.DELETE)
-    wanted, refused = access.split(named, lambda each: everywhere or _may_delete(access, *each))
+    wanted, refused = await access.divide(
+        named, lambda each: everywhere or _may_delete(access, *each)
+    )
     if not context.broker.config.delete_topic_enable:
         answers = [TopicAnswer(name, _disabled(context.version), i) for name, i in wanted]
     else:
@@ -243,7 +249,7 @@ async def create_partitions_api(
 ) -> CreatePartitionsResponse:
     """Add partitions to topics; answered when the partitions can be used. ALTER of each topic."""
     access, made = context.access, CreatePartitionsResponse.Result
-    asked, refused = access.split(
+    asked, refused = await access.divide(
         request.topics, lambda topic: access.topic(Operation.ALTER, topic.name)
     )
     wanted = [

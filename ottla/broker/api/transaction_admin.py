@@ -16,8 +16,9 @@ from ottla.broker.security.access import (
     Access,
 )
 from ottla.broker.security.decisions import by_item
+from ottla.broker.threads.slices import Slices, in_parts
 from ottla.groups.consumer import patterns
-from ottla.groups.transactions.markers import TransactionMarker
+from ottla.groups.transactions.markers import AT_ONCE_MAX, TransactionMarker
 from ottla.groups.transactions.records import (
     TopicIndex,
     TransactionState,
@@ -65,9 +66,11 @@ async def write_txn_markers(
         response.markers.append(answered)
         for topic in filter(lambda topic: topic.partition_indexes, marker.topics):
             indexes = list(dict.fromkeys(topic.partition_indexes))
-            codes = await asyncio.gather(
-                *(_write((topic.name, index), ending, context) for index in indexes)
-            )
+            codes = []
+            for part in in_parts(indexes, AT_ONCE_MAX):
+                codes += await asyncio.gather(
+                    *(_write((topic.name, index), ending, context) for index in part)
+                )
             answered.topics.append(
                 made.Topic(
                     name=topic.name,
@@ -109,7 +112,7 @@ async def _write(
 
 
 @handles(ApiKey.DESCRIBE_TRANSACTIONS, versions=range(0, 1), access=by_item)
-def describe_transactions(
+async def describe_transactions(
     request: DescribeTransactionsRequest, context: RequestContext
 ) -> DescribeTransactionsResponse:
     """Report state, producer and partitions of transactional ids.
@@ -117,12 +120,12 @@ def describe_transactions(
     DESCRIBE of each transactional id; of its topics those that the client may describe.
     """
     access = context.access
-    asked, refused = access.split(
+    asked, refused = await access.divide(
         request.transactional_ids, lambda each: access.transaction(Operation.DESCRIBE, each)
     )
     runtime = context.broker.coordinators.transactions.runtime
     described = []
-    for transactional_id in asked:
+    async for transactional_id in Slices().each(asked):
         try:
             value = runtime.shard(transactional_id).describe(transactional_id)
             described.append(_described(transactional_id, value, access))
@@ -157,7 +160,7 @@ def _described(
 
 
 @handles(ApiKey.LIST_TRANSACTIONS, versions=range(0, 3), access=by_item)
-def list_transactions(
+async def list_transactions(
     request: ListTransactionsRequest, context: RequestContext
 ) -> ListTransactionsResponse:
     """List the transactional ids here that the client may describe and that pass all filters."""
@@ -168,10 +171,11 @@ def list_transactions(
     labels = {state.label for state in TransactionState}
     pattern = request.transactional_id_pattern or ""
     patterns.check(pattern)
+    present = [each for shard in runtime.shards() for each in shard.transactions.items()]
+    slices = Slices()
     found = [
         (transactional_id, value)
-        for shard in runtime.shards()
-        for transactional_id, value in shard.transactions.items()
+        async for transactional_id, value in slices.each(present)
         if _passes(value, request, context.broker.clock.now_ms())
         and access.transaction(Operation.DESCRIBE, transactional_id)
     ]
@@ -186,7 +190,7 @@ def list_transactions(
                 producer_id=value.producer_id,
                 transaction_state=value.state.label,
             )
-            for transactional_id, value in found
+            async for transactional_id, value in slices.each(found)
         ],
     )
 
@@ -200,20 +204,22 @@ def _passes(value: TransactionValue, request: ListTransactionsRequest, now_ms: i
 
 
 @handles(ApiKey.DESCRIBE_PRODUCERS, versions=range(0, 1), access=by_item)
-def describe_producers(
+async def describe_producers(
     request: DescribeProducersRequest, context: RequestContext
 ) -> DescribeProducersResponse:
     """Report the producers of partitions, and where open transactions begin. READ of each topic."""
     made, access = DescribeProducersResponse.Topic, context.access
-    asked, refused = access.split(
+    asked, refused = await access.divide(
         request.topics, lambda topic: access.topic(Operation.READ, topic.name)
     )
+    slices = Slices()
     return DescribeProducersResponse(
         topics=[
             made(
                 name=topic.name,
                 partitions=[
-                    _producers(topic.name, index, context) for index in topic.partition_indexes
+                    await _producers(topic.name, index, context, slices)
+                    for index in topic.partition_indexes
                 ],
             )
             for topic in asked
@@ -221,10 +227,12 @@ def describe_producers(
     )
 
 
-def _producers(
-    topic: str, index: int, context: RequestContext
+async def _producers(
+    topic: str, index: int, context: RequestContext, slices: Slices
 ) -> DescribeProducersResponse.Topic.Partition:
     made = DescribeProducersResponse.Topic.Partition
+    if slices.over:
+        await slices.pause()
     partition = context.broker.replicas.partition(topic, index)
     try:
         require_legal_name(topic)
@@ -246,6 +254,6 @@ def _producers(
                 coordinator_epoch=state.coordinator_epoch,
                 current_txn_start_offset=state.transaction_start,
             )
-            for state in partition.log.producers.values()
+            async for state in slices.each(list(partition.log.producers.values()))
         ],
     )

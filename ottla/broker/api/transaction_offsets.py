@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ottla.broker.api.group_offsets import commit_code
 from ottla.broker.api.refusals import refused_topics
 from ottla.broker.context import RequestContext
@@ -10,10 +12,13 @@ from ottla.broker.coordination.transaction_coordinator import GENERIC_ERRORS_FRO
 from ottla.broker.dispatch import handles
 from ottla.broker.security.access import GROUP_REFUSED, TOPIC_REFUSED, TRANSACTION_REFUSED, Access
 from ottla.broker.security.decisions import by_item
+from ottla.broker.threads.slices import Slices, in_parts
 from ottla.groups.errors import InvalidGroupId, NotCoordinator
 from ottla.groups.offset_requests import Commit, OffsetToCommit
 from ottla.groups.records import Producer
+from ottla.groups.result import Result
 from ottla.groups.routing import OFFSETS_TOPIC
+from ottla.groups.shard import OFFSETS_AT_ONCE, Shard
 from ottla.groups.transactions.records import TopicIndex
 from ottla.replication.controller.access import Operation
 from ottla.wire.apis import ApiKey
@@ -40,11 +45,11 @@ async def txn_offset_commit(
     refusal = _refusal(request, access)
     if refusal:
         return TxnOffsetCommitResponse(topics=refused_topics(made, request.topics, refusal))
-    topics, refused = access.split(
+    topics, refused = await access.divide(
         request.topics, lambda topic: access.topic_item(Operation.READ, topic)
     )
     response = TxnOffsetCommitResponse(topics=[])
-    offsets, answers = [], []
+    offsets, answers, slices = [], [], Slices()
     image = context.broker.image
     for topic in topics:
         if context.version >= IDS_FROM:
@@ -58,7 +63,7 @@ async def txn_offset_commit(
         if not topic.partitions and known is not None:
             continue                                    # Kafka leaves these out
         response.topics.append(answered)
-        for each in topic.partitions:
+        async for each in slices.each(topic.partitions):
             answer = made.Partition(partition_index=each.partition_index)
             answered.partitions.append(answer)
             if known is None:
@@ -109,13 +114,22 @@ async def _commit(
     try:
         if not request.group_id:
             raise InvalidGroupId("the group id is empty")
-        await _check(request, producer, groups.runtime.partition_of(request.group_id), context)
-        codes: list[ErrorCode] = await answer_of(
-            groups, request.group_id, lambda shard, result: shard.commit(commit, result), producer
-        )
+        codes: list[ErrorCode] = []
+        index = groups.runtime.partition_of(request.group_id)
+        for part in in_parts(offsets, OFFSETS_AT_ONCE):
+            # Each time: the transaction may end between two parts.
+            await _check(request, producer, index, context)
+            codes += await answer_of(
+                groups, request.group_id, partial(_commit_part, commit._replace(offsets=part)),
+                producer,
+            )
         return codes
     except ProtocolError as error:
         return [commit_code(error.code)] * len(offsets)
+
+
+def _commit_part(commit: Commit, shard: Shard, result: Result) -> list[ErrorCode]:
+    return shard.commit(commit, result)
 
 
 async def _check(

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ottla.broker.cluster.metadata_log import (
+    Decide,
     Metadata,
     NotController,
     OutcomeUnknown,
@@ -24,8 +25,9 @@ from ottla.replication.cluster_store import Behind, ClusterStore, apply_entries
 from ottla.replication.coordination import ConnectionLost, CoordinationError, Refused
 from ottla.replication.election import Term
 from ottla.replication.entries import FORMAT, Entry, Header, encode_entry
-from ottla.replication.metadata import Decision, MetadataImage, MetadataRecord, topics_of
+from ottla.replication.metadata import MetadataImage, MetadataRecord, topics_of
 from ottla.replication.records import UnreadableMetadata
+from ottla.replication.store import Encoded
 
 log = logging.getLogger("ottla.metadata")
 
@@ -65,13 +67,13 @@ class ClusterLog(Metadata):
         self.news = False
         self.seen_moved = asyncio.Event()
 
-    async def decide(self, function: Callable[..., Decision[Any]], *arguments: Any) -> Any:
+    async def decide(self, function: Decide[Any], *arguments: Any) -> Any:
         """As in `Metadata`; raises NotController on all brokers but the controller."""
         if not self.is_controller:
             raise NotController(f"broker {self.node_id} is not the controller")
         return await super().decide(function, *arguments)
 
-    async def decide_first(self, function: Callable[..., Decision[Any]], *arguments: Any) -> Any:
+    async def decide_first(self, function: Decide[Any], *arguments: Any) -> Any:
         """Write the first entry of this broker's term, before any other decision."""
         return await super().decide(function, *arguments)
 
@@ -90,13 +92,15 @@ class ClusterLog(Metadata):
     def _not_controller(self) -> NotController:
         return NotController(f"broker {self.node_id} is not the controller any more")
 
-    def begin(self, records: Sequence[MetadataRecord], image: MetadataImage) -> Write:
+    def begin(
+        self, records: Sequence[MetadataRecord], image: MetadataImage, encoded: Encoded
+    ) -> Write:
         """Encode the next entry. Raises EntryTooLarge or NotController."""
         if self.term is None:
             raise self._not_controller()
         batch, offset = self.new_id(), image.offset - len(records)
         header = Header(FORMAT, self.node_id, self.term.epoch, batch, offset, len(records))
-        return Write(self.decided.entry + 1, batch, encode_entry(header, records))
+        return Write(self.decided.entry + 1, batch, encode_entry(header, encoded.records))
 
     async def keep(self, write: Write, image: MetadataImage) -> MetadataImage:
         """Write the entry. Raises NotController if it certainly was not written."""

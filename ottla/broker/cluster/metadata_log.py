@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence, Sized
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from ottla.broker.threads.slices import in_slices
+from ottla.broker.threads.slices import Slices, in_slices, run
 from ottla.replication.metadata import (
     BrokerImage,
     BrokerRegistered,
@@ -25,7 +25,9 @@ from ottla.replication.metadata import (
     MetadataRecord,
     topics_of,
 )
-from ottla.replication.store import MetadataStore, MetadataWrite
+from ottla.replication.records import encode_record
+from ottla.replication.steps import Steps
+from ottla.replication.store import Encoded, MetadataStore, MetadataWrite
 from ottla.wire.errors import ErrorCode, ProtocolError, StorageFailed
 
 log = logging.getLogger("ottla.metadata")
@@ -48,7 +50,8 @@ class OutcomeUnknown(Exception):
         self.results: Results = []
 
 
-Asked = tuple[Callable[[MetadataImage], Decision[Any]], asyncio.Future[Any]]
+Decide = Callable[..., Decision[Result] | Steps[Decision[Result]]]
+Asked = tuple[Decide[Any], asyncio.Future[Any]]
 Results = list[tuple[asyncio.Future[Any], Any]]
 
 
@@ -72,7 +75,15 @@ class Metadata:
         self.unseen: list[tuple[MetadataImage, Collection[str], Results]] = []
         self.shower: asyncio.Task[None] | None = None
 
-    def begin(self, records: Sequence[MetadataRecord], image: MetadataImage) -> Any:
+    def snapshot(
+        self, records: Sequence[MetadataRecord], image: MetadataImage
+    ) -> Iterable[MetadataRecord] | None:
+        """The records of a snapshot that is to take the place of these ones, if one is due."""
+        return None
+
+    def begin(
+        self, records: Sequence[MetadataRecord], image: MetadataImage, encoded: Encoded
+    ) -> Any:
         """Prepare to keep records that lead to `image`; nothing is kept where this raises."""
         raise NotImplementedError
 
@@ -91,11 +102,12 @@ class Metadata:
         self.followers.append(follower)
 
     async def decide(
-        self, function: Callable[..., Decision[Result]], *arguments: Any
+        self, function: Decide[Result], *arguments: Any
     ) -> Result:
         """Make a decision: `function(image, *arguments)`; returns its result once it is durable.
 
-        What the function raises is raised here and nothing changes.
+        What the function raises is raised here and nothing changes. It may be a generator
+        (`replication.steps`): then others are served between its steps.
         """
         future: asyncio.Future[Result] = self.loop.create_future()
         self.asked.append((lambda image: function(image, *arguments), future))
@@ -107,7 +119,7 @@ class Metadata:
     async def decide_each(
         self,
         refused: Callable[[ProtocolError], Result],
-        function: Callable[..., Decision[Result]],
+        function: Decide[Result],
         *arguments: Any,
     ) -> Result:
         """The same for an API without a top-level error code: `refused` turns an error of the
@@ -126,7 +138,8 @@ class Metadata:
             self.writer = None
 
     async def _write_group(self, group: list[Asked]) -> None:
-        image = self.decided
+        image = base = self.decided
+        slices = Slices()
         records: list[MetadataRecord] = []
         results: Results = []
         for function, future in group:
@@ -134,7 +147,9 @@ class Metadata:
                 continue
             try:
                 decision = function(image)
-                decided = image.apply(decision.records)
+                if isinstance(decision, Generator):
+                    decision = await run(decision, slices)
+                decided = await run(image.applying(decision.records), slices)
             except Exception as error:
                 _fail(future, error)
                 continue
@@ -144,7 +159,12 @@ class Metadata:
         if records:
             try:
                 try:
-                    write = self.begin(records, image)
+                    encoded = await self._encoded(records, image, slices)
+                    if self.decided is not base:
+                        # Between two steps this broker was deposed and elected again.
+                        await self._write_group(group)
+                        return
+                    write = self.begin(records, image, encoded)
                 except ProtocolError:
                     if len(results) == 1:
                         raise
@@ -162,6 +182,16 @@ class Metadata:
                     _fail(future, error)
                 return
         self._show(image, topics_of(records), results)
+
+    async def _encoded(
+        self, records: Sequence[MetadataRecord], image: MetadataImage, slices: Slices
+    ) -> Encoded:
+        snapshot = self.snapshot(records, image)
+        return Encoded(
+            [encode_record(each) async for each in slices.each(records)],
+            None if snapshot is None
+            else [encode_record(each) async for each in slices.each(snapshot)],
+        )
 
     def _show(self, image: MetadataImage, topics: Collection[str], results: Results) -> None:
         """Make an image visible that is durable, then return the results."""
@@ -211,10 +241,18 @@ class MetadataLog(Metadata):
         self.store = store
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="ottla-metadata")
 
-    def begin(self, records: Sequence[MetadataRecord], image: MetadataImage) -> MetadataWrite:
+    def snapshot(
+        self, records: Sequence[MetadataRecord], image: MetadataImage
+    ) -> Iterable[MetadataRecord] | None:
+        """The records of a snapshot that is to take the place of these ones, if one is due."""
+        return self.store.snapshot(len(records), image)
+
+    def begin(
+        self, records: Sequence[MetadataRecord], image: MetadataImage, encoded: Encoded
+    ) -> MetadataWrite:
         """Append them. Raises StorageFailed."""
         try:
-            return self.store.begin(records, image)
+            return self.store.begin(records, image, encoded)
         except Exception as error:
             raise _not_written(error) from error
 

@@ -25,9 +25,19 @@ async def answer_of(
 ) -> Any:
     """Run an operation on the shard of a group or transactional id, and wait until its records are
     committed. Raises the ProtocolError of a refusal."""
+    return await begin_answer(coordinator, key, operation, producer)
+
+
+def begin_answer(
+    coordinator: LogCoordinator[S],
+    key: str,
+    operation: Callable[[S, Result], Any],
+    producer: Producer = NO_PRODUCER,
+) -> asyncio.Future[Any]:
+    """The same, with a future of the answer. Raises ProtocolError if there is no such shard."""
     future: asyncio.Future[Any] = coordinator.loop.create_future()
     coordinator.runtime.change(key, operation, deliver_to(future), producer)
-    return await future
+    return future
 
 
 def answer_later(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from ottla.broker.context import BrokerContext
 from ottla.broker.coordination.log_coordinator import (
@@ -80,25 +80,21 @@ class GroupCoordinator(LogCoordinator[Shard]):
         """Create the empty shard of a partition, registered with the runtime."""
         return self.runtime.begin_load(index)
 
-    def replay_batch(self, batch: bytes, shard: Shard) -> None:
+    def replay_steps(self, batch: bytes, shard: Shard) -> Iterator[None]:
         """Replay a batch of `__consumer_offsets` in a shard."""
-        replay_batch(batch, shard)
+        attributes, producer_id = attributes_of(batch)
+        for record in wire_records.read_records(batch):
+            if attributes & CONTROL:
+                kind = wire_records.control_type(record)
+                yield from shard.offsets.ending_steps(producer_id, kind is ControlType.COMMIT)
+                continue
+            decoded = decode_record(record.key or b"", record.value)
+            if decoded is not None:
+                shard.replay(decoded, producer_id if attributes & TRANSACTIONAL else -1)
+            yield
 
 
 def settings_from(config: object) -> GroupSettings:
     """The group settings that the broker sets under the same names; Kafka's defaults otherwise."""
     names = GroupSettings.__dataclass_fields__
     return GroupSettings(**{n: getattr(config, n) for n in names if hasattr(config, n)})
-
-
-def replay_batch(batch: bytes, shard: Shard) -> None:
-    """Replay a batch of `__consumer_offsets` in a shard."""
-    attributes, producer_id = attributes_of(batch)
-    for record in wire_records.read_records(batch):
-        if attributes & CONTROL:
-            kind = wire_records.control_type(record)
-            shard.offsets.end_transaction(producer_id, kind is ControlType.COMMIT)
-            continue
-        decoded = decode_record(record.key or b"", record.value)
-        if decoded is not None:
-            shard.replay(decoded, producer_id if attributes & TRANSACTIONAL else -1)

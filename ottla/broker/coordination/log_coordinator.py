@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from ottla.broker.context import BrokerContext
 from ottla.broker.coordination.commits import when_committed
+from ottla.broker.threads.slices import Slices
 from ottla.groups.records import Producer
 from ottla.groups.shard_runtime import AnyShard, Committed, ShardRuntime
 from ottla.replication.metadata import MetadataImage
@@ -26,7 +27,7 @@ from ottla.wire.errors import (
 log = logging.getLogger("ottla.groups")
 
 LOAD_BYTES = 1 << 17
-"""Read in one turn of the loop while shards load: ten milliseconds of small records."""
+"""Read at once while shards load, and replayed in slices."""
 
 RELOAD_SECONDS = 5.0
 """Between two attempts to read a shard whose log cannot be read."""
@@ -63,8 +64,8 @@ class LogCoordinator(Generic[S]):
         """Create the empty shard of a partition, registered with the runtime."""
         raise AssertionError("a coordinator says how its shards begin")
 
-    def replay_batch(self, batch: bytes, shard: S) -> None:
-        """Replay a batch of the internal topic in a shard."""
+    def replay_steps(self, batch: bytes, shard: S) -> Iterator[None]:
+        """Replay a batch of the internal topic in a shard, a step for each record."""
         raise AssertionError("a coordinator says how its shards are read")
 
     def follow_topic(self, new: MetadataImage) -> None:
@@ -183,16 +184,18 @@ class LogCoordinator(Generic[S]):
 
     async def read_log(self, partition: Partition, shard: S) -> None:
         """Replay a partition in a shard, and leave the loop to others in between."""
-        plog = partition.log
+        plog, slices = partition.log, Slices()
         offset = plog.log_start_offset
         while offset < plog.log_end_offset:
             data = plog.read_bytes(offset, LOAD_BYTES)
             if not data:
                 break
             for batch, next_offset in batches_of(data):
-                self.replay_batch(batch, shard)
+                for _ in self.replay_steps(batch, shard):
+                    if slices.over:
+                        await slices.pause()
                 offset = next_offset
-            await asyncio.sleep(0)
+            await slices.pause()
 
     async def _committed(self, partition: Partition) -> None:
         """Return once everything in the log is committed. Raises ProtocolError."""

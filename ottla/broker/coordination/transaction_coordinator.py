@@ -4,11 +4,12 @@ writes its markers into partitions, and authorizes transactional appends for par
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from ottla.broker.context import BrokerContext
 from ottla.broker.coordination.log_coordinator import LogCoordinator, append_batch
+from ottla.broker.threads.slices import Slices
 from ottla.groups.records import Producer
 from ottla.groups.routing import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from ottla.groups.runtime import Runtime
@@ -70,12 +71,13 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
         """Create the empty shard of a partition, registered with the runtime."""
         return self.runtime.begin_load(index, leader_epoch)
 
-    def replay_batch(self, batch: bytes, shard: TransactionShard) -> None:
+    def replay_steps(self, batch: bytes, shard: TransactionShard) -> Iterator[None]:
         """Replay a batch of `__transaction_state` in a shard."""
         for record in wire_records.read_records(batch):
             decoded = decode_record(record.key or b"", record.value)
             if decoded is not None:
                 shard.replay(decoded)
+            yield
 
     def send_marker(
         self, where: TopicIndex, marker: TransactionMarker, written: MarkerWritten
@@ -118,11 +120,23 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
             return
 
         def tell_groups(error: ProtocolError | None) -> None:
-            if error is None:
-                self.groups.end_transaction(index, marker.producer_id, marker.commits)
-            written(error)
+            if error is not None:
+                written(error)
+                return
+            self._end_offsets(
+                self.groups.ending_steps(index, marker.producer_id, marker.commits), written
+            )
 
         append_batch(self.broker, partition, batch, tell_groups)
+
+    def _end_offsets(self, steps: Iterator[None], written: MarkerWritten) -> None:
+        """Make the offsets of a transaction visible, or drop them, in slices."""
+        slices = Slices()
+        for _ in steps:
+            if slices.over:
+                self.loop.call_soon(self._end_offsets, steps, written)
+                return
+        written(None)
 
     # Questions of a partition's leader before it appends a transactional batch
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from ottla.broker.threads.slices import Slices
 from ottla.replication.controller.access import CLUSTER_NAME, Operation, Resource
 from ottla.wire.errors import ErrorCode, ProtocolError
 
@@ -144,6 +145,18 @@ class Access:
         kept: list[Item] = []
         refused: list[Item] = []
         for item in items:
+            (kept if allowed(item) else refused).append(item)
+        return kept, refused
+
+    async def divide(
+        self, items: list[Item], allowed: Callable[[Item], bool]
+    ) -> tuple[list[Item], list[Item]]:
+        """The same in slices: a request may have tens of thousands of items."""
+        if self.authorizer is None:
+            return items, []
+        kept: list[Item] = []
+        refused: list[Item] = []
+        async for item in Slices().each(items):
             (kept if allowed(item) else refused).append(item)
         return kept, refused
 

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Sequence,
+)
+from typing import TypeVar
+
+Item = TypeVar("Item")
 
 SLICE_SECONDS = 0.002
 """How long one piece of work may hold the loop. A request that arrives meanwhile waits this long;
@@ -32,6 +43,34 @@ class Slices:
         """Let the loop do all other waiting work once."""
         await asyncio.sleep(0)
         self.began = time.monotonic()
+
+
+    async def each(self, items: Iterable[Item]) -> AsyncIterator[Item]:
+        """The items, with a pause whenever the slice is used up.
+
+        Between two of them anything may happen: `items` must be nobody's live dictionary.
+        """
+        for item in items:
+            if self.over:
+                await self.pause()
+            yield item
+
+
+def in_parts(items: Sequence[Item], most: int) -> Iterator[Sequence[Item]]:
+    """The items in order, at most so many at a time."""
+    return (items[at : at + most] for at in range(0, len(items), most))
+
+
+async def run(steps: Generator[None, None, Item], slices: Slices) -> Item:
+    """The result of a computation in steps (`replication.steps`), with pauses between them."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: Item = end.value
+            return result
+        if slices.over:
+            await slices.pause()
 
 
 async def in_slices(steps: Iterable[None]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from heapq import heapify, heapreplace
 
 from ottla.groups.cluster_view import Topic
 from ottla.groups.records import TopicPartition
@@ -46,11 +47,18 @@ def uniform(members: Mapping[str, Subscriber], topics: Mapping[str, Topic]) -> A
     _keep_former(members, mine, subscribers, free)
     loads = {member_id: len(partitions) for member_id, partitions in mine.items()}
     # Partitions with few possible owners first: the others have more choices later.
-    for partition in sorted(free, key=lambda p: (len(subscribers[p[0]]), p)):
-        owner = min(subscribers[partition[0]], key=lambda m: (loads[m], m))
-        mine[owner].add(partition)
-        loads[owner] += 1
-    if len({len(readers) for readers in subscribers.values()} | {len(mine)}) > 1:
+    if len({len(readers) for readers in subscribers.values()} | {len(mine)}) == 1:
+        least = [(load, member_id) for member_id, load in loads.items()]
+        heapify(least)
+        for partition in sorted(free):
+            load, owner = least[0]
+            mine[owner].add(partition)
+            heapreplace(least, (load + 1, owner))
+    else:
+        for partition in sorted(free, key=lambda p: (len(subscribers[p[0]]), p)):
+            owner = min(subscribers[partition[0]], key=lambda m: (loads[m], m))
+            mine[owner].add(partition)
+            loads[owner] += 1
         _even_out(mine, subscribers)
     return {member_id: frozenset(partitions) for member_id, partitions in mine.items()}
 

@@ -36,10 +36,15 @@ _SETTLED = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPO
 """A partition that was deleted needs no marker; one with a newer epoch has had it."""
 
 
+AT_ONCE_MAX = 50
+"""Markers that are written in one turn of the loop, which takes a millisecond or two."""
+
+
 class Ending:
     """The end of one transaction in progress: the markers that are missing, and who waits for it.
 
-    `TransactionShard` holds the endings of its transactional ids, `TransactionRuntime` drives them.
+    `TransactionShard` holds the endings of its transactional ids, `TransactionRuntime` drives them,
+    at most AT_ONCE_MAX markers at a time.
     """
 
     def __init__(
@@ -50,6 +55,8 @@ class Ending:
             value.producer_id, value.epoch, coordinator_epoch, value.commits
         )
         self.remaining = set(value.partitions)
+        self._untried: list[TopicIndex] = []
+        """The rest of this attempt, the next one last."""
         self._waiting: tuple[Answer, Any] | None = None
         self._open = 0
         """Markers under way; nobody starts again or reports before the last of them is settled."""
@@ -60,11 +67,14 @@ class Ending:
         self._waiting = (answer, reply)
 
     def drive(self, write: WriteMarker, settled: Callable[[Ending], None]) -> None:
-        """Writes every marker that is missing, and reports once all of these are settled."""
+        """Writes the next missing markers, and reports once all of these are settled."""
         if self._open:
             return
         self._driving = True
-        for partition in sorted(self.remaining):
+        self._untried = self._untried or sorted(self.remaining, reverse=True)
+        now = self._untried[: -AT_ONCE_MAX - 1 : -1]
+        del self._untried[-AT_ONCE_MAX:]
+        for partition in now:
             self._open += 1
             try:
                 write(partition, self.marker, self._report(partition, settled))
@@ -73,6 +83,11 @@ class Ending:
         self._driving = False
         if not self._open:
             settled(self)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether this attempt has markers that were not tried yet: then `drive` again at once."""
+        return bool(self._untried)
 
     def release(self) -> None:
         """Answers the client: the end is decided, whatever the markers still wait for."""

@@ -17,7 +17,11 @@ from ottla.groups.result import Answer, MarkersDue, Result
 from ottla.groups.settings import TransactionSettings
 from ottla.groups.shard_runtime import Append, Clock, Live, ShardRuntime
 from ottla.groups.transactions.markers import Ending, WriteMarker
-from ottla.groups.transactions.shard import TransactionShard
+from ottla.groups.transactions.shard import (
+    MARKER_RETRY_MS,
+    NEXT_SLICE_MS,
+    TransactionShard,
+)
 from ottla.wire.errors import InvalidRequest, ProtocolError
 
 
@@ -72,22 +76,25 @@ class TransactionRuntime(ShardRuntime[TransactionShard]):
         return recorded
 
     def _settled(self, ending: Ending) -> None:
+        if ending.goes_on:
+            self._try_again(ending, NEXT_SLICE_MS)
+            return
         # The decision is durable. The client waits neither for markers that could not be written
         # nor for the record of the completion.
         ending.release()
         if ending.remaining:
-            self._try_again(ending)
+            self._try_again(ending, MARKER_RETRY_MS)
             return
 
         def completed(reply: Any) -> None:
             if isinstance(reply, ProtocolError):
                 # For example on a full disk: the id must not stay in the ending state for ever.
-                self._try_again(ending)
+                self._try_again(ending, MARKER_RETRY_MS)
 
         self._turn_of(ending, lambda shard, result: shard.complete(ending, result), completed)
 
-    def _try_again(self, ending: Ending) -> None:
-        self._turn_of(ending, lambda shard, result: shard.try_again(ending, result))
+    def _try_again(self, ending: Ending, after_ms: int) -> None:
+        self._turn_of(ending, lambda shard, result: shard.try_again(ending, after_ms, result))
 
     def _turn_of(
         self,

@@ -34,6 +34,11 @@ MARKERS = "markers"
 EXPIRE = "expire"
 """Timer of the shard: removes ids that are no longer used."""
 MARKER_RETRY_MS = 100
+EXPIRE_NEXT = "expire next"
+"""Timer of the shard: goes on with that."""
+NEXT_SLICE_MS = 1
+LOOKS_MAX = 300
+"""Ids in a slice, which takes two milliseconds if all of them are removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,8 @@ class TransactionShard:
         self.transactions: dict[str, TransactionValue] = {}
         self.endings: dict[str, Ending] = {}
         """Of each transactional id whose recorded state is that its transaction ends."""
+        self._unseen: list[str] = []
+        """The ids that this round of expiry has not looked at."""
 
     # Requests
 
@@ -168,17 +175,20 @@ class TransactionShard:
             after = transitions.completed(value, result.wall_ms)
             result.records.append(TransactionRecord(ending.transactional_id, after))
 
-    def try_again(self, ending: Ending, result: Result) -> None:
-        """Called when some markers of an ending could not be written, or the log refused the
+    def try_again(self, ending: Ending, after_ms: int, result: Result) -> None:
+        """Called when some markers of an ending are not written yet, or the log refused the
         record that completes it."""
         if self.endings.get(ending.transactional_id) is ending:
-            result.set_timer(MARKERS, ending.transactional_id, after_ms=MARKER_RETRY_MS)
+            result.set_timer(MARKERS, ending.transactional_id, after_ms=after_ms)
 
     # Time and the log
 
     def fire(self, key: TimerKey, result: Result) -> None:
         """Called when a timer is due."""
         if key.kind == EXPIRE:
+            self._unseen = list(self.transactions)
+            self._expire(result)
+        elif key.kind == EXPIRE_NEXT:
             self._expire(result)
         elif key.kind == MARKERS:
             if key.owner in self.endings:
@@ -189,13 +199,20 @@ class TransactionShard:
                 self._time_out(key.owner, value, result)
 
     def _expire(self, result: Result) -> None:
-        """Removes ids that were not used for transactional.id.expiration.ms."""
+        """Removes ids that were not used for transactional.id.expiration.ms, in slices."""
         before_ms = result.wall_ms - self.settings.transactional_id_expiration_ms
-        for transactional_id, value in self.transactions.items():
-            idle = not value.is_ending and value.state is not TransactionState.ONGOING
-            if idle and value.updated_ms <= before_ms:
+        seen = self._unseen[-LOOKS_MAX:]
+        del self._unseen[-LOOKS_MAX:]
+        for transactional_id in seen:
+            value = self.transactions.get(transactional_id)
+            if value is None or value.is_ending or value.state is TransactionState.ONGOING:
+                continue
+            if value.updated_ms <= before_ms:
                 result.records.append(TransactionRecord(transactional_id, None))
-        self._look_for_expired_later(result)
+        if self._unseen:
+            result.set_timer(EXPIRE_NEXT, "", after_ms=NEXT_SLICE_MS)
+        else:
+            self._look_for_expired_later(result)
 
     def _look_for_expired_later(self, result: Result) -> None:
         interval_ms = self.settings.transaction_remove_expired_transaction_cleanup_interval_ms

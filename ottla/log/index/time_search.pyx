@@ -15,6 +15,7 @@ cdef int64_t HIGHEST = INT64_MAX        # in place of a timestamp: search for th
 
 
 cdef enum:
+    HEADERS_AT_ONCE = 200               # of batches in a step: each may take a read of its own
     # compressed bytes up to which the decompressed size is checked
     SHORT_SIZE = 4096
     SHORT_PLAIN_SIZE = 1 << 20          # uncompressed bytes that are walked in a millisecond
@@ -30,8 +31,12 @@ cdef class RecordSearch:
     @property
     def takes_long(self):
         """Whether it may take more than a millisecond, which is too long for the loop."""
-        cdef const uint8_t *batch = self.batch
-        cdef int codec = fields.attributes(batch) & fields.CODEC_MASK
+        cdef const uint8_t *batch
+        cdef int codec
+        if self.batch is None:
+            return False
+        batch = self.batch
+        codec = fields.attributes(batch) & fields.CODEC_MASK
         if not fields.record_count(batch) or fields.attributes(batch) & fields.LOG_APPEND_TIME:
             return False
         if not codec:
@@ -41,7 +46,11 @@ cdef class RecordSearch:
 
     def run(self):
         """Searches the batch. Raises CorruptMessage."""
-        self.found = record_in(self.batch, len(self.batch), self.timestamp, self.offset_min)
+        if self.batch is not None:
+            self.found = record_in(self.batch, len(self.batch), self.timestamp, self.offset_min)
+
+
+cdef RecordSearch NOTHING_YET = RecordSearch()     # a step that has found no batch to search
 
 
 cdef RecordSearch search_of(
@@ -71,7 +80,9 @@ def first_at(list segments, int64_t start, int64_t end, int64_t timestamp):
     for segment in segments:
         if segment.end_offset <= start:
             continue
-        segment.load_times()
+        if not segment.times_known:
+            segment.load_times()
+            yield NOTHING_YET
         if segment.max_timestamp >= timestamp:
             found = yield from first_in(segment, timestamp, start, end)
             if found is not None:
@@ -85,7 +96,9 @@ def newest(list segments, int64_t start, int64_t end):
     best, known = None, []
     for segment in segments:
         if segment.end_offset > start and segment.base_offset < end:
-            segment.load_times()
+            if not segment.times_known:
+                segment.load_times()
+                yield NOTHING_YET
             known.append(segment)
     for segment in sorted(known, key=highest_of, reverse=True):
         if segment.max_timestamp < 0 or best is not None and segment.max_timestamp < best[1]:
@@ -130,10 +143,11 @@ def newest_in(Segment segment not None, int64_t start, int64_t end):
 
 
 cdef RecordSearch next_newer(Segment segment, BatchScan scan, int64_t start, int64_t end, found):
-    """The next batch of a scan of headers that may have a newer record than `found`."""
+    """The next batch of a scan of headers that may have a newer record than `found`; NOTHING_YET
+    if it is none of the next ones."""
     cdef const uint8_t *batch
     cdef BatchScan whole
-    while True:
+    for _ in range(HEADERS_AT_ONCE):
         batch = scan.next()
         if batch is NULL or fields.base_offset(batch) >= end:
             return None
@@ -142,6 +156,7 @@ cdef RecordSearch next_newer(Segment segment, BatchScan scan, int64_t start, int
             whole = BatchScan(segment.data_file(), scan.position, segment.size, 16384)
             batch = whole.next()
             return search_of(batch, whole.size, HIGHEST, start)
+    return NOTHING_YET
 
 
 def first_in(Segment segment not None, int64_t timestamp, int64_t start, int64_t end):
@@ -158,14 +173,15 @@ def first_in(Segment segment not None, int64_t timestamp, int64_t start, int64_t
 
 
 cdef RecordSearch next_due(BatchScan scan, int64_t timestamp, int64_t start, int64_t end):
-    """The next batch of a scan that may have such a record."""
+    """The next batch of a scan that may have such a record; NOTHING_YET as above."""
     cdef const uint8_t *batch
-    while True:
+    for _ in range(HEADERS_AT_ONCE):
         batch = scan.next()
         if batch is NULL or fields.base_offset(batch) >= end:
             return None
         if fields.max_timestamp(batch) >= timestamp and fields.last_offset(batch) >= start:
             return search_of(batch, scan.size, timestamp, start)
+    return NOTHING_YET
 
 
 cdef tuple record_in(const uint8_t *batch, Py_ssize_t size, int64_t timestamp, int64_t offset_min):

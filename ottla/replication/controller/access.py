@@ -9,6 +9,7 @@ from enum import IntEnum
 
 from ottla.replication.metadata import Decision, MetadataImage, MetadataRecord
 from ottla.replication.principals import AccessRule, RuleSet
+from ottla.replication.steps import Steps, Stepwise
 from ottla.wire.errors import InvalidRequest, ProtocolError
 
 CLUSTER_NAME = "kafka-cluster"
@@ -78,13 +79,15 @@ class RuleFilter:
     permission: int = Permission.ANY
 
 
+@Stepwise
 def create_rules(
     image: MetadataImage, wanted: Sequence[AccessRule]
-) -> Decision[list[ProtocolError | None]]:
+) -> Steps[Decision[list[ProtocolError | None]]]:
     """Add ACLs; the result has an error or None for each of `wanted`."""
     records: list[MetadataRecord] = []
     errors: list[ProtocolError | None] = []
     for rule in wanted:
+        yield
         try:
             _check(rule)
             errors.append(None)
@@ -118,15 +121,19 @@ def _need_exact(what: str, value: int, kind: type[IntEnum], vague: Iterable[int]
         raise InvalidRequest(f"Invalid {what} {name}")
 
 
+@Stepwise
 def delete_rules(
     image: MetadataImage, filters: Sequence[RuleFilter]
-) -> Decision[list[list[AccessRule] | ProtocolError]]:
+) -> Steps[Decision[list[list[AccessRule] | ProtocolError]]]:
     """Remove ACLs; the result has for each of `filters` the ACLs it matched, or an error."""
     gone: dict[AccessRule, None] = {}
     results: list[list[AccessRule] | ProtocolError] = []
     for each in filters:
         try:
-            found = list(matching_rules(image, each))
+            found = []
+            for rule in matching_rules(image, each):
+                found.append(rule)
+                yield
         except ProtocolError as error:
             results.append(error)
             continue

@@ -19,6 +19,7 @@ from ottla.replication.metadata import (
     MetadataRecord,
     PartitionsChanged,
 )
+from ottla.replication.steps import Steps, Stepwise
 from ottla.replication.topic_names import require_legal_name
 from ottla.wire.errors import (
     InvalidConfig,
@@ -69,12 +70,13 @@ class ConfigRules:
     check: Callable[[str, Mapping[str, str], frozenset[str]], None]
 
 
+@Stepwise
 def alter_configs(
     image: MetadataImage,
     alterations: Sequence[Alteration],
     rules: Mapping[str, ConfigRules],
     validate_only: bool = False,
-) -> Decision[list[ProtocolError | None]]:
+) -> Steps[Decision[list[ProtocolError | None]]]:
     """Change settings; the result has an error or None for each of `alterations`.
 
     A resource changes as a whole or not at all.
@@ -83,6 +85,7 @@ def alter_configs(
     records: list[MetadataRecord] = []
     errors: list[ProtocolError | None] = []
     for each in alterations:
+        yield
         try:
             if times[each.resource_type, each.resource_name] > 1:
                 raise InvalidRequest("Each resource must appear at most once.")

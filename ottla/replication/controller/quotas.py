@@ -12,6 +12,7 @@ from enum import IntEnum
 
 from ottla.replication.metadata import Decision, MetadataImage, MetadataRecord
 from ottla.replication.principals import Entity, QuotaSet
+from ottla.replication.steps import Steps, Stepwise
 from ottla.wire.errors import InvalidRequest, ProtocolError, UnsupportedVersion
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
@@ -60,15 +61,17 @@ class Component:
     name: str | None
 
 
+@Stepwise
 def alter_quotas(
     image: MetadataImage, alterations: Sequence[QuotaAlteration], validate_only: bool = False
-) -> Decision[list[ProtocolError | None]]:
+) -> Steps[Decision[list[ProtocolError | None]]]:
     """Set and remove limits; the result has an error or None for each of `alterations`."""
     entities: list[Entity] = [tuple(sorted(dict(each.entity).items())) for each in alterations]
     times = Counter(entities)
     records: list[MetadataRecord] = []
     errors: list[ProtocolError | None] = []
     for entity, each in zip(entities, alterations, strict=True):
+        yield
         try:
             keys = _keys_of(entity)
             if times[entity] > 1 or len({c.key for c in each.changes}) < len(each.changes):

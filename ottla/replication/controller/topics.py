@@ -27,6 +27,7 @@ from ottla.replication.placement import (
     require_assignment,
     spread,
 )
+from ottla.replication.steps import Steps, Stepwise
 from ottla.replication.topic_names import METADATA_TOPICS, colliding_name, require_legal_name
 from ottla.wire.errors import (
     ErrorCode,
@@ -98,6 +99,7 @@ class TooManyPartitions(ProtocolError):
     code = ErrorCode.POLICY_VIOLATION
 
 
+@Stepwise
 def create_topics(
     image: MetadataImage,
     wanted: Sequence[NewTopic],
@@ -105,7 +107,7 @@ def create_topics(
     new_topic_id: Callable[[], bytes],
     validate_only: bool = False,
     permit: Permit = lambda partitions: None,
-) -> Decision[list[TopicAnswer]]:
+) -> Steps[Decision[list[TopicAnswer]]]:
     """Create topics; `validate_only` reports what would happen and changes nothing."""
     times = Counter(topic.name for topic in wanted)
     records: list[MetadataRecord] = []
@@ -113,6 +115,7 @@ def create_topics(
     made: set[str] = set()
     too_many = sum(_count(topic, defaults) for topic in wanted) > PARTITIONS_PER_REQUEST_MAX
     for topic in wanted:
+        yield
         if times[topic.name] > 1:
             continue
         try:

@@ -21,6 +21,7 @@ from ottla.replication.metadata import (
     TopicCreated,
     TopicDeleted,
 )
+from ottla.replication.store import Encoded
 from ottla.wire.errors import ErrorCode, InvalidRequest, ProtocolError, StorageFailed
 
 
@@ -54,7 +55,15 @@ class ListStore:
     def load(self) -> MetadataImage:
         return MetadataImage.empty("c").apply(r for group in self.groups for r in group)
 
-    def begin(self, records: Sequence[MetadataRecord], image: MetadataImage) -> ListWrite:
+    def snapshot(self, records: int, image: MetadataImage) -> None:
+        return None
+
+    def begin(
+        self,
+        records: Sequence[MetadataRecord],
+        image: MetadataImage,
+        encoded: Encoded | None = None,
+    ) -> ListWrite:
         assert self.metadata_log is None or self.metadata_log.image.offset < image.offset
         if self.room_for and not all(isinstance(record, self.room_for) for record in records):
             raise StorageFailed("full")

@@ -21,6 +21,7 @@ from benchmarks import (
     groups_cpu,
     large_topic,
     latency,
+    loop_holds,
     many_groups,
     partition_curves,
     produce_cpu,
@@ -53,6 +54,7 @@ QUESTIONS: tuple[tuple[ModuleType, list[str]], ...] = (
     (scale, ["--partitions-max", "10000"]),
     (partition_curves, ["--partitions-max", "1000", "--seconds", "0.3", "--no-kafka"]),
     (fairness, ["--seconds", "1.5"]),
+    (loop_holds, ["--rounds", "2"]),
     (connections, ["--rounds", "1", "--seconds", "1"]),
 )
 """Each question, and what makes it a quick one."""

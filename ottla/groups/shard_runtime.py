@@ -270,7 +270,7 @@ class ShardRuntime(Generic[S]):
         self._change_some(list(self._live.values()), operation)
 
     def _change_some(
-        self, lives: list[_Live[S]], operation: Callable[[S, Result], None]
+        self, lives: list[Live[S]], operation: Callable[[S, Result], None]
     ) -> None:
         """Runs it on some of these shards, and on the others after what has arrived by now."""
         ends_at = self._clock.monotonic() + CHANGE_SECONDS_MAX

@@ -30,8 +30,8 @@ class Slices:
 
     __slots__ = ("began", "seconds")
 
-    def __init__(self, seconds: float = SLICE_SECONDS) -> None:
-        self.seconds = seconds
+    def __init__(self, seconds: float | None = None) -> None:
+        self.seconds = SLICE_SECONDS if seconds is None else seconds
         self.began = time.monotonic()
 
     @property
@@ -43,7 +43,6 @@ class Slices:
         """Let the loop do all other waiting work once."""
         await asyncio.sleep(0)
         self.began = time.monotonic()
-
 
     async def each(self, items: Iterable[Item]) -> AsyncIterator[Item]:
         """The items, with a pause whenever the slice is used up.

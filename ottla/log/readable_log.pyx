@@ -66,9 +66,10 @@ cdef class ReadableLog:
         self.unflushed = Unflushed(
             loaded.recovery_point, loaded.has_epochs_file, self.clock.monotonic_ms(),
             loaded.rebuilt)
-        if loaded.recovery_point < loaded.log_end_offset:
-            # The last append may be in a file whose name is not durable either, in a directory
-            # whose topic id is not durable.
+        if loaded.recovery_point < loaded.log_end_offset or (
+                not clean and self.chain.active is not None and not self.chain.active.size):
+            # The last append, or the next one after a torn one was cut off, may be in a file whose
+            # name is not durable either, in a directory whose topic id is not durable.
             self.unflushed.note_names(self.directory)
             path = f"{self.directory}/partition.metadata"
             if self.disk.exists(path):

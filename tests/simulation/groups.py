@@ -146,6 +146,7 @@ async def commit_simply(story: Story, name: str) -> None:
             elif chosen < 0.8:
                 await check_offset(story, session, key)
             elif chosen < 0.9:
+                unclear = (group, topic.name, index) in offsets.blurred
                 offsets.blur(key)       # until it is certain which topic it applied to
                 keys = offsets.clearing(group, topic, index)
                 made = OffsetDeleteRequest
@@ -154,9 +155,10 @@ async def commit_simply(story: Story, name: str) -> None:
                         made.Topic.Partition(partition_index=index)
                     ])
                 ]), 0)
-                if topic.state == LIVE:
+                done = answer.error_code == 0 and answer.topics[0].partitions[0].error_code == 0
+                if topic.state == LIVE and (done or not unclear):
                     offsets.blurred.discard((group, topic.name, index))
-                if answer.error_code == 0 and answer.topics[0].partitions[0].error_code == 0:
+                if done:
                     offsets.cleared(keys)
             else:
                 keys = offsets.clearing(group, None, None)

@@ -43,15 +43,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "xdist_group(name): the worker that a test runs on")
+    config.addinivalue_line("markers", "one_broker: not for a cluster, which answers otherwise")
     config.addinivalue_line(
         "filterwarnings", "ignore:(read|open)_text is deprecated"
     )  # kafka-python
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """With `--dist loadgroup` one worker runs a file, and one worker all files with Spark:
     there is one Spark session, and code that the JVM has compiled serves them all. With pytest 9.2
     xdist 3.8 does not see the groups: no test may need what another one has left."""
+    if config.getoption("--broker") == "cluster":
+        items[:] = [item for item in items if item.get_closest_marker("one_broker") is None]
     for item in items:
         name = item.path.stem
         group = "spark" if name.startswith("test_spark") else name

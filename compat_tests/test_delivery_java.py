@@ -92,7 +92,7 @@ def test_kills_of_program_and_broker_break_no_promise(
     chance = random.Random(semantics)
     program = Program(own_broker, directory, semantics)
     admin = AdminClient({"bootstrap.servers": own_broker.bootstrap})
-    topics = [NewTopic(name, PARTITIONS, 1) for name in (program.source, program.sink)]
+    topics = [NewTopic(name, PARTITIONS, -1) for name in (program.source, program.sink)]
     for created in admin.create_topics(topics).values():
         created.result(SECONDS)
     filled = 0

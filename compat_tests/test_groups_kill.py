@@ -57,7 +57,7 @@ def test_a_group_survives_kill_9_with_every_acknowledged_commit(
     broker = new_broker()
     broker.start()
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic("k", PARTITIONS, 1)], operation_timeout=30)["k"].result(60)
+    admin.create_topics([NewTopic("k", PARTITIONS, -1)], operation_timeout=30)["k"].result(60)
     one = Committer(broker, "k", "k", **PROTOCOLS[protocol])
     two = Committer(broker, "k", "k", **PROTOCOLS[protocol])
     with members(one, two):

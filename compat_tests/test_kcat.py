@@ -43,6 +43,7 @@ def test_a_topic_is_created_by_its_first_record(broker: Broker) -> None:
     assert [line.rpartition(b"\t")[2] for line in read[0]] == [b"first"]
 
 
+@pytest.mark.one_broker
 def test_metadata_names_brokers_topics_and_leaders(
     broker: Broker, new_topic: Callable[..., str]
 ) -> None:

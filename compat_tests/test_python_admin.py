@@ -60,6 +60,7 @@ def test_confluent_kafka_creates_configures_grows_and_deletes(broker: Broker) ->
     assert topic not in admin.list_topics(timeout=30).topics
 
 
+@pytest.mark.one_broker
 def test_confluent_kafka_is_told_why_a_topic_is_refused(
     broker: Broker, new_topic: Callable[..., str]
 ) -> None:
@@ -80,6 +81,7 @@ def test_confluent_kafka_is_told_why_a_topic_is_refused(
     assert refusal(bad) == "INVALID_CONFIG"
 
 
+@pytest.mark.one_broker
 def test_confluent_kafka_lists_offsets_and_describes_the_cluster(
     broker: Broker, new_topic: Callable[..., str]
 ) -> None:
@@ -123,6 +125,7 @@ def test_records_are_deleted_up_to_an_offset_or_all_of_them(
     kafka_python.close()
 
 
+@pytest.mark.one_broker
 def test_kafka_python_creates_describes_and_deletes(broker: Broker) -> None:
     admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
     topic = unused("kafka-python-admin")

@@ -78,7 +78,7 @@ def own_broker(new_broker: Callable[..., Broker]) -> Iterator[OttlaBroker | Kafk
 def flights_there(own_broker: OttlaBroker | KafkaBroker) -> LoadedTopic:
     admin = AdminClient({"bootstrap.servers": own_broker.bootstrap})
     config = {"retention.ms": "-1", "compression.type": "uncompressed"}
-    names = [NewTopic(t, PARTITIONS, 1, config=config) for t in ("flights", "again")]
+    names = [NewTopic(t, PARTITIONS, -1, config=config) for t in ("flights", "again")]
     for made in admin.create_topics(names).values():
         made.result(30)
     return produce(own_broker.bootstrap, "flights", "lz4", read_flights(FLIGHTS))

@@ -69,7 +69,7 @@ def word_count(
     def begin(guarantee: str) -> tuple[JavaProgram, str, Counts]:
         lines, counted = f"lines-{guarantee}", f"counted-{guarantee}"
         admin = AdminClient({"bootstrap.servers": own_broker.bootstrap})
-        for made in admin.create_topics([NewTopic(t, 2, 1) for t in (lines, counted)]).values():
+        for made in admin.create_topics([NewTopic(t, 2, -1) for t in (lines, counted)]).values():
             made.result(30)
         arguments = (own_broker.bootstrap, f"app-{guarantee}", lines, counted, guarantee)
         program = JavaProgram(

@@ -264,7 +264,7 @@ def test_kills_of_the_broker_tear_no_transaction_and_lose_no_commit(
     broker, partitions, topic = new_broker(), 3, "transfers"
     broker.start()
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(SECONDS)
+    admin.create_topics([NewTopic(topic, partitions, -1)])[topic].result(SECONDS)
     transfers = [Transfers(broker.bootstrap, topic, partitions, f"t{n}") for n in range(3)]
     for each in transfers:
         each.start()

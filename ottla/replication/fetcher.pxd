@@ -71,6 +71,7 @@ cdef class Fetcher:
     cdef bint is_followed(self, FetchedPartition item) noexcept
     cdef bint is_current(self, FetchedPartition item) except -1
     cdef bint names_any(self)
+    cdef int remove(self, tuple key) except -1
     cdef bint is_late(self, FetchedPartition item) noexcept
     cdef int diverged(self, FetchedPartition item, int32_t epoch, int64_t end) except -1
     cdef int refused(self, FetchedPartition item, int16_t code) except -1

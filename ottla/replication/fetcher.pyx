@@ -90,7 +90,7 @@ cdef class Fetcher:
         if (item is not None and item.partition is partition
                 and item.epoch == partition.leader_epoch):
             return
-        self.drop(partition)
+        self.remove(key)
         item = FetchedPartition.__new__(FetchedPartition)
         item.partition, item.key, item.epoch = partition, key, partition.leader_epoch
         item.is_cut = partition in self.cut
@@ -102,14 +102,19 @@ cdef class Fetcher:
         self.news = True
 
     def drop(self, Partition partition not None):
-        """Stop fetching a partition."""
+        """Stop fetching a partition, unless one that has come back here is fetched instead."""
         key = (partition.topic_id, partition.index)
-        item = <FetchedPartition>self.items.pop(key, None)
+        if key in self.items and (<FetchedPartition>self.items[key]).partition is partition:
+            self.remove(key)
+
+    cdef int remove(self, tuple key) except -1:
+        cdef FetchedPartition item = self.items.pop(key, None)
         self.changed.pop(key, None)
         self.resting.pop(key, None)
         if item is not None and item.named:
             self.removed[key] = True
             self.news = True
+        return 0
 
     def checkpointed(self, partitions):
         """The recovery points of these are on disk: fetch them again."""
@@ -175,11 +180,7 @@ cdef class Fetcher:
 
     cdef bint names_any(self):
         """Whether the session has a partition."""
-        cdef FetchedPartition item
-        for item in self.items.values():
-            if item.named:
-                return True
-        return False
+        return any([(<FetchedPartition>each).named for each in self.items.values()])
 
     # -- requests --------------------------------------------------------------------------------
 

@@ -80,6 +80,8 @@ class ReplicaFetchers:
 
     def changed(self, partitions: Iterable[Partition]) -> None:
         """These have a new leader, epoch or role, or are gone: fetch them accordingly."""
+        if self.closed:
+            return                          # what was fetched is let go already
         touched: dict[int, Source] = {}
         for partition in partitions:
             before = self.source_of.get(partition)

@@ -12,6 +12,7 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (
     AlterPartitionReassignmentsRequest,
     CreateTopicsRequest,
+    ElectLeadersRequest,
     FetchRequest,
     InitProducerIdRequest,
     MetadataRequest,
@@ -338,6 +339,14 @@ class Admin(Client):
                 made.Partition(partition_index=index, replicas=wanted)
             ],
         )]), 0)
+
+    async def elect_anyone(self, name: str, index: int) -> None:
+        """An unclean election: what an operator does where the last copy's disks were lost."""
+        made = ElectLeadersRequest.TopicPartition
+        await self.ask_any(ElectLeadersRequest(
+            election_type=1, timeout_ms=10_000,
+            topic_partitions=[made(topic=name, partitions=[index])],
+        ), 2)
 
     async def identify(self, name: str) -> bytes:
         """The id of a topic that exists."""

@@ -31,6 +31,7 @@ TOPICS = {"a": 3, "b": 1}
 TRANSACTIONAL = {"t": 2, "u": 1}
 SETTLED_SECONDS = 120.0
 MEMBER_SECONDS = 10.0
+OPERATOR_SECONDS = 30.0
 
 
 class ClusterStory:
@@ -148,7 +149,14 @@ class ClusterStory:
     async def settle(self) -> None:
         """The clients finish, and all replicas become equal."""
         end, last = self.world.now + SETTLED_SECONDS, ""
+        operator_at = self.world.now + OPERATOR_SECONDS
         while True:
+            if self.world.now > operator_at:
+                operator_at = end
+                for name, index, state in list(self.truth.states()):
+                    if state.leader < 0 and state.extra is not None and state.extra.lost:
+                        self.world.note(f"an operator gives {name}-{index} a leader: {state}")
+                        await self.admin.elect_anyone(name, index)
             self.look()
             left = [task for task in [*self.tasks, *self.fragile] if not task.done()]
             problem = f"{len(left)} clients do not end" if left else unsettled(self.world)

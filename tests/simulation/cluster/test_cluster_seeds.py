@@ -10,6 +10,7 @@ FOUND = {
     8: "a controller that is deposed answered FindCoordinator with NOT_CONTROLLER",
     70: "all power cut: members returned before the sessions of the dead had ended; the preferred"
         " replica led instead of the longest log",
+    110: "metadata that change while a broker stops, after it has let go what it fetched",
     144: "all power cut: the controller removed the dead one by one, and only the last one stayed",
     21: "a session that had ended still wrote and set watches: the simulated ZooKeeper's own",
 }

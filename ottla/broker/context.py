@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ottla.log.clock import Clock
     from ottla.replication.metadata import MetadataImage
     from ottla.replication.replicas import Replicas
+    from ottla.replication.throttle import Throttle
 
 REQUEST_ELEMENTS_MIN = 50_000
 """The array elements that any request may contain, however few partitions exist."""
@@ -61,8 +62,10 @@ class BrokerContext:
     forwarding: Forwarding | None = None
     fetchers: ReplicaFetchers | None = None
     directory_reports: DirectoryReports | None = None
+    leader_throttle: Throttle | None = None
+    follower_throttle: Throttle | None = None
     inter_broker_listener: str | None = None
-    """The last seven are None on a broker without a cluster."""
+    """The last nine are None on a broker without a cluster."""
     client_instances: ClientInstances | None = None     # set once a client offers its metrics
     counts: Counts = field(default_factory=Counts)
     quotas: Quotas = field(init=False)

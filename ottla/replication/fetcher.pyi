@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from ottla.log.clock import Clock
 from ottla.replication.partition import Partition
+from ottla.replication.throttle import Throttle
 
 class FetchSettings:
     wait_ms_max: int
@@ -20,6 +21,7 @@ class FetchSettings:
         partition_size_max: int = 1048576,
         backoff_ms_max: int = 1000,
         client_id: str = "broker-fetcher",
+        throttle: Throttle | None = None,
     ) -> None: ...
 
 class Fetcher:

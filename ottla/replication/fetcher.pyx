@@ -56,10 +56,10 @@ cdef class FetchSettings:
     """`replica.fetch.*`: sizes in bytes, times in ms."""
 
     def __init__(self, wait_ms_max=500, size_min=1, size_max=10 << 20, partition_size_max=1 << 20,
-                 backoff_ms_max=1000, client_id="broker-fetcher"):
+                 backoff_ms_max=1000, client_id="broker-fetcher", throttle=None):
         self.wait_ms_max, self.size_min, self.size_max = wait_ms_max, size_min, size_max
         self.partition_size_max, self.backoff_ms_max = partition_size_max, backoff_ms_max
-        self.client_id = client_id
+        self.client_id, self.throttle = client_id, throttle
 
 
 cdef class FetchedPartition:
@@ -244,6 +244,10 @@ cdef class Fetcher:
             if len(named) == NAMED_MAX:
                 break
             del self.changed[item.key]
+            if self.settings.throttle is not None and item.key not in self.resting:
+                seconds = self.settings.throttle.wait_for(partition, self.node_id)
+                if seconds > 0:
+                    self.rest(item, max(<int64_t>(seconds * 1000), BACKOFF_MS_MIN))
             if partition.must_sync() and not item.is_syncing and self.is_followed(item):
                 # What the leader learns from the next fetch is on the medium (flush.messages).
                 item.is_syncing = True
@@ -488,6 +492,8 @@ cdef class Fetcher:
             self.item = None
         else:
             self.bytes_fetched += size
+            if self.settings.throttle is not None:
+                self.settings.throttle.record(item.partition.topic, item.partition.index, size)
             self.changed[item.key] = item
         return 0
 

@@ -76,6 +76,9 @@ cdef class Followers:
     ) noexcept:
         """A follower fetches from `offset`, so it has all below; returns whether its end moved."""
         cdef bint moved = follower.end != offset
+        if follower.broker_epoch != broker_epoch and not follower.in_isr:
+            # One that has been away holds nobody back for having been in sync before.
+            follower.caught_up_ms = follower.seen_ms = NEVER
         if offset >= log_end:
             follower.caught_up_ms = AT_END
         elif offset >= follower.seen_end and follower.seen_ms > follower.caught_up_ms:

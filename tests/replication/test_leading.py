@@ -178,6 +178,30 @@ def test_a_follower_that_is_gone_does_not_hold_the_high_watermark_back(
     assert part.high_watermark == 1
 
 
+def test_who_comes_back_holds_nobody_back_for_having_been_in_sync(
+    make: Make, clock: FakeClock, cluster: Cluster
+) -> None:
+    part = make((1, 2, 3))
+    for node in (2, 3):
+        part.fetched_by(node, 100 + node, 0)
+    cluster.broker_epochs[3] = -1
+    part.assume(1, 5, 1, (1, 2, 3), (1, 2), 11)
+    for _ in range(3):
+        part.append_bytes(batch())
+    part.fetched_by(2, 102, 3)
+    assert part.high_watermark == 3
+    cluster.broker_epochs[3] = 203
+    part.brokers_changed()
+    assert part.fetched_by(3, 203, 0)               # it has to catch up first
+    part.append_bytes(batch())
+    part.fetched_by(2, 102, 4)
+    assert part.high_watermark == 4
+    part.fetched_by(3, 203, 4)
+    part.append_bytes(batch())
+    part.fetched_by(2, 102, 5)
+    assert part.high_watermark == 4, "caught up, it may be about to join"
+
+
 def test_below_min_isr_acks_all_is_refused_before_the_append(make: Make) -> None:
     part = make((1,), min_insync_replicas=2)
     with pytest.raises(NotEnoughReplicas, match=r"1 replicas in sync, min\.insync\.replicas is 2"):

@@ -22,7 +22,9 @@ from ottla.log.disk import Disk
 from ottla.log.log_directory import StorageRefused
 from ottla.replication.cluster_store import ClusterRefused
 from ottla.replication.coordination import Coordination, CoordinationError
+from ottla.replication.metadata import MetadataImage
 from ottla.replication.records import UnreadableMetadata
+from ottla.replication.throttle import Throttle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,7 +90,20 @@ def connect_peers(
         deciding=lambda: member.metadata.is_controller,
         caught_up=member.caught_up,
     )
-    broker.fetchers = ReplicaFetchers(broker.config, broker.peers, broker.checkpoints)
+    config = broker.config
+    broker.leader_throttle = Throttle(
+        "leader", config.node_id, lambda: config.leader_replication_throttled_rate, broker.clock
+    )
+    broker.follower_throttle = Throttle(
+        "follower", config.node_id, lambda: config.follower_replication_throttled_rate,
+        broker.clock,
+    )
+    for throttle in (broker.leader_throttle, broker.follower_throttle):
+        throttle.follow(MetadataImage.empty(), member.metadata.image)
+        member.metadata.subscribe(throttle.follow)
+    broker.fetchers = ReplicaFetchers(
+        config, broker.peers, broker.checkpoints, broker.follower_throttle
+    )
     broker.replicas.roles_changed = broker.fetchers.changed
     isr_changes.start(broker, lambda: member.broker_epoch)
     broker.directory_reports = DirectoryReports(broker, lambda: member.broker_epoch, loop)

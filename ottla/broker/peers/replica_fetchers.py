@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ottla.broker.upkeep.checkpoint_writer import Checkpoints
     from ottla.replication.metadata import MetadataImage
     from ottla.replication.partition import Partition
+    from ottla.replication.throttle import Throttle
 
 log = logging.getLogger("ottla.fetchers")
 
@@ -47,7 +48,10 @@ class ReplicaFetchers:
     """The fetchers of one broker. `changed` is called with every partition whose leader, epoch or
     role has changed, `follow` with the image."""
 
-    def __init__(self, config: BrokerConfig, peers: Peers, checkpoints: Checkpoints) -> None:
+    def __init__(
+        self, config: BrokerConfig, peers: Peers, checkpoints: Checkpoints,
+        throttle: Throttle | None = None,
+    ) -> None:
         self.node_id, self.peers, self.checkpoints = config.node_id, peers, checkpoints
         self.loop = peers.loop
         self.settings = FetchSettings(
@@ -57,6 +61,7 @@ class ReplicaFetchers:
             partition_size_max=config.replica_fetch_max_bytes,
             backoff_ms_max=config.replica_fetch_backoff_ms,
             client_id=f"broker-{config.node_id}-fetcher",
+            throttle=throttle,
         )
         self.backoff_seconds_max = config.replica_fetch_backoff_ms / 1000
         self.silence_seconds = config.replica_socket_timeout_ms / 1000

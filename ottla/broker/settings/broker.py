@@ -13,6 +13,8 @@ from ottla.groups.settings import GroupSettings, TransactionSettings
 INT_MAX = 2**31 - 1
 
 DYNAMIC = frozenset({
+    "follower.replication.throttled.rate",
+    "leader.replication.throttled.rate",
     "log.cleaner.backoff.ms",
     "log.cleaner.dedupe.buffer.size",
     "log.cleaner.io.max.bytes.per.second",
@@ -28,7 +30,10 @@ DYNAMIC = frozenset({
 """Settings that can be changed on a running broker (KIP-226), besides the defaults of topics."""
 OTHER_DEFAULTS = frozenset({"socket.receive.buffer.bytes"})
 """Settings whose default differs from Kafka's; the setting's description says why."""
-ONLY_DYNAMIC = frozenset({"replica.alter.log.dirs.io.max.bytes.per.second"})
+ONLY_DYNAMIC = frozenset({
+    "follower.replication.throttled.rate", "leader.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+})
 """Kafka allows these in no file and has no defaults for them in its table; here a file may."""
 
 
@@ -264,6 +269,14 @@ class BrokerSettings(ListenerSettings):
     replica_socket_timeout_ms: int = setting(
         "replica.socket.timeout.ms", 30_000,
         help="A follower reconnects to a leader that sends nothing for this time.")
+    leader_replication_throttled_rate: Long = setting(
+        "leader.replication.throttled.rate", 2**63 - 1, at_least=0,
+        help="Maximum bytes per second that this broker sends to throttled replicas out of sync;"
+        " with 0 they wait. Apache Kafka accepts it only at run time.")
+    follower_replication_throttled_rate: Long = setting(
+        "follower.replication.throttled.rate", 2**63 - 1, at_least=0,
+        help="Maximum bytes per second that this broker fetches for throttled replicas out of sync;"
+        " with 0 they wait. Apache Kafka accepts it only at run time.")
     replica_alter_log_dirs_io_max_bytes_per_second: Long = setting(
         "replica.alter.log.dirs.io.max.bytes.per.second", 2**63 - 1, at_least=0,
         help="Maximum bytes per second for moving partitions to another log directory; with 0"

@@ -26,11 +26,8 @@ REMOVED = (
 )
 """Settings that Kafka 4.0 removed and old scripts still send; accepted without effect."""
 
-ONE_REPLICA = "Replication is not throttled yet."
 NOT_TIERED = "There is no tiered storage, and as in Kafka nothing goes by it then."
 IDLE = {
-    "follower.replication.throttled.replicas": ONE_REPLICA,
-    "leader.replication.throttled.replicas": ONE_REPLICA,
     "local.retention.bytes": NOT_TIERED,
     "local.retention.ms": NOT_TIERED,
     "remote.copy.lag.bytes": NOT_TIERED,

@@ -154,7 +154,8 @@ class Node:
         self.storage.started = True
         self.replicas.roles_changed = self.roles_changed
         broker: Any = SimpleNamespace(
-            image=self.image, replicas=self.replicas, authorizer=None, request_elements_max=50_000,
+            image=self.image, replicas=self.replicas, authorizer=None, leader_throttle=None,
+            request_elements_max=50_000,
             clock=self.loop.poller.clock, counts=Counts(),
             quotas=Quotas(self.loop.poller.clock),
             config=SimpleNamespace(

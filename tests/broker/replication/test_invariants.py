@@ -17,6 +17,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -260,3 +261,6 @@ Replication.TestCase.settings = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 TestReplication = Replication.TestCase
+# A time limit that interrupts an example on a busy machine is a failure to hypothesis: it replays
+# that example, finds none, and reports "Inconsistent data generation". Alone they take 15 s.
+TestReplication.pytestmark = pytest.mark.timeout(900)  # type: ignore[attr-defined]

@@ -23,6 +23,9 @@ EFFECTS = {
     "cleanup_policy": r"config\.(?:deletes|compacts)",    # LogConfig's words for it
     **{f"compression_{codec}_level": "compression_{config.compression_type}_level"
        for codec in ("gzip", "lz4", "zstd")},
+    # The throttle puts the name together.
+    **{f"{side}_replication_throttled_replicas": r"\{side\}\.replication\.throttled\.replicas"
+       for side in ("leader", "follower")},
 }
 
 

@@ -4,7 +4,6 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 
 from ottla.broker.api.records.fetch_sessions cimport FetchItem, FetchSession, FetchSessionCache
 from ottla.broker.network.reply cimport Reply
-from ottla.broker.network.promises cimport Wait
 from ottla.broker.security.client cimport Client
 from ottla.wire.codec cimport Cursor
 
@@ -36,6 +35,7 @@ cdef class Fetching:
     """Serves Fetch: one for the broker."""
     cdef object broker, by_name, by_id
     cdef object authorizer              # None: all clients may read everything
+    cdef object throttle                # of replicas that are not in sync (KIP-73), or None
     cdef readonly FetchSessionCache sessions
     cdef int32_t response_size_max
 
@@ -44,8 +44,6 @@ cdef class Fetching:
     cdef bint put(self, Fetch fetch, FetchSession session) except -1
     cdef bint look(self, Fetch fetch, bint final) except -1
     cdef int write(self, Fetch fetch, Reply reply) except -1
-    cdef int watch(self, Fetch fetch, Wait wait) except -1
-    cdef int unwatch(self, Fetch fetch, Wait wait) except -1
     cdef int read_topics(self, Fetch fetch, Cursor request) except -1
     cdef FetchItem read_item(self, Cursor request, int version, object topic)
     cdef int read_forgotten(self, Fetch fetch, Cursor request) except -1

@@ -20,7 +20,6 @@ from ottla.broker.api.records.legacy_fetch cimport (
 from ottla.broker.api.records.fetch_sessions cimport FetchItem, FetchSession, FetchSessionCache
 from ottla.broker.api.records.replica_fetch cimport check_replica, count_replica
 from ottla.broker.network.reply cimport Reply
-from ottla.broker.network.promises cimport Wait
 from ottla.log.chain cimport LogSlice
 from ottla.replication.partition cimport Partition
 from ottla.wire.codec cimport Cursor, Writer
@@ -82,7 +81,7 @@ cdef class Fetching:
     def __init__(self, broker, choose_session_id):
         self.broker = broker
         self.by_name, self.by_id = broker.replicas.by_name, broker.replicas.by_id
-        self.authorizer = broker.authorizer
+        self.authorizer, self.throttle = broker.authorizer, broker.leader_throttle
         # Lengths in a reply have 31 bits, and a reply contains more than records.
         self.response_size_max = min(broker.config.fetch_max_bytes, RESPONSE_SIZE_MAX)
         self.sessions = FetchSessionCache(
@@ -361,7 +360,8 @@ cdef class Fetching:
             partition = item.partition
             partition.check_leader(max(item.current_leader_epoch, -1))
             if fetch.by_replica:
-                check_replica(item, fetch.replica_id)
+                if check_replica(item, fetch.replica_id, self.throttle):
+                    room, at_least_one = 0, False
             self.check_divergence(item)
             if item.size_max < 0 or room < 0:
                 raise ProtocolError("a negative number of bytes", ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -533,6 +533,8 @@ cdef class Fetching:
         if item.partition is not None:
             item.partition.fetches += 1
             item.partition.bytes_out += size if item.converted is None else len(item.converted)
+            if fetch.by_replica and self.throttle is not None:
+                self.throttle.record(item.partition.topic, item.index, size)
         reply.write_int32(item.index)
         reply.write_int16(item.error)
         reply.write_int64(item.high_watermark)
@@ -569,32 +571,3 @@ cdef class Fetching:
         if leader is not None:
             fetch.leaders = [*(fetch.leaders or ()), leader[0]]
         return leader
-
-    # -- waiting ---------------------------------------------------------------------------------
-
-    cdef int watch(self, Fetch fetch, Wait wait) except -1:
-        """Wake `wait` when a partition of this fetch changes."""
-        fetch.watching = True
-        if fetch.session is not None:
-            fetch.session.wait = wait
-        else:
-            for item in fetch.items:
-                if (<FetchItem>item).partition is None:
-                    continue
-                if fetch.by_replica:
-                    (<FetchItem>item).partition.watch_appends(wait)
-                else:
-                    (<FetchItem>item).partition.watch(wait)
-        return 0
-
-    cdef int unwatch(self, Fetch fetch, Wait wait) except -1:
-        if not fetch.watching:
-            return 0
-        fetch.watching = False
-        if fetch.session is not None:
-            fetch.session.wait = None
-        else:
-            for item in fetch.items:
-                if (<FetchItem>item).partition is not None:
-                    (<FetchItem>item).partition.unwatch(wait)
-        return 0

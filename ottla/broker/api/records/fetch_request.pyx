@@ -41,7 +41,7 @@ cdef Held serve_fetch(
     waiting.fetching, waiting.fetch, waiting.queue = fetching, fetch, queue
     waiting.correlation_id, waiting.receiver = correlation_id, receiver
     waiting.wait = Wait(queue.loop, waiting.moved)
-    fetching.watch(fetch, waiting.wait)
+    watch(fetch, waiting.wait)
     waiting.wait.start(fetch.wait_ms_max * 0.001)
     waiting.convert()
     return waiting
@@ -144,7 +144,36 @@ cdef class FetchRequest(Held):
 
     cdef int abandon(self) except -1:
         self.over = True
-        self.fetching.unwatch(self.fetch, self.wait)
+        unwatch(self.fetch, self.wait)
         self.wait.stop()
         self.wait = None                # it refers back to this object
         return 0
+
+
+cdef int watch(Fetch fetch, Wait wait) except -1:
+    """Wake `wait` when a partition of this fetch changes."""
+    fetch.watching = True
+    if fetch.session is not None:
+        fetch.session.wait = wait
+    else:
+        for item in fetch.items:
+            if (<FetchItem>item).partition is None:
+                continue
+            if fetch.by_replica:
+                (<FetchItem>item).partition.watch_appends(wait)
+            else:
+                (<FetchItem>item).partition.watch(wait)
+    return 0
+
+
+cdef int unwatch(Fetch fetch, Wait wait) except -1:
+    if not fetch.watching:
+        return 0
+    fetch.watching = False
+    if fetch.session is not None:
+        fetch.session.wait = None
+    else:
+        for item in fetch.items:
+            if (<FetchItem>item).partition is not None:
+                (<FetchItem>item).partition.unwatch(wait)
+    return 0

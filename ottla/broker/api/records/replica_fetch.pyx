@@ -15,8 +15,9 @@ from ottla.replication.partition cimport Partition
 from ottla.wire.errors import NotLeaderOrFollower, UnknownLeaderEpoch
 
 
-cdef int check_replica(FetchItem item, int32_t replica_id) except -1:
-    """Raise unless the client may be a replica of this partition; note where its log diverges."""
+cdef int check_replica(FetchItem item, int32_t replica_id, object throttle) except -1:
+    """Raise unless the client may be a replica of this partition; note where its log diverges.
+    Returns whether it gets no records for now, since replication is throttled (KIP-73)."""
     cdef Partition partition = item.partition
     if not partition.replicated or replica_id not in partition.replicas:
         # One of the two brokers may have an older image than the other.
@@ -31,7 +32,7 @@ cdef int check_replica(FetchItem item, int32_t replica_id) except -1:
         item.diverging_end = partition.log.log_end_offset
         if 0 <= item.last_fetched_epoch < item.diverging_epoch:
             item.diverging_epoch = -1               # check_divergence finds an earlier offset
-    return 0
+    return throttle is not None and throttle.wait_for(partition, replica_id) > 0
 
 
 cdef int count_replica(FetchItem item, int32_t replica_id, int64_t replica_epoch) except -1:

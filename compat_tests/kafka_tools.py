@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
+from compat_tests.brokers import Broker
 from compat_tests.requirements import COMPAT_DIR, PEER_DIR, PEER_JARS, java, missing, program
 
 TOOLS = "org.apache.kafka.tools"
@@ -119,3 +120,20 @@ class KafkaTools:
 
 def _text(encoded: str) -> str:
     return base64.b64decode(encoded.removesuffix("-")).decode(errors="backslashreplace")
+
+
+def kafka_tool(broker: Broker, name: str, *arguments: str) -> str:
+    """The output of a tool of 4.3.1; `{}` in an argument is the bootstrap address."""
+    java()
+    environment = os.environ | {"BS": broker.bootstrap}
+    if subprocess.run([PEER_DIR / "setup.sh"], capture_output=True).returncode != 0:
+        missing("Kafka's own tools are not there")
+    done = subprocess.run(
+        [PEER_DIR / "tool.sh", name, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout

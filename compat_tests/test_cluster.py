@@ -17,12 +17,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaProducer
 
 from compat_tests import readers
+from compat_tests.kafka_tools import kafka_tool
 from compat_tests.requirements import JAVA_CLIENTS, program, zookeeper
-from compat_tests.test_kafka_tools import kafka_tool
+from compat_tests.waiting import wait_until
 from ottla.tools.cli.local_cluster import LocalBroker, LocalCluster
 
 pytestmark = pytest.mark.timeout(240)
-FAIL_OVER_SECONDS_MAX = 20.0
 """A bound for a busy machine, above the session timeout; docs/cluster.md has the figures."""
 
 
@@ -57,16 +57,6 @@ def create(cluster: LocalCluster, topic: str, partitions: int, factor: int) -> N
 def controller(cluster: LocalCluster) -> LocalBroker:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     return cluster.brokers[admin.describe_cluster().result(30).controller.id]
-
-
-def wait_until(true: object, what: str, seconds: float = FAIL_OVER_SECONDS_MAX) -> float:
-    """Return once a condition is true; returns how long that took."""
-    assert callable(true)
-    begun = time.monotonic()
-    while not true():
-        assert time.monotonic() - begun < seconds, f"not within {seconds} s: {what}"
-        time.sleep(0.05)
-    return time.monotonic() - begun
 
 
 def test_kafkas_tools_say_the_same_on_every_broker(cluster: LocalCluster) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,94 +9,18 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
-from compat_tests.brokers import Broker, free_port
+from compat_tests.brokers import Broker
+from compat_tests.connect_worker import (
+    Worker,
+    committed_values,
+    properties,
+)
 from compat_tests.jvms import JavaProgram
 
 pytestmark = pytest.mark.timeout(240)
-DISTRIBUTED = "org.apache.kafka.connect.cli.ConnectDistributed"
 MIRROR_MAKER = "org.apache.kafka.connect.mirror.MirrorMaker"
 LINES_A_ROUND = 5_000
 READ_HERE = 3_000
-SESSION_MS = 5_000
-
-
-def properties(path: Path, settings: dict[str, object]) -> Path:
-    """Write a file of settings."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-    return path
-
-
-class Worker:
-    """One of the distributed workers of a cluster, and its REST interface."""
-
-    def __init__(self, directory: Path, bootstrap: str, **more: str) -> None:
-        self.id = f"127.0.0.1:{free_port()}"
-        settings: dict[str, object] = {
-            "bootstrap.servers": bootstrap,
-            "group.id": "connect",
-            "config.storage.topic": "connect-configs",
-            "offset.storage.topic": "connect-offsets",
-            "status.storage.topic": "connect-status",
-            "offset.storage.partitions": 5,
-            "config.storage.replication.factor": 1,
-            "offset.storage.replication.factor": 1,
-            "status.storage.replication.factor": 1,
-            "key.converter": "org.apache.kafka.connect.storage.StringConverter",
-            "value.converter": "org.apache.kafka.connect.storage.StringConverter",
-            "listeners": f"http://{self.id}",
-            "exactly.once.source.support": "enabled",
-            "plugin.discovery": "service_load",
-            "offset.flush.interval.ms": 500,
-            "session.timeout.ms": SESSION_MS,
-            "heartbeat.interval.ms": 500,
-            "scheduled.rebalance.max.delay.ms": 0,
-            "consumer.session.timeout.ms": SESSION_MS,
-            "consumer.heartbeat.interval.ms": 500,
-            **more,
-        }
-        file = properties(directory / "worker.properties", settings)
-        self.program = JavaProgram(directory, DISTRIBUTED, str(file))
-
-    def ask(self, method: str, path: str, body: dict[str, str] | None = None) -> object:
-        """The worker's answer; None if it is empty, or the worker does not respond."""
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(f"http://{self.id}{path}", data, headers, method=method)
-        try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
-                text = answer.read()
-                return json.loads(text) if text else None
-        except (urllib.error.URLError, ConnectionError, TimeoutError):
-            return None
-
-    def connect(self, name: str, **settings: str) -> None:
-        """Create a connector as soon as the worker accepts it."""
-        self.program.wait_until(
-            lambda: self.ask("PUT", f"/connectors/{name}/config", settings) is not None,
-            f"connector {name}",
-        )
-
-    def tasks(self, name: str) -> list[dict[str, str]]:
-        """The status of the connector's tasks."""
-        status = self.ask("GET", f"/connectors/{name}/status")
-        return status["tasks"] if isinstance(status, dict) else []
-
-    def runs(self, name: str) -> bool:
-        """Whether it is this worker that runs the connector's task."""
-        tasks = self.tasks(name)
-        return [(each["state"], each["worker_id"]) for each in tasks] == [("RUNNING", self.id)]
-
-    def restart_overtaken(self, name: str) -> None:
-        """Restart the task, as an operator would, if its EndTxn has overtaken its own batches.
-
-        The producer of Kafka 4.3.1 checks for unsent batches before it takes the lock under which
-        it takes the next request from its queue; what is sent and committed in between is ended
-        without having begun. Apache Kafka answers as Ottla does, and Connect fails the task.
-        """
-        for task in self.tasks(name):
-            if task["state"] == "FAILED" and "InvalidTxnStateException" in task["trace"]:
-                self.ask("POST", f"/connectors/{name}/tasks/{task['id']}/restart")
 
 
 @pytest.fixture
@@ -122,24 +43,6 @@ def workers(other_broker: Broker, tmp_path: Path) -> Iterator[list[Worker]]:
     yield started
     for worker in started:
         worker.program.kill()
-
-
-def committed_values(bootstrap: str, topic: str) -> list[str]:
-    """The values of partition 0 as a reader of committed records sees them now."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "assigned-only",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-        }
-    )
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    values = []
-    while (message := consumer.poll(30)) is not None and message.error() is None:
-        values.append(message.value().decode())
-    consumer.close()
-    return values
 
 
 def lines_of(first: int) -> list[str]:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from compat_tests.brokers import Broker, free_port
+from compat_tests.connect_worker import Worker, committed_values
 from compat_tests.jvms import maven_jars
 from compat_tests.requirements import missing
-from compat_tests.test_connect import Worker, committed_values
 
 pytestmark = pytest.mark.timeout(300)
 ROWS_A_ROUND = 2_000

@@ -16,8 +16,8 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat_tests.brokers import Broker
+from compat_tests.committed_reads import SECONDS, committed, consumer
 from compat_tests.requirements import JAVA_CLIENTS, java_client
-from compat_tests.test_transactions import SECONDS, committed, consumer
 
 pytestmark = pytest.mark.timeout(180)
 KILLS, RECORDS_A_KILL, PARTITIONS = 4, 400, 2

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat_tests.brokers import Broker
 from compat_tests.jvms import JavaProgram, compiled, maven_jars
-from compat_tests.test_streams import WORDS, Counts
+from compat_tests.word_counts import WORDS, Counts
 
 pytestmark = pytest.mark.timeout(300)
 WORDS_A_ROUND = 4_000

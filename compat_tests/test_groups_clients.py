@@ -4,97 +4,22 @@ return."""
 from __future__ import annotations
 
 import asyncio
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
 from compat_tests.brokers import Broker
+from compat_tests.group_members import (
+    PARTITIONS,
+    PROTOCOLS,
+    RECORDS,
+    Member,
+    members,
+    produce,
+    wait_for,
+)
 
 pytestmark = pytest.mark.timeout(120)
-
-RECORDS, PARTITIONS = 400, 4
-PROTOCOLS = {
-    "eager": {"partition.assignment.strategy": "range", "session.timeout.ms": 6000},
-    "cooperative": {
-        "partition.assignment.strategy": "cooperative-sticky", "session.timeout.ms": 6000,
-    },
-    "kip848": {"group.protocol": "consumer"},
-}
-
-
-class Member(threading.Thread):
-    """A confluent-kafka consumer in a thread of its own, and what it has read and been assigned."""
-
-    def __init__(self, broker: Broker, topic: str, group: str, **settings: Any) -> None:
-        from confluent_kafka import Consumer
-
-        super().__init__(daemon=True)
-        self.consumer = Consumer(
-            {
-                "bootstrap.servers": broker.bootstrap, "group.id": group,
-                "auto.offset.reset": "earliest", "enable.auto.commit": False, **settings,
-            }
-        )
-        self.topic = topic
-        self.read: list[tuple[int, int]] = []
-        self.assignments: list[set[int]] = []
-        self.failure: Exception | None = None
-        self.leaves = threading.Event()
-
-    def run(self) -> None:
-        try:
-            self.consumer.subscribe([self.topic])
-            while not self.leaves.is_set():
-                message = self.consumer.poll(0.1)
-                given = {partition.partition for partition in self.consumer.assignment()}
-                if not self.assignments or given != self.assignments[-1]:
-                    self.assignments.append(given)
-                if message is not None:
-                    assert message.error() is None, message.error()
-                    self.read.append((message.partition(), message.offset()))
-                    self.consumer.commit(message, asynchronous=False)
-            self.consumer.close()
-        except Exception as error:
-            self.failure = error
-
-    @property
-    def owned(self) -> set[int]:
-        return self.assignments[-1] if self.assignments else set()
-
-    def leave(self) -> None:
-        self.leaves.set()
-        self.join(30)
-        assert self.failure is None, self.failure
-
-
-def produce(broker: Broker, topic: str, count: int = RECORDS) -> None:
-    from confluent_kafka import Producer
-
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
-    for number in range(count):
-        producer.produce(topic, b"%d" % number, partition=number % PARTITIONS)
-    assert producer.flush(30) == 0
-
-
-def wait_for(what: Callable[[], bool], seconds: float = 40) -> None:
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
-
-
-@contextmanager
-def members(*started: Member) -> Iterator[None]:
-    for member in started:
-        member.start()
-    yield
-    for member in started:
-        if member.is_alive():
-            member.leave()
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

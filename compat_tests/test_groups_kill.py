@@ -9,14 +9,7 @@ from typing import Any
 import pytest
 
 from compat_tests.brokers import Broker
-from compat_tests.test_groups_clients import (
-    PARTITIONS,
-    PROTOCOLS,
-    Member,
-    members,
-    produce,
-    wait_for,
-)
+from compat_tests.group_members import PARTITIONS, PROTOCOLS, Member, members, produce, wait_for
 
 pytestmark = pytest.mark.timeout(180)
 KILLS, BATCH = 3, 200

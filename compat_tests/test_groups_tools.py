@@ -11,9 +11,9 @@ from collections.abc import Callable
 import pytest
 
 from compat_tests.brokers import Broker
+from compat_tests.group_members import PARTITIONS, RECORDS, produce
+from compat_tests.kafka_tools import kafka_tool
 from compat_tests.requirements import missing
-from compat_tests.test_groups_clients import PARTITIONS, RECORDS, produce
-from compat_tests.test_kafka_tools import kafka_tool
 
 pytestmark = pytest.mark.timeout(240)
 

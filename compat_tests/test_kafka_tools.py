@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,28 +14,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat_tests.brokers import Broker, OttlaBroker
-from compat_tests.requirements import PEER_DIR, java, missing
+from compat_tests.kafka_tools import kafka_tool
 
 pytestmark = pytest.mark.timeout(180)
 
 THROTTLE = "replica.alter.log.dirs.io.max.bytes.per.second"
-
-
-def kafka_tool(broker: Broker, name: str, *arguments: str) -> str:
-    """The output of a tool of 4.3.1; `{}` in an argument is the bootstrap address."""
-    java()
-    environment = os.environ | {"BS": broker.bootstrap}
-    if subprocess.run([PEER_DIR / "setup.sh"], capture_output=True).returncode != 0:
-        missing("Kafka's own tools are not there")
-    done = subprocess.run(
-        [PEER_DIR / "tool.sh", name, *arguments],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def test_kafka_topics_creates_describes_and_deletes(broker: Broker) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import re
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,59 +10,13 @@ import pytest
 
 from compat_tests import every_kind
 from compat_tests.brokers import Broker
+from compat_tests.dumps import (
+    files_below,
+    kafka_dump,
+    lines,
+    ottla_dump,
+)
 from compat_tests.requirements import PEER_DIR, java, missing
-
-pytestmark = pytest.mark.timeout(180)
-
-JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dfile.encoding=UTF-8 -Dstdout.encoding=UTF-8"
-SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".checkpoint")
-CASES = {
-    "headers": ("*", ()),
-    "records": ("*-0", ("--print-data-log",)),
-    "sanity": ("*-0", ("--index-sanity-check",)),
-    "groups": ("__consumer_offsets-*", ("--offsets-decoder",)),
-    "transactions": ("__transaction_state-*", ("--transaction-log-decoder",)),
-    "kraft": ("__cluster_metadata-*", ("--cluster-metadata-decoder",)),
-}
-
-
-def files_below(data: Path, pattern: str) -> str:
-    """The files of these partitions that Kafka's tool knows."""
-    found = [
-        str(path)
-        for directory in sorted(data.glob(pattern))
-        if directory.is_dir() and not directory.name.startswith("__ottla")
-        for path in sorted(directory.iterdir())
-        if path.name.endswith(SUFFIXES)
-    ]
-    return ",".join(found)
-
-
-def kafka_dump(files: str, *flags: str) -> subprocess.CompletedProcess[str]:
-    """Kafka's tool."""
-    return subprocess.run(
-        [PEER_DIR / "tool.sh", "dump-log", "--files", files, *flags],
-        env=os.environ | {"TOOL_FLAGS": JVM}, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-
-
-def ottla() -> str:
-    """The console script that belongs to this interpreter."""
-    return str(Path(sys.executable).with_name("ottla"))
-
-
-def lines(printed: str) -> list[str]:
-    """The lines, with each run of bytes that are not UTF-8 as one mark: Java counts them
-    differently."""
-    return re.sub("\ufffd+", "\ufffd", printed).splitlines()
-
-
-def ottla_dump(files: str, *flags: str) -> subprocess.CompletedProcess[str]:
-    """Ottla's tool."""
-    return subprocess.run(
-        [ottla(), "log", "dump", "--files", files, *flags],
-        env=os.environ | {"PYTHONUTF8": "1"}, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +30,18 @@ def data(new_broker: Callable[..., Broker]) -> Path:
     every_kind.write(broker.bootstrap)
     broker.stop()
     return broker.directory / "data"
+
+
+pytestmark = pytest.mark.timeout(180)
+
+CASES = {
+    "headers": ("*", ()),
+    "records": ("*-0", ("--print-data-log",)),
+    "sanity": ("*-0", ("--index-sanity-check",)),
+    "groups": ("__consumer_offsets-*", ("--offsets-decoder",)),
+    "transactions": ("__transaction_state-*", ("--transaction-log-decoder",)),
+    "kraft": ("__cluster_metadata-*", ("--cluster-metadata-decoder",)),
+}
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -13,9 +13,9 @@ from confluent_kafka import Producer
 
 from compat_tests import every_kind
 from compat_tests.brokers import KafkaBroker, OttlaBroker
+from compat_tests.dumps import files_below, kafka_dump, lines, ottla, ottla_dump
 from compat_tests.every_kind import Written
 from compat_tests.requirements import PEER_DIR, java, missing
-from compat_tests.test_log_dump import files_below, kafka_dump, lines, ottla, ottla_dump
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat_tests.brokers import Broker
-from compat_tests.test_kafka_tools import kafka_tool
+from compat_tests.kafka_tools import kafka_tool
 from ottla.client.connection import Connection
 from ottla.client.errors import ClientError
 from ottla.wire.messages import (

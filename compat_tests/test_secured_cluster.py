@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat_tests.requirements import zookeeper
 from compat_tests.secured import PLAIN_MODULE
-from compat_tests.test_cluster import wait_until
+from compat_tests.waiting import wait_until
 from ottla.tools.cli.local_cluster import LocalBroker, LocalCluster
 from ottla.tools.zookeeper.local import free_port
 from tests.broker.security.authority import Authority

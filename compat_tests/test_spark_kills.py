@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from compat_tests.brokers import Broker, KafkaBroker, OttlaBroker
 from compat_tests.flights import PARTITIONS, LoadedTopic, produce, read_flights
 from compat_tests.requirements import COMPAT_DIR, java
-from compat_tests.test_spark_pipelines import committed_lines, source_lines
+from compat_tests.spark_flights import committed_lines, source_lines
 from ottla import spark_interop as si
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.in_place.source import read_in_place

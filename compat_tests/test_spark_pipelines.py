@@ -9,20 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from compat_tests.brokers import Broker
 from compat_tests.flights import Event, LoadedTopic, produce, read_flights, same_lines
+from compat_tests.spark_flights import FLIGHTS, committed_lines, source_lines
 from ottla import spark_interop as si
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import DataLost, PipelineError
 from ottla.spark_interop.pipelines import command, steps
-
-pytestmark = pytest.mark.timeout(300)
-SCHEMA = "carrier STRING, dep_delay INT, time_hour TIMESTAMP"
-FLIGHTS = 4_000
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +27,10 @@ def loaded(broker: Broker, new_topic: Callable[..., str]) -> LoadedTopic:
     """The first few thousand flights in six partitions."""
     topic = new_topic("some-flights", partitions=6)
     return produce(broker.bootstrap, topic, "lz4", read_flights(FLIGHTS))
+
+
+pytestmark = pytest.mark.timeout(300)
+SCHEMA = "carrier STRING, dep_delay INT, time_hour TIMESTAMP"
 
 
 @pytest.fixture(scope="module")
@@ -46,30 +47,6 @@ def archived(
     )
     assert (report["records"], report["batches"]) == (FLIGHTS, 3)
     return path
-
-
-def committed_lines(broker: Broker, topic: str) -> list[tuple[int, int, bytes, bytes]]:
-    """(partition, timestamp, key, value) as a stock consumer with read_committed gets them."""
-    consumer = Consumer({
-        "bootstrap.servers": broker.bootstrap, "group.id": "reader", "enable.partition.eof": True,
-        "isolation.level": "read_committed",
-    })  # fmt: skip
-    partitions = list(Cluster(broker.bootstrap).partitions(topic))
-    consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
-    found, ended = [], set()
-    while len(ended) < len(partitions):
-        for message in consumer.consume(1000, 0.2):
-            if message.error() is not None:
-                ended.add(message.partition())
-            else:
-                time_ms = message.timestamp()[1]
-                found.append((message.partition(), time_ms, message.key(), message.value()))
-    consumer.close()
-    return found
-
-
-def source_lines(loaded: LoadedTopic) -> list[tuple[int, int, bytes, bytes]]:
-    return [(p, e.timestamp_ms, e.key, e.value) for p, es in loaded.events.items() for e in es]
 
 
 def test_an_archive_holds_each_record_once_and_proves_it(

@@ -12,9 +12,9 @@ import pytest
 from compat_tests.brokers import KafkaBroker
 from compat_tests.kafka_tools import KafkaTools
 from compat_tests.record_tools import GOLDEN, outputs_of
+from tests.tools.kafka_names.comparison import difference, run
 from tests.tools.kafka_names.scenario import Output, Step, parse, play
 from tests.tools.kafka_names.stage import OVERRIDES, Stage, place_of
-from tests.tools.kafka_names.test_golden import difference, run
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import (
-    Consumer,
     IsolationLevel,
     KafkaException,
     Producer,
@@ -26,10 +25,10 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from compat_tests import readers
 from compat_tests.brokers import Broker
+from compat_tests.committed_reads import SECONDS, committed, consumer
 from compat_tests.requirements import JAVA_CLIENTS, java_client
 
 pytestmark = pytest.mark.timeout(300)
-SECONDS = 60
 
 
 def producer(bootstrap: str, transactional_id: str, **settings: Any) -> Producer:
@@ -44,36 +43,6 @@ def producer(bootstrap: str, transactional_id: str, **settings: Any) -> Producer
     )
     made.init_transactions(SECONDS)
     return made
-
-
-def consumer(bootstrap: str, group: str) -> Consumer:
-    """A consumer of committed records from the beginning."""
-    return Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": group,
-            "isolation.level": "read_committed",
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-        }
-    )
-
-
-def committed(bootstrap: str, topic: str, partitions: int = 1) -> list[bytes]:
-    """The values of all committed records up to the last stable offsets."""
-    reader = consumer(bootstrap, "assigned-only")
-    reader.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
-    values, ended = [], 0
-    while ended < partitions:
-        message = reader.poll(SECONDS)
-        assert message is not None, f"nothing of {topic} within {SECONDS} s"
-        if message.error():
-            ended += 1
-        else:
-            values.append(message.value())
-    reader.close()
-    return values
 
 
 def end_offsets(bootstrap: str, topic: str, partitions: int, isolation: Any) -> list[int]:

@@ -7,17 +7,17 @@ class FakeClock(Clock):
     """A clock whose two times move together, by `advance`, unless the wall clock is set."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
-        self.time_ms, self.leapt_ms = now_ms, 0
+        self.start_ms, self.elapsed_ms, self.leapt_ms = now_ms, 0, 0
 
     def now_ms(self) -> int:
-        return self.time_ms + self.leapt_ms
+        return self.start_ms + self.elapsed_ms + self.leapt_ms
 
     def monotonic(self) -> float:
-        return self.time_ms / 1000
+        return self.elapsed_ms / 1000
 
     def advance(self, ms: int) -> None:
         """Let time pass."""
-        self.time_ms += ms
+        self.elapsed_ms += ms
 
     def set_wall_clock(self, by_ms: int) -> None:
         """Set the time of day, as an operator or NTP does; no time passes."""
@@ -27,8 +27,8 @@ class FakeClock(Clock):
 class LeapingClock(Clock):
     """The machine's clock, plus the time by which a test has advanced it."""
 
-    def __init__(self) -> None:
-        self.passed_seconds = 0.0
+    def __init__(self, passed_seconds: float = 0.0) -> None:
+        self.passed_seconds = passed_seconds
 
     def monotonic(self) -> float:
         return super().monotonic() + self.passed_seconds

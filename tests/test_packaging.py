@@ -15,7 +15,7 @@ import pytest
 
 from ottla.broker.settings.config import BrokerConfig
 from ottla.broker.settings.hazards import hazards
-from tests.broker.test_service import Service, serves
+from tests.broker.service import Service, serves
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGING = ROOT / "packaging"

@@ -231,3 +231,53 @@ def test_every_cimported_module_is_one_that_cython_rebuilds_for(path: Path) -> N
         if name.strip()
     }
     assert not [m for m in modules if (ROOT / (m.replace(".", "/") + ".pxd")).exists()]
+
+
+TESTS = [path for path in tracked(".py") if name_of(path).startswith(("tests/", "compat_tests/"))]
+REAL_TIME = {"tests/broker/upkeep/test_full_disk.py", "tests/waiting.py", "tests/test_tidy.py"}
+"""Tests that let real time pass, besides those that kill processes: a disk that stays full."""
+PRIVATE_OF_OTHERS = {"tests/wire/test_kafka_python.py", "tests/simulation/loop.py"}
+"""Use names of kafka-python and asyncio that are private there."""
+
+
+@pytest.mark.parametrize("path", TESTS, ids=name_of)
+def test_test_files_import_no_other_test_file(path: Path) -> None:
+    wrong = {m for m in imports_of(path) if m.rpartition(".")[2].startswith("test_")}
+    assert not {m for m in wrong if m.startswith(("tests.", "compat_tests."))}
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in TESTS if name_of(path).startswith("tests/")], ids=name_of
+)
+def test_tests_wait_with_a_deadline_and_pause_only_beside_processes(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.While):
+            assert not isinstance(node.body[0], ast.Pass), f"line {node.lineno}: use waiting.until"
+    text = path.read_text()
+    assert not re.search(r"threading\.Event\(\)\.wait\(", text)
+    if path.parent.name != "crashes" and name_of(path) not in REAL_TIME:
+        assert "select([], [], []" not in text
+        assert not re.search(r"from tests.waiting import .*\bpause\b", text)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        path for path in TESTS
+        if name_of(path).startswith("tests/") and name_of(path) not in PRIVATE_OF_OTHERS
+    ],
+    ids=name_of,
+)  # fmt: skip
+def test_tests_use_no_private_names_of_others(path: Path) -> None:
+    public = {"_replace", "_asdict", "_fields", "_make", "_exit", "_PARTITION_EOF"}
+    wrong = [
+        f"line {node.lineno}: {node.attr}"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+        and node.attr.startswith("_")
+        and not node.attr.startswith("__")
+        and node.attr not in public
+        and not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"))
+        and not (isinstance(node.value, ast.Call) and ast.unparse(node.value) == "super()")
+    ]
+    assert not wrong

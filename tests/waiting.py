@@ -9,17 +9,32 @@ import os
 import select
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 WAIT_SECONDS_MAX = 60.0
 STEPS_MAX = 1_000_000
+T = TypeVar("T")
 
 
-def until(true: Callable[[], object], what: str, seconds: float = WAIT_SECONDS_MAX) -> None:
-    """Return as soon as the condition holds; fail with what was waited for at the deadline."""
+def until(
+    found: Callable[[], T],
+    what: str | Callable[[], object],
+    seconds: float = WAIT_SECONDS_MAX,
+    between: float = 0.0,
+) -> T:
+    """Return what is found as soon as that is true; fail with what was waited for at the deadline.
+
+    Another process needs the processor too: `between` are seconds from one look to the next.
+    """
     deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
-        os.sched_yield()
+    while not (result := found()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not in {seconds:.0f} s: {what() if callable(what) else what}")
+        if between:
+            pause(between)
+        else:
+            os.sched_yield()
+    return result
 
 
 def exhaust(step: Callable[[], object]) -> None:

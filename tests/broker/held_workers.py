@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from unittest import mock
 
 from tests.broker.running import RunningBroker
 
@@ -38,3 +40,15 @@ class HeldWorkers:
             future.set_result(None)
 
         self.broker.call(on_the_loop)
+
+
+@contextlib.contextmanager
+def slow_flush(broker: RunningBroker) -> Iterator[None]:
+    """A context in which no flush completes."""
+    release = threading.Event()
+    broker.server.flusher.thread.submit(release.wait)
+    try:
+        with mock.patch("ottla.broker.threads.flusher.plain_files", lambda tasks: None):
+            yield
+    finally:
+        release.set()

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ottla.wire.batch import batches
-from ottla.wire.messages import FetchRequest, ProduceRequest
+from ottla.wire.messages import (
+    FetchRequest,
+    ProduceRequest,
+)
 from ottla.wire.records import Record, build_batch
 from tests.broker.running import WireClient
 
@@ -92,3 +95,8 @@ def fetch(client: WireClient, topic: str, offset: int = 0, version: int = 11, **
 def values(answer: Any) -> list[bytes | None]:
     """The record values in a fetch's answer."""
     return [r.value for view in batches(answer.records or b"") for r in view.records()]
+
+
+def code(answer: Any) -> int:
+    """The error code of a produce of one partition."""
+    return int(answer.responses[0].partition_responses[0].error_code)

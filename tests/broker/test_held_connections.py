@@ -10,19 +10,11 @@ import pytest
 
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import ApiVersionsRequest, DeleteTopicsRequest
-from tests.broker.api.test_fetch_sessions import session_fetch, told
+from tests.broker.fetch_sessions import session_fetch, told
 from tests.broker.produce_fetch import batch, fetch, fetch_request, produce, values
-from tests.broker.running import RunningBroker, WireClient
+from tests.broker.running import RunningBroker, WireClient, pass_time
 from tests.broker.topics import create
 from tests.waiting import until
-
-
-def pass_time(broker: RunningBroker, seconds: float) -> None:
-    """Let the loop's clock jump, and run what is due then."""
-    broker.loop_clock.passed_seconds += seconds
-    # Timers that are due run in the next turn, what they schedule in later ones.
-    for _ in range(5):
-        broker.call(lambda: None)
 
 
 def stuck(broker: RunningBroker) -> bool:

@@ -6,62 +6,15 @@ import fcntl
 import json
 import os
 import re
-import select
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from ottla.client.connection import Connection
-from ottla.wire.messages import MetadataRequest
+from tests.broker.service import READY, WAIT_SECONDS, Service, serves
 
-READY = re.compile(rb"ottla ready: node 0 on PLAINTEXT://([\w.\[\]:]+):(\d+), data in .*\n")
-WAIT_SECONDS = 30
 F_SETPIPE_SZ = 1031
-
-
-class Service:
-    """A started broker, its output in files or pipes of the test's choice."""
-
-    def __init__(self, tmp_path: Path, *arguments: str, **streams: object) -> None:
-        self.properties = tmp_path / "server.properties"
-        if not self.properties.exists():
-            self.properties.write_text(
-                f"log.dirs={tmp_path / 'data'}\nlisteners=PLAINTEXT://localhost:0\nnode.id=0\n"
-            )
-        self.log = tmp_path / "log"
-        streams = {"stdout": subprocess.PIPE, "stderr": self.log.open("ab")} | streams
-        command = [sys.executable, "-m", "ottla", "server", "start", str(self.properties)]
-        self.process = subprocess.Popen([*command, *arguments], **streams)
-
-    def ready(self) -> tuple[str, int]:
-        """Host and port of the ready line."""
-        assert self.process.stdout is not None
-        printed = self.process.stdout.readline()
-        match = READY.fullmatch(printed)
-        assert match, (printed, self.text())
-        return match[1].decode().strip("[]"), int(match[2])
-
-    def text(self) -> str:
-        """The log so far."""
-        return self.log.read_text()
-
-    def wait_for(self, pattern: str) -> None:
-        """Wait until the log has it."""
-        for _ in range(WAIT_SECONDS * 100):
-            if re.search(pattern, self.text()):
-                return
-            assert self.process.poll() is None, self.text()
-            select.select([], [], [], 0.01)
-        raise AssertionError(f"no {pattern!r} in {self.text()}")
-
-    def stop(self) -> int:
-        """SIGTERM; returns the exit status."""
-        self.process.terminate()
-        return self.process.wait(WAIT_SECONDS)
 
 
 @pytest.fixture
@@ -72,11 +25,6 @@ def service(tmp_path: Path) -> Iterator[Service]:
     started.process.wait()
     if started.process.stdout:
         started.process.stdout.close()
-
-
-def serves(address: tuple[str, int]) -> bool:
-    with Connection(address) as client:
-        return bool(client.call(MetadataRequest(topics=[])).brokers)
 
 
 def test_the_log_of_a_start_says_what_starts_and_where(service: Service) -> None:

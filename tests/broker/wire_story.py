@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -87,8 +88,7 @@ class WireStory:
         self.member_id = ""
         for kind, key in ((0, self.group), (1, self.key)):
             request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
-            while client.call(request, 6).coordinators[0].error_code:
-                pass  # Apache Kafka creates the internal topics meanwhile
+            until(partial(self.finds, request), "Apache Kafka has created the internal topic")
         self.create_topic()
         until(
             lambda: self.fetch() not in [code.name for code in LOADING],
@@ -104,6 +104,10 @@ class WireStory:
         return said
 
     # Producers
+
+    def finds(self, request: FindCoordinatorRequest) -> bool:
+        """Whether the coordinator is known by now."""
+        return not self.client.call(request, 6).coordinators[0].error_code
 
     def told(self, reply: Any) -> str:
         """A producer by its letter, or the name of a code."""

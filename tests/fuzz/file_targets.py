@@ -17,7 +17,7 @@ from ottla.replication.records import decode_record
 from ottla.wire.errors import MalformedMessage, ProtocolError
 from tests.log.batches import split
 from tests.log.faulty_disk import FaultyDisk
-from tests.log.test_foreign_files import DATA, change, everything, reopened, written
+from tests.log.foreign_files import DATA, change, everything, reopened, written
 
 TEXT_DECODERS = (
     checkpoints.decode_offsets, checkpoints.decode_properties, topic_ids.decode, closed_logs.decode,

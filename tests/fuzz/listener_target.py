@@ -19,6 +19,7 @@ from ottla.wire.messages import MetadataRequest
 from tests.broker.running import RunningBroker, WireClient
 from tests.broker.security.authority import Authority
 from tests.broker.security.logging_in import JAAS
+from tests.waiting import exhaust
 
 SETTINGS = {
     "listeners": ",".join(f"L{at}://127.0.0.1:0" for at in range(4)),
@@ -102,8 +103,7 @@ class Target:
             if not encrypted:
                 sock.shutdown(socket.SHUT_WR)
             sock.settimeout(LONG_POLL_SECONDS)
-            while sock.recv(65536):
-                pass
+            exhaust(lambda: sock.recv(65536))
 
 
 listeners = Target()

@@ -17,23 +17,10 @@ from ottla.groups.settings import GroupSettings
 from ottla.groups.shard import Shard
 from ottla.groups.shard_runtime import Committed
 from ottla.wire.errors import ErrorCode
+from tests.fakes import FakeClock
 from tests.groups.compacting import compacted, durable
 
 TURNS_AT_ONCE_MAX = 1000
-
-
-class FakeClock:
-    """A clock that a test advances."""
-
-    def __init__(self, wall_ms: int = 1_700_000_000_000) -> None:
-        self.elapsed_ms = 0
-        self.start_ms = wall_ms
-
-    def now_ms(self) -> int:
-        return self.start_ms + self.elapsed_ms
-
-    def monotonic(self) -> float:
-        return self.elapsed_ms / 1000
 
 
 class FakeCluster:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from ottla.groups.classic import subscription
@@ -295,3 +296,23 @@ def retell(text: str) -> str:
             story = story or Story(settings)
             lines.append(f"{step:<48} ----  {story.play(step)}".rstrip())
     return "\n".join(lines) + "\n"
+
+
+SCENARIOS = sorted((Path(__file__).parent.parent / "scenarios").glob("*.txt"))
+
+
+def played(path: Path) -> Workbench:
+    """The bench of a scenario after its last step."""
+    settings: dict[str, Any] = {}
+    steps = []
+    for line in path.read_text().splitlines():
+        step = line.partition(" ----")[0].strip()
+        if step.startswith("set "):
+            name, value = step[4:].split("=")
+            settings[name.replace(".", "_")] = setting(name, value)
+        elif step and not step.startswith("#"):
+            steps.append(step)
+    story = Story(settings)
+    for step in steps:
+        story.play(step)
+    return story.bench

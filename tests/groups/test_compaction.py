@@ -13,8 +13,7 @@ from ottla.groups.records import Marker
 from ottla.groups.shard import Shard
 from tests.groups.bench import Workbench
 from tests.groups.compacting import Entry, compacted, durable
-from tests.groups.story import Story
-from tests.groups.test_prefixes import SCENARIOS, played
+from tests.groups.story import SCENARIOS, Story, played
 
 TIMES = 25
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,16 +19,9 @@ from ottla.groups.transactions.markers import MarkerWritten, TransactionMarker
 from ottla.groups.transactions.records import TopicIndex, TransactionRecord
 from ottla.wire.errors import ErrorCode
 from tests.groups.bench import Workbench
-from tests.groups.story import Story, setting
-from tests.groups.transactions.test_machine import (
-    OK,
-    PARTITIONS,
-    TIMEOUT_MS,
-    MoneyBench,
-    Transfer,
-)
+from tests.groups.story import SCENARIOS, played
+from tests.groups.transactions.money import OK, PARTITIONS, TIMEOUT_MS, MoneyBench, Transfer
 
-SCENARIOS = sorted((Path(__file__).parent.parent / "scenarios").glob("*.txt"))
 TRANSFERS = 12
 VERSIONS = {"before KIP-890": 0, "KIP-890": 2}
 
@@ -141,18 +133,3 @@ def groups_of(bench: Workbench) -> list[ClassicGroup | ConsumerGroup]:
     return [group for shard in bench.runtime.shards() for group in shard.groups.values()]
 
 
-def played(path: Path) -> Workbench:
-    """The bench of a scenario after its last step."""
-    settings: dict[str, Any] = {}
-    steps = []
-    for line in path.read_text().splitlines():
-        step = line.partition(" ----")[0].strip()
-        if step.startswith("set "):
-            name, value = step[4:].split("=")
-            settings[name.replace(".", "_")] = setting(name, value)
-        elif step and not step.startswith("#"):
-            steps.append(step)
-    story = Story(settings)
-    for step in steps:
-        story.play(step)
-    return story.bench

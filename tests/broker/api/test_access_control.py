@@ -36,7 +36,7 @@ def creation(version: int = 3, **fields: Any) -> CreateAclsRequest.Creation:
     return CreateAclsRequest.Creation(**rule)
 
 
-def create(client: WireClient, version: int = 3, **fields: Any) -> int:
+def add_rule(client: WireClient, version: int = 3, **fields: Any) -> int:
     request = CreateAclsRequest(creations=[creation(version, **fields)])
     [result] = client.call(request, version).results
     assert bool(result.error_message) == (result.error_code != 0)
@@ -101,9 +101,9 @@ def test_without_an_authorizer_access_rules_are_refused(client: WireClient, vers
 @pytest.mark.parametrize("version", range(4))
 def test_rules_come_are_told_and_go(admin: WireClient, version: int) -> None:
     exact = {} if version >= 1 else {"pattern_type_filter": LITERAL}
-    assert create(admin, version) == 0
-    assert create(admin, version) == 0, "the same again is no error"
-    assert create(admin, version, resource_type=GROUP, operation=ALL, permission_type=DENY) == 0
+    assert add_rule(admin, version) == 0
+    assert add_rule(admin, version) == 0, "the same again is no error"
+    assert add_rule(admin, version, resource_type=GROUP, operation=ALL, permission_type=DENY) == 0
     read = (TOPIC, "t", LITERAL, "User:a", READ, ALLOW)
     denied = (GROUP, "t", LITERAL, "User:a", ALL, DENY)
     assert described(admin, version, **exact) == {read, denied}
@@ -117,7 +117,7 @@ def test_rules_come_are_told_and_go(admin: WireClient, version: int) -> None:
 
 def test_a_filter_that_matches_finds_prefixes_and_the_rule_for_all(admin: WireClient) -> None:
     for name, pattern in (("pre", PREFIXED), ("prefix", LITERAL), ("*", LITERAL), ("o", LITERAL)):
-        assert create(admin, resource_name=name, resource_pattern_type=pattern) == 0
+        assert add_rule(admin, resource_name=name, resource_pattern_type=pattern) == 0
 
     def found(pattern: int, name: str | None) -> list[str]:
         rules = described(
@@ -170,7 +170,7 @@ def test_a_rule_that_says_nothing_clear_is_refused_alone(
     ids=str,
 )
 def test_what_is_no_filter_is_refused(admin: WireClient, wrong: dict[str, Any]) -> None:
-    assert create(admin) == 0
+    assert add_rule(admin) == 0
     assert described(admin, **wrong) == ErrorCode.INVALID_REQUEST
     assert delete(admin, **wrong) == ErrorCode.INVALID_REQUEST
     assert described(admin) != set()
@@ -178,7 +178,7 @@ def test_what_is_no_filter_is_refused(admin: WireClient, wrong: dict[str, Any]) 
 
 def test_rules_outlive_the_broker(data: Path) -> None:
     with RunningBroker(data, **SETTINGS) as broker, WireClient(broker.address) as client:
-        assert create(client, principal="User:z") == 0
+        assert add_rule(client, principal="User:z") == 0
     with RunningBroker(data, **SETTINGS) as broker, WireClient(broker.address) as client:
         assert described(client) == {(TOPIC, "t", LITERAL, "User:z", READ, ALLOW)}
 
@@ -189,7 +189,7 @@ def test_what_no_rule_is_about_may_be_open_to_everybody(data: Path) -> None:
         assert produce(client, "t", batch(b"v")).error_code == (
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         )
-        assert create(client, resource_name="t", operation=WRITE, principal="User:a") == 0
+        assert add_rule(client, resource_name="t", operation=WRITE, principal="User:a") == 0
         refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         assert produce(client, "t", batch(b"v")).error_code == refused
         assert produce(client, "u", batch(b"v")).error_code != refused

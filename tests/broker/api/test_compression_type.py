@@ -16,12 +16,11 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.legacy import down_convert
 from ottla.wire.messages import ProduceRequest
 from tests.broker import transactions
-from tests.broker.api.test_configs_api import alter
+from tests.broker.configs import alter
 from tests.broker.held_workers import HeldWorkers
 from tests.broker.produce_fetch import batch, fetch, produce, produce_request, values
 from tests.broker.running import RunningBroker, WireClient
-from tests.broker.threads.test_held_promises import delete
-from tests.broker.topics import create
+from tests.broker.topics import create, delete
 from tests.waiting import until
 
 # Sizes from which a thread does the work: for gzip, and for every codec.

@@ -13,11 +13,9 @@ from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (
     AlterConfigsRequest,
-    DescribeConfigsRequest,
-    DescribeConfigsResponse,
-    IncrementalAlterConfigsRequest,
     ListConfigResourcesRequest,
 )
+from tests.broker.configs import alter, describe
 from tests.broker.produce_fetch import batch, produce
 from tests.broker.running import RunningBroker, WireClient
 
@@ -28,43 +26,12 @@ FROM_CLIENT_METRICS, FROM_GROUP = 7, 8
 LIST, LONG = 7, 5
 
 
-def describe(
-    client: WireClient, kind: int, name: str, *keys: str, version: int = 4, **fields: Any
-) -> DescribeConfigsResponse.Result:
-    resource = DescribeConfigsRequest.Resource(
-        resource_type=kind, resource_name=name, configuration_keys=list(keys) or None
-    )
-    request = DescribeConfigsRequest(resources=[resource], **fields)
-    [result] = client.call(request, version).results
-    return result
-
-
 def setting(client: WireClient, kind: int, name: str, key: str) -> Any:
     """One setting with its synonyms and documentation."""
     [entry] = describe(
         client, kind, name, key, include_synonyms=True, include_documentation=True
     ).configs
     return entry
-
-
-def alter(
-    client: WireClient, kind: int, name: str, *changes: tuple[str, int, str | None], **fields: Any
-) -> int:
-    resource = IncrementalAlterConfigsRequest.Resource(
-        resource_type=kind,
-        resource_name=name,
-        configs=[
-            IncrementalAlterConfigsRequest.Resource.Config(
-                name=key, config_operation=operation, value=value
-            )
-            for key, operation, value in changes
-        ],
-    )
-    request = IncrementalAlterConfigsRequest(resources=[resource], **fields)
-    [response] = client.call(request, 1).responses
-    assert (response.resource_type, response.resource_name) == (kind, name)
-    assert response.error_message is not None or response.error_code == 0
-    return response.error_code
 
 
 @pytest.mark.parametrize("version", APIS[ApiKey.DESCRIBE_CONFIGS].versions)

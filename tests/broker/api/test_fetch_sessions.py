@@ -3,44 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import FetchRequest
-from tests.broker.produce_fetch import batch, fetch_request, produce, values
+from tests.broker.fetch_sessions import session_fetch, told
+from tests.broker.produce_fetch import batch, fetch_request, produce
 from tests.broker.running import RunningBroker, WireClient
 from tests.broker.topics import create
-
-
-def session_fetch(
-    client: WireClient,
-    topic: str,
-    session_id: int,
-    epoch: int,
-    offsets: dict[int, int],
-    **fields: Any,
-) -> Any:
-    """A fetch in a session: `offsets` are the partitions that the request names."""
-    request = fetch_request(topic, session_id=session_id, session_epoch=epoch, **fields)
-    request.topics[0].partitions = [
-        FetchRequest.Topic.Partition(
-            partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20
-        )
-        for partition, offset in offsets.items()
-    ]
-    if not offsets:
-        request.topics = []
-    return client.call(request, 11)
-
-
-def told(response: Any) -> dict[int, list[bytes | None]]:
-    return {
-        answer.partition_index: values(answer)
-        for topic in response.responses
-        for answer in topic.partitions
-    }
 
 
 def test_an_incremental_fetch_tells_only_what_changed(client: WireClient, topic: str) -> None:

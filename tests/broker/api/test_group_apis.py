@@ -18,7 +18,6 @@ from ottla.wire.messages import (
     ConsumerGroupHeartbeatRequest,
     DeleteGroupsRequest,
     DescribeGroupsRequest,
-    FindCoordinatorRequest,
     HeartbeatRequest,
     JoinGroupRequest,
     LeaveGroupRequest,
@@ -29,6 +28,7 @@ from ottla.wire.messages import (
     OffsetFetchRequest,
     SyncGroupRequest,
 )
+from tests.broker.groups import commit_request, find, topic_id
 from tests.broker.running import RunningBroker, WireClient
 from tests.waiting import until
 
@@ -49,15 +49,6 @@ def at(key: ApiKey, step: int) -> int:
     return min(step, APIS[key].versions[-1])
 
 
-def find(client: WireClient, group: str, version: int) -> Any:
-    if version < 4:
-        return client.call(FindCoordinatorRequest(key=group), version)
-    request = FindCoordinatorRequest(key_type=0, coordinator_keys=[group, group + "2"])
-    answer = client.call(request, version)
-    assert [each.key for each in answer.coordinators] == [group, group + "2"]
-    return answer.coordinators[0]
-
-
 def join(client: WireClient, group: str, version: int, member_id: str = "", **more: Any) -> Any:
     request = JoinGroupRequest(
         group_id=group, session_timeout_ms=10_000, member_id=member_id, protocol_type="consumer",
@@ -66,22 +57,6 @@ def join(client: WireClient, group: str, version: int, member_id: str = "", **mo
     if version >= 1:
         request.rebalance_timeout_ms = 20_000
     return client.call(request, version)
-
-
-def topic_id(client: WireClient, topic: str) -> bytes:
-    request = MetadataRequest(topics=[MetadataRequest.Topic(name=topic)])
-    answer: bytes = client.call(request, 12).topics[0].topic_id
-    return answer
-
-
-def commit_request(topic: str, known_id: bytes, group: str, version: int, **more: Any) -> Any:
-    made = OffsetCommitRequest.Topic
-    partition = made.Partition(partition_index=1, committed_offset=7, committed_metadata="m")
-    if version >= 6:
-        partition.committed_leader_epoch = 0
-    named = made(topic_id=known_id) if version >= 10 else made(name=topic)
-    named.partitions = [partition]
-    return OffsetCommitRequest(group_id=group, topics=[named], **more)
 
 
 def fetch(client: WireClient, topic: str, known_id: bytes, group: str, version: int) -> Any:
@@ -358,8 +333,7 @@ def test_a_member_that_waits_holds_up_nobody_else(broker: RunningBroker) -> None
         )
         waiting = other.send(request, 3)
         beat = HeartbeatRequest(group_id="w", generation_id=1, member_id=joined.member_id)
-        while (code := one.call(beat, 3).error_code) == 0:
-            pass
+        code = until(lambda: one.call(beat, 3).error_code, "the member is asked to join again")
         assert code == ErrorCode.REBALANCE_IN_PROGRESS
         again = join(one, "w", 3, joined.member_id)
         assert again.generation_id == other.answer(waiting).generation_id == 2

@@ -11,10 +11,11 @@ import pytest
 from ottla.log.index import time_search
 from ottla.wire.messages import ListOffsetsRequest, ListOffsetsResponse
 from ottla.wire.records import Record, build_batch
+from tests.broker.held_workers import slow_flush
 from tests.broker.produce_fetch import batch, produce, produce_request
 from tests.broker.running import RunningBroker, WireClient
-from tests.broker.threads.test_held_promises import slow_flush
 from tests.broker.topics import create
+from tests.waiting import until
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 PARTITION = ListOffsetsRequest.Topic.Partition
@@ -55,14 +56,18 @@ def test_the_newest_record_is_the_newest_that_may_be_read(
     newer = build_batch([Record(timestamp=9, value=b"c")])
     with slow_flush(broker), WireClient(broker.address) as other:
         other.send(produce_request(topic, newer), 9)
-        while broker.call(
-            lambda: broker.server.replicas.by_name[topic][0].log.log_end_offset
-        ) < 3:
-            pass
+        until(
+            lambda: broker.call(
+                lambda: broker.server.replicas.by_name[topic][0].log.log_end_offset
+            ) >= 3,
+            "three records are in the log",
+        )
         found = ask(client, topic, MAX_TIMESTAMP, 7)
         assert (found.error_code, found.offset, found.timestamp) == (0, 0, 1)
-    while (found := ask(client, topic, MAX_TIMESTAMP, 7)).timestamp == 1:
-        pass
+    found = until(
+        lambda: (now := ask(client, topic, MAX_TIMESTAMP, 7)).timestamp != 1 and now,
+        "the newer record is found",
+    )
     assert (found.offset, found.timestamp) == (2, 9)
 
 

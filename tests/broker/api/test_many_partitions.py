@@ -19,6 +19,7 @@ from ottla.wire.messages import (
 )
 from tests.broker.produce_fetch import batch, fetch_request, values
 from tests.broker.running import RunningBroker, WireClient
+from tests.broker.topics import create
 
 COUNT = 200
 
@@ -40,12 +41,12 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     data = tmp_path_factory.mktemp("data")
     with RunningBroker(data, ottla_open_segments_max="10") as running:
         with WireClient(running.address) as client:
-            create(client, {"wide": COUNT})
+            create(client, "wide", COUNT)
             produce_to_all(client)
         yield running
 
 
-def create(client: WireClient, partitions: dict[str, int]) -> None:
+def create_at_once(client: WireClient, partitions: dict[str, int]) -> None:
     made = CreateTopicsRequest.Topic
     topics = [
         made(name=name, num_partitions=count, replication_factor=1)
@@ -124,7 +125,7 @@ def test_few_files_are_open_for_many_partitions(broker: RunningBroker) -> None:
 def test_many_topics_come_and_go_with_a_request_each(broker: RunningBroker) -> None:
     names = {f"many-{n}": 3 for n in range(300)}
     with WireClient(broker.address) as client:
-        create(client, names)
+        create_at_once(client, names)
         answer = client.call(MetadataRequest(topics=None), 9)
         assert names.keys() <= {topic.name for topic in answer.topics}
         storage = broker.server.storage
@@ -145,7 +146,7 @@ def test_open_segments_stay_within_ulimit(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_restart_finds_every_record(tmp_path: Path) -> None:
     with RunningBroker(tmp_path) as first, WireClient(first.address) as client:
-        create(client, {"wide": COUNT})
+        create(client, "wide", COUNT)
         produce_to_all(client)
     with RunningBroker(tmp_path) as second, WireClient(second.address) as client:
         assert len(second.server.storage.open_files) <= 1, "the metadata log alone"

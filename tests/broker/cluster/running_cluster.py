@@ -11,6 +11,9 @@ from ottla.broker.network.poller import BrokerLoop
 from ottla.broker.server import Server
 from ottla.broker.settings.config import BrokerConfig
 from ottla.log.disk import Disk
+from ottla.wire.messages import (
+    CreateTopicsRequest,
+)
 from tests.broker.running import TIMEOUT_SECONDS, WireClient
 from tests.fakes import LeapingClock
 from tests.simulation.zookeeper import MemoryCoordination, ZooKeeperServer
@@ -124,3 +127,22 @@ class RunningCluster:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def create(cluster: RunningCluster, node_id: int, name: str, partitions: int, factor: int) -> int:
+    """Create a topic through one broker; returns the error code."""
+    request = CreateTopicsRequest(
+        topics=[
+            CreateTopicsRequest.Topic(
+                name=name, num_partitions=partitions, replication_factor=factor, assignments=[],
+                configs=[],
+            )
+        ],
+        timeout_ms=10_000,
+    )
+    with cluster.client(node_id) as client:
+        return int(client.call(request, 5).topics[0].error_code)
+
+
+def leaders(server: Server, topic: str) -> list[int]:
+    return [state.leader for state in server.metadata_log.image.topics[topic].partitions]

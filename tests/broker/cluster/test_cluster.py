@@ -9,42 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.server import Server
 from ottla.log.log_directory import StorageRefused
 from ottla.replication.cluster_store import CLUSTER_ID
 from ottla.replication.coordination import Create, Delete, Set
 from ottla.wire.messages import (
-    CreateTopicsRequest,
     DescribeClusterRequest,
     DescribeQuorumRequest,
     MetadataRequest,
 )
-from tests.broker.cluster.running_cluster import RunningCluster
+from tests.broker.cluster.running_cluster import RunningCluster, create, leaders
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
     with RunningCluster(tmp_path) as running:
         yield running
-
-
-def create(cluster: RunningCluster, node_id: int, name: str, partitions: int, factor: int) -> int:
-    """Create a topic through one broker; returns the error code."""
-    request = CreateTopicsRequest(
-        topics=[
-            CreateTopicsRequest.Topic(
-                name=name, num_partitions=partitions, replication_factor=factor, assignments=[],
-                configs=[],
-            )
-        ],
-        timeout_ms=10_000,
-    )
-    with cluster.client(node_id) as client:
-        return int(client.call(request, 5).topics[0].error_code)
-
-
-def leaders(server: Server, topic: str) -> list[int]:
-    return [state.leader for state in server.metadata_log.image.topics[topic].partitions]
 
 
 def test_a_topic_is_asked_for_anywhere_and_placed_everywhere(cluster: RunningCluster) -> None:

@@ -13,8 +13,7 @@ from ottla.log.disk import Disk
 from ottla.replication.metadata import PartitionState
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import DescribeLogDirsRequest, FindCoordinatorRequest
-from tests.broker.cluster.running_cluster import RunningCluster
-from tests.broker.cluster.test_cluster import create
+from tests.broker.cluster.running_cluster import RunningCluster, create
 from tests.broker.produce_fetch import batch, fetch, produce, values
 from tests.broker.topics import metadata
 from tests.log.faulty_disk import FaultyDisk

@@ -12,8 +12,7 @@ import pytest
 from ottla.broker.settings.config import SettingsError
 from ottla.client.errors import Unreachable
 from ottla.wire.messages import CreateAclsRequest
-from tests.broker.cluster.running_cluster import RunningCluster
-from tests.broker.cluster.test_cluster import create
+from tests.broker.cluster.running_cluster import RunningCluster, create
 from tests.broker.produce_fetch import batch, produce
 from tests.broker.security.authority import Authority
 from tests.broker.security.logging_in import make_user

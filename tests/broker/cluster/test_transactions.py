@@ -21,8 +21,7 @@ from ottla.wire.errors import ErrorCode, ProtocolError
 from ottla.wire.messages import OffsetFetchRequest
 from ottla.wire.records import ControlType, build_marker
 from tests.broker import transactions
-from tests.broker.cluster.running_cluster import RunningCluster
-from tests.broker.cluster.test_cluster import create, leaders
+from tests.broker.cluster.running_cluster import RunningCluster, create, leaders
 from tests.broker.transactions import OK, READ_COMMITTED
 from tests.fakes import FakeClock
 

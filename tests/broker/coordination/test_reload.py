@@ -13,7 +13,7 @@ from ottla.broker.coordination import log_coordinator
 from ottla.groups.shard import Shard
 from ottla.wire.errors import ErrorCode, MalformedMessage, StorageFailed
 from ottla.wire.messages import DeleteTopicsRequest, HeartbeatRequest, OffsetFetchRequest
-from tests.broker.api.test_group_apis import commit_request, find, topic_id
+from tests.broker.groups import commit_request, find, topic_id
 from tests.broker.running import RunningBroker, WireClient
 from tests.broker.topics import create
 from tests.waiting import until

@@ -34,6 +34,7 @@ from tests.broker.crashes.load import (
 )
 from tests.broker.produce_fetch import fetch_request
 from tests.broker.running import TIMEOUT_SECONDS, WireClient
+from tests.waiting import pause, until
 
 T = TypeVar("T")
 
@@ -146,14 +147,18 @@ class Cycles:
     def let_them_work(self) -> None:
         """Wait until each worker has some promises, and for a random time more."""
         wanted = [worker.kept + UNDER_WAY for worker in self.workers]
-        waited, pause = 0.0, threading.Event()
-        while any(w.kept < count for w, count in zip(self.workers, wanted, strict=True)):
+
+        def all_have_some() -> bool:
             self.fail_with_the_workers()
-            kept = {worker.name: worker.kept for worker in self.workers}
-            assert waited < 3 * TIMEOUT_SECONDS, f"somebody gets no promises: {kept}"
-            waited += 0.005
-            pause.wait(0.005)
-        pause.wait(self.random.uniform(0, PAUSE_SECONDS_MAX))
+            return all(w.kept >= count for w, count in zip(self.workers, wanted, strict=True))
+
+        until(
+            all_have_some,
+            lambda: f"promises of each: {({w.name: w.kept for w in self.workers})}",
+            3 * TIMEOUT_SECONDS,
+            between=0.005,
+        )
+        pause(self.random.uniform(0, PAUSE_SECONDS_MAX))
 
     def fail_with_the_workers(self) -> None:
         if self.target.errors:
@@ -236,12 +241,11 @@ def in_time(read: Callable[[], T], good: Callable[[T], bool]) -> T:
     A commit is promised when the coordinator's decision is safe (KIP-98); the markers that show it,
     in each partition and for the offsets, may be written by the next broker, once it has loaded.
     """
-    pause = threading.Event()
     for _ in range(int(TIMEOUT_SECONDS / READ_AGAIN_SECONDS)):
         found = read()
         if good(found):
             break
-        pause.wait(READ_AGAIN_SECONDS)
+        pause(READ_AGAIN_SECONDS)
     return found
 
 

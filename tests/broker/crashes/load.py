@@ -22,6 +22,7 @@ from ottla.wire.messages import (
 from tests.broker.produce_fetch import batch, produce_request
 from tests.broker.running import TIMEOUT_SECONDS, WireClient
 from tests.broker.transactions import add, add_offsets, commit_offset, end, find, init, write
+from tests.waiting import pause
 
 TOPIC, MONEY = "survivors", "money"
 PARTITIONS = 4
@@ -278,7 +279,6 @@ def create_topics(client: WireClient) -> None:
 
 def committed_offset(client: WireClient, group: str, topic: str) -> int:
     """A group's committed offset of partition 0, once its coordinator has loaded."""
-    deadline = threading.Event()
     made = OffsetFetchRequest.Group
     request = OffsetFetchRequest(
         groups=[made(group_id=group, topics=[made.Topic(name=topic, partition_indexes=[0])])]
@@ -289,5 +289,5 @@ def committed_offset(client: WireClient, group: str, topic: str) -> int:
         if code == 0:
             return int(answer.topics[0].partitions[0].committed_offset)
         assert code in RETRIABLE or code == ErrorCode.NOT_COORDINATOR, ErrorCode(code)
-        deadline.wait(PAUSE_SECONDS)
+        pause(PAUSE_SECONDS)
     raise AssertionError(f"the coordinator of {group} does not come back")

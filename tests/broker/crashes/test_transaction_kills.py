@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import random
 import statistics
-import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -41,6 +41,7 @@ from tests.broker.transactions import (
     init,
     write,
 )
+from tests.waiting import pause, until
 
 KILLS = int(os.environ.get("OTTLA_KILLS", "6"))
 MOVERS, UNDER_WAY = 4, 3
@@ -172,12 +173,18 @@ class Bank:
     def go_on(self) -> None:
         """Wait until every producer has a promise, and for a random time more."""
         wanted = [worker.kept + UNDER_WAY for worker in self.workers]
-        pause, deadline = threading.Event(), time.monotonic() + 3 * TIMEOUT_SECONDS
-        while any(w.kept < count for w, count in zip(self.workers, wanted, strict=True)):
+
+        def all_have_one() -> bool:
             assert not self.target.errors, self.target.errors
-            assert time.monotonic() < deadline, {w.name: w.kept for w in self.workers}
-            pause.wait(PAUSE_SECONDS)
-        pause.wait(self.random.uniform(0, 0.05))
+            return all(w.kept >= count for w, count in zip(self.workers, wanted, strict=True))
+
+        until(
+            all_have_one,
+            lambda: f"promises of each: {({w.name: w.kept for w in self.workers})}",
+            3 * TIMEOUT_SECONDS,
+            between=PAUSE_SECONDS,
+        )
+        pause(self.random.uniform(0, 0.05))
 
     def check(self, client: WireClient, told: dict[Mover, list[int]]) -> None:
         """Check that acknowledged transactions are visible as a whole in the first read, and
@@ -238,12 +245,14 @@ def test_kill_9_hides_no_acknowledged_commit_and_leaves_no_transaction_open(
 def see_that_all_has_ended(client: WireClient, bank: Bank) -> None:
     """Check that every last stable offset advances, and everything is there, in the shared topic,
     too."""
-    deadline, pause = time.monotonic() + TIMEOUT_SECONDS, threading.Event()
     where = [(mover.topic, at) for mover in bank.movers for at in (0, 1)]
     for topic, partition in [*where, (SHARED, 0), ("left", 0)]:
-        while not is_stable(client, topic, partition):
-            assert time.monotonic() < deadline, f"a transaction is open in {topic}-{partition}"
-            pause.wait(PAUSE_SECONDS)
+        until(
+            partial(is_stable, client, topic, partition),
+            f"the end of the transaction in {topic}-{partition}",
+            TIMEOUT_SECONDS,
+            between=PAUSE_SECONDS,
+        )
     bank.check(client, bank.told())
     shared = bank.shared.read(client)
     assert len(shared) == len(set(shared))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from ottla.log.disk import Disk, File
 from tests.broker.produce_fetch import batch, fetch_request, produce, values
 from tests.broker.running import RunningBroker, WireClient
 from tests.broker.topics import create
+from tests.waiting import until
 
 VALUES = [b"%03d" % n * 40_000 for n in range(40)]
 
@@ -81,9 +81,7 @@ def test_a_cold_fetch_holds_up_its_own_connection_only(data: Path) -> None:
                     reader.send(fetch_request("t", offset, partition_max_bytes=1 << 19), 11)
                     for offset in (0, 3)
                 ]
-                waiting = threading.Event()
-                while not wanted:
-                    waiting.wait(0.001)
+                until(lambda: wanted, "a range is read")
                 assert wanted == [1 << 19]
                 for value in (b"a", b"b"):
                     assert produce(client, "t", batch(value)).error_code == 0
@@ -116,7 +114,5 @@ def test_a_client_that_goes_while_its_range_is_read_is_forgotten(data: Path) -> 
         with reads_that_wait(broker) as wanted:
             with WireClient(broker.address) as reader:
                 reader.send(fetch_request("t"), 11)
-                waiting = threading.Event()
-                while not wanted:
-                    waiting.wait(0.001)
+                until(lambda: wanted, "a range is read")
         assert produce(client, "t", batch(b"still here")).error_code == 0

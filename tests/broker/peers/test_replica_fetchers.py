@@ -22,9 +22,9 @@ from ottla.log.disk import Disk
 from ottla.log.storage import Storage
 from ottla.replication.metadata import BrokerImage, Endpoint, MetadataImage
 from ottla.replication.partition import Partition
-from ottla.wire.messages import CreateTopicsRequest
 from tests.broker.produce_fetch import batch, produce
 from tests.broker.running import RunningBroker, WireClient
+from tests.broker.topics import create
 from tests.replication.fakes import Cluster
 
 LISTENER = "PLAINTEXT"
@@ -112,13 +112,10 @@ def same(leader: RunningBroker, partition: Partition) -> bool:
     ) == bytes(partition.log.read_bytes(0, 1 << 24))
 
 
-def create(leader: RunningBroker, topic: str) -> None:
+def create_shared(leader: RunningBroker, topic: str) -> None:
     """A topic of the leader's with a second replica on node 1."""
-    request = CreateTopicsRequest(topics=[CreateTopicsRequest.Topic(
-        name=topic, num_partitions=1, replication_factor=1, assignments=[], configs=[]
-    )])
     with WireClient(leader.address) as client:
-        assert client.call(request, 5).topics[0].error_code == 0
+        create(client, topic)
     leader.call(share, leader, topic)
 
 
@@ -139,7 +136,7 @@ def fill(client: WireClient, topic: str, sizes: list[int]) -> None:
 def test_a_follower_has_what_the_leader_has(leader: RunningBroker, following: Following) -> None:
     with WireClient(leader.address) as client:
         for topic in ("a", "b"):
-            create(leader, topic)
+            create_shared(leader, topic)
         fill(client, "a", [10, 70_000, 900_000, 3, 2_000_000 - 1_100_000])
         parts = [following.partition(topic) for topic in ("a", "b")]
         following.loop.call_soon(following.fetchers.changed, parts)
@@ -154,7 +151,7 @@ def test_a_fetch_that_waits_for_records_needs_no_timer(
 ) -> None:
     timers: list[Any] = []
     with WireClient(leader.address) as client:
-        create(leader, "a")
+        create_shared(leader, "a")
         part = following.partition("a")
         following.loop.call_soon(following.fetchers.changed, [part])
         fill(client, "a", [1])
@@ -175,7 +172,7 @@ def test_a_fetch_that_waits_for_records_needs_no_timer(
 
 def test_a_broken_link_goes_on_where_it_was(leader: RunningBroker, following: Following) -> None:
     with WireClient(leader.address) as client:
-        create(leader, "a")
+        create_shared(leader, "a")
         fill(client, "a", [100] * 5)
         part = following.partition("a")
         following.loop.call_soon(following.fetchers.changed, [part])
@@ -189,7 +186,7 @@ def test_a_broken_link_goes_on_where_it_was(leader: RunningBroker, following: Fo
 
 def test_a_leader_that_is_away_is_tried_again(leader: RunningBroker, following: Following) -> None:
     with WireClient(leader.address) as client:
-        create(leader, "a")
+        create_shared(leader, "a")
         fill(client, "a", [100])
     part = following.partition("a")
     following.port = 1                          # nothing listens there
@@ -203,8 +200,8 @@ def test_what_is_led_here_or_gone_is_fetched_no_more(
     leader: RunningBroker, following: Following
 ) -> None:
     with WireClient(leader.address) as client:
-        create(leader, "a")
-        create(leader, "b")
+        create_shared(leader, "a")
+        create_shared(leader, "b")
         parts = [following.partition(topic) for topic in ("a", "b")]
         following.loop.call_soon(following.fetchers.changed, parts)
         fill(client, "a", [1])

@@ -17,10 +17,9 @@ from ottla.wire.messages import (
     DeleteTopicsRequest,
     MetadataRequest,
 )
-from tests.broker.api.test_fetch_sessions import session_fetch
+from tests.broker.fetch_sessions import session_fetch
 from tests.broker.produce_fetch import batch, fetch_request, produce, produce_request, values
-from tests.broker.running import CLIENT_ID, RunningBroker, WireClient
-from tests.broker.test_held_connections import pass_time
+from tests.broker.running import CLIENT_ID, RunningBroker, WireClient, pass_time
 from tests.broker.topics import create
 from tests.waiting import until
 

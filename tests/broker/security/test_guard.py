@@ -23,7 +23,7 @@ from ottla.replication.controller.access import (
 from ottla.replication.principals import AccessRule
 from ottla.wire import messages
 from ottla.wire.apis import APIS, ApiKey
-from ottla.wire.messages import CreateTopicsRequest, FindCoordinatorRequest
+from ottla.wire.messages import FindCoordinatorRequest
 from tests.broker.produce_fetch import batch, fetch_request, produce, produce_request
 from tests.broker.running import RunningBroker, WireClient
 from tests.broker.security.guarded import (
@@ -43,6 +43,7 @@ from tests.broker.security.guarded import (
     topic,
     transaction,
 )
+from tests.broker.topics import create
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 ANONYMOUS, EVERYWHERE = "User:ANONYMOUS", "*"
@@ -79,16 +80,11 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]
     configured."""
     data = tmp_path_factory.mktemp("data")
     with RunningBroker(data) as open_to_all, WireClient(open_to_all.address) as client:
-        make_topic(client, TOPIC)
+        create(client, TOPIC)
         for kind, key in ((0, GROUP), (1, TRANSACTION)):
             client.call(FindCoordinatorRequest(key_type=kind, coordinator_keys=[key]), 4)
     with RunningBroker(data, **{"authorizer.class.name": AUTHORIZER}) as broker:
         yield broker
-
-
-def make_topic(client: WireClient, name: str) -> None:
-    made = CreateTopicsRequest.Topic(name=name, num_partitions=1, replication_factor=1)
-    client.call(CreateTopicsRequest(topics=[made], timeout_ms=10_000), 5)
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ def client_of(broker: SaslBroker, user: str) -> WireClient:
     return client
 
 
-def create(client: WireClient, *renewers: str, lifetime_ms: int = -1, **owner: str) -> Any:
+def make_token(client: WireClient, *renewers: str, lifetime_ms: int = -1, **owner: str) -> Any:
     kind = CreateDelegationTokenRequest.Renewer
     return client.call(CreateDelegationTokenRequest(
         renewers=[kind(principal_type="User", principal_name=name) for name in renewers],
@@ -74,11 +74,11 @@ def expire(client: WireClient, token: Any, period_ms: int = -1) -> Any:
 
 def test_a_token_lasts_as_long_as_the_settings_say(broker: SaslBroker) -> None:
     with client_of(broker, "alice") as alice:
-        token = create(alice)
+        token = make_token(alice)
         assert (token.error_code, token.principal_name) == (0, "alice")
         assert token.expiry_timestamp_ms == token.issue_timestamp_ms + DAY_MS
         assert token.max_timestamp_ms == token.issue_timestamp_ms + 7 * DAY_MS
-        short = create(alice, lifetime_ms=1000)
+        short = make_token(alice, lifetime_ms=1000)
         assert short.expiry_timestamp_ms == short.issue_timestamp_ms + 1000
         assert sorted(describe(alice)) == sorted([token.token_id, short.token_id])
 
@@ -88,7 +88,7 @@ def test_who_has_a_token_logs_in_as_its_owner_and_gets_no_other(
     broker: SaslBroker, mechanism: str
 ) -> None:
     with client_of(broker, "alice") as alice, WireClient(broker.inside) as worker:
-        token = create(alice)
+        token = make_token(alice)
         answer = log_in_with(worker, token, mechanism)
         assert answer.error_code == 0
         assert DAY_MS - 60_000 < answer.session_lifetime_ms <= DAY_MS
@@ -97,12 +97,12 @@ def test_who_has_a_token_logs_in_as_its_owner_and_gets_no_other(
         who = broker.call(lambda: [each.client.principal for each in listener.connections])
         assert who == ["User:alice", "User:alice"]
         not_allowed = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
-        assert create(worker).error_code == renew(worker, token).error_code == not_allowed
+        assert make_token(worker).error_code == renew(worker, token).error_code == not_allowed
 
 
 def test_a_tokens_id_is_no_users_name_and_a_user_no_token(broker: SaslBroker) -> None:
     with client_of(broker, "alice") as alice:
-        token = create(alice)
+        token = make_token(alice)
     password = base64.b64encode(bytes(token.hmac)).decode()
     with WireClient(broker.inside) as client:
         assert log_in(client, "SCRAM-SHA-256", token.token_id, password).error_code != 0
@@ -112,7 +112,7 @@ def test_a_tokens_id_is_no_users_name_and_a_user_no_token(broker: SaslBroker) ->
 
 def test_a_token_ends_when_its_owner_or_a_renewer_says_so(broker: SaslBroker) -> None:
     with client_of(broker, "alice") as alice, client_of(broker, "bob") as bob:
-        mine, shared = create(alice), create(alice, "bob")
+        mine, shared = make_token(alice), make_token(alice, "bob")
         assert describe(bob) == [shared.token_id]
         mismatch = ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
         assert renew(bob, mine).error_code == expire(bob, mine).error_code == mismatch
@@ -126,19 +126,19 @@ def test_a_token_ends_when_its_owner_or_a_renewer_says_so(broker: SaslBroker) ->
 
 def test_an_expired_token_lets_nobody_in_and_is_not_prolonged(broker: SaslBroker) -> None:
     with client_of(broker, "alice") as alice:
-        token = create(alice)
+        token = make_token(alice)
         broker.server.clock = broker.server.broker.clock = later = LaterClock()
         assert later.now_ms() > token.expiry_timestamp_ms
         with WireClient(broker.inside) as worker:
             assert log_in_with(worker, token).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
         assert renew(alice, token).error_code == ErrorCode.DELEGATION_TOKEN_EXPIRED
-        create(alice)
+        make_token(alice)
         assert token.token_id not in describe(alice)
 
 
 def test_tokens_survive_a_restart(data: Path) -> None:
     with SaslBroker(data, KEY) as broker, client_of(broker, "alice") as alice:
-        token = create(alice)
+        token = make_token(alice)
     with SaslBroker(data, KEY) as broker, WireClient(broker.inside) as worker:
         assert log_in_with(worker, token).error_code == 0
     with SaslBroker(data, {"delegation.token.secret.key": "another"}) as broker:
@@ -150,9 +150,9 @@ def test_there_are_no_tokens_without_a_secret_key_or_a_login(
     broker: SaslBroker, tmp_path: Path
 ) -> None:
     with WireClient(broker.address) as anybody:
-        assert create(anybody).error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+        assert make_token(anybody).error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
     with SaslBroker(tmp_path / "other") as without, client_of(without, "alice") as alice:
-        assert create(alice).error_code == ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
+        assert make_token(alice).error_code == ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
 
 
 def test_renewers_are_users(broker: SaslBroker) -> None:
@@ -172,9 +172,9 @@ def test_a_token_for_somebody_else_needs_the_right_to_create_it(data: Path) -> N
         owner = {"owner_principal_type": "User", "owner_principal_name": "carol"}
         with client_of(broker, "bob") as bob:
             refused = ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
-            assert create(bob, **owner).error_code == refused
+            assert make_token(bob, **owner).error_code == refused
         with client_of(broker, "alice") as alice:
-            token = create(alice, **owner)
+            token = make_token(alice, **owner)
             assert (token.principal_name, token.token_requester_principal_name) == (
                 "carol", "alice")
         with WireClient(broker.inside) as worker:

@@ -7,7 +7,7 @@ import pytest
 from ottla.broker.settings.topic import IDLE, REFUSED
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import CreateTopicsRequest
-from tests.broker.api.test_configs_api import describe
+from tests.broker.configs import describe
 from tests.broker.produce_fetch import batch, fetch, produce, values
 from tests.broker.running import WireClient
 from tests.broker.topics import create

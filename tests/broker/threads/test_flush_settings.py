@@ -13,9 +13,9 @@ from ottla.log.config import LogConfig
 from ottla.log.disk import Disk
 from ottla.log.partition_log import PartitionLog
 from ottla.wire.messages import IncrementalAlterConfigsRequest
-from tests.broker.produce_fetch import batch, fetch, produce, produce_request, values
+from tests.broker.held_workers import slow_flush
+from tests.broker.produce_fetch import batch, code, fetch, produce, produce_request, values
 from tests.broker.running import RunningBroker, WireClient
-from tests.broker.threads.test_held_promises import code, slow_flush
 from tests.broker.topics import create
 from tests.fakes import FakeClock
 from tests.log.faulty_disk import FaultyDisk

@@ -6,16 +6,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-from unittest import mock
 
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages import ApiVersionsRequest, DeleteTopicsRequest, ProduceRequest
+from ottla.wire.messages import ApiVersionsRequest, ProduceRequest
+from tests.broker.held_workers import slow_flush
 from tests.broker.produce_fetch import (
     batch,
+    code,
     fetch,
     fetch_request,
     produce,
@@ -23,31 +21,9 @@ from tests.broker.produce_fetch import (
     values,
 )
 from tests.broker.running import RunningBroker, WireClient
-from tests.broker.topics import create
+from tests.broker.topics import create, delete
 from tests.log.faulty_disk import FaultyDisk
 from tests.waiting import until
-
-
-@contextlib.contextmanager
-def slow_flush(broker: RunningBroker) -> Iterator[None]:
-    """A context in which no flush completes."""
-    release = threading.Event()
-    broker.server.flusher.thread.submit(release.wait)
-    try:
-        with mock.patch("ottla.broker.threads.flusher.plain_files", lambda tasks: None):
-            yield
-    finally:
-        release.set()
-
-
-def delete(client: WireClient, topic: str) -> None:
-    answer = client.call(DeleteTopicsRequest(topic_names=[topic], timeout_ms=10_000), 4)
-    assert answer.responses[0].error_code == 0
-
-
-def code(answer: Any) -> int:
-    """The error code of a produce of one partition."""
-    return int(answer.responses[0].partition_responses[0].error_code)
 
 
 def appended(broker: RunningBroker, topic: str) -> None:

@@ -18,7 +18,7 @@ from ottla.log.storage import Storage
 from ottla.wire.errors import ErrorCode, StorageFailed
 from tests.broker.produce_fetch import batch, produce
 from tests.broker.running import RunningBroker, WireClient
-from tests.broker.upkeep.test_retention import create, delete_below, earliest
+from tests.broker.topics import create, delete_below, earliest
 from tests.fakes import FakeClock
 from tests.log.batches import batch as stored_batch
 from tests.log.faulty_disk import FaultyDisk

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from tests.broker.crashes.load import TOPIC
 from tests.broker.crashes.loop_disk import MemoryDisk
 from tests.broker.produce_fetch import batch, fetch, produce
 from tests.broker.running import RunningBroker, WireClient
-from tests.waiting import exhaust
+from tests.waiting import exhaust, pause, until
 
 DISK_BYTES = 48 << 20
 SMALL_DISK_BYTES = 4 << 20
@@ -55,7 +54,7 @@ def test_every_service_resumes_by_itself_when_a_full_disk_has_room_again(
                 topic = CreateTopicsRequest.Topic(
                     name="full" * 50, num_partitions=50, replication_factor=1
                 )
-                threading.Event().wait(FULL_SECONDS)
+                pause(FULL_SECONDS)
             if restarts:
                 # On the same port: a new one would have to be recorded, and there is no room for
                 # that.
@@ -97,8 +96,9 @@ def test_a_topic_can_be_deleted_with_no_byte_free_and_its_room_comes_back(
             delete = DeleteTopicsRequest(topic_names=[LONG], timeout_ms=10_000)
             assert client.call(delete, 5).responses[0].error_code == 0
             assert (data / RESERVE).stat().st_size < RESERVE_SIZE
-            while (data / RESERVE).stat().st_size < RESERVE_SIZE:
-                threading.Event().wait(0.01)
+            until(
+                lambda: (data / RESERVE).stat().st_size >= RESERVE_SIZE, "the reserve is full again"
+            )
             made.name = "v"
             assert client.call(create, 5).topics[0].error_code == 0
             assert produce(client, "v", batch(b"y" * 50_000)).error_code == 0

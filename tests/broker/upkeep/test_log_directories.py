@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from ottla.log.clock import Clock
 from ottla.log.log_directory import StorageRefused
 from ottla.wire.errors import ErrorCode, StorageFailed
 from ottla.wire.messages import (
@@ -19,17 +18,11 @@ from ottla.wire.messages import (
 from tests.broker.produce_fetch import batch, fetch, fetch_request, produce, values
 from tests.broker.running import RunningBroker, WireClient
 from tests.broker.topics import create, metadata
+from tests.fakes import LeapingClock
 from tests.log.faulty_disk import FaultyDisk
 
 STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
 PARTITIONS = 4
-
-
-class LateClock(Clock):
-    """A clock one hour ahead: pending deletions are due."""
-
-    def monotonic(self) -> float:
-        return super().monotonic() + 3_600
 
 
 def two_directories(disk: FaultyDisk) -> RunningBroker:
@@ -204,7 +197,7 @@ def test_a_topic_can_be_deleted_and_made_again_on_a_full_disk(kind: str) -> None
         assert refused.error_code == STORAGE_ERROR
         disk.errors = {}
         assert broker.server.housekeeping is not None
-        broker.server.storage.clock = LateClock()
+        broker.server.storage.clock = LeapingClock(3_600)
         broker.run(broker.server.housekeeping.remove_deleted())
         broker.run(broker.server.housekeeping.reopen_directories())
         assert produce(client, "t", batch(b"new")).error_code == 0

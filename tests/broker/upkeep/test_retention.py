@@ -17,14 +17,12 @@ from ottla.log.storage import Storage
 from ottla.replication.partition import Partition
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (
-    CreateTopicsRequest,
-    DeleteRecordsRequest,
     DescribeLogDirsRequest,
     IncrementalAlterConfigsRequest,
-    ListOffsetsRequest,
 )
 from tests.broker.produce_fetch import batch, fetch, fetch_request, produce, values
 from tests.broker.running import RunningBroker, WireClient
+from tests.broker.topics import create, delete_below, earliest
 from tests.fakes import FakeClock
 
 DAY_MS = 24 * 3_600_000
@@ -127,22 +125,6 @@ def test_a_log_that_fails_does_not_keep_the_next_from_its_turn(tmp_path: Path) -
 # --- over the wire ----------------------------------------------------------------------------
 
 
-def delete_below(client: WireClient, topic: str, offset: int, version: int = 2) -> Any:
-    item = DeleteRecordsRequest.Topic.Partition(partition_index=0, offset=offset)
-    request = DeleteRecordsRequest(
-        topics=[DeleteRecordsRequest.Topic(name=topic, partitions=[item])], timeout_ms=10_000
-    )
-    return client.call(request, version).topics[0].partitions[0]
-
-
-def earliest(client: WireClient, topic: str) -> int:
-    item = ListOffsetsRequest.Topic.Partition(partition_index=0, timestamp=-2)
-    request = ListOffsetsRequest(
-        replica_id=-1, topics=[ListOffsetsRequest.Topic(name=topic, partitions=[item])]
-    )
-    return int(client.call(request, 5).topics[0].partitions[0].offset)
-
-
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_deleted_records_are_out_of_range_for_everybody(
     client: WireClient, topic: str, version: int
@@ -182,18 +164,6 @@ def test_a_fetch_that_waits_below_a_new_log_start_is_told_so(
         assert delete_below(admin, topic, 1).error_code == 0
     answer = client.answer(sent).responses[0].partitions[0]
     assert answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-
-
-def create(client: WireClient, name: str, **settings: str) -> None:
-    configs = [
-        CreateTopicsRequest.Topic.Config(name=key.replace("_", "."), value=value)
-        for key, value in settings.items()
-    ]
-    topic = CreateTopicsRequest.Topic(
-        name=name, num_partitions=1, replication_factor=1, configs=configs
-    )
-    made = client.call(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5)
-    assert made.topics[0].error_code == 0
 
 
 def test_what_may_not_be_deleted(client: WireClient) -> None:

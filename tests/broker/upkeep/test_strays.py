@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from ottla.log.clock import Clock
 from ottla.log.config import LogConfig
 from ottla.log.storage import Storage
 from ottla.log.strays import expire_strays, put_strays_aside
@@ -17,18 +16,11 @@ from ottla.wire.messages import DeleteTopicsRequest
 from tests.broker.produce_fetch import batch, fetch, produce, values
 from tests.broker.running import RunningBroker, WireClient
 from tests.broker.topics import create
-from tests.fakes import FakeClock
+from tests.fakes import FakeClock, LeapingClock
 from tests.log.batches import batch as stored_batch
 from tests.log.faulty_disk import FaultyDisk, PowerCut
 
 WEEK_MS = 7 * 24 * 3600 * 1000
-
-
-class LateClock(Clock):
-    """A clock eight days ahead."""
-
-    def monotonic(self) -> float:
-        return super().monotonic() + 8 * 24 * 3600
 
 
 def killed_in_a_deletion() -> FaultyDisk:
@@ -75,7 +67,7 @@ def test_a_kill_in_a_deletion_leaves_nothing_for_ever(caplog: pytest.LogCaptureF
         assert broker.server.housekeeping is not None
         broker.run(broker.server.housekeeping.remove_deleted())
         assert len(strays(killed)) == 2
-        broker.server.storage.clock = LateClock()
+        broker.server.storage.clock = LeapingClock(8 * 24 * 3600)
         broker.run(broker.server.housekeeping.remove_deleted())
         assert strays(killed) == []
         assert {"kept-0", "kept-1", "t-0"} <= set(killed.listdir("/a"))

@@ -22,7 +22,7 @@ from ottla.groups.transactions.records import (
 from ottla.groups.transactions.runtime import TransactionRuntime
 from ottla.groups.transactions.shard import End, Initialise
 from ottla.wire.errors import ErrorCode, ProtocolError
-from tests.groups.bench import FakeClock
+from tests.fakes import FakeClock
 from tests.groups.compacting import compacted
 
 COORDINATOR_EPOCH = 3

@@ -11,7 +11,7 @@ import pytest
 from ottla.log.compaction.choice import cleanable
 from ottla.log.compaction.cleaner import Abandoned, Cleaner
 from ottla.wire.errors import StorageFailed
-from tests.log.compaction.test_cleaner import COMPACT, KEYS, Table
+from tests.log.compaction.table import COMPACT, KEYS, Table
 from tests.log.faulty_disk import PowerCut
 
 CRASH_POINTS = 2000

@@ -20,7 +20,7 @@ from ottla.wire.compression import compress, decompress
 from ottla.wire.errors import CorruptMessage
 from ottla.wire.records import Record, build_batch
 from tests.log.batches import NOW_MS
-from tests.log.compaction.test_cleaner import COMPACT, Table
+from tests.log.compaction.table import COMPACT, Table
 from tests.log.faulty_disk import FaultyFile
 
 

@@ -113,10 +113,10 @@ def test_retention_keeps_a_recovered_segment_with_a_young_record() -> None:
     open_log(disk).close()
     log = open_log(disk, 13, clean=True)
     assert isinstance(log.clock, FakeClock)
-    log.clock.time_ms = NOW_MS + 600
+    log.clock.advance(NOW_MS + 600 - log.clock.now_ms())
     log.configure(LogConfig(index_interval_bytes=150, retention_ms=200))
     assert log.apply_retention(log.log_end_offset) == [] and log.log_start_offset == 0
-    log.clock.time_ms = NOW_MS + 701
+    log.clock.advance(NOW_MS + 701 - log.clock.now_ms())
     assert log.apply_retention(log.log_end_offset) and log.log_start_offset > 0
 
 

@@ -15,7 +15,7 @@ from ottla.replication.controller.reassignment import Reassignment, reassign_par
 from ottla.replication.metadata import PartitionExtra, PartitionState
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import AlterPartitionRequest, AssignReplicasToDirsRequest
-from tests.replication.controller.test_elections import THREE, World
+from tests.replication.controller.world import THREE, World
 
 
 def report(

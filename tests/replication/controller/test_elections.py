@@ -6,63 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from ottla.replication.controller.brokers import broker_gone, broker_registered, distrust
+from ottla.replication.controller.brokers import distrust
 from ottla.replication.controller.elections import (
     LogEnd,
     elect_longest,
     leaderless,
 )
 from ottla.replication.metadata import (
-    BrokerImage,
-    BrokerRegistered,
     ConfigSet,
-    MetadataImage,
-    PartitionExtra,
     PartitionState,
-    TopicCreated,
 )
-
-THREE = PartitionState(1, 5, (1, 2, 3), (1, 2, 3), 7)
-
-
-class World:
-    """An image of three brokers and one partition, and what happens to it."""
-
-    def __init__(self, state: PartitionState = THREE, min_isr: int = 2) -> None:
-        self.epoch = 1
-        self.image = MetadataImage.empty("c").apply([
-            *(BrokerRegistered(BrokerImage(n, 1, (), None, f"{n}-1")) for n in (1, 2, 3)),
-            ConfigSet("broker", "", "min.insync.replicas", str(min_isr)),
-            TopicCreated("t", b"t" * 16, (state,)),
-        ])
-
-    @property
-    def state(self) -> PartitionState:
-        return self.image.topics["t"].partitions[0]
-
-    @property
-    def extra(self) -> PartitionExtra:
-        return self.state.extra or PartitionExtra()
-
-    def gone(self, *nodes: int) -> None:
-        for node in nodes:
-            epoch = self.image.brokers[node].epoch
-            self.image = self.image.apply(broker_gone(self.image, node, epoch).records)
-
-    def back(self, node: int, stop: str, lost: tuple[str, ...] = ()) -> None:
-        if node in self.image.brokers:
-            self.gone(node)
-        self.epoch += 1
-        broker = BrokerImage(node, self.epoch, (), None, f"{node}-{self.epoch}")
-        self.image = self.image.apply(distrust(self.image, broker, stop, lost).records)
-        decision = broker_registered(self.image, broker, stop, lost)
-        self.image = self.image.apply(decision.records)
-
-    def elect(self, ends: dict[int, tuple[int, int]], unclean: bool = False) -> int:
-        known = {n: LogEnd(self.image.brokers[n].epoch, *end) for n, end in ends.items()}
-        decision = elect_longest(self.image, [("t", 0, known, unclean)])
-        self.image = self.image.apply(decision.records)
-        return decision.result
+from tests.replication.controller.world import THREE, World
 
 
 def test_who_leaves_below_min_isr_is_eligible_until_it_is_reached_again() -> None:

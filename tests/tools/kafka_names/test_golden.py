@@ -6,62 +6,16 @@ stdout and exit status; for stderr, that a failed command prints one line and no
 
 from __future__ import annotations
 
-import contextlib
-import io
-import re
 from pathlib import Path
 
 import pytest
 
-from ottla.tools.kafka_names.main import main
-from tests.tools.kafka_names.scenario import Output, Step, parse, play
+from tests.tools.kafka_names.comparison import difference, run
+from tests.tools.kafka_names.scenario import parse, play
 from tests.tools.kafka_names.stage import Stage, place_of, stage_broker
 
 GOLDEN = Path(__file__).parent / "golden"
 SCENARIOS = sorted(GOLDEN.glob("*.txt"))
-
-
-class Input(io.TextIOWrapper):
-    """Standard input with these bytes."""
-
-    def __init__(self, data: bytes) -> None:
-        super().__init__(io.BytesIO(data), encoding="utf-8")
-
-
-def run(words: list[str], stdin: bytes) -> Output:
-    """One of our tools in this process."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("sys.stdin", Input(stdin))
-            status = main(words[0], words[1:])
-    return Output(status, out.getvalue(), err.getvalue())
-
-
-def comparable(step: Step, text: str) -> object:
-    """Output as far as it must be equal: `~` in a scenario lists what need not be."""
-    lines = [line for line in text.splitlines() if not IGNORED.match(line)]
-    while lines and not lines[-1]:
-        lines.pop()
-    text = "\n".join(lines)
-    if "head" in step.loose:
-        text = text.partition("\n")[0]
-    if "message" in step.loose:  # the rest is the broker's message
-        text = re.sub(r"(Exception| ): .*", r"\1", text)
-    if "figures" in step.loose:
-        text = re.sub(r"-?\d+(\.\d+)?(E-?\d+)?", "N", text)
-        text = re.sub(r" +", " ", text)
-    if "order" in step.loose:
-        return sorted(filter(None, re.split(r"[\s,\[\]{}]+", text)))
-    return text
-
-
-IGNORED = re.compile(
-    # Java's stack traces; how KRaft begins; warnings about old flags, which is on stderr here.
-    r"\s+at |\s+\.\.\. \d+ more|Caused by: |(java|org|com)\.[\w.$]+(Exception|Error):"
-    r"|Bootstrap metadata: |WARNING: Positional argument usage"
-    r"|(Warning|Option):? --[\w.-]+ (is|has been) deprecated"
-)
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
@@ -82,16 +36,3 @@ def test_our_tools_answer_as_kafkas_do(path: Path, tmp_path: Path) -> None:
     assert not wrong, f"{len(wrong)} of {len(commands)} differ\n\n" + "\n\n".join(wrong)
 
 
-def difference(step: Step, ours: Output) -> str:
-    """What is wrong with our answer; empty if it is right."""
-    if "Traceback" in ours.stderr:
-        return ours.stderr
-    expected, got = comparable(step, step.stdout), comparable(step, ours.stdout)
-    if (step.status, expected) != (ours.status, got):
-        return (
-            f"Kafka: status {step.status}\n{step.stdout}"
-            f"ours: status {ours.status}\n{ours.stdout}{ours.stderr}"
-        )
-    if ours.status and len(step.words) > 1 and len(ours.stderr.splitlines()) != 1:
-        return f"stderr is not one line: {ours.stderr!r}"
-    return ""

@@ -233,6 +233,22 @@ def test_every_cimported_module_is_one_that_cython_rebuilds_for(path: Path) -> N
     assert not [m for m in modules if (ROOT / (m.replace(".", "/") + ".pxd")).exists()]
 
 
+NOUNS = {"housekeeping", "listing", "routing", "testing"}
+
+
+def test_module_names_are_nouns_and_differ_by_more_than_an_ending() -> None:
+    package = [path for path in tracked(".py", ".pyx") if name_of(path).startswith("ottla/")]
+    stems = {path.with_suffix("") for path in package}
+    assert not {stem.name for stem in stems if stem.name.endswith("ing")} - NOUNS
+    near = {
+        (name_of(stem), ending)
+        for stem in stems
+        for ending in ("s", "ed", "er", "ing", "ment", "ship", "or")
+        if stem.with_name(stem.name + ending) in stems
+    }
+    assert not near
+
+
 TESTS = [path for path in tracked(".py") if name_of(path).startswith(("tests/", "compat_tests/"))]
 REAL_TIME = {"tests/broker/upkeep/test_full_disk.py", "tests/waiting.py", "tests/test_tidy.py"}
 """Tests that let real time pass, besides those that kill processes: a disk that stays full."""

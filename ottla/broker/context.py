@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ottla.broker.cluster.member import Member
     from ottla.broker.cluster.metadata_log import Metadata
     from ottla.broker.network.cold_reads import ColdReads
-    from ottla.broker.peers.forwarding import Forwarding
+    from ottla.broker.peers.envelopes import Forwarding
     from ottla.broker.peers.peers import Peers
     from ottla.broker.peers.replica_fetchers import ReplicaFetchers
     from ottla.broker.security.authorizer import Authorizer

@@ -108,7 +108,7 @@ class Server:
             raise
 
     async def _join(self, loop: BrokerLoop) -> Member:
-        from ottla.broker.cluster.membership import join, zookeeper
+        from ottla.broker.cluster.clustered_start import join, zookeeper
 
         coordination = self.coordination or zookeeper(self.config, loop)
         member = await join(self.config, coordination, self.disk, loop)
@@ -138,7 +138,7 @@ class Server:
         config, member = self.config, self.member
         config.follow(MetadataImage.empty(), self.metadata_log.image, ())
         if member is not None:
-            from ottla.broker.cluster.membership import begin_isr_changes, connect_peers
+            from ottla.broker.cluster.clustered_start import begin_isr_changes, connect_peers
 
             self.isr_changes = begin_isr_changes(config, loop)
         self.replicas = Replicas(

@@ -26,7 +26,7 @@ from ottla.replication.topic_names import (
 from ottla.wire.errors import ErrorCode, ProtocolError, RequestTimedOut
 
 if TYPE_CHECKING:
-    from ottla.broker.peers.forwarding import Forwarding
+    from ottla.broker.peers.envelopes import Forwarding
 
 log = logging.getLogger("ottla.topics")
 

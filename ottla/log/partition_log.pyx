@@ -17,7 +17,7 @@ from ottla.log.closed_logs import DISTRUSTED, ClosedLog
 from ottla.log.config import LogConfig
 from ottla.log.disk import is_passing
 from ottla.log.flush import run_all
-from ottla.log.following cimport checked_batches, run_in_segment
+from ottla.log.follower_batches cimport checked_batches, run_in_segment
 from ottla.log.open_files cimport OpenFiles
 from ottla.log.readable_log cimport ReadableLog
 from ottla.log.recovery import rebuild

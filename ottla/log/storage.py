@@ -13,13 +13,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.log import closed_logs, known_directories
+from ottla.log.checkpoint_task import CheckpointTask, checkpoint_steps, log_start_steps
 from ottla.log.checkpoints import Partition
 from ottla.log.clock import Clock
 from ottla.log.closed_logs import ClosedLog
 from ottla.log.config import LogConfig
 from ottla.log.disk import Disk, is_passing
 from ottla.log.flush import LOGS_ONE_BY_ONE_MAX, run_all
-from ottla.log.gathering import CheckpointTask, checkpoint_steps, log_start_steps
 from ottla.log.log_directory import CLEAN_MARKER, LogDirectory, StorageRefused
 from ottla.log.move.record import finish_moves
 from ottla.log.open_files import OpenFiles

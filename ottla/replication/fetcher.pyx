@@ -14,7 +14,7 @@ checkpoint first is in `cut` until `checkpointed`.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 from ottla.log.clock cimport Clock
-from ottla.log.following cimport checked_batches
+from ottla.log.follower_batches cimport checked_batches
 from ottla.replication.partition cimport Partition
 from ottla.wire.batch cimport HEADER_SIZE, LOG_OVERHEAD, total_size
 from ottla.wire.codec cimport Cursor, Writer

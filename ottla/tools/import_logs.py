@@ -11,7 +11,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from contextlib import ExitStack
 
-from ottla.tools.adopting import adopt
+from ottla.tools.adopted_files import adopt
 from ottla.tools.adoption_plan import ImportRefused, Plan, Source, make_plan, read_source
 from ottla.tools.check_directory import DirectoryLocked, bytes_in, held
 from ottla.tools.findings import Report, size_text

@@ -15,7 +15,7 @@ from ottla.log.disk import Disk
 from ottla.log.storage import Storage
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.standalone import StandaloneStore
-from ottla.tools import adopting
+from ottla.tools import adopted_files
 from ottla.wire.legacy import down_convert
 from ottla.wire.messages import TopicRecord
 from tests.log.batches import values_of
@@ -143,10 +143,10 @@ class Stop(Exception):
 
 
 STEPS: dict[str, tuple[object, str, int]] = {
-    "before the first copy": (adopting, "copy", 0),
-    "between copies": (adopting, "copy", 5),
-    "before the first rename": (adopting, "put_in_place", 0),
-    "between renames": (adopting, "put_in_place", 2),
+    "before the first copy": (adopted_files, "copy", 0),
+    "between copies": (adopted_files, "copy", 5),
+    "before the first rename": (adopted_files, "put_in_place", 0),
+    "between renames": (adopted_files, "put_in_place", 2),
     "before the metadata": (StandaloneStore, "append", 0),
 }
 

@@ -13,7 +13,7 @@ from ottla.broker.cluster.metadata_log import NotController
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles, serve_inside
 from ottla.broker.peers.api_roles import DECIDED
-from ottla.broker.peers.forwarding import decode_address, decode_principal
+from ottla.broker.peers.envelopes import decode_address, decode_principal
 from ottla.broker.security.client import Client
 from ottla.broker.security.decisions import on_cluster
 from ottla.replication.controller.access import Operation

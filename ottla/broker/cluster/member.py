@@ -17,7 +17,7 @@ from contextlib import suppress
 from ottla.broker.cluster.cluster_log import ClusterLog
 from ottla.broker.cluster.controller import Controller
 from ottla.broker.cluster.feature_levels import SUPPORTED_FEATURES
-from ottla.broker.peers.forwarding import Forwarding
+from ottla.broker.peers.envelopes import Forwarding
 from ottla.broker.settings.config import BrokerConfig
 from ottla.log import checkpoints, run_record
 from ottla.log.disk import Disk

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.spark_interop.cluster import Cluster, offsets_json
 from ottla.spark_interop.errors import PipelineError
-from ottla.spark_interop.pipelines import running, table
+from ottla.spark_interop.pipelines import query_run, table
 from ottla.spark_interop.pipelines.files import Files
 from ottla.spark_interop.pipelines.table import CHECKPOINT, Entry, Table
 
@@ -82,12 +82,12 @@ def archive(
         if number not in target.batches:  # otherwise a crash came between our commit and Spark's
             _write_batch(target, batch, number, by)
 
-    writer = stream.writeStream.foreachBatch(write).trigger(**running.trigger_of(every))
+    writer = stream.writeStream.foreachBatch(write).trigger(**query_run.trigger_of(every))
     try:
         query = writer.option("checkpointLocation", files.at(CHECKPOINT)).start()
     except Exception as error:
-        raise running.explained(error) from error
-    running.run(query, running.Progress(f"archive {topic}", progress))
+        raise query_run.explained(error) from error
+    query_run.run(query, query_run.Progress(f"archive {topic}", progress))
     new = [target.live[name] for name in target.live.keys() - before[0]]
     return {
         "records": sum(entry.records for entry in new),
@@ -236,7 +236,7 @@ def verify(
             .collect()
         )
     except Exception as error:
-        report["problems"] = [str(running.explained(error))]
+        report["problems"] = [str(query_run.explained(error))]
         return report
     in_files = {row.partition: (row.n, row.d) for row in counted}
     contents = {row.partition: row.content for row in counted}

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
-from ottla.spark_interop.pipelines import running, transactional
+from ottla.spark_interop.pipelines import query_run, transactional
 from ottla.spark_interop.pipelines.files import Files
 from ottla.spark_interop.topics import stream_topic
 
@@ -87,9 +87,9 @@ def dead_letter(
         finally:
             judged.unpersist()
 
-    query = stream.writeStream.foreachBatch(write).trigger(**running.trigger_of(every))
+    query = stream.writeStream.foreachBatch(write).trigger(**query_run.trigger_of(every))
     query = query.option("checkpointLocation", Files(spark, checkpoint).root).start()
-    running.run(query, running.Progress(f"dead letters of {topic}", progress))
+    query_run.run(query, query_run.Progress(f"dead letters of {topic}", progress))
     report["seconds"] = round(time.monotonic() - begin, 3)
     return report
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.spark_interop.cluster import Cluster
-from ottla.spark_interop.pipelines import running
+from ottla.spark_interop.pipelines import query_run
 from ottla.spark_interop.pipelines.files import Files
 from ottla.spark_interop.pipelines.table import CHECKPOINT, Entry, Table
 
@@ -64,9 +64,9 @@ def latest(
             for name, count in _write_batch(spark, target, batch, number).items():
                 counts[name] += count
 
-    writer = stream.writeStream.foreachBatch(write).trigger(**running.trigger_of(every))
+    writer = stream.writeStream.foreachBatch(write).trigger(**query_run.trigger_of(every))
     query = writer.option("checkpointLocation", files.at(CHECKPOINT)).start()
-    running.run(query, running.Progress(f"latest {topic}", progress))
+    query_run.run(query, query_run.Progress(f"latest {topic}", progress))
     keys = sum(entry.records for entry in target.live.values())
     seconds = round(time.monotonic() - begin, 3)
     return {**counts, "keys": keys, "seconds": seconds}

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.spark_interop.cluster import Cluster, offsets_json
 from ottla.spark_interop.errors import PipelineError
-from ottla.spark_interop.pipelines import running, transactional
+from ottla.spark_interop.pipelines import query_run, transactional
 from ottla.spark_interop.pipelines.archive import read_offsets
 from ottla.spark_interop.pipelines.files import Files
 
@@ -82,9 +82,9 @@ def mirror(
         report["already_there"] += sum(one["skipped"] for one in done.values())
 
     place = Files(spark, checkpoint).root
-    query = stream.writeStream.foreachBatch(write).trigger(**running.trigger_of(every))
+    query = stream.writeStream.foreachBatch(write).trigger(**query_run.trigger_of(every))
     query = query.option("checkpointLocation", place).start()
-    rows = running.run(query, running.Progress(f"mirror {topic}", progress))
+    rows = query_run.run(query, query_run.Progress(f"mirror {topic}", progress))
     report["left_out"] = max(rows - report["written"] - report["already_there"], 0)
     report["seconds"] = round(time.monotonic() - begin, 3)
     report["lag"] = _lag(here, topic, Files(spark, checkpoint))

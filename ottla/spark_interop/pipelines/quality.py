@@ -16,7 +16,7 @@ from ottla.spark_interop import topics
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
 from ottla.spark_interop.formats import Format
-from ottla.spark_interop.pipelines import running
+from ottla.spark_interop.pipelines import query_run
 from ottla.spark_interop.pipelines.archive import read_archive
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def quality_report(
     try:
         report = {"source": source, **measure(frame)}
     except Exception as error:
-        raise running.explained(error) from error
+        raise query_run.explained(error) from error
     if html is not None:
         Path(html).write_text(page(report))
     return report

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
-from ottla.spark_interop.pipelines import running, transactional
+from ottla.spark_interop.pipelines import query_run, transactional
 from ottla.spark_interop.pipelines.archive import read_archive
 from ottla.spark_interop.times import milliseconds
 
@@ -62,7 +62,7 @@ def replay(
         records = _between(read_archive(spark, path), since, until, time_zone)
         counts = {r.partition: r["count"] for r in records.groupBy("partition").count().collect()}
     except Exception as error:
-        raise running.explained(error) from error
+        raise query_run.explained(error) from error
     report: dict[str, Any] = {
         "records": sum(counts.values()),
         "written": 0,
@@ -86,7 +86,7 @@ def replay(
         try:
             done = transactional.write(_rows(records, timestamps), to)
         except Exception as error:
-            raise running.explained(error) from error
+            raise query_run.explained(error) from error
         report["written"] = transactional.total_written(done)
         report["already_there"] = sum(one["skipped"] for one in done.values())
     report["seconds"] = round(time.monotonic() - begin, 3)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
-from ottla.spark_interop.pipelines import running
+from ottla.spark_interop.pipelines import query_run
 from ottla.spark_interop.topics import read_topic
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def slice_topic(
         except FileExistsError:
             raise PipelineError(f"{output} already exists") from None
     except Exception as error:
-        raise running.explained(error) from error
+        raise query_run.explained(error) from error
 
 
 def _lines(rows: Any, file: Any) -> dict[str, int]:

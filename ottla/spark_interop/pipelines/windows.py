@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
-from ottla.spark_interop.pipelines import running, transactional
+from ottla.spark_interop.pipelines import query_run, transactional
 from ottla.spark_interop.pipelines.files import Files
 from ottla.spark_interop.pipelines.table import CHECKPOINT, Entry, Table
 from ottla.spark_interop.topics import stream_topic
@@ -88,11 +88,11 @@ def windows(
     writer = figures.writeStream.outputMode("update" if updates else "append").foreachBatch(write)
     writer = writer.option("checkpointLocation", target.files.at(CHECKPOINT))
     try:
-        query = writer.trigger(**running.trigger_of(every)).start()
+        query = writer.trigger(**query_run.trigger_of(every)).start()
     except Exception as error:
-        raise running.explained(error) from error
+        raise query_run.explained(error) from error
 
-    running.run(query, running.Progress(f"windows {topic}", progress), _counting(report))
+    query_run.run(query, query_run.Progress(f"windows {topic}", progress), _counting(report))
     report["seconds"] = round(time.monotonic() - begin, 3)
     return report
 
@@ -144,7 +144,7 @@ def _aggregated(
         figures = [f.expr(sql).alias(name) for name, sql in aggregates.items()]
         rows = events.groupBy(spans.alias("w"), *by).agg(*figures)
     except Exception as error:
-        raise running.explained(error) from error
+        raise query_run.explained(error) from error
     return rows.select(
         f.col("w.start").alias(BOUNDS[0]), f.col("w.end").alias(BOUNDS[1]), *by, *aggregates
     )

@@ -10,7 +10,7 @@ from ottla.client.errors import ClientError
 from ottla.tools.browse.browser import Browser
 from ottla.tools.browse.source import Source
 from ottla.tools.browse.terminal import Terminal
-from ottla.tools.cli.connecting import connect
+from ottla.tools.cli.bootstrap import connect
 
 SECONDS = 0.5
 """How often new records are asked for while following, and the size of the screen is looked at."""

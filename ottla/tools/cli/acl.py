@@ -7,7 +7,7 @@ from argparse import Namespace
 from ottla.client.errors import ClientError
 from ottla.tools.admin import acls
 from ottla.tools.admin.acls import CLUSTER_NAME, Pattern, Rule
-from ottla.tools.cli.connecting import connect
+from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.output import confirm, done
 from ottla.tools.cli.output import show as print_rows
 

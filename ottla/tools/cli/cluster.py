@@ -8,7 +8,7 @@ from ottla.client.errors import ClientError, check
 from ottla.tools.admin import cluster as admin
 from ottla.tools.admin import partitions
 from ottla.tools.admin.uuids import show_uuid
-from ottla.tools.cli.connecting import connect
+from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.output import done, show
 from ottla.wire.apis import APIS, ApiKey
 

@@ -6,7 +6,7 @@ from argparse import Namespace
 
 from ottla.client.errors import ClientError
 from ottla.tools.admin import configs
-from ottla.tools.cli.connecting import connect
+from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.output import done, show
 from ottla.tools.properties import pairs
 

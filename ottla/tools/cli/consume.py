@@ -12,7 +12,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError
 from ottla.tools.admin import groups, offsets
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
-from ottla.tools.cli.connecting import connect, properties_of
+from ottla.tools.cli.bootstrap import connect, properties_of
 from ottla.tools.cli.moments import milliseconds
 from ottla.tools.cli.produce import escaped
 from ottla.tools.progress_line import ProgressLine

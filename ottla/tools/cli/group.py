@@ -9,7 +9,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError
 from ottla.tools.admin import groups, offsets, resets, topics
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
-from ottla.tools.cli.connecting import connect
+from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.moments import milliseconds
 from ottla.tools.cli.output import confirm, done, show, table
 

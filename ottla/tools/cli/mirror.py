@@ -17,7 +17,7 @@ from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 from ottla.tools.progress_line import ProgressLine
 from ottla.tools.stream.batches import send_one, sendable
 from ottla.tools.stream.client_settings import quiet
-from ottla.tools.stream.copying import Progress
+from ottla.tools.stream.mirror_progress import Progress
 from ottla.wire.records import Record
 
 if TYPE_CHECKING:

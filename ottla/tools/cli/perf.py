@@ -9,7 +9,7 @@ from typing import Any
 
 from ottla.client.errors import ClientError
 from ottla.tools.admin import topics
-from ottla.tools.cli.connecting import connect
+from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.output import done, show
 from ottla.tools.progress_line import ProgressLine
 from ottla.tools.stream.load import FetchLoad, Latencies, ProduceLoad, codec_of, fetch, random_value

@@ -13,7 +13,7 @@ from typing import BinaryIO
 from ottla.client.addresses import parse_addresses, show_address
 from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError, check
-from ottla.tools.cli.connecting import address_of, connect, properties_of
+from ottla.tools.cli.bootstrap import address_of, connect, properties_of
 from ottla.tools.cli.output import done
 from ottla.tools.progress_line import ProgressLine
 from ottla.tools.properties import pairs

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ottla.client.errors import ClientError
 from ottla.tools.admin import configs
-from ottla.tools.cli.connecting import connect
+from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.output import confirm, done
 from ottla.tools.cli.output import show as print_rows
 from ottla.tools.properties import pairs

@@ -9,7 +9,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError, Refused, check
 from ottla.tools.admin import partitions, topics
 from ottla.tools.admin.offsets import Place
-from ottla.tools.cli.connecting import connect
+from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.output import confirm, done
 from ottla.tools.cli.output import show as print_rows
 from ottla.tools.kafka_names import reassignment_plan

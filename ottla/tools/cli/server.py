@@ -16,8 +16,8 @@ from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError
 from ottla.tools.admin import cluster as admin
 from ottla.tools.admin import topics
+from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.config import show_settings
-from ottla.tools.cli.connecting import connect
 from ottla.tools.cli.output import done, show
 
 READY = "ottla ready: "

@@ -10,7 +10,7 @@ from ottla.client.errors import ClientError, Refused, check
 from ottla.tools.admin import configs, offsets, partitions, topics
 from ottla.tools.admin.offsets import EARLIEST, LATEST
 from ottla.tools.admin.uuids import show_uuid
-from ottla.tools.cli.connecting import connect
+from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.moments import milliseconds
 from ottla.tools.cli.output import confirm, done, show
 from ottla.tools.properties import pairs

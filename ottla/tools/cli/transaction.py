@@ -6,7 +6,7 @@ import time
 from argparse import Namespace
 
 from ottla.tools.admin import transactions
-from ottla.tools.cli.connecting import connect
+from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.output import confirm, done
 from ottla.tools.cli.output import show as print_rows
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ottla.broker.api.controller import names_code
-from ottla.broker.peers.forwarding import (
+from ottla.broker.peers.envelopes import (
     Forwarding,
     decode_address,
     decode_principal,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.tools.stream.copying import Progress
+from ottla.tools.stream.mirror_progress import Progress
 from tests.broker.running import RunningBroker
 from tests.tools.cli.ottla_command import Ottla
 from tests.tools.kafka_names.stage import OVERRIDES

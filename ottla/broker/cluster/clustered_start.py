@@ -11,7 +11,7 @@ from ottla.broker.cluster.elections import Elections, LogEnds
 from ottla.broker.cluster.isr_changes import IsrChanges
 from ottla.broker.cluster.member import Member
 from ottla.broker.network.poller import BrokerLoop
-from ottla.broker.peers.forwarding import Forwarding
+from ottla.broker.peers.envelopes import Forwarding
 from ottla.broker.peers.network import Network
 from ottla.broker.peers.peers import Peers
 from ottla.broker.peers.replica_fetchers import ReplicaFetchers

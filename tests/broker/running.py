@@ -19,6 +19,9 @@ from tests.fakes import LeapingClock
 CLIENT_ID = "test"
 TIMEOUT_SECONDS = 20.0
 
+NODE_ID = 4
+"""Neither the default nor a partition's index, so that a mix-up is found."""
+
 
 class RunningBroker:
     """A Server on its own loop in a thread, on a free port of the loopback address."""
@@ -28,7 +31,7 @@ class RunningBroker:
         settings = {
             "listeners": "PLAINTEXT://127.0.0.1:0",
             "log.dirs": str(data),
-            "node.id": "0",  # not the default, so that a mix-up is found
+            "node.id": NODE_ID,
             **{name.replace("_", "."): value for name, value in overrides.items()},
         }
         self.config = BrokerConfig.load(None, [f"{key}={value}" for key, value in settings.items()])

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.broker.produce_fetch import batch, fetch, produce, produce_request, values
-from tests.broker.running import TIMEOUT_SECONDS, RunningBroker, WireClient
+from tests.broker.running import NODE_ID, TIMEOUT_SECONDS, RunningBroker, WireClient
 from tests.broker.topics import create
 
 MARKER = ".kafka_cleanshutdown"
@@ -23,6 +23,7 @@ def command(data: Path, port: int = 0) -> list[str]:
         sys.executable, "-m", "ottla.broker.main", "server", "start",
         "--override", f"log.dirs={data}",
         "--override", f"listeners=PLAINTEXT://127.0.0.1:{port}",
+        "--override", f"node.id={NODE_ID}",
     ]  # fmt: skip
 
 

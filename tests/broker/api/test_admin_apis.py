@@ -30,7 +30,7 @@ from ottla.wire.messages import (
     UnregisterBrokerRequest,
     UpdateFeaturesRequest,
 )
-from tests.broker.running import RunningBroker, WireClient
+from tests.broker.running import NODE_ID, RunningBroker, WireClient
 
 PREFERRED, UNCLEAN = 0, 1
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -79,11 +79,11 @@ def reassign(client: WireClient, topic: str, replicas: list[int] | None, version
 def test_a_partition_can_be_reassigned_to_the_broker_that_has_it(
     client: WireClient, topic: str, version: int
 ) -> None:
-    assert reassign(client, topic, [0], version) == 0
-    for bad in ([], [77], [0, 0], [-1], [0, 77]):
+    assert reassign(client, topic, [NODE_ID], version) == 0
+    for bad in ([], [77], [NODE_ID, NODE_ID], [-1], [NODE_ID, 77]):
         assert reassign(client, topic, bad, version) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert reassign(client, topic, None, version) == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
-    assert reassign(client, "no-such-topic", [0], version) == UNKNOWN
+    assert reassign(client, "no-such-topic", [NODE_ID], version) == UNKNOWN
     going_on = client.call(ListPartitionReassignmentsRequest(topics=None), 0)
     assert (going_on.error_code, going_on.topics) == (0, [])
 
@@ -99,12 +99,12 @@ def quorum(client: WireClient, topic: str, index: int, version: int) -> Any:
 @pytest.mark.parametrize("version", range(3))
 def test_the_metadata_log_has_one_voter_which_leads(client: WireClient, version: int) -> None:
     answer, log = quorum(client, "__cluster_metadata", 0, version)
-    assert (log.error_code, log.leader_id, log.observers) == (0, 0, [])
+    assert (log.error_code, log.leader_id, log.observers) == (0, NODE_ID, [])
     [voter] = log.current_voters
-    assert (voter.replica_id, voter.log_end_offset) == (0, log.high_watermark)
+    assert (voter.replica_id, voter.log_end_offset) == (NODE_ID, log.high_watermark)
     if version >= 2:
         assert any(voter.replica_directory_id)
-        assert [node.node_id for node in answer.nodes] == [0]
+        assert [node.node_id for node in answer.nodes] == [NODE_ID]
         assert answer.nodes[0].listeners[0].name == "PLAINTEXT"
     for other in (("t", 0), ("__cluster_metadata", 1)):
         assert quorum(client, *other, version)[1].error_code == UNKNOWN
@@ -138,7 +138,7 @@ def test_voters_cannot_be_changed(broker: RunningBroker, client: WireClient) -> 
 def test_a_broker_that_was_never_there_cannot_be_unregistered(client: WireClient) -> None:
     answer = client.call(UnregisterBrokerRequest(broker_id=77), 0)
     assert answer.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
-    answer = client.call(UnregisterBrokerRequest(broker_id=0), 0)
+    answer = client.call(UnregisterBrokerRequest(broker_id=NODE_ID), 0)
     assert answer.error_code == ErrorCode.INVALID_REQUEST, "it runs"
 
 

@@ -17,8 +17,9 @@ from ottla.wire.messages import (
 )
 from tests.broker.configs import alter, describe
 from tests.broker.produce_fetch import batch, produce
-from tests.broker.running import RunningBroker, WireClient
+from tests.broker.running import NODE_ID, RunningBroker, WireClient
 
+HERE = str(NODE_ID)
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 FROM_TOPIC, FROM_BROKER, FROM_ALL_BROKERS, FROM_FILE, FROM_DEFAULT = range(1, 6)
@@ -58,7 +59,7 @@ def test_a_setting_is_told_with_all_that_would_count_without_it(
     client: WireClient, topic: str
 ) -> None:
     alter(client, TOPIC, topic, ("max.message.bytes", SET, "1000002"))
-    alter(client, BROKER, "0", ("message.max.bytes", SET, "1000000"))
+    alter(client, BROKER, HERE, ("message.max.bytes", SET, "1000000"))
     alter(client, BROKER, "", ("message.max.bytes", SET, "1000001"))
     entry = setting(client, TOPIC, topic, "max.message.bytes")
     assert (entry.value, entry.config_source, entry.read_only) == ("1000002", FROM_TOPIC, False)
@@ -70,7 +71,7 @@ def test_a_setting_is_told_with_all_that_would_count_without_it(
         ("message.max.bytes", "1048588", FROM_DEFAULT),
     ]
     assert entry.documentation
-    for name in ("0", ""):
+    for name in (HERE, ""):
         alter(client, BROKER, name, ("message.max.bytes", DELETE, None))
 
 
@@ -90,7 +91,7 @@ def test_only_the_keys_asked_for_are_told(client: WireClient, topic: str) -> Non
 def test_a_brokers_settings_come_from_its_file_or_are_defaults(
     client: WireClient, broker: RunningBroker
 ) -> None:
-    entries = {entry.name: entry for entry in describe(client, BROKER, "0").configs}
+    entries = {entry.name: entry for entry in describe(client, BROKER, HERE).configs}
     assert len(entries) > 300
     listeners = entries["listeners"]
     assert (listeners.value, listeners.config_source) == ("PLAINTEXT://127.0.0.1:0", FROM_FILE)
@@ -102,12 +103,12 @@ def test_a_brokers_settings_come_from_its_file_or_are_defaults(
 
 def test_secrets_are_never_shown(client: WireClient) -> None:
     key = "listener.name.plaintext.ssl.keystore.password"
-    assert alter(client, BROKER, "0", (key, SET, "secret")) == 0
+    assert alter(client, BROKER, HERE, (key, SET, "secret")) == 0
     for name in (key, "ssl.key.password"):
-        entry = setting(client, BROKER, "0", name)
+        entry = setting(client, BROKER, HERE, name)
         assert (entry.value, entry.is_sensitive) == (None, True)
         assert [each.value for each in entry.synonyms] in ([], [None])
-    assert alter(client, BROKER, "0", (key, DELETE, None)) == 0
+    assert alter(client, BROKER, HERE, (key, DELETE, None)) == 0
 
 
 def test_settings_of_groups_and_client_metrics_are_kept(client: WireClient) -> None:
@@ -152,7 +153,7 @@ def test_what_has_no_settings_is_told(
         (TOPIC, None, ("retention.ms", 9, "5"), 42),
         (TOPIC, None, ("no.such.setting", SET, "5"), 40),
         (TOPIC, None, ("no.such.setting", DELETE, None), 0),
-        (BROKER, "0", ("log.dirs", SET, "/x"), 42),
+        (BROKER, HERE, ("log.dirs", SET, "/x"), 42),
         (BROKER, "", ("log.dirs", SET, "/x"), 42),
         (BROKER, "", ("log.retention.ms", SET, "soon"), 42),
         (BROKER, "", ("listeners", SET, "PLAINTEXT://:1"), 42),
@@ -223,7 +224,7 @@ def test_resources_are_listed(client: WireClient, topic: str) -> None:
         assert response.error_code == 0
         return {(each.resource_type, each.resource_name) for each in response.config_resources}
 
-    everything = {(TOPIC, topic), (BROKER, "0"), (GROUP, "listed"), (CLIENT_METRICS, "listed")}
+    everything = {(TOPIC, topic), (BROKER, HERE), (GROUP, "listed"), (CLIENT_METRICS, "listed")}
     assert everything <= listed(1)
     assert (TOPIC, topic) in listed(1, TOPIC)
     assert {kind for kind, _ in listed(1, GROUP)} == {GROUP}

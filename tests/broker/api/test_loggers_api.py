@@ -14,8 +14,9 @@ from ottla.wire.messages import (
     IncrementalAlterConfigsRequest,
     ListConfigResourcesRequest,
 )
-from tests.broker.running import WireClient
+from tests.broker.running import NODE_ID, WireClient
 
+HERE = str(NODE_ID)
 BROKER_LOGGER, FROM_LOGGER, UNKNOWN_TYPE = 8, 6, 0
 SET, DELETE, APPEND, SUBTRACT = range(4)
 NAME = "ottla.dispatch"
@@ -30,7 +31,7 @@ def levels_as_before() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def alter(client: WireClient, *changes: tuple[str, int, str | None], node: str = "0") -> int:
+def alter(client: WireClient, *changes: tuple[str, int, str | None], node: str = HERE) -> int:
     made = IncrementalAlterConfigsRequest.Resource
     configs = [
         made.Config(name=name, config_operation=operation, value=value)
@@ -42,7 +43,7 @@ def alter(client: WireClient, *changes: tuple[str, int, str | None], node: str =
     return code
 
 
-def levels(client: WireClient, *names: str, node: str = "0") -> dict[str, str] | int:
+def levels(client: WireClient, *names: str, node: str = HERE) -> dict[str, str] | int:
     resource = DescribeConfigsRequest.Resource(
         resource_type=BROKER_LOGGER, resource_name=node, configuration_keys=list(names) or None
     )
@@ -113,7 +114,7 @@ def test_only_this_brokers_loggers_can_be_asked_for_and_set(client: WireClient) 
 
 def test_alter_configs_does_not_replace_all_levels(client: WireClient) -> None:
     resource = AlterConfigsRequest.Resource(
-        resource_type=BROKER_LOGGER, resource_name="0", configs=[]
+        resource_type=BROKER_LOGGER, resource_name=HERE, configs=[]
     )
     [answer] = client.call(AlterConfigsRequest(resources=[resource]), 2).responses
     assert answer.error_code == ErrorCode.INVALID_REQUEST
@@ -122,4 +123,4 @@ def test_alter_configs_does_not_replace_all_levels(client: WireClient) -> None:
 def test_each_broker_is_listed_as_one_with_loggers(client: WireClient) -> None:
     asked = ListConfigResourcesRequest(resource_types=[BROKER_LOGGER])
     found = client.call(asked, 1).config_resources
-    assert [(each.resource_type, each.resource_name) for each in found] == [(BROKER_LOGGER, "0")]
+    assert [(each.resource_type, each.resource_name) for each in found] == [(BROKER_LOGGER, HERE)]

@@ -31,7 +31,7 @@ from ottla.wire.messages import (
     MetadataResponse,
 )
 from tests.broker.produce_fetch import batch, produce
-from tests.broker.running import RunningBroker, WireClient
+from tests.broker.running import NODE_ID, RunningBroker, WireClient
 
 NO_ID = bytes(16)
 NOT_ASKED = -(2**31)
@@ -54,15 +54,15 @@ def test_every_version_tells_brokers_and_partitions(
     client: WireClient, topic: str, broker: RunningBroker, version: int
 ) -> None:
     response = ask(client, named(topic), version)
-    assert [(b.node_id, b.host, b.port) for b in response.brokers] == [(0, *broker.address)]
+    assert [(b.node_id, b.host, b.port) for b in response.brokers] == [(NODE_ID, *broker.address)]
     [answer] = response.topics
     assert (answer.error_code, answer.name) == (0, topic)
     assert [
         (p.partition_index, p.leader_id, list(p.replica_nodes), list(p.isr_nodes), p.error_code)
         for p in answer.partitions
-    ] == [(0, 0, [0], [0], 0), (1, 0, [0], [0], 0)]
+    ] == [(0, NODE_ID, [NODE_ID], [NODE_ID], 0), (1, NODE_ID, [NODE_ID], [NODE_ID], 0)]
     if version >= 1:
-        assert response.controller_id == 0
+        assert response.controller_id == NODE_ID
         assert not answer.is_internal
     if version >= 2:
         assert response.cluster_id == broker.server.metadata_log.image.cluster_id
@@ -95,7 +95,7 @@ def test_the_request_that_makes_a_topic_is_told_that_there_is_none_yet(client: W
     assert (answer.error_code, answer.topic_id, answer.partitions) == (3, bytes(16), [])
     [answer] = ask(client, named("made-by-asking"), allow_auto_topic_creation=False).topics
     assert (answer.error_code, len(answer.partitions)) == (0, 1)
-    assert answer.partitions[0].leader_id == 0
+    assert answer.partitions[0].leader_id == NODE_ID
     assert produce(client, "made-by-asking", batch(b"x")).error_code == 0
 
 
@@ -203,9 +203,9 @@ def test_the_cluster_is_described(
     response = client.call(
         DescribeClusterRequest(include_cluster_authorized_operations=True), version
     )
-    assert (response.error_code, response.controller_id) == (0, 0)
+    assert (response.error_code, response.controller_id) == (0, NODE_ID)
     assert response.cluster_id == broker.server.metadata_log.image.cluster_id
-    assert [(b.broker_id, b.host, b.port) for b in response.brokers] == [(0, *broker.address)]
+    assert [(b.broker_id, b.host, b.port) for b in response.brokers] == [(NODE_ID, *broker.address)]
     assert response.cluster_authorized_operations == 8096
 
 
@@ -333,7 +333,7 @@ def test_topics_and_settings_are_there_after_a_restart(tmp_path: Path) -> None:
 def test_a_partition_that_cannot_be_reached_says_why(tmp_path: Path) -> None:
     elsewhere = BrokerImage(7, 1, (Endpoint("OTHER", "h", 1),))
     lost = PartitionState(-1, 1, (8,), (8,))
-    hidden = PartitionState(7, 1, (7, 0), (7, 0))
+    hidden = PartitionState(7, 1, (7, NODE_ID), (7, NODE_ID))
 
     def change(image: MetadataImage) -> Decision[None]:
         return Decision(
@@ -351,8 +351,12 @@ def test_a_partition_that_cannot_be_reached_says_why(tmp_path: Path) -> None:
             running.run(running.server.metadata_log.decide(change))
             for version, second in ((5, 5), (6, ErrorCode.LISTENER_NOT_FOUND)):
                 response = ask(client, named("t"), version)
-                assert [node.node_id for node in response.brokers] == [0]
+                assert [node.node_id for node in response.brokers] == [NODE_ID]
                 assert [
                     (p.error_code, p.leader_id, list(p.offline_replicas))
                     for p in response.topics[0].partitions
-                ] == [(ErrorCode.LEADER_NOT_AVAILABLE, -1, [8]), (second, -1, [7]), (0, 0, [])]
+                ] == [
+                    (ErrorCode.LEADER_NOT_AVAILABLE, -1, [8]),
+                    (second, -1, [7]),
+                    (0, NODE_ID, []),
+                ]

@@ -20,7 +20,7 @@ from ottla.wire.messages import (
     MetadataRequest,
 )
 from tests.broker.produce_fetch import batch, fetch, produce
-from tests.broker.running import RunningBroker, WireClient
+from tests.broker.running import NODE_ID, RunningBroker, WireClient
 
 NO_ID = bytes(16)
 Topic = CreateTopicsRequest.Topic
@@ -231,7 +231,7 @@ def test_adding_partitions_can_be_tried_or_refused(client: WireClient, topic: st
     assert widen(client, name=topic, count=5, validate_only=True) == (0, None)
     assert widen(client, name=topic, count=2)[0] == ErrorCode.INVALID_PARTITIONS
     assert widen(client, name="nobody", count=2)[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assignment = [CreatePartitionsRequest.Topic.Assignment(broker_ids=[0])]
+    assignment = [CreatePartitionsRequest.Topic.Assignment(broker_ids=[NODE_ID])]
     wrong = widen(client, name=topic, count=4, assignments=assignment)
     assert wrong[0] == ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert partitions_of(client, topic) == 2

@@ -21,7 +21,7 @@ from ottla.wire.messages import (
     MetadataRequest,
 )
 from tests.broker.produce_fetch import batch, fetch, produce
-from tests.broker.running import RunningBroker, WireClient
+from tests.broker.running import NODE_ID, RunningBroker, WireClient
 from tests.broker.security.authority import DAY, Authority
 from tests.broker.security.logging_in import JAAS
 from tests.waiting import exhaust, until
@@ -236,7 +236,8 @@ def test_keys_in_the_properties_themselves_serve_as_well(data: Path, tmp_path: P
 
 
 def alter(client: WireClient, **settings: str | None) -> tuple[int, str | None]:
-    resource = IncrementalAlterConfigsRequest.Resource(resource_type=4, resource_name="0", configs=[
+    made = IncrementalAlterConfigsRequest.Resource
+    resource = made(resource_type=4, resource_name=str(NODE_ID), configs=[
         IncrementalAlterConfigsRequest.Resource.Config(
             name=name.replace("_", "."), config_operation=0 if value else 1, value=value)
         for name, value in settings.items()

@@ -15,10 +15,10 @@ from ottla.broker.settings.kafka_settings import kafka_settings
 from ottla.broker.settings.listener_settings import DYNAMIC_OF_LISTENERS
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import IncrementalAlterConfigsRequest, MetadataRequest
-from tests.broker.running import RunningBroker, WireClient
+from tests.broker.running import NODE_ID, RunningBroker, WireClient
 
 BROKER, SET, DELETE = 4, 0, 1
-EVERYWHERE, HERE = "", "0"
+EVERYWHERE, HERE = "", str(NODE_ID)
 
 
 @pytest.fixture

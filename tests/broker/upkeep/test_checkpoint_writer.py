@@ -17,7 +17,7 @@ from ottla.log.log_directory import LogDirectory
 from ottla.log.storage import Storage
 from ottla.wire.errors import ErrorCode, StorageFailed
 from tests.broker.produce_fetch import batch, produce
-from tests.broker.running import RunningBroker, WireClient
+from tests.broker.running import NODE_ID, RunningBroker, WireClient
 from tests.broker.topics import create, delete_below, earliest
 from tests.fakes import FakeClock
 from tests.log.batches import batch as stored_batch
@@ -66,7 +66,8 @@ def test_deleted_records_do_not_come_back_after_a_power_cut() -> None:
         after = copy.deepcopy(medium)
         after.random.seed(seed)
         after.cut_power()
-        log = Storage.open(after, FakeClock(), ["/a"]).get_or_create("t", 0, None, LogConfig())
+        storage = Storage.open(after, FakeClock(), ["/a"], node_id=NODE_ID)
+        log = storage.get_or_create("t", 0, None, LogConfig())
         assert (log.log_start_offset, log.log_end_offset) == (2, 3)
 
 

@@ -16,7 +16,7 @@ from ottla.wire.messages import (
     FindCoordinatorRequest,
 )
 from tests.broker.produce_fetch import batch, fetch, fetch_request, produce, values
-from tests.broker.running import RunningBroker, WireClient
+from tests.broker.running import NODE_ID, RunningBroker, WireClient
 from tests.broker.topics import create, metadata
 from tests.fakes import LeapingClock
 from tests.log.faulty_disk import FaultyDisk
@@ -64,9 +64,9 @@ def test_partitions_of_a_failed_directory_are_offline_and_the_others_go_on() -> 
             assert produce(client, "t", batch(b"b"), partition=index).error_code == 0
             assert values(fetch(client, "t", partition=index)) == [b"a%d" % index, b"b"]
         partitions = metadata(client, "t")
-        assert (partitions[alive].leader_id, partitions[alive].offline_replicas) == (0, [])
+        assert (partitions[alive].leader_id, partitions[alive].offline_replicas) == (NODE_ID, [])
         assert partitions[gone].error_code == ErrorCode.LEADER_NOT_AVAILABLE
-        assert (partitions[gone].leader_id, partitions[gone].offline_replicas) == (-1, [0])
+        assert (partitions[gone].leader_id, partitions[gone].offline_replicas) == (-1, [NODE_ID])
         made = DescribeTopicPartitionsRequest
         asked = made(topics=[made.Topic(name="t")], response_partition_limit=99)
         (paged,) = client.call(asked, 0).topics
@@ -132,7 +132,7 @@ def test_a_topic_in_a_failed_directory_can_be_deleted_and_made_again() -> None:
         assert deleted.responses[0].error_code == 0
         create(client, "t", PARTITIONS)
         assert produce(client, "t", batch(b"new"), partition=gone).error_code == 0
-        assert metadata(client, "t")[gone].leader_id == 0
+        assert metadata(client, "t")[gone].leader_id == NODE_ID
 
 
 def test_a_directory_that_cannot_be_opened_hides_its_partitions_until_it_can(
@@ -154,7 +154,7 @@ def test_a_directory_that_cannot_be_opened_hides_its_partitions_until_it_can(
         for index in range(PARTITIONS):
             answer = produce(client, "t", batch(b"w"), partition=index)
             assert answer.error_code == (STORAGE_ERROR if index in gone else 0)
-            assert metadata(client, "t")[index].leader_id == (-1 if index in gone else 0)
+            assert metadata(client, "t")[index].leader_id == (-1 if index in gone else NODE_ID)
         create(client, "new", PARTITIONS)
         assert produce(client, "new", batch(b"x"), partition=3).error_code == 0
         described = client.call(DescribeLogDirsRequest(topics=None), 4).results

@@ -9,7 +9,7 @@ import pytest
 from ottla.log.log_directory import StorageRefused
 from ottla.wire.errors import ErrorCode, StorageFailed
 from tests.broker.produce_fetch import batch, fetch, produce, values
-from tests.broker.running import RunningBroker, WireClient
+from tests.broker.running import NODE_ID, RunningBroker, WireClient
 from tests.broker.topics import create, metadata
 
 PARTITIONS = 4
@@ -41,7 +41,7 @@ def check(broker: RunningBroker, lost: set[int]) -> None:
         for index in range(PARTITIONS):
             code = produce(client, "t", batch(b"more"), partition=index).error_code
             assert code == (STORAGE_ERROR if index in lost else 0)
-            assert leaders[index].leader_id == (-1 if index in lost else 0)
+            assert leaders[index].leader_id == (-1 if index in lost else NODE_ID)
             if index not in lost:
                 assert values(fetch(client, "t", partition=index))[0] == b"%d" % index
 
@@ -61,7 +61,7 @@ def test_what_was_in_a_missing_directory_is_offline_until_it_is_back(
                 create(client, topic, PARTITIONS)
                 # Created while the directory was missing, so it is not in there, even without a
                 # record.
-                assert {each.leader_id for each in metadata(client, "new").values()} == {0}
+                assert {each.leader_id for each in metadata(client, "new").values()} == {NODE_ID}
     if how != "left out":
         if (tmp_path / "b").exists():
             assert [path.name for path in (tmp_path / "b").iterdir()] == [".lock"]
@@ -83,7 +83,7 @@ def test_an_operator_may_give_a_directory_up_and_then_it_does_not_come_back(
                 begun = [b"more"] if index in lost else [b"%d" % index, b"more"]
                 assert values(fetch(client, "t", partition=index)) == begun
     with start(tmp_path, "a") as broker, WireClient(broker.address) as client:
-        assert {each.leader_id for each in metadata(client, "t").values()} == {0}
+        assert {each.leader_id for each in metadata(client, "t").values()} == {NODE_ID}
     with pytest.raises(StorageRefused, match=r"listed in ottla\.forget\.directories"):
         start(tmp_path, "ab", ottla_forget_directories=given_up)
     with pytest.raises(StorageRefused, match=r"is in .*b and in .*a"):

@@ -9,6 +9,7 @@ import pytest
 
 from ottla.wire.messages import ApiVersionsRequest, MetadataRequest
 from tests.broker.produce_fetch import batch, fetch, produce, values
+from tests.broker.resident_memory import resident_bytes
 from tests.broker.running import RunningBroker, WireClient
 
 METADATA, API_VERSIONS, PRODUCE = 3, 18, 0
@@ -43,11 +44,6 @@ def test_an_announced_length_allocates_nothing(broker: RunningBroker, client: Wi
     assert resident_bytes() - before < 20 * 2**20
     for each in clients:
         each.close()
-
-
-def resident_bytes() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * 4096
 
 
 @pytest.mark.parametrize("frame", [b"\x00\x03\x00\x09", b"\x00", header(METADATA, 9)[:9]])

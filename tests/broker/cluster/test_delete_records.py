@@ -10,8 +10,7 @@ import pytest
 
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import DeleteRecordsRequest
-from tests.broker.cluster.running_cluster import RunningCluster
-from tests.broker.cluster.test_cluster import create
+from tests.broker.cluster.running_cluster import RunningCluster, create
 from tests.broker.produce_fetch import batch, produce
 
 

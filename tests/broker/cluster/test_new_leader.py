@@ -16,8 +16,7 @@ from ottla.wire.messages import (
     ListOffsetsRequest,
     OffsetForLeaderEpochRequest,
 )
-from tests.broker.cluster.running_cluster import RunningCluster
-from tests.broker.cluster.test_cluster import create
+from tests.broker.cluster.running_cluster import RunningCluster, create
 from tests.broker.produce_fetch import batch, produce_request
 
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER

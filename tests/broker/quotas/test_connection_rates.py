@@ -12,8 +12,7 @@ from ottla.broker.settings.config import BrokerConfig
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.principals import QuotaSet
 from ottla.wire.messages import AlterClientQuotasRequest, MetadataRequest
-from tests.broker.running import RunningBroker, WireClient
-from tests.broker.test_held_connections import pass_time
+from tests.broker.running import RunningBroker, WireClient, pass_time
 
 HERE = "127.0.0.1"
 WINDOWS_SECONDS = 10

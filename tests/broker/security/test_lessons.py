@@ -37,9 +37,9 @@ from ottla.wire.messages import (
     ProduceRequest,
 )
 from tests.broker.produce_fetch import batch, fetch, produce, produce_request
-from tests.broker.running import RunningBroker, WireClient
+from tests.broker.resident_memory import resident_bytes
+from tests.broker.running import NODE_ID, RunningBroker, WireClient
 from tests.broker.security.logging_in import JAAS, SaslBroker, log_in, send_token, shake
-from tests.broker.test_bad_frames import resident_bytes
 from tests.broker.topics import create
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -286,7 +286,7 @@ def alter_broker(client: WireClient, name: str, value: str) -> Any:
     made = IncrementalAlterConfigsRequest.Resource
     change = made.Config(name=name, config_operation=0, value=value)
     request = IncrementalAlterConfigsRequest(resources=[
-        made(resource_type=4, resource_name="0", configs=[change])
+        made(resource_type=4, resource_name=str(NODE_ID), configs=[change])
     ])  # fmt: skip
     return client.call(request, 1).responses[0]
 
@@ -368,7 +368,7 @@ def test_cve_2019_12399_no_answer_has_a_secret(broker: GuardedBroker) -> None:
         assert alter_broker(admin, name, JAAS + " ").error_code == 0
         kind = DescribeConfigsRequest.Resource
         request = DescribeConfigsRequest(
-            resources=[kind(resource_type=4, resource_name=node) for node in ("0", "")],
+            resources=[kind(resource_type=4, resource_name=node) for node in (str(NODE_ID), "")],
             include_synonyms=True, include_documentation=True,
         )
         shown = repr(admin.call(request, 4))

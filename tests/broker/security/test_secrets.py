@@ -22,7 +22,7 @@ from ottla.wire.messages import (
     IncrementalAlterConfigsRequest,
     SaslAuthenticateRequest,
 )
-from tests.broker.running import WireClient
+from tests.broker.running import NODE_ID, WireClient
 from tests.broker.security.authority import Authority
 from tests.broker.security.logging_in import SaslBroker, log_in, make_user, send_token, shake
 
@@ -39,7 +39,7 @@ SECRETS = (
 def alter(client: WireClient, **configs: str) -> Any:
     made = IncrementalAlterConfigsRequest.Resource
     return client.call(IncrementalAlterConfigsRequest(resources=[
-        made(resource_type=4, resource_name="0", configs=[
+        made(resource_type=4, resource_name=str(NODE_ID), configs=[
             made.Config(name=name, config_operation=0, value=value)
             for name, value in configs.items()
         ])
@@ -63,7 +63,8 @@ def use_every_secret(broker: SaslBroker) -> str:
         ]
         kind = DescribeConfigsRequest.Resource
         answers.append(admin.call(DescribeConfigsRequest(
-            resources=[kind(resource_type=4, resource_name="0")], include_synonyms=True), 4,
+            resources=[kind(resource_type=4, resource_name=str(NODE_ID))],
+            include_synonyms=True), 4,
         ))  # fmt: skip
     for mechanism, user, password in (
         ("PLAIN", "alice", "PLAIN-hunter2"), ("PLAIN", "alice", "wrong-guess"),

@@ -16,6 +16,7 @@ from ottla.broker.settings.listener_settings import DYNAMIC_OF_LISTENERS
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import IncrementalAlterConfigsRequest, MetadataRequest
 from tests.broker.running import NODE_ID, RunningBroker, WireClient
+from tests.waiting import until
 
 BROKER, SET, DELETE = 4, 0, 1
 EVERYWHERE, HERE = "", str(NODE_ID)
@@ -113,8 +114,8 @@ def test_a_rate_of_new_connections_counts_at_once(
     assert alter(admin, HERE, max_connection_creation_rate=1) == (0, None)
     clients = [WireClient(broker.address) for _ in range(20)]
     rates = broker.server.broker.connection_rates
-    while not broker.call(lambda: rates.pauses):
-        pass                            # twenty at once are more than ten in ten seconds
+    # Twenty at once are more than ten in ten seconds.
+    until(lambda: broker.call(lambda: rates.pauses), "an address has to pause")
     assert broker.call(lambda: len(broker.server.listeners[0].connections)) < 20
     for client in clients:
         client.close()

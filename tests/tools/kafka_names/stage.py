@@ -13,6 +13,7 @@ from tests.broker.running import RunningBroker
 from tests.tools.kafka_names.scenario import Place
 
 OVERRIDES = {
+    "node_id": "0",             # as the Apache Kafka had whose output was recorded
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
     "super.users": "User:ANONYMOUS",

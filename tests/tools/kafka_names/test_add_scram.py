@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.running import WireClient
+from tests.broker.running import NODE_ID, WireClient
 from tests.broker.security.logging_in import SaslBroker, log_in
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
@@ -23,7 +23,7 @@ def format_with(
     data: Path, *rules: str, more: str = ""
 ) -> subprocess.CompletedProcess[str]:
     config = data.parent / "server.properties"
-    config.write_text(f"log.dirs={data}\nnode.id=0\n{more}")
+    config.write_text(f"log.dirs={data}\nnode.id={NODE_ID}\n{more}")
     flags = [part for rule in rules for part in ("--add-scram", rule)]
     ottla = str(Path(sys.executable).with_name("ottla"))
     return subprocess.run(

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from ottla.wire.messages import IncrementalAlterConfigsRequest
-from tests.broker.cluster.running_cluster import RunningCluster
-from tests.broker.cluster.test_cluster import create
+from tests.broker.cluster.running_cluster import RunningCluster, create
 from tests.broker.produce_fetch import batch, produce
 
 TOPIC, BROKER = 2, 4

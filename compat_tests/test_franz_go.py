@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from compat_tests import readers
 from compat_tests.brokers import Broker
 from compat_tests.flights import CODECS
 from compat_tests.requirements import built
+
+OTTLA = str(Path(sys.executable).with_name("ottla"))
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -27,3 +32,31 @@ def test_what_franz_go_writes_franz_go_reads(
     ]
     assert len(read) == 5_000
     assert {(partition, offset, value) for partition, offset, _, _, value in read} == acknowledged
+
+
+@pytest.mark.parametrize("layout", [
+    r"%t %p %o %k %v\n", r"%K %V %H|%h{%k=%v;%K,%V }|\x41\\\t%%%{%}\n", r"%i{hex8} %e %d\n",
+    r"%T{ascii} %t{hex} %k{base64} %k{base64raw} %v{hex}\n",
+    r"%o{hex} %o{hex64} %o{hex32} %o{hex16} %o{hex8} %o{hex4} %o{bool}\n",
+    "%d{big64}%d{big32}%d{big16}%d{big8}%d{little64}%d{little32}%d{little16}%o{byte}",
+    r"%v{unpack[>HBB$]} %v{unpack{<hs}} %v{unpack##.c>q##} %h{%v{hex} }\n",
+    r"%d{strftime[%F %T]} %d{strftime##[%H:%M] ##}\n", r"%V{number}%V{hex}\n",
+])  # fmt: skip
+def test_consume_formats_records_as_rpk_does(
+    broker: Broker, new_topic: Callable[..., str], layout: str
+) -> None:
+    """rpk's formats are franz-go's."""
+    topic = new_topic("franz-format", partitions=1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for key, value, headers in (
+        (b"k", b"value", [("a", b"1"), ("b", b"")]), (b"", b"", []),
+        (b"\xff\x00", b"\x81\x02\x03", []),
+        (b"key", b"\x01\x02\xff\x00\x80\x00\x00\x01\x02\x03", [("h", b"\xfe")]),
+    ):  # fmt: skip
+        producer.produce(topic, value, key, headers=headers, timestamp=1_700_000_000_123)
+    producer.flush(30)
+    theirs = readers.output_of(
+        [str(built("bin/franz")), "format", broker.bootstrap, topic, layout])
+    ours = readers.output_of(
+        [OTTLA, "consume", topic, "-b", broker.bootstrap, "--exit", "--format", layout])
+    assert ours == theirs

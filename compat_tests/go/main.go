@@ -38,7 +38,9 @@ func main() {
 	case "produce":
 		err = produce(ctx, out, bootstrap, topic, codecs[os.Args[4]], os.Args[5])
 	case "read":
-		err = read(ctx, out, bootstrap, topic)
+		err = read(ctx, out, bootstrap, topic, "%p\t%o\t%d\t%k\t%v\n")
+	case "format": // as rpk topic consume -f prints them
+		err = read(ctx, out, bootstrap, topic, os.Args[4])
 	default:
 		err = fmt.Errorf("no such verb: %s", verb)
 	}
@@ -104,7 +106,11 @@ func produce(ctx context.Context, out *bufio.Writer, bootstrap, topic string, co
 	return nil
 }
 
-func read(ctx context.Context, out *bufio.Writer, bootstrap, topic string) error {
+func read(ctx context.Context, out *bufio.Writer, bootstrap, topic, layout string) error {
+	format, err := kgo.NewRecordFormatter(layout)
+	if err != nil {
+		return err
+	}
 	client, err := kgo.NewClient(append(security(), kgo.SeedBrokers(strings.Split(bootstrap, ",")...), kgo.ConsumeTopics(topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
 	if err != nil {
@@ -124,7 +130,7 @@ func read(ctx context.Context, out *bufio.Writer, bootstrap, topic string) error
 		}
 		fetches.EachRecord(func(r *kgo.Record) {
 			left--
-			fmt.Fprintf(out, "%d\t%d\t%d\t%s\t%s\n", r.Partition, r.Offset, r.Timestamp.UnixMilli(), r.Key, r.Value)
+			out.Write(format.AppendRecord(nil, r))
 		})
 	}
 	return nil

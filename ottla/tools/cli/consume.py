@@ -14,7 +14,7 @@ from ottla.tools.admin import groups, offsets
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 from ottla.tools.cli.bootstrap import connect, properties_of
 from ottla.tools.cli.moments import milliseconds
-from ottla.tools.cli.produce import escaped
+from ottla.tools.cli.record_format import escaped, formatted
 from ottla.tools.progress_line import ProgressLine
 from ottla.tools.properties import pairs
 from ottla.tools.stream.json_lines import line_of
@@ -182,48 +182,3 @@ def printer(options: Namespace) -> Show:
         return lambda record: data(record.value) + b"\n"
     between = escaped(options.key_delimiter)
     return lambda record: data(record.key) + between + data(record.value) + b"\n"
-
-
-TOKENS: dict[str, Show] = {
-    "t": lambda record: record.topic.encode(),
-    "p": lambda record: b"%d" % record.partition,
-    "o": lambda record: b"%d" % record.offset,
-    "k": lambda record: record.key or b"",
-    "K": lambda record: b"%d" % (-1 if record.key is None else len(record.key)),
-    "s": lambda record: record.value or b"",
-    "v": lambda record: record.value or b"",
-    "S": lambda record: b"%d" % (-1 if record.value is None else len(record.value)),
-    "V": lambda record: b"%d" % (-1 if record.value is None else len(record.value)),
-    "R": lambda record: (-1 if record.value is None else len(record.value)).to_bytes(
-        4, "big", signed=True
-    ),
-    "T": lambda record: b"%d" % record.timestamp,
-    "d": lambda record: b"%d" % record.timestamp,
-    "h": lambda record: b",".join(
-        name.encode() + b"=" + (value if value is not None else b"NULL")
-        for name, value in record.headers
-    ),
-    "n": lambda record: b"\n",
-    "%": lambda record: b"%",
-}
-
-
-def formatted(text: str) -> Show:
-    """A record as text in a given format; ClientError for an unknown token."""
-    parts: list[bytes | Show] = []
-    left = text
-    while left:
-        before, percent, left = left.partition("%")
-        if before:
-            parts.append(escaped(before))
-        if percent:
-            token, left = left[:1], left[1:]
-            if token not in TOKENS:
-                known = " ".join(f"%{one}" for one in TOKENS)
-                raise ClientError(f"--format: %{token} is not one of {known}")
-            parts.append(TOKENS[token])
-
-    def show(record: Any) -> bytes:
-        return b"".join(part if isinstance(part, bytes) else part(record) for part in parts)
-
-    return show

@@ -15,6 +15,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError, check
 from ottla.tools.cli.bootstrap import address_of, connect, properties_of
 from ottla.tools.cli.output import done
+from ottla.tools.cli.record_format import escaped
 from ottla.tools.progress_line import ProgressLine
 from ottla.tools.properties import pairs
 from ottla.tools.stream.batches import Headers
@@ -137,13 +138,6 @@ def records(options: Namespace, file: BinaryIO) -> Iterator[Sent]:
 def fixed_key(options: Namespace) -> bytes | None:
     """The key of --key."""
     return options.key.encode() if options.key is not None else None
-
-
-def escaped(text: str) -> bytes:
-    """Text with \\n, \\t, \\0 and \\\\ replaced."""
-    for escape, character in (("\\n", "\n"), ("\\t", "\t"), ("\\0", "\0"), ("\\r", "\r")):
-        text = text.replace(escape, character)
-    return text.encode()
 
 
 def pieces(file: BinaryIO, delimiter: bytes) -> Iterator[bytes]:

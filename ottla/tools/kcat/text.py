@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ottla.client.errors import ClientError
-from ottla.tools.cli.consume import TOKENS
+from ottla.tools.cli.record_format import TOKENS
 from ottla.tools.kcat.main import Chosen, Misused
 
 ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{1,3})|(.))", re.DOTALL)

@@ -1,0 +1,267 @@
+"""A record as text by a format: kcat's tokens, and those of rpk with their modifiers.
+
+`%k %v %t %p %o` and so on stand for parts of a record; a modifier in braces says how a part is
+written: `%v{hex}`, `%V{big32}`, `%d{strftime[%F]}`, `%h{%k=%v }`. Where the two tools differ,
+kcat's meaning counts without a modifier: `%T` is the timestamp, `%T{ascii}` rpk's length of the
+topic.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import struct
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from ottla.client.errors import ClientError
+
+Show = Callable[[Any], bytes]
+Written = Callable[[int], bytes]
+
+TEXTS: dict[str, Callable[[Any], bytes]] = {
+    "t": lambda record: record.topic.encode(),
+    "k": lambda record: record.key or b"",
+    "v": lambda record: record.value or b"",
+    "s": lambda record: record.value or b"",
+}
+NUMBERS: dict[str, Callable[[Any], int]] = {
+    "p": lambda record: record.partition,
+    "o": lambda record: record.offset,
+    "e": lambda record: -1 if record.leader_epoch is None else record.leader_epoch,
+    "d": lambda record: record.timestamp,
+    "T": lambda record: record.timestamp,
+    "K": lambda record: -1 if record.key is None else len(record.key),
+    "V": lambda record: -1 if record.value is None else len(record.value),
+    "S": lambda record: -1 if record.value is None else len(record.value),
+    "H": lambda record: len(record.headers),
+}
+WITH_MODIFIER: dict[str, Callable[[Any], int]] = {
+    "T": lambda record: len(record.topic.encode()),
+    "K": lambda record: len(record.key or b""),
+    "V": lambda record: len(record.value or b""),
+}
+"""What a number is in rpk, where kcat means something else by it."""
+OTHERS: dict[str, Show] = {
+    "h": lambda record: b",".join(
+        name.encode() + b"=" + (value if value is not None else b"NULL")
+        for name, value in record.headers
+    ),
+    "R": lambda record: (-1 if record.value is None else len(record.value)).to_bytes(
+        4, "big", signed=True
+    ),
+    "n": lambda record: b"\n",
+    "%": lambda record: b"%",
+    "{": lambda record: b"{",
+    "}": lambda record: b"}",
+}
+KNOWN = " ".join(f"%{name}" for name in ("i", *TEXTS, *NUMBERS, *OTHERS))
+NEEDS = {"b": 1, "h": 2, "i": 4, "q": 8}
+"""How many bytes a letter of `unpack` takes; capitals are without a sign."""
+
+
+def decimal(value: int) -> bytes:
+    return b"%d" % value
+
+
+TOKENS: dict[str, Show] = {
+    **TEXTS,
+    **{name: (lambda record, get=get: decimal(get(record))) for name, get in NUMBERS.items()},
+    **OTHERS,
+}
+"""Every token without a modifier."""
+
+
+def escaped(text: str) -> bytes:
+    r"""Text with \n, \t, \r, \0, \\ and \x41 replaced."""
+    names = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
+    out, at = b"", 0
+    for found in re.finditer(r"\\(?:x([0-9a-fA-F]{2})|(.))", text):
+        out += text[at : found.start()].encode()
+        if found[1]:
+            out += bytes([int(found[1], 16)])
+        else:
+            out += names.get(found[2], found[0]).encode()
+        at = found.end()
+    return out + text[at:].encode()
+
+
+def formatted(text: str) -> Show:
+    """The conversion of records by a format. Raises ClientError for what it does not know."""
+    parts = [escaped(one) if isinstance(one, str) else one for one in parsed(text)]
+
+    def show(record: Any) -> bytes:
+        return b"".join(part if isinstance(part, bytes) else part(record) for part in parts)
+
+    return show
+
+
+def parsed(text: str) -> list[str | Show]:
+    """The parts of a format in their order: text as it stands, and tokens."""
+    found: list[str | Show] = []
+    left = text
+    while left:
+        before, percent, left = left.partition("%")
+        if before:
+            found.append(before)
+        if not percent:
+            break
+        token, left = left[:1], left[1:]
+        modifier = None
+        if left[:1] == "{" and token not in ("%", "{", "}", "n"):
+            modifier, left = braced(left, f"%{token}")
+        found.append(shown(token, modifier))
+    return found
+
+
+def braced(text: str, token: str) -> tuple[str, str]:
+    """The contents of the braces that a text begins with, and what is after them."""
+    depth = 0
+    for at, character in enumerate(text):
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        if depth == 0:
+            return text[1:at], text[at + 1 :]
+    raise ClientError(f"--format: {token}{{ has no closing brace")
+
+
+def shown(token: str, modifier: str | None) -> Show:
+    """One token."""
+    if token == "i":
+        return counter(modifier)
+    if modifier is None:
+        if token not in TOKENS:
+            raise ClientError(f"--format: %{token} is not one of {KNOWN}")
+        return TOKENS[token]
+    if token == "h":
+        return headers(modifier)
+    if token in TEXTS:
+        part, write = TEXTS[token], text_form(modifier, token)
+        return lambda record: write(part(record))
+    if token in NUMBERS:
+        number = WITH_MODIFIER.get(token, NUMBERS[token])
+        write_number = moment(modifier) if token == "d" else number_form(modifier, token)
+        return lambda record: write_number(number(record))
+    raise ClientError(f"--format: %{token} takes no modifier {{{modifier}}}")
+
+
+def counter(modifier: str | None) -> Show:
+    """%i: the first record is 1."""
+    count = 0
+    write = number_form(modifier or "ascii", "i")
+
+    def show(_: Any) -> bytes:
+        nonlocal count
+        count += 1
+        return write(count)
+
+    return show
+
+
+def headers(modifier: str) -> Show:
+    """%h{…}: each header by a format of its own, with %k, %v, %K and %V."""
+    inner = formatted(modifier)
+
+    class Header:
+        topic, partition, offset, timestamp, headers = "", 0, 0, 0, ()
+        leader_epoch = None
+
+        def __init__(self, name: str, value: bytes | None) -> None:
+            self.key, self.value = name.encode(), value
+
+    return lambda record: b"".join(inner(Header(name, held)) for name, held in record.headers)
+
+
+def number_form(modifier: str, token: str) -> Written:
+    """ascii, hex64 to hex4, big64 to big8, little64 to little8, byte, bool: as wide as it says."""
+    if modifier in ("ascii", "number"):
+        return decimal
+    if modifier == "bool":
+        return lambda value: b"true" if value else b"false"
+    if modifier == "byte":
+        return lambda value: bytes([value & 0xFF])
+    if modifier == "hex":
+        return lambda value: b"%x" % (value & ((1 << 64) - 1))
+    kind, bits = modifier.rstrip("0123456789"), modifier.lstrip("abcdefghijklmnopqrstuvwxyz")
+    if kind == "hex" and bits in ("64", "32", "16", "8", "4"):
+        digits = int(bits) // 4
+        return lambda value: b"%0*x" % (digits, value & ((1 << 4 * digits) - 1))
+    if kind in ("big", "little") and bits in ("64", "32", "16", "8"):
+        size = int(bits) // 8
+        order: Any = kind
+        return lambda value: (value & ((1 << 8 * size) - 1)).to_bytes(size, order)
+    raise ClientError(
+        f"--format: %{token}{{{modifier}}}: expected ascii, hex, hex64 … hex4, big64 … big8, "
+        "little64 … little8, byte or bool"
+    )
+
+
+def text_form(modifier: str, token: str) -> Callable[[bytes], bytes]:
+    """hex, base64, base64raw or unpack[…]."""
+    if modifier == "hex":
+        return lambda data: data.hex().encode()
+    if modifier == "base64":
+        return base64.b64encode
+    if modifier == "base64raw":
+        return lambda data: base64.b64encode(data).rstrip(b"=")
+    if modifier.startswith("unpack"):
+        return unpacked(enclosed(modifier.removeprefix("unpack"), token))
+    raise ClientError(
+        f"--format: %{token}{{{modifier}}}: expected hex, base64, base64raw or unpack[…]")
+
+
+def enclosed(text: str, token: str) -> str:
+    """What is between brackets, braces or number signs, one or several of them."""
+    opening = text[:1]
+    closing = {"[": "]", "{": "}", "#": "#"}.get(opening)
+    if closing is not None:
+        count = len(text) - len(text.lstrip(opening))
+        if text.endswith(closing * count) and len(text) > 2 * count:
+            return text[count:-count]
+    raise ClientError(f"--format: %{token}: {text!r} is not enclosed in brackets")
+
+
+def unpacked(letters: str) -> Callable[[bytes], bytes]:
+    """Numbers and text out of bytes, by the letters of Python's struct."""
+    order = "<"
+    steps: list[tuple[str, str]] = []
+    for letter in letters:
+        if letter in "<>":
+            order = letter
+        elif letter.lower() in NEEDS or letter in "c.s$":
+            if steps and steps[-1][1] in "s$":
+                raise ClientError(f"--format: unpack[{letters}]: nothing may follow s or $")
+            steps.append((order, letter))
+        elif letter != "x":
+            known = "x < > b B h H i I q Q c . s $"
+            raise ClientError(f"--format: unpack: {letter!r} is not one of {known}")
+
+    def show(data: bytes) -> bytes:
+        out, left = b"", data
+        for sign, letter in steps:
+            if letter in "c.":
+                out += left[:1] or b"%!c(no bytes available)"
+                left = left[1:]
+            elif letter == "s":
+                out, left = out + left, b""
+            elif letter == "$":
+                out += b"%!$(not end-of-input)" if left else b""
+            elif len(left) < (need := NEEDS[letter.lower()]):
+                out += b"%%!(have %d bytes, need %d)" % (len(left), need)
+                left = b""
+            else:
+                out += b"%d" % struct.unpack(sign + letter, left[:need])
+                left = left[need:]
+        return out
+
+    return show
+
+
+def moment(modifier: str) -> Written:
+    """%d{strftime[…]} in UTC, or a number of milliseconds."""
+    if modifier.startswith("go"):
+        raise ClientError("--format: %d{go[…]} is not known here: use %d{strftime[%F %T]}")
+    if not modifier.startswith("strftime"):
+        return number_form(modifier, "d")
+    layout = enclosed(modifier.removeprefix("strftime"), "d")
+    return lambda value: datetime.fromtimestamp(value / 1000, UTC).strftime(layout).encode()

@@ -65,11 +65,14 @@ def decimal(value: int) -> bytes:
     return b"%d" % value
 
 
+def as_decimal(number: Callable[[Any], int]) -> Show:
+    """A number in digits."""
+    return lambda record: decimal(number(record))
+
+
 TOKENS: dict[str, Show] = {
-    **TEXTS,
-    **{name: (lambda record, get=get: decimal(get(record))) for name, get in NUMBERS.items()},
-    **OTHERS,
-}
+    **TEXTS, **{name: as_decimal(number) for name, number in NUMBERS.items()}, **OTHERS,
+}  # fmt: skip
 """Every token without a modifier."""
 
 
@@ -250,7 +253,7 @@ def unpacked(letters: str) -> Callable[[bytes], bytes]:
                 out += b"%%!(have %d bytes, need %d)" % (len(left), need)
                 left = b""
             else:
-                out += b"%d" % struct.unpack(sign + letter, left[:need])
+                out += decimal(struct.unpack(sign + letter, left[:need])[0])
                 left = left[need:]
         return out
 

@@ -9,6 +9,7 @@ from ottla.tools.admin import topics
 from ottla.tools.admin.offsets import EARLIEST, LATEST
 from ottla.tools.kafka_names.common import cluster_of, matching, properties_of
 from ottla.tools.kafka_names.grammar import Options, UsageError
+from ottla.tools.kafka_names.java import metrics_table
 from ottla.tools.properties import pairs
 from ottla.tools.stream.load import FetchLoad, fetch
 
@@ -51,6 +52,9 @@ def run(options: Options) -> int:
             "ms) exceeded. You can use the --timeout option to increase the timeout."
         )
     report.end()
+    if options.has("print-metrics"):
+        print(metrics_table(
+            "consumer-fetch-manager-metrics", "perf-consumer-client", report.metrics()))
     return 0
 
 
@@ -69,12 +73,14 @@ class Report:
         self.begun, self.began = time.monotonic(), moment()
         self.records = self.bytes = self.window_records = self.window_bytes = 0
         self.window = self.begun
+        self.fetches = 0
         if not options.has("hide-header"):
             first = "time, threadId, " if self.detailed else "start.time, end.time, "
             print(first + COLUMNS)
 
     def add(self, records: int, size: int) -> None:
         """Count one fetch."""
+        self.fetches += 1
         self.records += records
         self.bytes += size
         self.window_records += records
@@ -90,6 +96,20 @@ class Report:
         if not self.detailed:
             took = time.monotonic() - self.begun
             print(f"{self.began}, {moment()}, {self.figures(took, self.records, self.bytes)}")
+
+    def metrics(self) -> dict[str, float]:
+        """Figures under the names that a Java consumer has for them."""
+        seconds = max(time.monotonic() - self.begun, 1e-6)
+        fetches = max(self.fetches, 1)
+        return {
+            "bytes-consumed-rate": self.bytes / seconds,
+            "bytes-consumed-total": self.bytes,
+            "fetch-size-avg": self.bytes / fetches,
+            "fetch-total": self.fetches,
+            "records-consumed-rate": self.records / seconds,
+            "records-consumed-total": self.records,
+            "records-per-request-avg": self.records / fetches,
+        }
 
     def figures(self, seconds: float, records: int, size: int) -> str:
         """The columns except for the first two."""

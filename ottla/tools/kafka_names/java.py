@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -28,6 +28,15 @@ def exception_of(code: int, message: str | None = None) -> str:
     """`org.apache.kafka.common.errors.SomethingException: message`."""
     known = names().get(code, names()[ErrorCode.UNKNOWN_SERVER_ERROR])
     return f"{ERRORS}{known[0]}: {message or known[1]}"
+
+
+def metrics_table(group: str, client: str, values: Mapping[str, float]) -> str:
+    """Metrics as the perf tools' --print-metrics shows those of a client."""
+    names = {f"{group}:{name}:{{client-id={client}}}": value for name, value in values.items()}
+    width = max(map(len, names))
+    lines = ["", f"{'Metric Name':<{width}}   Value"]
+    lines += [f"{name:<{width}} : {value:.3f}" for name, value in sorted(names.items())]
+    return "\n".join(lines)
 
 
 def pretty_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

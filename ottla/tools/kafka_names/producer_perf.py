@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from uuid import uuid4
 
 from ottla.tools.kafka_names.common import cluster_of, properties_of
 from ottla.tools.kafka_names.grammar import Options, UsageError
+from ottla.tools.kafka_names.java import metrics_table
 from ottla.tools.kafka_names.main import Failed
 from ottla.tools.properties import pairs
 from ottla.tools.stream.client_settings import acks_of
@@ -35,8 +38,9 @@ def run(options: Options) -> int:
             "version. Use --command-property instead.",
             file=sys.stderr,
         )
-    if options.has("transactional-id") or options.has("transaction-duration-ms"):
-        raise Failed("transactions are not measured by this tool")
+    duration_ms = options.number("transaction-duration-ms", TRANSACTION_MS)
+    if duration_ms <= 0:
+        raise UsageError("--transaction-duration-ms should be > 0")
     properties = properties_of(options)
     for flag in ("producer-props", "command-property"):
         properties.update(pairs(options.all(flag), f"--{flag}"))
@@ -54,7 +58,11 @@ def run(options: Options) -> int:
         acks=-1 if (acks := acks_of(properties.get("acks", "all"))) == "all" else int(acks),
         codec=codec_of(properties.get("compression.type", "none")),
         batch_bytes=numbers(properties, "batch.size", BATCH_BYTES),
+        transactional_id=transactional_id(options, properties),
+        transaction_ms=duration_ms,
     )
+    if load.transactional_id and load.acks != -1:
+        raise Failed("Must set acks to all in order to use the idempotent producer.")
     warmup = options.number("warmup-records", 0)
     if warmup:
         print(
@@ -63,8 +71,19 @@ def run(options: Options) -> int:
         )
     with cluster_of(address, properties) as cluster:
         cluster.any()
-        Report(warmup, options.number("reporting-interval", 5000)).measure(cluster, load)
+        report = Report(warmup, options.number("reporting-interval", 5000))
+        report.measure(cluster, load)
+        if options.has("print-metrics"):
+            print(metrics_table("producer-metrics", "perf-producer-client", report.metrics()))
     return 0
+
+
+def transactional_id(options: Options, properties: Mapping[str, str]) -> str:
+    """The transactional id, or "" where no flag and no property wants transactions."""
+    given = options.one("transactional-id") or properties.get("transactional.id", "")
+    if not given and options.has("transaction-duration-ms"):
+        given = f"performance-producer-{uuid4()}"
+    return given
 
 
 def throughput_of(options: Options) -> float:
@@ -94,6 +113,10 @@ def values_of(options: Options) -> list[bytes]:
     return found
 
 
+TRANSACTION_MS = 3000
+"""How long a transaction lasts unless --transaction-duration-ms is given."""
+
+
 class Report:
     """Lines while it runs, and the last one."""
 
@@ -101,6 +124,7 @@ class Report:
         self.warmup, self.interval = warmup, interval_ms / 1000
         self.total, self.window = Latencies(), Latencies()
         self.steady: Latencies | None = None
+        self.batches = 0
 
     def measure(self, cluster: object, load: ProduceLoad) -> None:
         """Produce, and print."""
@@ -110,6 +134,8 @@ class Report:
             self.last(self.steady, "steady state records sent")
 
     def add(self, records: int, size: int, ms: float) -> None:
+        """Count an acknowledged batch."""
+        self.batches += 1
         self.total.add(records, size, ms)
         self.window.add(records, size, ms)
         if self.warmup and self.total.records > self.warmup:
@@ -125,6 +151,23 @@ class Report:
                 flush=True,
             )
             self.window = Latencies()
+
+    def metrics(self) -> dict[str, float]:
+        """Figures under the names that a Java producer has for them."""
+        rate, _ = self.total.rates()
+        seconds = self.total.records / max(rate, 1e-9)
+        batches = max(self.batches, 1)
+        return {
+            "batch-size-avg": self.total.bytes / batches,
+            "outgoing-byte-rate": self.total.bytes / max(seconds, 1e-6),
+            "outgoing-byte-total": self.total.bytes,
+            "record-send-rate": rate,
+            "record-send-total": self.total.records,
+            "records-per-request-avg": self.total.records / batches,
+            "request-latency-avg": self.total.average_ms,
+            "request-latency-max": self.total.most_ms,
+            "request-total": self.batches,
+        }
 
     def last(self, one: Latencies, what: str) -> None:
         rate, mebibytes = one.rates()

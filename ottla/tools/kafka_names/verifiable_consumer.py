@@ -20,18 +20,24 @@ def run(options: Options) -> int:
     options.needs("topic", "group-id", "bootstrap-server")
     if options.one("group-protocol", "classic").lower() != "classic":
         raise Failed("kafka-python supports only the classic group protocol")
+    policy = options.one("reset-policy", "earliest")
+    if policy not in ("earliest", "latest", "none"):
+        raise Failed(f"Invalid value {policy} for configuration auto.offset.reset")
     with connect(options) as cluster:
         cluster.any()  # reports an unreachable broker at once
 
+    # kafka-python joins before it knows the topic, and says so: changes of nothing are not shown.
     class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         def on_partitions_revoked(self, revoked: Any) -> None:
-            say("partitions_revoked", partitions=shown(revoked))
+            if revoked:
+                say("partitions_revoked", partitions=shown(revoked))
 
         def on_partitions_assigned(self, assigned: Any) -> None:
-            say("partitions_assigned", partitions=shown(assigned))
+            if assigned:
+                say("partitions_assigned", partitions=shown(assigned))
 
     settings = {
-        "auto_offset_reset": options.one("reset-policy", "earliest"),
+        "auto_offset_reset": policy,
         "session_timeout_ms": options.number("session-timeout", 30_000),
         "enable_auto_commit": options.has("enable-autocommit"),
         **keyword_arguments(properties_of(options)),

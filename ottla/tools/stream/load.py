@@ -27,6 +27,7 @@ from ottla.tools.stream.batches import (
     fetch_request,
     produce_request,
 )
+from ottla.tools.stream.transactions import PRODUCE, Transactions
 from ottla.wire.batch import batches
 from ottla.wire.compression import Codec
 from ottla.wire.errors import ErrorCode
@@ -88,6 +89,9 @@ class ProduceLoad:
     batch_bytes: int = BATCH_BYTES
     in_flight: int = 5
     partition: int | None = None
+    transactional_id: str = ""
+    """Send in transactions of this id, each committed after `transaction_ms`."""
+    transaction_ms: int = 3000
 
 
 def random_value(size: int) -> bytes:
@@ -112,6 +116,10 @@ def produce(
     led = cluster.patiently(lambda: _leaders_of(cluster, load))
     places = sorted(led)
     waiting: deque[tuple[Connection, Sent, int, int, float]] = deque()
+    transactions = None
+    if load.transactional_id:
+        transactions = Transactions(cluster, load.transactional_id, load.transaction_ms)
+        transactions.start()
 
     def settle() -> None:
         connection, sent, count, size, begun = waiting.popleft()
@@ -120,7 +128,7 @@ def produce(
 
     begin = time.monotonic()
     done = 0
-    for turn, (count, size, batch) in enumerate(_batches(load)):
+    for turn, (count, size, make) in enumerate(_batches(load)):
         if load.throughput > 0:
             while (ahead := begin + done / load.throughput - time.monotonic()) > 0:
                 if waiting:
@@ -128,9 +136,18 @@ def produce(
                 else:
                     time.sleep(min(ahead, 0.1))
         place = places[turn % len(places)]
+        if transactions is not None and (place not in transactions.places or transactions.due):
+            while waiting:
+                settle()                # the transaction's requests are not pipelined
+            if transactions.due:
+                transactions.commit()
+        batch = make(transactions, place)
         connection = cluster.node(led[place])
-        request = produce_request(place[0], place[1], batch, acks=load.acks)
-        sent = connection.send(request, at_most=PRODUCE_MAX)
+        request = produce_request(
+            place[0], place[1], batch, acks=load.acks,
+            transactional_id=load.transactional_id or None,
+        )
+        sent = connection.send(request, at_most=PRODUCE if transactions else PRODUCE_MAX)
         if load.acks == 0:
             on_batch(count, size, 0.0)
         else:
@@ -140,6 +157,8 @@ def produce(
             settle()
     while waiting:
         settle()
+    if transactions is not None:
+        transactions.commit()
 
 
 def _leaders_of(cluster: Cluster, load: ProduceLoad) -> dict[Place, int]:
@@ -164,8 +183,11 @@ def _leaders_of(cluster: Cluster, load: ProduceLoad) -> dict[Place, int]:
     return found
 
 
-def _batches(load: ProduceLoad) -> Iterator[tuple[int, int, bytes]]:
-    """Number of records, bytes of values, and the batch; equal batches are built once."""
+Make = Callable[[Transactions | None, Place], bytes]
+
+
+def _batches(load: ProduceLoad) -> Iterator[tuple[int, int, Make]]:
+    """Number of records, bytes of values, and what makes the batch; equal ones are built once."""
     size = max(len(value) for value in load.values) + RECORD_OVERHEAD
     most = max(1, load.batch_bytes // size)
     if load.throughput > 0:  # a batch must not be more than a twentieth of a second's records
@@ -176,14 +198,25 @@ def _batches(load: ProduceLoad) -> Iterator[tuple[int, int, bytes]]:
     while done < load.records:
         count = min(most, load.records - done)
         values = [load.values[(done + one) % len(load.values)] for one in range(count)]
-        batch = built.get(count) if same else None
-        if batch is None:
+
+        def make(
+            transactions: Transactions | None, place: Place, values: list[bytes] = values
+        ) -> bytes:
+            count = len(values)
+            if same and transactions is None and count in built:
+                return built[count]
             now = int(time.time() * 1000)
-            batch = build_batch(
-                (Record(-1, now, None, value) for value in values), codec=load.codec
-            )
-            built[count] = batch
-        yield count, sum(map(len, values)), batch
+            records = (Record(-1, now, None, value) for value in values)
+            if transactions is not None:
+                sequence = transactions.sequence(place, count)
+                return build_batch(
+                    records, codec=load.codec, producer_id=transactions.producer_id,
+                    producer_epoch=transactions.epoch, base_sequence=sequence, transactional=True,
+                )
+            built[count] = build_batch(records, codec=load.codec)
+            return built[count]
+
+        yield count, sum(map(len, values)), make
         done += count
 
 

@@ -1,0 +1,95 @@
+"""Transactions of a load: batches with sequences in a transaction that is committed now and then.
+
+With the requests of KIP-98, which brokers with either transaction.version serve.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+from ottla.client.cluster import TRANSACTION, Cluster
+from ottla.client.errors import check
+from ottla.tools.admin.offsets import Place
+from ottla.wire.messages import (
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+)
+
+INIT, ADD, END, PRODUCE = 4, 3, 3, 11
+"""The newest versions in which partitions are added before they are written to."""
+TIMEOUT_MS = 60_000
+
+
+class Transactions:
+    """One transactional producer."""
+
+    def __init__(self, cluster: Cluster, transactional_id: str, duration_ms: int) -> None:
+        self.cluster, self.id, self.duration_ms = cluster, transactional_id, duration_ms
+        self.producer_id = self.epoch = -1
+        self.places: set[Place] = set()
+        """The partitions of the open transaction."""
+        self.begun = 0.0
+        self._sequences: Counter[Place] = Counter()
+
+    def start(self) -> None:
+        """Get a producer id; earlier producers with this transactional id are fenced."""
+        request = InitProducerIdRequest(
+            transactional_id=self.id, transaction_timeout_ms=max(TIMEOUT_MS, self.duration_ms))
+
+        def ask() -> None:
+            answer = self.cluster.coordinator(self.id, TRANSACTION).call(request, INIT)
+            check(answer.error_code, what=f"transactional id {self.id!r}")
+            self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+
+        self.cluster.patiently(ask)
+
+    def sequence(self, place: Place, count: int) -> int:
+        """The sequence of the next batch, with `count` records, of a partition, which becomes part
+        of the transaction."""
+        if not self.places:
+            self.begun = time.monotonic()
+        if place not in self.places:
+            self._add(place)
+            self.places.add(place)
+        first = self._sequences[place]
+        self._sequences[place] = (first + count) & 0x7FFFFFFF
+        return first
+
+    def _add(self, place: Place) -> None:
+        kind = AddPartitionsToTxnRequest.Topic
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.id, v3_and_below_producer_id=self.producer_id,
+            v3_and_below_producer_epoch=self.epoch,
+            v3_and_below_topics=[kind(name=place[0], partitions=[place[1]])],
+        )
+
+        def ask() -> None:
+            answer = self.cluster.coordinator(self.id, TRANSACTION).call(request, ADD)
+            [topic] = answer.results_by_topic_v3_and_below
+            [part] = topic.results_by_partition
+            check(part.partition_error_code, what=f"{place[0]}-{place[1]}")
+
+        self.cluster.patiently(ask)
+
+    @property
+    def due(self) -> bool:
+        """Whether the open transaction is old enough to be committed."""
+        return bool(self.places) and (time.monotonic() - self.begun) * 1000 >= self.duration_ms
+
+    def commit(self) -> None:
+        """Commit what is open; everything in it must have been acknowledged."""
+        if not self.places:
+            return
+        request = EndTxnRequest(
+            transactional_id=self.id, producer_id=self.producer_id, producer_epoch=self.epoch,
+            committed=True,
+        )
+
+        def ask() -> None:
+            answer = self.cluster.coordinator(self.id, TRANSACTION).call(request, END)
+            check(answer.error_code, what=f"transactional id {self.id!r}")
+
+        self.cluster.patiently(ask)
+        self.places.clear()

@@ -28,11 +28,13 @@ from benchmarks import (
     recompression_cpu,
     report,
     restart_time,
+    rules_cpu,
     scale,
     scrape_cpu,
     scrub_cpu,
     start_time,
     table,
+    tls_cpu,
 )
 
 ONE_ROUND = ["--rounds", "1"]
@@ -41,6 +43,8 @@ QUESTIONS: tuple[tuple[ModuleType, list[str]], ...] = (
     (produce_cpu, [*ONE_ROUND, "--only", "60 × 1,000 B, acks=1"]),
     (recompression_cpu, ONE_ROUND),
     (fetch_cpu, ONE_ROUND),
+    (tls_cpu, [*ONE_ROUND, "--megabytes", "100", "--connections", "100"]),
+    (rules_cpu, ONE_ROUND),
     (latency, [*ONE_ROUND, "--seconds-max", "2"]),
     (groups_cpu, ONE_ROUND),
     (many_groups, [*ONE_ROUND, "--groups", "2000", "--without-kafka"]),

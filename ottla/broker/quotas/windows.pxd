@@ -13,11 +13,14 @@ cdef class Rate:
     cdef readonly long throttles
     cdef int samples_max, used, current
     cdef double seconds                 # of one sample
+    cdef double covered_min             # seconds: what a rate is divided by at least
+    cdef double total                   # of all samples; expired ones may still be counted
     cdef Sample *samples
 
     cpdef double record(self, double value, double now) except? -1
     cpdef double would_wait(self, double value, double now) except? -1
     cdef Sample *at(self, double now) noexcept
+    cdef double sum(self) noexcept
     cdef double waited(self, double seconds) noexcept
     cdef double wait(self, double extra, double now) noexcept
 

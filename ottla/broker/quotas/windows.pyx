@@ -15,6 +15,7 @@ cdef class Rate:
     def __init__(self, int samples, double sample_seconds, double bound):
         # One more than the window has: the oldest sample overlaps the window's beginning.
         self.samples_max, self.seconds, self.bound = samples + 1, sample_seconds, bound
+        self.covered_min = max(1, samples - 1) * sample_seconds
         self.samples = <Sample *>calloc(self.samples_max, sizeof(Sample))
         if self.samples is NULL:
             raise MemoryError(f"no memory for {samples} samples of a quota")
@@ -24,22 +25,40 @@ cdef class Rate:
 
     cpdef double record(self, double value, double now) except? -1:
         """Count `value`; returns the seconds to wait until the rate is within its limit again."""
-        cdef Sample *sample = self.at(now)
+        cdef Sample *sample
+        self.used_at = now
+        if self.used > 0:
+            # While what was counted, expired or not, is within the limit, nothing has to be summed.
+            sample = &self.samples[self.current]
+            self.total += value
+            if (now - sample.start < self.seconds
+                    and self.total <= self.bound * self.covered_min):
+                sample.value += value
+                sample.last = now
+                return 0
+        sample = self.at(now)
         sample.value += value
-        sample.last = self.used_at = now
+        sample.last = now
+        self.total = self.sum()
         return self.waited(self.wait(0, now))
+
+    cdef double sum(self) noexcept:
+        cdef double counted = 0
+        cdef int i
+        for i in range(self.used):
+            counted += self.samples[i].value
+        return counted
 
     cpdef double would_wait(self, double value, double now) except? -1:
         """The result of `record` without counting; 0 if nothing else is counted.
 
         A value larger than a whole window's worth has to pass at some time.
         """
-        cdef double counted = 0
-        cdef int i
+        if self.total + value <= self.bound * self.covered_min:
+            return 0
         self.at(now)
-        for i in range(self.used):
-            counted += self.samples[i].value
-        return self.waited(self.wait(value, now)) if counted > 0 else 0
+        self.total = self.sum()
+        return self.waited(self.wait(value, now)) if self.total > 0 else 0
 
     cdef double waited(self, double seconds) noexcept:
         """Count a throttle time for the metrics."""

@@ -10,6 +10,7 @@ cdef class Client:
     cdef readonly str client_id             # from the request's header; None if null
     cdef readonly str software_name         # from ApiVersions; None before that (KIP-511)
     cdef readonly str software_version
+    cdef object rules, written              # kept here by Producing: topics that it may write to
     cdef object quotas                      # kept here by broker/quotas: the client's quotas
 
     cpdef Client named(self, str client_id)

@@ -20,6 +20,7 @@ from ottla.broker.api.records.preparation cimport LATER, Preparation, TopicLimit
 from ottla.broker.api.records.produce_parts cimport Part, Serving
 from ottla.broker.api.records.transaction_gate cimport TransactionGate
 from ottla.broker.network.promises cimport PendingReply
+from ottla.broker.security.client cimport Client
 from ottla.log.partition_log cimport PartitionLog
 from ottla.log.producers cimport Producers
 from ottla.replication.partition cimport Partition
@@ -59,6 +60,9 @@ WITHOUT_LOG_START = frozenset({
 })
 
 cdef int16_t UNKNOWN_SERVER_ERROR = ErrorCode.UNKNOWN_SERVER_ERROR
+cdef enum:
+    WRITTEN_MAX = 1000              # topics of a client whose permission is remembered
+
 cdef int16_t STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
 cdef int16_t NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -149,14 +153,21 @@ cdef class Producing:
 
     cdef object refusal_of(self, Serving serving, str name):
         """Why the client may not write to the topic, or not in this transaction; None if it may."""
+        cdef Client client = serving.client
+        rules = self.authorizer.known
+        if serving.transactional_id is None and client.rules is rules and name in client.written:
+            return None
         if serving.access is None:
-            serving.access = access_of(self.broker, serving.client)
+            serving.access = access_of(self.broker, client)
         try:
             if serving.transactional_id is not None:
                 serving.access.need_transaction(Operation.WRITE, serving.transactional_id)
             serving.access.need_topic(Operation.WRITE, name)
         except ProtocolError as refusal:
             return refusal
+        if client.rules is not rules or len(client.written) >= WRITTEN_MAX:
+            client.rules, client.written = rules, set()
+        client.written.add(name)
         return None
 
     cdef bint serve_partition(self, Serving serving, Part *part) except -1:

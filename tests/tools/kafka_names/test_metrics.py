@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from tests.tools.kafka_names.comparison import run
 from tests.tools.kafka_names.stage import stage_broker
-from tests.tools.kafka_names.test_golden import run
 
 
 def metrics(text: str) -> dict[str, float]:

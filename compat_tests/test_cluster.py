@@ -4,6 +4,7 @@ they see of kill -9."""
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import time
@@ -152,6 +153,96 @@ def test_kafka_reassign_partitions_moves_a_partition_with_its_records(
         return [(b.directory / f"broker-{b.node_id}" / "moves-0").exists() for b in brokers]
 
     wait_until(lambda: held() == [True, False, False], "what has moved away is deleted", 30)
+
+
+def test_a_throttle_is_set_and_removed_and_bounds_what_is_copied(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.create_topics([NewTopic("slow", 1, replica_assignment=[[1]])])["slow"].result(30)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
+    for _ in range(200):
+        producer.produce("slow", os.urandom(100_000))
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    plan = tmp_path / "slow.json"
+    plan.write_text(json.dumps({"version": 1, "partitions": [
+        {"topic": "slow", "partition": 0, "replicas": [2]}
+    ]}))
+    at = each_broker(cluster)[1]
+    arguments = ("--bootstrap-server", "{}", "--reassignment-json-file", str(plan))
+    said = kafka_tool(at, "reassign", *arguments, "--execute", "--throttle", "2000000")
+    assert "The inter-broker throttle limit was set to 2000000 B/s" in said
+    began = time.monotonic()
+    told = kafka_tool(at, "configs", "--bootstrap-server", "{}", "--describe", "--topic", "slow")
+    assert "leader.replication.throttled.replicas=0:1" in told
+    assert "follower.replication.throttled.replicas=0:2" in told
+
+    def placed() -> bool:
+        return admin.list_topics("slow", 10).topics["slow"].partitions[0].replicas == [2]
+
+    wait_until(placed, "the partition has moved", 60)
+    assert time.monotonic() - began > 5, "20 MB at 2 MB/s"
+    said = kafka_tool(at, "reassign", *arguments, "--verify")
+    assert "Reassignment of partition slow-0 is completed." in said
+    assert "Clearing broker-level throttles" in said and "Clearing topic-level throttles" in said
+    told = kafka_tool(at, "configs", "--bootstrap-server", "{}", "--describe", "--topic", "slow")
+    assert "throttled" not in told
+
+
+def test_kafka_delete_records_deletes_on_all_replicas(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    create(cluster, "deleted", 1, 3)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
+    for number in range(100):
+        producer.produce("deleted", b"%d" % number)
+    assert producer.flush(30) == 0
+    wanted = tmp_path / "offsets.json"
+    wanted.write_text(json.dumps({"version": 1, "partitions": [
+        {"topic": "deleted", "partition": 0, "offset": 40}
+    ]}))
+    at = each_broker(cluster)[0]
+    said = kafka_tool(at, "delete-records", "--bootstrap-server", "{}",
+                      "--offset-json-file", str(wanted))
+    assert "partition: deleted-0\tlow_watermark: 40" in said
+    leader = cluster.brokers[
+        AdminClient({"bootstrap.servers": cluster.bootstrap})
+        .list_topics("deleted", 10).topics["deleted"].partitions[0].leader
+    ]
+    leader.kill()
+    try:
+        # Whoever leads now has deleted them, too.
+        (lines,) = readers.read_with_kcat(
+            ",".join(a.bootstrap for a in each_broker(cluster)), "deleted").values()
+        assert len(lines) == 60
+    finally:
+        leader.start()
+        leader.wait_ready()
+
+
+def test_kafkas_tools_tell_the_truth_about_replicas_and_the_quorum(cluster: LocalCluster) -> None:
+    create(cluster, "truth", 3, 3)
+    deciding = controller(cluster).node_id
+    for at in each_broker(cluster):
+        told = kafka_tool(at, "log-dirs", "--bootstrap-server", "{}", "--describe",
+                          "--topic-list", "truth")
+        (line,) = [line for line in told.splitlines() if line.startswith("{")]
+        brokers = json.loads(line)["brokers"]
+        assert sorted(each["broker"] for each in brokers) == [1, 2, 3]
+        for each in brokers:
+            (directory,) = each["logDirs"]
+            assert directory["error"] is None and len(directory["partitions"]) == 3
+        told = kafka_tool(at, "metadata-quorum", "--bootstrap-server", "{}", "describe",
+                          "--replication")
+        rows = [line.split() for line in told.splitlines() if line[:1].isdigit()]
+        assert sorted(int(row[0]) for row in rows) == [1, 2, 3]
+        assert [int(row[0]) for row in rows if "Leader" in row] == [deciding]
+        told = kafka_tool(at, "topics", "--bootstrap-server", "{}", "--describe",
+                          "--topic", "truth")
+        assert told.count("Elr:") >= 3
+        told = kafka_tool(at, "get-offsets", "--bootstrap-server", "{}", "--topic", "truth")
+        assert sorted(told.split()) == ["truth:0:0", "truth:1:0", "truth:2:0"]
 
 
 def test_another_broker_decides_when_the_controller_is_killed(cluster: LocalCluster) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from ottla.broker.cluster.metadata_log import NotController
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles, serve_inside
-from ottla.broker.peers.api_roles import DECIDED
+from ottla.broker.peers.api_roles import DECIDED, TOKENS
 from ottla.broker.peers.envelopes import decode_address, decode_principal
 from ottla.broker.security.client import Client
 from ottla.broker.security.decisions import on_cluster
@@ -52,7 +52,7 @@ async def envelope(request: EnvelopeRequest, context: RequestContext) -> Envelop
     require_controller(context)
     try:
         header, size = RequestHeader.decode(request.request_data)
-        if header.api_key not in DECIDED:
+        if header.api_key not in DECIDED | TOKENS:
             raise InvalidRequest(f"API key {header.api_key} is not one that brokers forward")
         principal = decode_principal(request.request_principal or b"")
         host = decode_address(request.client_host_address)

@@ -37,6 +37,7 @@ from ottla.wire.messages import (
     RenewDelegationTokenRequest,
     RenewDelegationTokenResponse,
 )
+from ottla.wire.structs import Message
 
 NEVER = -1
 ID_SIZE = 16
@@ -46,7 +47,10 @@ Described = DescribeDelegationTokenResponse.Token
 def secrets_of(context: RequestContext) -> TokenSecrets:
     """The secrets of tokens. Raises ProtocolError if the client may not use these APIs."""
     client = context.client
-    if client.protocol == "PLAINTEXT" or client.by_token or client.principal == ANONYMOUS:
+    # The broker that forwards a request has checked this, and the controller sees that broker.
+    if not context.forwarded and (
+        client.protocol == "PLAINTEXT" or client.by_token or client.principal == ANONYMOUS
+    ):
         raise ProtocolError(
             "Delegation Token requests are not allowed on PLAINTEXT/1-way SSL channels and on"
             " delegation token authenticated channels.",
@@ -57,6 +61,15 @@ def secrets_of(context: RequestContext) -> TokenSecrets:
             "Delegation Token feature is not enabled.", ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
         )
     return context.broker.token_secrets
+
+
+async def from_controller(context: RequestContext, request: Message, kind: type[Any]) -> Any:
+    """The controller's response, of this kind; None if this broker decides."""
+    forwarding = context.broker.forwarding
+    if forwarding is None or context.forwarded or forwarding.deciding():
+        return None
+    answer = await forwarding.forward(context, request.encode(context.version))
+    return kind.decode(answer, context.version) if isinstance(answer, bytes) else answer
 
 
 def times_of(context: RequestContext) -> TokenTimes:
@@ -76,6 +89,11 @@ async def create_delegation_token(
     if request.owner_principal_name:
         owner = f"{request.owner_principal_type}:{request.owner_principal_name}"
     try:
+        secrets_of(context)
+        answer = await from_controller(context, request, CreateDelegationTokenResponse)
+        if answer is not None:
+            told: CreateDelegationTokenResponse = answer
+            return told
         token, hmac = await _create(request, context, owner)
     except ProtocolError as error:
         if error.code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED:
@@ -130,6 +148,11 @@ async def renew_delegation_token(
     request: RenewDelegationTokenRequest, context: RequestContext
 ) -> RenewDelegationTokenResponse:
     """Renew a token that is given by its secret."""
+    answer: RenewDelegationTokenResponse | None = await _forwarded(
+        context, request, RenewDelegationTokenResponse
+    )
+    if answer is not None:
+        return answer
     code, ends_ms = await _changed(
         context, request.hmac, renew_token, request.renew_period_ms, times_of(context)
     )
@@ -141,10 +164,24 @@ async def expire_delegation_token(
     request: ExpireDelegationTokenRequest, context: RequestContext
 ) -> ExpireDelegationTokenResponse:
     """Make a token expire earlier, or at once."""
+    answer: ExpireDelegationTokenResponse | None = await _forwarded(
+        context, request, ExpireDelegationTokenResponse
+    )
+    if answer is not None:
+        return answer
     code, ends_ms = await _changed(
         context, request.hmac, expire_token, request.expiry_time_period_ms
     )
     return ExpireDelegationTokenResponse(error_code=code, expiry_timestamp_ms=ends_ms)
+
+
+async def _forwarded(context: RequestContext, request: Message, kind: type[Any]) -> Any:
+    """`from_controller`, with the errors that are found here."""
+    try:
+        secrets_of(context)
+        return await from_controller(context, request, kind)
+    except ProtocolError as error:
+        return kind(error_code=int(error.code), expiry_timestamp_ms=NEVER)
 
 
 async def _changed(

@@ -16,3 +16,7 @@ BETWEEN_BROKERS = frozenset({
     ApiKey.ASSIGN_REPLICAS_TO_DIRS,
 })
 """Served only in a cluster, and only on the listener for connections between brokers."""
+TOKENS = frozenset({
+    ApiKey.CREATE_DELEGATION_TOKEN, ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN,
+})
+"""The same, once the broker that is asked has seen how the client is connected."""

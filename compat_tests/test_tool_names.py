@@ -18,7 +18,13 @@ from tests.tools.kafka_names.stage import OVERRIDES, Stage, place_of
 
 pytestmark = pytest.mark.timeout(300)
 
-ON_KAFKA = ("offsets", "consumer-groups", "client-metrics", "configs", "topics", "partitions")
+ON_KAFKA = (
+    "offsets", "consumer-groups", "client-metrics", "configs", "topics", "partitions",
+    "active-groups", "streams-reset", "acls", "transactions", "verifiable", "performance",
+    "console",
+)
+TOO_EARLY = "kafka-e2e-latency --bootstrap-server {} --topic e2e --num-records 20"
+"""Kafka's tool creates this topic and may end with 1, because it has no leader yet."""
 """Played one after the other on one Apache Kafka, in this order."""
 Run = Callable[[list[str], bytes], Output]
 
@@ -89,6 +95,8 @@ def test_ours_and_kafkas_answer_alike_on_apache_kafka(tools: KafkaTools, tmp_pat
     for name in ON_KAFKA:
         for step, expected, got in zip(commands_of(name), theirs[name], ours[name], strict=True):
             step.status, step.stdout = expected.status, expected.stdout
+            if expected.status and TOO_EARLY in step.line:
+                continue
             if problem := difference(step, got):
                 wrong.append(f"{name}: {step.line}\n{problem}")
     assert not wrong, "\n".join(wrong)

@@ -16,10 +16,11 @@ from ottla.tools.commands.table import Command
 BASH = """\
 # Completion of ottla for bash: eval "$(ottla completion bash)"
 _ottla_names() {{ # _ottla_names topic|group: from a cache, or from a broker that answers at once
-  local file=${{XDG_RUNTIME_DIR:-/tmp}}/ottla-$UID-$1-names
+  local cluster=${{OTTLA_BOOTSTRAP_SERVERS//[^[:alnum:]]/_}}
+  local file=${{XDG_RUNTIME_DIR:-/tmp}}/ottla-$UID-$cluster-$1-names
   if [ ! -f "$file" ] || [ $(($(date +%s) - $(stat -c %Y "$file"))) -gt 10 ]; then
-    timeout 1 ottla "$1" list -o name --timeout 0.3 2>/dev/null >"$file.new" &&
-      mv "$file.new" "$file"
+    timeout 1 ottla "$1" list -o name --timeout 0.3 2>/dev/null >"$file.new" || : >"$file.new"
+    mv "$file.new" "$file" # a broker that does not answer is not asked again at once either
   fi
   cat "$file" 2>/dev/null
 }}

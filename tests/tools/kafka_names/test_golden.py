@@ -10,12 +10,21 @@ from pathlib import Path
 
 import pytest
 
+from ottla.tools.commands.table import read
 from tests.tools.kafka_names.comparison import difference, run
 from tests.tools.kafka_names.scenario import parse, play
 from tests.tools.kafka_names.stage import Stage, place_of, stage_broker
 
 GOLDEN = Path(__file__).parent / "golden"
 SCENARIOS = sorted(GOLDEN.glob("*.txt"))
+ROOT = Path(__file__).parents[3]
+ELSEWHERE = {
+    "kafka-dump-log": "compat_tests/test_log_dump.py",
+    "kafka-server-start": "tests/tools/kafka_names/test_server_names.py",
+    "kafka-server-stop": "tests/tools/kafka_names/test_server_names.py",
+    "kafka-mirror-maker": "tests/tools/test_troubles.py",  # 4.x has none to compare with
+}
+"""Tools that a scenario of lines cannot show, with the file of their tests."""
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
@@ -36,3 +45,10 @@ def test_our_tools_answer_as_kafkas_do(path: Path, tmp_path: Path) -> None:
     assert not wrong, f"{len(wrong)} of {len(commands)} differ\n\n" + "\n\n".join(wrong)
 
 
+def test_every_tool_of_the_table_is_compared() -> None:
+    played = {
+        step.words[0] for path in SCENARIOS for step in parse(path.read_text()) if step.kind == "$"
+    }
+    assert played | {*ELSEWHERE} == {*read("kafka")} and not played & {*ELSEWHERE}
+    for name, file in ELSEWHERE.items():
+        assert name.removeprefix("kafka-").replace("-", " ").split()[0] in (ROOT / file).read_text()

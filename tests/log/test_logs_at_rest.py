@@ -235,3 +235,24 @@ def test_the_file_of_closed_logs_is_read_as_it_was_written() -> None:
     for damaged in (b"", b"1\n0\n", encode(logs)[:-40], b"0\n2\n", encode(logs) + b"x\n"):
         with pytest.raises((ValueError, IndexError)):
             decode(damaged)
+
+
+def test_a_stop_that_a_power_cut_ends_is_no_clean_stop() -> None:
+    for operation in range(1, 60):
+        disk = FaultyDisk(operation)
+        disk.makedirs("/data")
+        disk.sync_directory("/")
+        log = opened(storage := Storage.open(disk, FakeClock(), ["/data"]))
+        log.append_bytes(batch(b"flushed"), 0)
+        log.flush()
+        log.append_bytes(batch(b"a", b"b", b"c"), 0)
+        with disk.stops_at(disk.operations + operation):
+            storage.close()
+        disk.cut_power()
+        log = opened(storage := Storage.open(disk, FakeClock(), ["/data"]))
+        kept = values_of(log)
+        assert log.damage is None and log.offline is None, operation
+        assert kept in ([b"flushed"], [b"flushed", b"a", b"b", b"c"]), operation
+        log.append_bytes(batch(b"next"), 1)
+        assert values_of(log) == [*kept, b"next"]
+        storage.close()

@@ -36,6 +36,14 @@ class Pending:
     """An offset in an open transaction; `cleared` if a deletion overtook it."""
 
     cleared: bool = False
+    written: bool = False
+    """The commit was answered."""
+    overtaken: bool = False
+    """Then a deletion was asked for."""
+    ended: bool = False
+    """The end of the transaction was asked for."""
+    gone: bool = False
+    """The deletion was answered before that: nothing of the offset may be left."""
 
 
 class Offsets:
@@ -49,6 +57,7 @@ class Offsets:
         self.blurred: set[tuple[str, str, int]] = set()
         self.going: set[str] = set()
         """Groups with a deletion under way, or possibly so."""
+        self.deleting: set[str] = set()
         self.haunted: set[OffsetKey] = set()
         """Those with a deletion under way, or one of unknown outcome."""
 
@@ -74,12 +83,37 @@ class Offsets:
         self.pending[key] = Pending(key[0] in self.going or key in self.haunted)
         return True
 
+    async def delete_group(self, session: Session, group: str) -> None:
+        """DeleteGroups of one group, one at a time."""
+        if group in self.deleting:
+            return
+        self.deleting.add(group)
+        try:
+            keys = self.clearing(group, None, None)
+            answer = await session.call(DeleteGroupsRequest(groups_names=[group]), 2)
+            self.going.discard(group)
+            if answer.results[0].error_code == 0:
+                self.cleared(keys)
+        finally:
+            self.deleting.discard(group)
+
+    def wrote(self, key: OffsetKey) -> None:
+        """The commit of an offset in an open transaction was answered."""
+        self.pending[key].written = True
+
+    def ends(self, transaction: Transaction) -> None:
+        """The end of a transaction is asked for."""
+        for key, _ in transaction.offsets:
+            self.pending[key].ended = True
+
     def decided(self, transaction: Transaction) -> None:
         for key, offset in transaction.offsets:
             self.held.discard(key)
             pending = self.pending.pop(key, Pending())
             known = self.of(key)
-            if transaction.fate == COMMITTED and not pending.cleared:
+            if pending.gone:
+                known.possible = {NONE}
+            elif transaction.fate == COMMITTED and not pending.cleared:
                 known.possible = {offset}
             elif transaction.fate in (COMMITTED, UNKNOWN):
                 # A deletion was requested while the transaction was open: their order is unknown.
@@ -104,12 +138,16 @@ class Offsets:
             self.haunted.add(key)
             if key in self.pending:
                 self.pending[key].cleared = True
+                self.pending[key].overtaken = self.pending[key].written
         return {key: set(self.of(key).possible) for key in keys}
 
     def cleared(self, keys: dict[OffsetKey, set[int]]) -> None:
         """It has happened; what was committed meanwhile may be after it."""
         for key, before in keys.items():
             self.haunted.discard(key)
+            pending = self.pending.get(key)
+            if pending is not None and pending.overtaken and not pending.ended:
+                pending.gone = True
             if key not in self.held and self.of(key).possible == before:
                 self.of(key).possible = {NONE}
 
@@ -161,11 +199,7 @@ async def commit_simply(story: Story, name: str) -> None:
                 if done:
                     offsets.cleared(keys)
             else:
-                keys = offsets.clearing(group, None, None)
-                answer = await session.call(DeleteGroupsRequest(groups_names=[group]), 2)
-                offsets.going.discard(group)
-                if answer.results[0].error_code == 0:
-                    offsets.cleared(keys)
+                await offsets.delete_group(session, group)
         except Broken:
             pass
 

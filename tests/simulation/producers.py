@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from ottla.wire.errors import ErrorCode
@@ -275,6 +276,7 @@ class Transactional(Producer):
         self.second = self.random.random() < 0.5
         self.meanwhile: Callable[[], Coroutine[Any, Any, None]] = story.admin.act
         self.added: set[PartitionModel] = set()
+        self.deletions = Random(f"deletions {story.world.seed} {name}")
 
     async def ask(self, request: Any, version: int, codes: Any) -> ErrorCode:
         """Repeat a request until the answer is final; raises Broken."""
@@ -360,6 +362,8 @@ class Transactional(Producer):
             raise
         if topic.state != LIVE:
             self.story.offsets.blur(key)
+        if code == ErrorCode.NONE:
+            self.story.offsets.wrote(key)
         return code == ErrorCode.NONE
 
     async def end(self, commit: bool) -> ErrorCode:
@@ -404,8 +408,13 @@ class Transactional(Producer):
             if not transaction.batches and not transaction.offsets:
                 transaction.fate = ABORTED
                 return True
+            if transaction.offsets and self.deletions.random() < 0.1:
+                (group, _, _), _ = transaction.offsets[-1]
+                with contextlib.suppress(Broken):
+                    await self.story.offsets.delete_group(self.session, group)
             commit = random.random() < 0.7
             asked = commit
+            self.story.offsets.ends(transaction)
             code = await self.end(commit)
             if code == ErrorCode.NONE:
                 self.decided(transaction, COMMITTED if commit else ABORTED)

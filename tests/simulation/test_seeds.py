@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from tests.simulation.mutants import mutants
 from tests.simulation.run import ROOT, run_alone
 
 FOUND = {
@@ -58,3 +59,8 @@ def trace_of(seed: int, junk: int) -> str:
 
 def test_the_same_seed_is_the_same_run() -> None:
     assert trace_of(3, 0) == trace_of(3, 7777)
+
+
+def test_every_mutant_changes_what_there_is() -> None:
+    for mutant in mutants():
+        assert mutant.texts(), mutant.name

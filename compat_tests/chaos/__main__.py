@@ -8,6 +8,7 @@ end. The history stays where it broke one: `ottla spark history` checks it again
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import tempfile
 import time
@@ -19,6 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat_tests.chaos.faults import Chaos
 from compat_tests.chaos.history import History
+from compat_tests.chaos.network import Network, why_not
 from compat_tests.chaos.workload import PARTITIONS, Workload
 from ottla.spark_interop import history_rules
 from ottla.tools.cli.local_cluster import LocalCluster
@@ -52,12 +54,20 @@ def run(directory: Path, seconds: float, seed: int, faults: list[str] | None = N
         "offsets.topic.num.partitions=3", "transaction.state.log.num.partitions=3",
         "log.segment.bytes=1048576", "group.min.session.timeout.ms=1000",
     ]
-    with LocalCluster(directory / "cluster", 3, settings=settings) as cluster:
+    missing = why_not()
+    if missing:
+        print(f"without cut connections: {missing}", flush=True)
+    with contextlib.ExitStack() as stack:
+        cluster = LocalCluster(directory / "cluster", 3, settings=settings)
+        network = None if missing else stack.enter_context(Network(3))
+        if network is not None:
+            network.host_brokers(cluster)
+        stack.enter_context(cluster)
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         made = admin.create_topics([NewTopic(name, n, 3) for name, n in PARTITIONS.items()])
         for each in made.values():
             each.result(60)
-        chaos, work = Chaos(cluster, seed), Workload(cluster.bootstrap, history, seed)
+        chaos, work = Chaos(cluster, seed, network), Workload(cluster.bootstrap, history, seed)
         chaos.until_in_sync()
         work.start()
         end, left = time.monotonic() + seconds, list(faults or [])

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from confluent_kafka.admin import AdminClient
 
+from compat_tests.chaos.network import Network
 from compat_tests.chaos.workload import PARTITIONS
 from ottla.tools.cli.local_cluster import LocalBroker, LocalCluster
 
@@ -20,7 +21,8 @@ IN_SYNC_SECONDS = 120.0
 class Chaos:
     """Faults of one cluster, chosen by a seed."""
 
-    def __init__(self, cluster: LocalCluster, seed: int) -> None:
+    def __init__(self, cluster: LocalCluster, seed: int, network: Network | None = None) -> None:
+        self.network = network
         self.cluster, self.chance = cluster, random.Random(f"chaos {seed}")
         self.admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         self.left: list[str] = []
@@ -28,7 +30,8 @@ class Chaos:
     def next(self) -> str:
         """The next kind of fault: each once, in a random order, before any comes again."""
         if not self.left:
-            self.left = self.chance.sample(sorted(FAULTS), len(FAULTS))
+            kinds = sorted(set(FAULTS) - (set() if self.network else CUTS))
+            self.left = self.chance.sample(kinds, len(kinds))
         return self.left.pop()
 
     def happen(self, name: str) -> None:
@@ -119,12 +122,31 @@ class Chaos:
         broker.wait_ready()
 
 
+    def cut_two(self) -> None:
+        """Two brokers do not reach each other, whoever else reaches both."""
+        assert self.network is not None, "cut connections need root"
+        self.network.cut(*self.chance.sample(sorted(self.cluster.brokers), 2))
+        time.sleep(self.chance.choice((2.0, SESSION_SECONDS + 4)))
+        self.network.heal()
+
+    def silence(self, broker: LocalBroker) -> None:
+        """A machine that nobody reaches any more, clients neither; it goes on by itself."""
+        assert self.network is not None, "cut connections need root"
+        self.network.silence(broker.node_id)
+        time.sleep(self.chance.choice((2.0, SESSION_SECONDS + 4)))
+        self.network.heal()
+
+
+CUTS = {"cut two off from each other", "silence any", "silence the controller"}
 FAULTS: dict[str, Callable[[Chaos], None]] = {
     "kill any": lambda chaos: chaos.kill(chaos.any()),
     "kill a leader": lambda chaos: chaos.kill(chaos.leader()),
     "kill the controller": lambda chaos: chaos.kill(chaos.controller()),
     "kill all": Chaos.kill_all,
     "kill ZooKeeper": Chaos.kill_zookeeper,
+    "cut two off from each other": Chaos.cut_two,
+    "silence any": lambda chaos: chaos.silence(chaos.any()),
+    "silence the controller": lambda chaos: chaos.silence(chaos.controller()),
     "pause any": lambda chaos: chaos.pause(chaos.any()),
     "pause the controller": lambda chaos: chaos.pause(chaos.controller()),
     "rolling restart": Chaos.rolling_restart,

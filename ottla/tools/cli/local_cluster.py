@@ -43,6 +43,8 @@ class LocalBroker:
             f"zookeeper.connect={zookeeper}",
             *settings,
         ]
+        self.prefix: list[str] = []
+        """Words before the command, such as those that choose a network namespace."""
         self.process: subprocess.Popen[bytes] | None = None
         self.printed_before = 0
 
@@ -50,7 +52,7 @@ class LocalBroker:
         """Start it; `wait_ready` waits for it."""
         self.directory.mkdir(parents=True, exist_ok=True)
         self.printed_before = self.log.stat().st_size if self.log.exists() else 0
-        command = [sys.executable, "-m", "ottla.tools.command", "server", "start"]
+        command = [*self.prefix, sys.executable, "-m", "ottla.tools.command", "server", "start"]
         for setting in self.settings:
             command += ["--override", setting]
         with self.log.open("ab") as log:

@@ -1,4 +1,4 @@
-"""One ZooKeeper server on this machine, in a directory of its own, on loopback only.
+"""One ZooKeeper server on this machine, in a directory of its own; on loopback by default.
 
 Its jars are fetched by Maven, once a user, into `~/.cache/ottla`; OTTLA_ZOOKEEPER_JARS names a
 directory that has them already.
@@ -85,8 +85,8 @@ def free_port() -> int:
 class LocalZooKeeper:
     """The server; started again it has its port and its data."""
 
-    def __init__(self, directory: Path, port: int = 0) -> None:
-        self.directory = directory
+    def __init__(self, directory: Path, port: int = 0, host: str = "127.0.0.1") -> None:
+        self.directory, self.host = directory, host
         self.port = port or free_port()
         self.log = directory / "zookeeper.log"
         self.process: subprocess.Popen[bytes] | None = None
@@ -94,7 +94,7 @@ class LocalZooKeeper:
     @property
     def connect(self) -> str:
         """What `zookeeper.connect` is then."""
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     def start(self) -> None:
         """Start it and wait until it answers. Raises ZooKeeperFailed."""
@@ -103,7 +103,7 @@ class LocalZooKeeper:
         settings = self.directory / "zoo.cfg"
         settings.write_text(
             f"dataDir={(self.directory / 'data').absolute()}\n"
-            f"clientPortAddress=127.0.0.1\nclientPort={self.port}\n"
+            f"clientPortAddress={self.host}\nclientPort={self.port}\n"
             f"tickTime={TICK_MS}\nadmin.enableServer=false\nmaxClientCnxns=0\n"
             "4lw.commands.whitelist=ruok\nautopurge.purgeInterval=1\n"
         )
@@ -123,7 +123,7 @@ class LocalZooKeeper:
 
     def _answers(self) -> bool:
         try:
-            with socket.create_connection(("127.0.0.1", self.port), 1) as connection:
+            with socket.create_connection((self.host, self.port), 1) as connection:
                 connection.sendall(b"ruok")
                 return connection.recv(4) == b"imok"
         except OSError:

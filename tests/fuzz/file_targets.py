@@ -15,9 +15,9 @@ from ottla.log.move import record as move_record
 from ottla.replication import entries, registration
 from ottla.replication.records import decode_record
 from ottla.wire.errors import MalformedMessage, ProtocolError
-from tests.log.batches import split
+from tests.log.batches import NOW_MS, split
 from tests.log.faulty_disk import FaultyDisk
-from tests.log.foreign_files import DATA, change, everything, reopened, written
+from tests.log.foreign_files import DATA, change, reopened, written
 
 TEXT_DECODERS = (
     checkpoints.decode_offsets, checkpoints.decode_properties, topic_ids.decode, closed_logs.decode,
@@ -70,9 +70,13 @@ def partition_files(data: bytes) -> None:
     change(disk, name, data[2:])
     try:
         log = reopened(disk)
-        for answer in everything(log):
-            if isinstance(answer, bytes):
-                split(answer)
+        end = log.log_end_offset
+        for offset in range(log.log_start_offset, min(end, log.log_start_offset + 200), 11):
+            split(log.read_bytes(offset, 4096))
+            log.offset_for_timestamp(NOW_MS + offset)
+            log.aborted_transactions(offset, min(offset + 9, end))
+        log.offset_of_max_timestamp(end)
+        log.end_offset_for_epoch(1)
     except (ProtocolError, StorageRefused, AssertionError):
         # A batch that was changed without a crash may be cut short in a reply.
         pass

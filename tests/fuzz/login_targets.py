@@ -134,7 +134,8 @@ def jaas_texts(data: bytes) -> None:
     except JaasError:
         return
     users_of(module.options)
-    assert all(value not in repr(module) for value in module.options.values() if len(value) > 40)
+    hidden = [value for value in module.options.values() if len(value) > 40]
+    assert all(value not in repr(module) or value in module.name for value in hidden)
 
 
 def password_seeds() -> list[bytes]:

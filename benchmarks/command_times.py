@@ -1,0 +1,86 @@
+"""How long do `ottla` and the tools under Kafka's names take, beside Apache Kafka's own?
+
+CPU and wall time of one command in a process of its own, the lowest of some: the commands that ask
+nobody (`--version`, the `--help` of every command), a list of topics, and a broker out of reach.
+All of them talk to the same Ottla broker.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks import report
+from benchmarks.load import MEMORY
+from compat_tests.brokers import OttlaBroker, free_port
+from compat_tests.requirements import PEER_DIR
+from ottla.tools.commands.table import read
+
+OTTLA = str(Path(sys.executable).with_name("ottla"))
+
+
+class Took(NamedTuple):
+    """Seconds of CPU and of wall time."""
+
+    cpu: float
+    wall: float
+
+
+def took(command: list[str], rounds: int, bootstrap: str = "") -> Took:
+    """The least that a command took."""
+    found = []
+    for _ in range(rounds):
+        before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+        environment = os.environ | {"OTTLA_BOOTSTRAP_SERVERS": bootstrap, "BS": bootstrap}
+        subprocess.run(command, capture_output=True, env=environment)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        found.append(Took(cpu, time.monotonic() - began))
+    return Took(min(one.cpu for one in found), min(one.wall for one in found))
+
+
+def main() -> None:
+    """The command."""
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--rounds", type=int, default=5)
+    rounds = arguments.parse_args().rounds
+    subprocess.run([PEER_DIR / "setup.sh"], check=True, capture_output=True)
+    kafka = [str(PEER_DIR / "tool.sh"), "topics"]
+    helps = [took([OTTLA, *words.split(), "--help"], rounds)
+             for file in ("ottla", "kafka") for words in read(file)]  # fmt: skip
+    times = {
+        "ottla --version": took([OTTLA, "--version"], rounds),
+        f"ottla … --help, the slowest of {len(helps)}": max(helps),
+        "kafka-topics --version, Kafka's": took([*kafka, "--version"], rounds),
+    }
+    with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
+        broker = OttlaBroker(Path(directory), port=free_port())
+        broker.start()
+        try:
+            at = ["--bootstrap-server", broker.bootstrap]
+            times["ottla topic list"] = took([OTTLA, "topic", "list"], rounds, broker.bootstrap)
+            times["kafka-topics --list, ours"] = took(
+                [OTTLA, "kafka-topics", *at, "--list"], rounds)
+            times["kafka-topics --list, Kafka's"] = took([*kafka, *at, "--list"], rounds)
+        finally:
+            broker.stop()
+    at = ["--bootstrap-server", f"127.0.0.1:{free_port()}"]
+    times["ottla topic list, nobody listens"] = took([OTTLA, "topic", "list", *at], 1)
+    times["kafka-topics --list, ours, nobody listens"] = took(
+        [OTTLA, "kafka-topics", *at, "--list"], 1)
+    times["kafka-topics --list, Kafka's, nobody listens"] = took([*kafka, *at, "--list"], 1)
+    rows = [[name, f"{one.cpu:.3f}", f"{one.wall:.2f}"] for name, one in times.items()]
+    table = report.table(["command", "CPU s", "wall s"], rows)
+    measured = {name: one._asdict() for name, one in times.items()}
+    report.write("How long does a command take?", "command-times", table, measured)
+
+
+if __name__ == "__main__":
+    main()

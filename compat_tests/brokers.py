@@ -3,6 +3,7 @@ running one."""
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import signal
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
@@ -147,6 +149,7 @@ class KafkaBroker:
             "DATA": str(directory / "data"),
             "RUN": str(directory / "run"),
             "CONF": "\n".join(overrides),
+            "CLUSTER_ID": self._new_cluster_id(),
         }
 
     def listen_also(self, ports: dict[str, int]) -> None:
@@ -159,6 +162,12 @@ class KafkaBroker:
         ]
         for name in ("listeners", "advertised.listeners"):
             self._environment["CONF"] += f"\n{name}={','.join(listeners)}"
+
+    @staticmethod
+    def _new_cluster_id() -> str:
+        """Each is a cluster of its own: a mirror refuses to copy one into itself. The first byte is
+        zero, so that the tool does not take a leading "-" for an option."""
+        return base64.urlsafe_b64encode(bytes(1) + uuid.uuid4().bytes[1:]).decode().rstrip("=")
 
     def java_options(self, options: str) -> None:
         """Further options of its JVM."""

@@ -138,7 +138,7 @@ NEUTRAL = (
     (r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", MEMBER),
     (r"\b(console-consumer|perf-consumer)-\d+", r"\g<1>-N"),
     (r"(?m)^\[20\d\d-[^\]]*\] ", "[TIME] "),
-    (r"\b1[789]\d{11}\b", "MMMMMMMMMMMMM"),  # milliseconds since 1970
+    (r"(?<![.\d])1[789]\d{11}\b", "MMMMMMMMMMMMM"),  # milliseconds since 1970
     # Ids of members and directories, which have letters of both cases.
     (
         r"(?<![\w.-])(?!LatestCoordinatorEpoch)(?=\S*[A-Z])(?=\S*[a-z])[\w/+-]{22}(?![\w/+(-])",

@@ -233,6 +233,14 @@ def test_every_cimported_module_is_one_that_cython_rebuilds_for(path: Path) -> N
     assert not [m for m in modules if (ROOT / (m.replace(".", "/") + ".pxd")).exists()]
 
 
+@pytest.mark.parametrize(
+    "path", [p for p in tracked(".py", ".pyx") if name_of(p).startswith("ottla/")], ids=name_of
+)
+def test_private_fields_are_assigned_by_their_own_object_only(path: Path) -> None:
+    pattern = r"(?<![\w.])(?!(?:self|cls)\._)[\w.]+(?:\[[^\]]*\])?\._\w+\s*(?:=(?!=)|[-+|]=)"
+    assert not re.findall(pattern, path.read_text())
+
+
 NOUNS = {"housekeeping", "listing", "routing", "testing"}
 
 

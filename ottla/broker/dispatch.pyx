@@ -87,7 +87,7 @@ def handles(key, versions, *, access):
         if handler.function is not None:
             raise AssertionError(f"{key.name} is handled twice")
         if versions != handler.versions:
-            raise AssertionError(f"{key.name} is told as {handler.versions}, not as {versions}")
+            raise AssertionError(f"{key.name}: the schema says {handler.versions}, not {versions}")
         if not callable(access):
             raise AssertionError(f"{key.name} says {access!r} about access: see security.decisions")
         handler.function, handler.waits = function, inspect.iscoroutinefunction(function)

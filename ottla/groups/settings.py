@@ -26,7 +26,6 @@ class GroupSettings:
     group_consumer_min_heartbeat_interval_ms: int = 5_000
     group_consumer_max_heartbeat_interval_ms: int = 15_000
     group_consumer_max_size: int = 2_147_483_647
-    group_consumer_regex_refresh_interval_ms: int = 600_000
     group_consumer_migration_policy: str = "bidirectional"
     """Whether a group with members may change its protocol: disabled, upgrade, downgrade or
     bidirectional."""

@@ -195,6 +195,7 @@ cdef class SegmentChain:
         if self.active is not None and not self.active.size:
             # The active segment is empty: the new one replaces it.
             self.remove_files(self.segments.pop())
+        assert not self.segments or self.segments[-1].end_offset <= base_offset, "segments overlap"
         self.segments.append(segment)
         self.active = segment
         return segment
@@ -378,4 +379,6 @@ cdef class SegmentChain:
             self.disk.rename(new.path(suffix) + swaps.SWAP, new.path(suffix))
         at = self.segments.index(sources[0])
         self.segments[at:at + len(sources)] = [new]
+        assert self.active is self.segments[-1], "the active segment is never replaced"
+        assert end_offset <= self.segments[at + 1].base_offset, "segments overlap"
         return paths

@@ -70,6 +70,7 @@ cdef class Unflushed:
         """
         cdef bint epochs_due = self.epochs_are_due(chain, epochs)
         cdef Segment segment
+        assert self.recovery_point <= end, "the recovery point is past the end of the log"
         if (self.recovery_point >= end and not self.sealed and not self.directories
                 and not epochs_due):
             return None
@@ -122,6 +123,7 @@ cdef class Unflushed:
             for later in self.tasks:
                 if later.epochs is None:
                     later.refused = task.refused
+        assert self.checkpoint_offset <= self.recovery_point
         self.flushed_ms = now_ms
         return 0
 

@@ -71,6 +71,7 @@ cdef class CleanedSegment(Segment):
         self.opened().write_at(self.pending.data, self.pending.size, self.written)
         self.written += self.pending.size
         self.pending.size = 0
+        assert self.written == self.size
         return 0
 
     def finish(self):

@@ -64,6 +64,7 @@ cdef class BatchScan:
         else:
             self.buffered += self.file.read_aside(
                 self.buffer + kept, wanted, self.position + kept)
+        assert self.buffered <= self.room
         if self.buffered < size:
             raise EOFError(f"{self.file.path} was cut below {self.end} bytes while it was read")
         return self.buffer

@@ -128,6 +128,7 @@ cdef class Fetching:
         cdef bint flexible = fetch.version >= 12
         cdef bint twice = False
         cdef Py_ssize_t topics, partitions
+        cdef list items = fetch.items
         cdef int32_t before
         cdef FetchItem item
         cdef set named = None
@@ -138,16 +139,16 @@ cdef class Fetching:
             topics -= 1
             topic = self.read_topic(request, fetch.version)
             if named is not None:
-                twice = twice or topic in named
+                twice |= topic in named
                 named.add(topic)
             before = -1
             partitions = self.required(request.read_count(flexible, 16), "partitions")
             while partitions > 0:
                 partitions -= 1
                 item = self.read_item(request, fetch.version, topic)
-                twice = twice or item.index <= before
+                twice |= item.index <= before
                 before = item.index
-                fetch.items.append(item)
+                items.append(item)
             if flexible:
                 request.skip_tags()
         if twice:

@@ -100,6 +100,7 @@ cdef class Serving(Held):
         """Move the parts to memory for more of them; each has six bytes of the request or more."""
         cdef bytearray memory = PyByteArray_FromStringAndSize(NULL, room * sizeof(Part))
         cdef Part *parts = <Part *>PyByteArray_AS_STRING(memory)
+        assert self.count <= room
         memcpy(parts, self.parts, self.count * sizeof(Part))
         self.memory, self.parts, self.room = memory, parts, room
         return parts

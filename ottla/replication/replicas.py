@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 
 from ottla.log.config import LogConfig
@@ -59,8 +60,10 @@ class Replicas:
         self.offline_changed: Callable[[], None] = lambda: None
         """Called when `offline` has changed for another reason than a new image."""
         self.log_config = log_config
-        self.gone: dict[str, int] = {}
+        self.gone = dict.fromkeys(COUNTED, 0)
         """The counters of the partitions of deleted topics."""
+        self.leaving: list[deque[Partition]] = []
+        """Partitions of deleted topics that are not counted in `gone` yet."""
         self.flush_before_ack = flush_before_ack
         self.by_name: dict[str, list[Partition | None]] = {}
         self.by_id: dict[bytes, list[Partition | None]] = {}
@@ -240,21 +243,30 @@ class Replicas:
         self.offline_changed()
 
     def _drop(self, name: str) -> Iterator[None]:
-        self.offline = frozenset(key for key in self.offline if key[0] != name)
-        self.put_off = {key for key in self.put_off if key[0] != name}
-        partitions = self.by_name.pop(name, [])
-        for partition in partitions:
-            if partition is not None:
-                self.by_id.pop(partition.topic_id, None)
-                for counted in COUNTED:     # all of them now: totals must not go back meanwhile
-                    count = getattr(partition, counted)
-                    self.gone[counted] = self.gone.get(counted, 0) + count
-        for index, partition in enumerate(partitions):
-            if partition is not None:
+        if self.offline:
+            self.offline = frozenset(key for key in self.offline if key[0] != name)
+        if self.put_off:
+            self.put_off = {key for key in self.put_off if key[0] != name}
+        left = deque(each for each in self.by_name.pop(name, ()) if each is not None)
+        if left:
+            self.by_id.pop(left[0].topic_id, None)
+        self.leaving.append(left)
+        try:
+            while left:
+                partition = left[0]
                 partition.close()
                 self.changed[partition] = None
-                self.storage.delete(name, index)
+                self.storage.delete(name, partition.index)
+                self._count(left.popleft())
                 yield
+        finally:
+            for partition in left:
+                self._count(partition)
+            self.leaving = [each for each in self.leaving if each is not left]
+
+    def _count(self, partition: Partition) -> None:
+        for counted in COUNTED:
+            self.gone[counted] += getattr(partition, counted)
 
     def _reconfigure(self, old: MetadataImage, new: MetadataImage) -> Iterator[None]:
         changed = {

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 
 from ottla.broker.api.named import merged
 from ottla.broker.api.refusals import refused_topics
@@ -59,15 +61,13 @@ async def delete_records(
     unsafe = await context.broker.checkpoints.log_starts(
         {(topic, answer.partition_index) async for topic, answer in slices.each(moved)}
     )
-    for topic, answer in moved:
+    waiting: list[Waiting] = []
+    async for topic, answer in slices.each(moved):
         if (topic, answer.partition_index) in unsafe:
             _refuse(answer, ErrorCode.KAFKA_STORAGE_ERROR)
-    waiting = [
-        (partition, answer) for topic, answer in moved
-        if not answer.error_code
-        and (partition := context.broker.replicas.partition(topic, answer.partition_index))
-    ]
-    await _reached_everywhere(waiting, request.timeout_ms / 1000)
+        elif partition := context.broker.replicas.partition(topic, answer.partition_index):
+            waiting.append((partition, answer))
+    await _reached_everywhere(waiting, request.timeout_ms / 1000, slices)
     response.topics += refused_topics(DeleteRecordsResponse.Topic, refused, TOPIC_REFUSED)
     return response
 
@@ -76,31 +76,39 @@ def _refuse(answer: DeleteRecordsResponse.Topic.Partition, code: ErrorCode) -> N
     answer.error_code, answer.low_watermark = int(code), NO_LOW_WATERMARK
 
 
-async def _reached_everywhere(waiting: list[Waiting], seconds: float) -> None:
+async def _reached_everywhere(waiting: list[Waiting], seconds: float, slices: Slices) -> None:
     """Return once all live replicas have deleted what the answers say, or with an error in those
     that this broker leads no more, or at which the time is over."""
     loop = asyncio.get_running_loop()
-    done = loop.create_future()
+    left: dict[Partition, DeleteRecordsResponse.Topic.Partition] = {}
+    looks: dict[Partition, Callable[[], None]] = {}
+    done: asyncio.Future[None] | None = None
 
     def end() -> None:
-        if not done.done():
+        if done is not None and not done.done():
             done.set_result(None)
 
-    def look() -> None:
-        if not any(_is_open(*each) for each in waiting):
-            end()
+    def look(partition: Partition) -> None:
+        if partition in left and not _is_open(partition, left[partition]):
+            del left[partition]
+            if not left:
+                end()
 
-    for partition, _ in waiting:
-        partition.start_watchers[look] = None
-    look()
     timer = loop.call_later(max(seconds, 0), end)
     try:
-        await done
+        async for partition, answer in slices.each(waiting):
+            if _is_open(partition, answer):
+                left[partition] = answer
+                looks[partition] = partial(look, partition)
+                partition.start_watchers[looks[partition]] = None
+        if left and loop.time() < timer.when():
+            done = loop.create_future()
+            await done
     finally:
         timer.cancel()
-        for partition, _ in waiting:
-            partition.start_watchers.pop(look, None)
-    for partition, answer in waiting:
+        for partition, called in looks.items():
+            partition.start_watchers.pop(called, None)
+    for partition, answer in left.items():
         if _is_open(partition, answer):
             answer.error_code = int(ErrorCode.REQUEST_TIMED_OUT)
             answer.low_watermark = partition.low_watermark()

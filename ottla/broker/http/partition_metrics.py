@@ -64,6 +64,7 @@ class Found:
     def __init__(self, broker: BrokerContext) -> None:
         self.rows = PartitionRows()
         self.gone = dict(broker.replicas.gone)
+        self.leaving = [each for left in broker.replicas.leaving for each in left]
         self.topics = [
             (name, [p for p in partitions if p is not None])
             for name, partitions in sorted(broker.replicas.by_name.items())
@@ -74,6 +75,10 @@ class Found:
 
     def read(self) -> Iterator[str]:
         """Read everything, a slice at a time."""
+        for partition in self.leaving:
+            for counted in COUNTED:
+                self.gone[counted] += getattr(partition, counted)
+            yield ""
         for name, partitions in self.topics:
             head = f'{{topic="{escaped(name)}",partition="'.encode()
             sums = [0] * len(COUNTED)
@@ -87,7 +92,7 @@ class Found:
     def total(self, counted: str) -> int:
         """A counter of all topics, deleted ones included."""
         at = COUNTED.index(counted)
-        return sum(sums[at] for _, sums in self.traffic) + self.gone.get(counted, 0)
+        return sum(sums[at] for _, sums in self.traffic) + self.gone[counted]
 
 
 def traffic_metrics(found: Found) -> Iterator[str]:

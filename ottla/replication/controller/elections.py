@@ -160,12 +160,13 @@ def elect(image: MetadataImage, state: PartitionState, isr: Nodes) -> tuple[int,
 
 
 def all_doubtful(image: MetadataImage, state: PartitionState) -> bool:
-    """Whether everybody who could have all that was committed is back, and nobody is trusted: no
-    waiting will bring a better copy than the longest log."""
-    extra = state.extra or NONE
+    """Whether everybody who could have all that was committed is back, to stay, and nobody is
+    trusted: no waiting will bring a better copy than the longest log."""
+    extra, there = state.extra or NONE, available(image, state, state.isr)
     return not extra.elr and all(
-        node in extra.doubtful for node in state.isr
-    ) and len(available(image, state, state.isr)) == len(state.isr)
+        node in extra.doubtful and node in there and node not in image.leaving
+        for node in state.isr
+    )
 
 
 def _may_lead(image: MetadataImage, state: PartitionState) -> Nodes:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ottla.replication.controller.brokers import distrust
+from ottla.replication.controller.brokers import controlled_shutdown, distrust
 from ottla.replication.controller.elections import (
     LogEnd,
     elect_longest,
@@ -14,6 +14,7 @@ from ottla.replication.controller.elections import (
 )
 from ottla.replication.metadata import (
     ConfigSet,
+    PartitionExtra,
     PartitionState,
 )
 from tests.replication.controller.world import THREE, World
@@ -65,6 +66,20 @@ def test_after_a_power_cut_of_all_the_longest_log_leads_once_all_are_back() -> N
     assert world.elect({1: (5, 90), 2: (5, 100)}) == 0, "3 has not answered"
     assert world.elect({1: (5, 90), 2: (5, 100), 3: (4, 200)}) == 1
     assert (world.state.leader, world.state.isr, world.state.extra) == (2, (2,), None)
+
+
+def test_nobody_takes_over_from_the_only_one_in_sync_while_it_stops() -> None:
+    alone = PartitionExtra(doubtful=(3,))
+    world = World(replace(THREE, leader=-1, isr=(3,), replicas=(3, 1), extra=alone), min_isr=1)
+    before = world.state
+    decision = controlled_shutdown(world.image, 3, world.image.brokers[3].epoch)
+    world.image = world.image.apply(decision.records)
+    assert world.state == before, "3 acknowledged records alone, 1 does not have them"
+    assert not list(leaderless(world.image, False))
+    world.back(1, "crash")
+    assert world.state == before
+    world.back(3, "clean")
+    assert list(leaderless(world.image, False)) == [("t", 0, (3, 1), False)]
 
 
 def test_one_trusted_replica_is_better_than_any_long_log() -> None:

@@ -95,8 +95,11 @@ def log_on_disk(disk: SimDisk, topic: str, index: int) -> tuple[int, int, dict[i
     """The last epoch and the end of a replica's log, as recovery has to find it: whole batches that
     follow on each other. And its records' values."""
     epoch, end, records = -1, -1, {}
-    places = {path.rpartition("/")[0] for path in disk.names if path.endswith("/" + IDENTITY)}
-    # A directory whose topic is not known was never synced: it is put aside.
+    # A directory whose topic is not known, or not any more, was never synced: it is put aside.
+    places = {
+        path.rpartition("/")[0] for path, inode in disk.names.items()
+        if path.endswith("/" + IDENTITY) and inode is not None and b"topic_id" in inode.content
+    }
     named = {place for place in places if place.rpartition("/")[2] == f"{topic}-{index}"}
     for path in sorted(disk.names):
         inode = disk.names[path]

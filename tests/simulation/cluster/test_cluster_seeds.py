@@ -12,6 +12,7 @@ FOUND = {
         " replica led instead of the longest log",
     110: "metadata that change while a broker stops, after it has let go what it fetched",
     144: "all power cut: the controller removed the dead one by one, and only the last one stayed",
+    349: "all power cut, then a clean stop of the only one in sync: another led without asking it",
     21: "a session that had ended still wrote and set watches: the simulated ZooKeeper's own",
 }
 """Seeds of runs that found something."""

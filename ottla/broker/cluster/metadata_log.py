@@ -113,7 +113,9 @@ class Metadata:
         self.asked.append((lambda image: function(image, *arguments), future))
         if self.writer is None:
             self.writer = self.loop.create_task(self._write())
-        # A client that disconnects does not cancel what was decided for it.
+        # A client that disconnects does not cancel what was decided for it; nobody asks for an
+        # error then.
+        future.add_done_callback(_retrieved)
         return await asyncio.shield(future)
 
     async def decide_each(
@@ -298,6 +300,11 @@ def _not_written(error: Exception) -> StorageFailed:
 def for_each(items: Sized) -> Callable[[ProtocolError], list[Any]]:
     """For `decide_each`: returns the error once for each item."""
     return lambda error: [error] * len(items)
+
+
+def _retrieved(future: asyncio.Future[Any]) -> None:
+    if not future.cancelled():
+        future.exception()
 
 
 def _fail(future: asyncio.Future[Any], error: Exception) -> None:

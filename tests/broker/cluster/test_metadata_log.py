@@ -4,6 +4,7 @@ is durable."""
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -214,6 +215,25 @@ async def test_a_client_that_goes_away_does_not_take_back_its_decision(
     await later
     asked.cancel()
     assert await log.decide(set_to, "b") == "a"
+
+
+@on_a_loop
+async def test_the_error_of_a_decision_whose_client_is_gone_is_no_fault_of_the_loop(
+    log: MetadataLog, store: Any
+) -> None:
+    loop, faults = asyncio.get_running_loop(), []
+    loop.set_exception_handler(lambda loop, context: faults.append(context))
+    store.failure = StorageFailed("no space")
+    asked = asyncio.ensure_future(log.decide(set_to, "a"))
+    later = loop.create_future()
+    loop.call_soon(later.set_result, None)
+    await later
+    asked.cancel()
+    await log.settle()
+    store.failure = None                    # its traceback, and the task's, refer to what waited
+    del asked
+    gc.collect()
+    assert faults == []
 
 
 @on_a_loop

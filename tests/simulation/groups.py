@@ -98,13 +98,16 @@ class Offsets:
             self.deleting.discard(group)
 
     def wrote(self, key: OffsetKey) -> None:
-        """The commit of an offset in an open transaction was answered."""
-        self.pending[key].written = True
+        """The commit of an offset in an open transaction was answered, unless the transaction has
+        been decided meanwhile."""
+        if key in self.pending:
+            self.pending[key].written = True
 
     def ends(self, transaction: Transaction) -> None:
         """The end of a transaction is asked for."""
         for key, _ in transaction.offsets:
-            self.pending[key].ended = True
+            if key in self.pending:
+                self.pending[key].ended = True
 
     def decided(self, transaction: Transaction) -> None:
         for key, offset in transaction.offsets:

@@ -58,6 +58,8 @@ class ClusterStory:
         self.model = Model()
         self.offsets = Offsets(self)            # type: ignore[arg-type]
         self.pace = 0.1
+        self.good: dict[tuple[str, int], bool] = {}
+        """Whether each partition had a good copy when that was judged last."""
 
     # Called by clients
 
@@ -133,6 +135,7 @@ class ClusterStory:
             if task.done() and task.exception() is not None:
                 task.result()
         self.leaders.look()
+        self._judge()
         self.truth.now()
 
     def heal(self) -> None:
@@ -195,13 +198,19 @@ class ClusterStory:
         self._loses(machine)
 
     def _loses(self, machine: ClusterMachine) -> None:
-        """Give up the promises that `losses` explains. Transactions and groups are given up as a
-        whole once one of their partitions has no good copy, unless it has one replica in all: what
-        that has acknowledged is on its disk."""
         machine.dark, machine.cut_at = True, self.world.now
-        dark = {each.node_id for each in self.world.brokers if each.dark}
-        for name, index, state in self.truth.states():
-            if has_good_copy(state, dark):
+        self._judge(was_cut=True)
+
+    def _judge(self, was_cut: bool = False) -> None:
+        """Give up the promises that `losses` explains, also where the last good copy leaves the
+        in-sync set and those without power stay. Transactions and groups are given up as a whole
+        once one of their partitions has no good copy, unless it has one replica in all: what that
+        has acknowledged is on its disk."""
+        dark = {each.node_id: each for each in self.world.brokers if each.dark}
+        for name, index, state in self.truth.states() if dark else ():
+            good, had = has_good_copy(state, set(dark)), self.good.get((name, index), True)
+            self.good[name, index] = good
+            if good or not (had or was_cut):
                 continue
             self.world.note(f"{name}-{index} may lose what is not on a disk: {state}")
             for part in self.parts:
@@ -209,8 +218,11 @@ class ClusterStory:
                     left = remains(self.world, name, index, state)
                     part.lose(self.world.now, left, state.isr)
             coordinated = name.startswith("__") or name in TRANSACTIONAL
-            if coordinated and (len(state.replicas) > 1 or machine.wiped):
+            wiped = any(each.wiped for each in dark.values())
+            if coordinated and (len(state.replicas) > 1 or wiped):
                 self._cancel()
+        if not dark:
+            self.good.clear()
 
     def _cancel(self) -> None:
         self.cancelled = True

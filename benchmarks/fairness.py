@@ -173,10 +173,11 @@ WORKS = {
 
 
 @contextmanager
-def probe(port: int) -> Iterator[list[float]]:
-    """Latencies in ms of a small produce every 3 ms, filled in at the end."""
+def probe(port: int, module: str = "benchmarks.fairness") -> Iterator[list[float]]:
+    """Latencies in ms of a module's probe, here a small produce every 3 ms, filled in at the end.
+    """
     child = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.fairness", "--probe", str(port)],
+        [sys.executable, "-m", module, "--probe", str(port)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )
     assert child.stdout is not None
@@ -200,12 +201,17 @@ def run_probe(port: int) -> None:
     create_topics(client, ["probe"], 1)
     batch = build_batch([Record(timestamp=NOW_MS, value=bytes(100))])
     produce(client, "probe", batch)
+    ask_until_told(lambda: produce(client, "probe", batch), 0.003)
+
+
+def ask_until_told(ask: Callable[[], object], every_seconds: float) -> None:
+    """Prints the milliseconds of each question, once a line arrives on standard input."""
     print("ready", flush=True)
     prefer(0)
     found = []
-    while not select.select([sys.stdin], [], [], 0.003)[0]:
+    while not select.select([sys.stdin], [], [], every_seconds)[0]:
         began = time.perf_counter()
-        produce(client, "probe", batch)
+        ask()
         found.append((time.perf_counter() - began) * 1000)
     print(json.dumps(found))
 

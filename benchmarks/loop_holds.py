@@ -11,20 +11,15 @@ one piece. Data on tmpfs, so that the loop is measured, not the disk.
 from __future__ import annotations
 
 import argparse
-import json
-import select
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from benchmarks import report
-from benchmarks.fairness import create_topics, percentile, prefer, produce
+from benchmarks.fairness import ask_until_told, create_topics, percentile, prefer, probe, produce
 from benchmarks.load import MEMORY
 from benchmarks.raw_client import RawClient
 from compat_tests.brokers import OttlaBroker, free_port
@@ -45,29 +40,7 @@ def run_probe(port: int) -> None:
     client = RawClient(port)
     request = m.ApiVersionsRequest(client_software_name="probe", client_software_version="1")
     client.ask(request, 3)
-    print("ready", flush=True)
-    prefer(0)
-    found = []
-    while not select.select([sys.stdin], [], [], 0.002)[0]:
-        began = time.perf_counter()
-        client.ask(request, 3)
-        found.append((time.perf_counter() - began) * 1000)
-    print(json.dumps(found))
-
-
-@contextmanager
-def probe(port: int) -> Iterator[list[float]]:
-    """The waits in ms of the probe, filled in at the end."""
-    child = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.loop_holds", "--probe", str(port)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )
-    assert child.stdout is not None
-    child.stdout.readline()
-    found: list[float] = []
-    yield found
-    out, _ = child.communicate("stop\n")
-    found += json.loads(out)
+    ask_until_told(lambda: client.ask(request, 3), 0.002)
 
 
 class Works:
@@ -245,7 +218,7 @@ def measure(rounds: int, chosen: list[str]) -> dict[str, dict[str, float]]:
             works = Works(RawClient(broker.port))
             for name in chosen:
                 took = []
-                with probe(broker.port) as waits:
+                with probe(broker.port, "benchmarks.loop_holds") as waits:
                     for _ in range(rounds):
                         began = time.perf_counter()
                         getattr(works, name)()

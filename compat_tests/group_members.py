@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from compat_tests.brokers import Broker
+from compat_tests.waiting import wait_until
 
 RECORDS = 400
 
@@ -80,10 +80,7 @@ def produce(broker: Broker, topic: str, count: int = RECORDS) -> None:
 
 
 def wait_for(what: Callable[[], bool], seconds: float = 40) -> None:
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
+    wait_until(what, "what the members of a group should do", seconds)
 
 
 @contextmanager

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import jwt
 import pytest
 from confluent_kafka import Consumer, Producer
-from cryptography.hazmat.primitives.asymmetric import ec
 
-from compat_tests.brokers import Broker, KafkaBroker, OttlaBroker, free_port
+from compat_tests.brokers import Broker, KafkaBroker
 from compat_tests.kafka_tools import KafkaTools
 from compat_tests.secured import Secured, start_secured
+from compat_tests.signed_tokens import OAUTH, Signer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,25 +70,9 @@ def test_spark_writes_and_reads_over_sasl_ssl(secured: Secured, spark: SparkSess
 def test_javas_client_logs_in_with_a_signed_token(
     new_broker: Callable[..., Broker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key, keys = ec.generate_private_key(ec.SECP256R1()), tmp_path / "keys.json"
-    public = jwt.algorithms.ECAlgorithm.to_jwk(key.public_key(), as_dict=True)
-    keys.write_text(json.dumps({"keys": [{**public, "kid": "k"}]}))
-    now, token = int(time.time()), tmp_path / "token.jwt"
-    claims = {"sub": "ann", "iss": "here", "aud": "kafka", "iat": now, "exp": now + 600}
-    token.write_text(jwt.encode(claims, key, "ES256", headers={"kid": "k"}))
-    oauth = "org.apache.kafka.common.security.oauthbearer"
-    name = "listener.name.sasl_plaintext"
-    broker = new_broker(
-        f"{name}.sasl.enabled.mechanisms=OAUTHBEARER",
-        f"{name}.oauthbearer.sasl.jaas.config={oauth}.OAuthBearerLoginModule required;",
-        f"{name}.oauthbearer.sasl.server.callback.handler.class="
-        f"{oauth}.OAuthBearerValidatorCallbackHandler",
-        f"sasl.oauthbearer.jwks.endpoint.url=file:{keys}",
-        "sasl.oauthbearer.expected.audience=kafka", "sasl.oauthbearer.expected.issuer=here",
-    )  # fmt: skip
-    assert isinstance(broker, OttlaBroker | KafkaBroker)
-    port = free_port()
-    broker.listen_also({"SASL_PLAINTEXT": port})
+    signer, token = Signer(tmp_path), tmp_path / "token.jwt"
+    token.write_text(signer.token()[0])
+    keys, (broker, port) = signer.keys, signer.broker(new_broker)
     allowed = " ".join(
         f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.{what}={value}"
         for what, value in (("urls", f"file:{keys},file:{token}"), ("files", f"{keys},{token}"))
@@ -103,8 +84,8 @@ def test_javas_client_logs_in_with_a_signed_token(
     tools, config = KafkaTools(), tmp_path / "client.properties"
     config.write_text(
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\n"
-        f"sasl.jaas.config={oauth}.OAuthBearerLoginModule required;\n"
-        f"sasl.login.callback.handler.class={oauth}.OAuthBearerLoginCallbackHandler\n"
+        f"sasl.jaas.config={OAUTH}.OAuthBearerLoginModule required;\n"
+        f"sasl.login.callback.handler.class={OAUTH}.OAuthBearerLoginCallbackHandler\n"
         f"sasl.oauthbearer.token.endpoint.url=file:{token}\n"
     )
     try:

@@ -9,12 +9,10 @@ import json
 import os
 import ssl
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import jwt
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaError, Producer
@@ -25,14 +23,14 @@ from confluent_kafka.admin import (
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
-from cryptography.hazmat.primitives.asymmetric import ec
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError as KafkaPythonError
 
-from compat_tests.brokers import Broker, KafkaBroker, OttlaBroker, free_port
+from compat_tests.brokers import Broker, KafkaBroker
 from compat_tests.kafka_tools import KafkaTools
 from compat_tests.requirements import built, program
 from compat_tests.secured import CASES, SCRAM_MODULE, Secured, start_secured
+from compat_tests.signed_tokens import Signer
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import ApiVersionsRequest, MetadataRequest, SaslHandshakeRequest
 from tests.broker.running import WireClient
@@ -383,32 +381,11 @@ def test_kafkas_own_tools_make_users_and_tokens_that_java_logs_in_with(
 def test_librdkafka_logs_in_with_a_signed_token(
     new_broker: Callable[..., Broker], tmp_path: Path
 ) -> None:
-    key = ec.generate_private_key(ec.SECP256R1())
-    public = jwt.algorithms.ECAlgorithm.to_jwk(key.public_key(), as_dict=True)
-    (tmp_path / "keys.json").write_text(json.dumps({"keys": [{**public, "kid": "k"}]}))
-    keys = f"file:{tmp_path / 'keys.json'}"
-    oauth = "org.apache.kafka.common.security.oauthbearer"
-    name = "listener.name.sasl_plaintext"
-    broker = new_broker(
-        f"{name}.sasl.enabled.mechanisms=OAUTHBEARER",
-        f"{name}.oauthbearer.sasl.jaas.config={oauth}.OAuthBearerLoginModule required;",
-        f"{name}.oauthbearer.sasl.server.callback.handler.class="
-        f"{oauth}.OAuthBearerValidatorCallbackHandler",
-        f"sasl.oauthbearer.jwks.endpoint.url={keys}",
-        "sasl.oauthbearer.expected.audience=kafka", "sasl.oauthbearer.expected.issuer=here",
-    )  # fmt: skip
-    assert isinstance(broker, OttlaBroker | KafkaBroker)
-    port = free_port()
-    broker.listen_also({"SASL_PLAINTEXT": port})
+    signer = Signer(tmp_path)
+    broker, port = signer.broker(new_broker)
     if isinstance(broker, KafkaBroker):     # it reads keys from no other URL
-        broker.java_options(f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={keys}")
+        broker.java_options(f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=file:{signer.keys}")
     broker.start()
-
-    def token(audience: str) -> Callable[[str], tuple[str, float]]:
-        now = int(time.time())
-        claims = {"sub": "ann", "iss": "here", "aud": audience, "iat": now, "exp": now + 600}
-        signed = jwt.encode(claims, key, "ES256", headers={"kid": "k"})
-        return lambda _: (signed, now + 600)
 
     errors: list[KafkaError] = []
     settings: dict[str, Any] = {
@@ -416,10 +393,10 @@ def test_librdkafka_logs_in_with_a_signed_token(
         "sasl.mechanism": "OAUTHBEARER", "error_cb": errors.append,
     }
     try:
-        producer = Producer({**settings, "oauth_cb": token("kafka")})
+        producer = Producer({**settings, "oauth_cb": lambda _: signer.token()})
         producer.produce("by-oauth", b"v")
         assert producer.flush(30) == 0 and not errors
-        foreign = Producer({**settings, "oauth_cb": token("another")})
+        foreign = Producer({**settings, "oauth_cb": lambda _: signer.token("another")})
         while not errors:
             foreign.poll(1)
         assert errors[0].code() == KafkaError._AUTHENTICATION

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 RETRY_SECONDS = 0.1
 """How long to wait after a refused connection: a broker that is starting listens soon."""
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+UNNAMED = ("", "none")
+"""Values of ssl.endpoint.identification.algorithm, Java's and librdkafka's, for any host name."""
 PEM_ONLY = "only PEM files are read here; openssl pkcs12 -in store.p12 -out store.pem converts one"
 
 
@@ -40,7 +42,10 @@ class Security:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Security:
-        """Read `security.protocol` and what belongs to it. Raises ClientError."""
+        """Read `security.protocol` and what belongs to it, under Java's names or librdkafka's.
+
+        Raises ClientError.
+        """
         protocol = properties.get("security.protocol", "PLAINTEXT").strip().upper()
         if protocol not in PROTOCOLS:
             raise ClientError(
@@ -52,7 +57,11 @@ class Security:
         from ottla.client.jaas import JaasError, parse_jaas
         from ottla.client.sasl import client_mechanism
 
-        mechanism = properties.get("sasl.mechanism", "GSSAPI")
+        mechanism = properties.get("sasl.mechanism", properties.get("sasl.mechanisms", "GSSAPI"))
+        if "sasl.username" in properties and "sasl.jaas.config" not in properties:
+            user, password = properties["sasl.username"], properties.get("sasl.password", "")
+            client_mechanism(mechanism, user, password)     # that it is there
+            return cls(protocol, mechanism, user, password, {}, tls)
         try:
             options = parse_jaas(properties.get("sasl.jaas.config", "")).options
         except JaasError as error:
@@ -78,20 +87,19 @@ def _context(properties: Mapping[str, str]) -> ssl.SSLContext:
     import ssl  # 15 ms, which commands without TLS do not pay
 
     context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
-    if properties.get("ssl.endpoint.identification.algorithm", "https") == "":
-        context.check_hostname = False
-    trust = properties.get("ssl.truststore.location")
-    inline = properties.get("ssl.truststore.certificates")
-    key = properties.get("ssl.keystore.location")
+    named = properties.get("ssl.endpoint.identification.algorithm", "https") not in UNNAMED
+    context.check_hostname = named
+    trust = properties.get("ssl.truststore.location", properties.get("ssl.ca.location"))
+    inline = properties.get("ssl.truststore.certificates", properties.get("ssl.ca.pem"))
+    chain = properties.get("ssl.keystore.location", properties.get("ssl.certificate.location"))
     try:
         if trust or inline:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            context.check_hostname = (
-                properties.get("ssl.endpoint.identification.algorithm", "https") != ""
-            )
+            context.check_hostname = named
             context.load_verify_locations(cafile=trust or None, cadata=inline or None)
-        if key:
-            context.load_cert_chain(key, password=properties.get("ssl.key.password"))
+        if chain:
+            key = properties.get("ssl.key.location")
+            context.load_cert_chain(chain, key, properties.get("ssl.key.password"))
     except (OSError, ValueError) as error:
         raise ClientError(f"the certificates of ssl.… do not load: {error} ({PEM_ONLY})") from error
     return context

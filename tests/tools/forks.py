@@ -28,7 +28,9 @@ for line in sys.stdin.buffer:
                 reader, file = os.pipe()
                 os.close(reader)
             else:
-                flags = os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+                flags = os.O_RDONLY | os.O_NOCTTY
+                if number:
+                    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
                 file = os.open(asked[name], flags)
             os.dup2(file, number)
             os.close(file)
@@ -51,14 +53,15 @@ class Forks:
 
     def start(
         self, words: list[str], folder: Path, address: str, stdin: bytes = b"",
-        closed_stdout: bool = False,
+        closed_stdout: bool = False, stdin_path: str = "",
     ) -> int:
-        """Start a command; returns its process id. With `closed_stdout` nobody reads its output."""
+        """Start a command; returns its process id. With `closed_stdout` nobody reads its output;
+        `stdin_path` is a file or a terminal instead of the bytes of `stdin`."""
         (folder / "stdin").write_bytes(stdin)
         self.folder = folder
         asked = {
             "words": words, "folder": str(folder), "address": address,
-            "in": str(folder / "stdin"), "err": str(folder / "stderr"),
+            "in": stdin_path or str(folder / "stdin"), "err": str(folder / "stderr"),
             "out": None if closed_stdout else str(folder / "stdout"),
         }  # fmt: skip
         (folder / "stdout").write_bytes(b"")

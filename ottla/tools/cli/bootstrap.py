@@ -11,12 +11,14 @@ from ottla.tools.cli.grammar import ADDRESS, VARIABLE
 
 
 def properties_of(options: Namespace) -> dict[str, str]:
-    """The properties of --command-config."""
-    if not options.command_config:
+    """The properties of --command-config, and those of --property, which win."""
+    given = getattr(options, "property", [])
+    if not options.command_config and not given:
         return {}
-    from ottla.tools.properties import read_properties
+    from ottla.tools.properties import pairs, read_properties
 
-    return read_properties(options.command_config)
+    found = read_properties(options.command_config) if options.command_config else {}
+    return {**found, **pairs(given, "--property")}
 
 
 def address_of(options: Namespace, properties: dict[str, str]) -> str:

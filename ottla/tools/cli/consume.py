@@ -16,7 +16,6 @@ from ottla.tools.cli.bootstrap import connect, properties_of
 from ottla.tools.cli.moments import milliseconds
 from ottla.tools.cli.record_format import escaped, formatted
 from ottla.tools.progress_line import ProgressLine
-from ottla.tools.properties import pairs
 from ottla.tools.stream.json_lines import line_of
 from ottla.tools.stream.reader import Reading, places_of, read
 
@@ -25,7 +24,6 @@ Show = Callable[[Any], bytes]
 
 def consume(options: Namespace) -> None:
     properties = properties_of(options)
-    properties.update(pairs(options.property, "--property"))
     if options.committed:
         properties["isolation.level"] = "read_committed"
     show = printer(options)
@@ -40,7 +38,7 @@ def consume(options: Namespace) -> None:
         line = progress(options, cluster, wanted)
         finished: set[Place] = set()
         out = getattr(sys.stdout, "buffer", None)
-        for record in read(cluster, wanted, properties):
+        for record in read(cluster, wanted, properties, options.client or "kafka-python"):
             if until is not None and record.timestamp >= until:
                 finished.add((record.topic, record.partition))
                 if finished >= set(places_of(cluster, wanted)):

@@ -91,7 +91,7 @@ def common_flags(command: Command) -> list[Flag]:
     if command.marks & {"changes", "destroys"}:
         found.append(table.parse_flag("--dry-run  only say what would be done"))
     if "destroys" in command.marks:
-        found.append(table.parse_flag("--yes  do not ask"))
+        found.append(table.parse_flag("--yes -y  do not ask"))
     return found
 
 

@@ -6,22 +6,21 @@ import re
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from ottla.client.addresses import show_address
 from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError, Refused
+from ottla.client.transport import Security
 from ottla.tools.admin import configs, groups, offsets, topics
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 from ottla.tools.progress_line import ProgressLine
+from ottla.tools.properties import read_properties
 from ottla.tools.stream.batches import send_one, sendable
-from ottla.tools.stream.client_settings import quiet
+from ottla.tools.stream.client_settings import keyword_arguments
 from ottla.tools.stream.mirror_progress import Progress
 from ottla.wire.records import Record
-
-if TYPE_CHECKING:
-    from kafka import KafkaConsumer, KafkaProducer
 
 POLL_MS = 500
 RECORDS_MAX = 5000
@@ -31,19 +30,35 @@ CONNECT_SECONDS = 5.0
 
 
 def mirror(options: Namespace) -> None:
-    if not options.source or not options.to:
+    """Copies as the flags say; each cluster may have a property file of its own."""
+    of_source = read_properties(options.from_config) if options.from_config else {}
+    of_target = read_properties(options.to_config) if options.to_config else {}
+    mirror_between(options, of_source, of_target)
+
+
+def mirror_between(
+    options: Namespace, of_source: Mapping[str, str], of_target: Mapping[str, str]
+) -> None:
+    """Copies between clusters with these client properties; addresses of flags win."""
+    reading = options.source or of_source.get("bootstrap.servers", "")
+    writing = options.to or of_target.get("bootstrap.servers", "")
+    if not reading or not writing:
         raise ClientError("--from and --to are needed: the two clusters")
-    with (
-        Cluster(options.source, connect_seconds=CONNECT_SECONDS) as source,
-        Cluster(options.to, connect_seconds=CONNECT_SECONDS) as target,
-    ):
+    with connected(reading, of_source) as source, connected(writing, of_target) as target:
         run = Mirror(options, source, target)
+        run.of_source, run.of_target = of_source, of_target
         run.prepare()
         if options.dry_run:
             for topic, copy in sorted(run.names.items()):
                 print(f"would copy {topic} to {copy}", file=sys.stderr)
             return
         run.copy()
+
+
+def connected(address: str, properties: Mapping[str, str]) -> Cluster:
+    """One of the two clusters."""
+    security = Security.from_properties(properties)
+    return Cluster(address, connect_seconds=CONNECT_SECONDS, security=security)
 
 
 def pattern_of(text: str, flag: str) -> re.Pattern[str]:
@@ -83,6 +98,10 @@ class Mirror:
         self.dry_run = options.dry_run
         self.group = ""
         self.carried: dict[tuple[str, Place], int] = {}
+        self.client = options.client or "kafka-python"
+        self.of_source: Mapping[str, str] = {}
+        self.of_target: Mapping[str, str] = {}
+        """Properties of the clients, as in property files."""
 
     def prepare(self) -> None:
         """Determines the topics to copy, and creates them in the target as in the source."""
@@ -138,27 +157,11 @@ class Mirror:
 
     def copy(self) -> None:
         """Copy until everything that was there is copied (--once), or for ever."""
-        from kafka import KafkaConsumer, KafkaProducer
         from kafka.errors import KafkaError
 
-        quiet()
         places = list(offsets_of(self.source, list(self.names)))
         self.resume(places)
-        consumer = KafkaConsumer(
-            bootstrap_servers=servers(self.source),
-            group_id=None,
-            enable_auto_commit=False,
-            isolation_level="read_committed",
-            max_poll_records=RECORDS_MAX,
-        )
-        producer = KafkaProducer(
-            bootstrap_servers=servers(self.target),
-            acks="all",
-            enable_idempotence=True,
-            linger_ms=20,
-            compression_type="lz4",
-            max_request_size=16 << 20,
-        )
+        consumer, producer = self.clients()
         try:
             self.loop(consumer, producer)
         except KafkaError as failed:
@@ -166,6 +169,30 @@ class Mirror:
         finally:
             producer.close(5)
             consumer.close()
+
+    def clients(self) -> tuple[Any, Any]:
+        """The consumer and the producer."""
+        reading, writing = servers(self.source), servers(self.target)
+        if self.client == "confluent-kafka":
+            from ottla.tools.stream.confluent import ConfluentConsumer, ConfluentProducer
+
+            committed = {**self.of_source, "isolation.level": "read_committed"}
+            consumer = ConfluentConsumer(reading, "", committed, "earliest")
+            return consumer, ConfluentProducer(writing, self.of_target)
+        from kafka import KafkaConsumer, KafkaProducer
+
+        of_consumer = keyword_arguments(self.of_source) | {
+            "group_id": None, "enable_auto_commit": False, "isolation_level": "read_committed",
+            "max_poll_records": RECORDS_MAX,
+        }  # fmt: skip
+        of_producer = {
+            "linger_ms": 20, "compression_type": "lz4", "max_request_size": 16 << 20,
+            **keyword_arguments(self.of_target), "acks": "all", "enable_idempotence": True,
+        }  # fmt: skip
+        return (
+            KafkaConsumer(bootstrap_servers=reading, **of_consumer),
+            KafkaProducer(bootstrap_servers=writing, **of_producer),
+        )
 
     def resume(self, places: list[Place]) -> None:
         """Where each partition continues."""
@@ -190,7 +217,7 @@ class Mirror:
             self.progress[place] = found
         self.remember(self.progress)  # from here on the target's contents are known
 
-    def loop(self, consumer: KafkaConsumer, producer: KafkaProducer) -> None:
+    def loop(self, consumer: Any, producer: Any) -> None:
         from kafka import TopicPartition
 
         consumer.assign([TopicPartition(*place) for place in self.progress])
@@ -222,7 +249,7 @@ class Mirror:
             if finished:
                 return
 
-    def send(self, producer: KafkaProducer, batches: dict[Any, list[Any]]) -> None:
+    def send(self, producer: Any, batches: dict[Any, list[Any]]) -> None:
         """Send records, each to the partition that it came from, and wait for all."""
         waiting = []
         for place, records in batches.items():
@@ -239,11 +266,14 @@ class Mirror:
             found.passed(offset, future.get(ACK_SECONDS).offset)
             found.copied += 1
 
-    def send_one(self, producer: KafkaProducer, record: Any) -> Any:
-        """Queues one record; the result gets the offset in the target later."""
+    def send_one(self, producer: Any, record: Any) -> Any:
+        """Queues one record; the result gets the offset in the target later.
+
+        What a library cannot send (nulls; for librdkafka a timestamp of 0 is now) goes by itself.
+        """
         stamp = record.timestamp if record.timestamp is not None and record.timestamp >= 0 else None
         topic = self.names[record.topic]
-        if not sendable(record.key, record.value, record.headers):
+        if not sendable(record.key, record.value, record.headers) or stamp == 0:
             producer.flush(ACK_SECONDS)
             odd = Record(
                 -1, -1 if stamp is None else stamp, record.key, record.value, record.headers

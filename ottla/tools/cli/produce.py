@@ -33,7 +33,6 @@ RECORD_MAX = 64 << 20
 
 def produce(options: Namespace) -> None:
     properties = properties_of(options)
-    properties.update(pairs(options.property, "--property"))
     if options.compression:
         properties["compression.type"] = options.compression
     if options.acks:

@@ -51,7 +51,7 @@ def run(options: Options) -> int:
             )
     reader = Reader(reader_properties(options))
     settings = producer_settings(options)
-    with cluster_of(address, properties_of(options)) as cluster:
+    with cluster_of(address, settings) as cluster:
         cluster.any().version_of(ApiKey.PRODUCE)  # reports an unreachable broker at once
     writer = open_writer([show_address(one) for one in parse_addresses(address)], settings)
     topic = options.one("topic")

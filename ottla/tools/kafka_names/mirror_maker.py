@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from ottla.tools.cli.mirror import mirror
+from ottla.tools.cli.mirror import mirror_between
 from ottla.tools.kafka_names.grammar import Options, UsageError
 from ottla.tools.properties import read_properties
 
@@ -12,36 +12,36 @@ from ottla.tools.properties import read_properties
 def run(options: Options) -> int:
     """Copy, by the old flags or by a property file of MirrorMaker 2."""
     if options.positional:
-        mirror(flow(read_properties(options.positional[0]), options.has("once")))
+        flow(read_properties(options.positional[0]), options.has("once"))
         return 0
     options.needs("consumer.config", "producer.config")
-    source = read_properties(options.one("consumer.config")).get("bootstrap.servers", "")
-    target = read_properties(options.one("producer.config")).get("bootstrap.servers", "")
+    source = read_properties(options.one("consumer.config"))
+    target = read_properties(options.one("producer.config"))
     pattern = options.one("include") or options.one("whitelist")
-    if not source or not target or not pattern:
+    if not source.get("bootstrap.servers") or not target.get("bootstrap.servers") or not pattern:
         raise UsageError("bootstrap.servers in both files and --include are needed")
-    mirror(wanted(source, target, pattern.replace(",", "|"), once=options.has("once")))
+    wanted = flags(pattern.replace(",", "|"), once=options.has("once"))
+    mirror_between(wanted, source, target)
     return 0
 
 
-def wanted(
-    source: str, target: str, topics: str, groups: str = "", prefix: str = "", *, once: bool = False
-) -> Namespace:
+def flags(topics: str, groups: str = "", prefix: str = "", *, once: bool = False) -> Namespace:
     """The options of `ottla mirror`."""
     return Namespace(
-        source=source,
-        to=target,
+        source="",
+        to="",
         topics=topics,
         groups=groups,
         prefix=prefix,
         once=once,
         report=None,
         dry_run=False,
+        client=None,
     )
 
 
-def flow(properties: dict[str, str], once: bool) -> Namespace:
-    """The one enabled flow `A->B` of a MirrorMaker 2 file."""
+def flow(properties: dict[str, str], once: bool) -> None:
+    """Copy along the one enabled flow `A->B` of a MirrorMaker 2 file."""
     flows = [
         name.removesuffix(".enabled")
         for name, value in properties.items()
@@ -49,16 +49,19 @@ def flow(properties: dict[str, str], once: bool) -> Namespace:
     ]
     if len(flows) != 1:
         raise UsageError(f"exactly one flow A->B must be enabled, found {len(flows)}")
-    one, _, other = flows[0].partition("->")
+    one, other = (name.strip() for name in flows[0].split("->", 1))
     policy = properties.get("replication.policy.class", "")
-    prefix = "" if policy.endswith("IdentityReplicationPolicy") else f"{one.strip()}."
+    prefix = "" if policy.endswith("IdentityReplicationPolicy") else f"{one}."
     topics = properties.get(f"{flows[0]}.topics", properties.get("topics", ".*"))
     groups = properties.get(f"{flows[0]}.groups", properties.get("groups", ".*"))
-    return wanted(
-        properties.get(f"{one.strip()}.bootstrap.servers", ""),
-        properties.get(f"{other.strip()}.bootstrap.servers", ""),
-        topics.replace(",", "|"),
-        groups.replace(",", "|"),
-        prefix,
-        once=once,
-    )
+    wanted = flags(topics.replace(",", "|"), groups.replace(",", "|"), prefix, once=once)
+    mirror_between(wanted, of_cluster(properties, one), of_cluster(properties, other))
+
+
+def of_cluster(properties: dict[str, str], name: str) -> dict[str, str]:
+    """The client properties of one cluster: what begins with its name."""
+    return {
+        key.removeprefix(f"{name}."): value
+        for key, value in properties.items()
+        if key.startswith(f"{name}.")
+    }

@@ -1,4 +1,4 @@
-"""Kafka's client properties as the keyword arguments of kafka-python."""
+"""Kafka's client properties as the keyword arguments of kafka-python, and as librdkafka's names."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ottla.client.errors import ClientError
+from ottla.client.transport import Security
 
 NUMBERS = {
     "linger.ms",
@@ -45,20 +46,26 @@ TEXTS = {
     "isolation.level",
     "compression.type",
     "transactional.id",
-    "security.protocol",
     "client.rack",
-    "sasl.mechanism",
 }
 RENAMED = {"connections.max.idle.ms": "connections_max_idle_ms", "check.crcs": "check_crcs"}
+PEM_NAMES = {
+    "ssl.truststore.location": "ssl.ca.location",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.location": "ssl.certificate.location",
+}
+"""Java's names of PEM files, and librdkafka's, which wants the key's file once more."""
+JAVA_ONLY = {"sasl.jaas.config", "ssl.truststore.type", "ssl.keystore.type"}
 
 
 def keyword_arguments(properties: Mapping[str, str]) -> dict[str, Any]:
     """Properties that kafka-python has a name for; serializers and the like are left out.
 
-    Raises ClientError for a value that should be a number and is not.
+    Raises ClientError for a value that should be a number and is not, and for security that cannot
+    be set up.
     """
     quiet()
-    found: dict[str, Any] = {}
+    found = security_arguments(properties)
     for name, value in properties.items():
         key = RENAMED.get(name, name.replace(".", "_"))
         if name in NUMBERS:
@@ -77,6 +84,47 @@ def keyword_arguments(properties: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
+def security_arguments(properties: Mapping[str, str]) -> dict[str, Any]:
+    """How kafka-python encrypts and logs in: as the package's own client does."""
+    security = Security.from_properties(properties)
+    found: dict[str, Any] = {}
+    if security.protocol != "PLAINTEXT":
+        found["security_protocol"] = security.protocol
+    if security.tls is not None:
+        found["ssl_context"] = security.tls
+        found["ssl_check_hostname"] = security.tls.check_hostname
+    if security.mechanism:
+        refuse_tokens(security)
+        found["sasl_mechanism"] = security.mechanism
+        found["sasl_plain_username"] = security.user
+        found["sasl_plain_password"] = security.password
+    return found
+
+
+def refuse_tokens(security: Security) -> None:
+    """ClientError for a login with a delegation token."""
+    if security.extensions:
+        raise ClientError("kafka-python and librdkafka cannot log in with a delegation token")
+
+
+def librdkafka_settings(properties: Mapping[str, str]) -> dict[str, str]:
+    """The properties by librdkafka's names: Java's names of certificates and logins are
+    translated."""
+    found: dict[str, str] = {}
+    for name, value in properties.items():
+        if name not in JAVA_ONLY:
+            found[PEM_NAMES.get(name, name)] = value
+    if "ssl.keystore.location" in properties:
+        found["ssl.key.location"] = properties["ssl.keystore.location"]
+    if properties.get("ssl.endpoint.identification.algorithm") == "":
+        found["ssl.endpoint.identification.algorithm"] = "none"
+    if "sasl.jaas.config" in properties:
+        security = Security.from_properties(properties)
+        refuse_tokens(security)
+        found["sasl.username"], found["sasl.password"] = security.user, security.password
+    return found
+
+
 def acks_of(text: str) -> int | str:
     """`all`, -1, 0 or 1."""
     if text in ("all", "-1"):
@@ -87,5 +135,5 @@ def acks_of(text: str) -> int | str:
 
 
 def quiet() -> None:
-    """Removes settings that the command sets itself."""
+    """Keeps kafka-python's log off the terminal: a command reports failures itself."""
     logging.getLogger("kafka").setLevel(logging.CRITICAL)

@@ -1,4 +1,5 @@
-"""Records of topics, one after the other, with kafka-python: with a group or without one.
+"""Records of topics, one after the other, with kafka-python or confluent-kafka: with a group or
+without one.
 
 Without a group partitions are assigned directly, so that the first record is there in milliseconds
 and nothing is left behind on the broker.
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ottla.client.addresses import show_address
 from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError, check
 from ottla.tools.admin import offsets
@@ -48,20 +50,31 @@ class Reading:
     stop: Callable[[], bool] = lambda: False
 
 
-def read(cluster: Cluster, wanted: Reading, properties: Mapping[str, str]) -> Iterator[Any]:
-    """kafka-python's records (topic, partition, offset, timestamp, key, value, headers)."""
+def open_consumer(
+    cluster: Cluster, wanted: Reading, properties: Mapping[str, str], client: str
+) -> Any:
+    """A consumer with one of the two libraries."""
+    servers = [show_address(one) for one in cluster.bootstrap]
+    start = "earliest" if wanted.start == EARLIEST else "latest"
+    if client == "confluent-kafka":
+        from ottla.tools.stream.confluent import ConfluentConsumer
+
+        return ConfluentConsumer(servers, wanted.group, properties, start)
     from kafka import KafkaConsumer
+
+    settings = {"auto_offset_reset": start, **keyword_arguments(properties)}
+    settings |= {"group_id": wanted.group or None, "enable_auto_commit": False}
+    return KafkaConsumer(bootstrap_servers=servers, **settings)
+
+
+def read(
+    cluster: Cluster, wanted: Reading, properties: Mapping[str, str], client: str = "kafka-python"
+) -> Iterator[Any]:
+    """kafka-python's records (topic, partition, offset, timestamp, key, value, headers), or those
+    of confluent-kafka under the same names."""
     from kafka.errors import KafkaError
 
-    settings = {
-        "auto_offset_reset": "earliest" if wanted.start == EARLIEST else "latest",
-        **keyword_arguments(properties),
-    }
-    consumer = KafkaConsumer(
-        bootstrap_servers=[f"{host}:{port}" for host, port in cluster.bootstrap],
-        group_id=wanted.group or None,
-        **{**settings, "enable_auto_commit": False},
-    )
+    consumer = open_consumer(cluster, wanted, properties, client)
     handed = Handed(consumer if wanted.group else None)
     try:
         if wanted.group and wanted.partitions is None:

@@ -11,8 +11,9 @@ from typing import Any, Protocol
 
 from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError
+from ottla.client.transport import Security
 from ottla.tools.stream.batches import Headers, send_one, sendable
-from ottla.tools.stream.client_settings import keyword_arguments, quiet
+from ottla.tools.stream.client_settings import keyword_arguments, librdkafka_settings, quiet
 from ottla.wire.records import Record
 
 BATCHING = {"linger_ms": 10, "batch_size": 131_072}
@@ -42,6 +43,22 @@ class Writer(Protocol):
     def close(self) -> None: ...
 
 
+def record_of(
+    key: bytes | None, value: bytes | None, headers: Headers, timestamp_ms: int | None
+) -> Record:
+    """A record of now, unless it has a timestamp."""
+    now = int(time.time() * 1000)
+    return Record(-1, now if timestamp_ms is None else timestamp_ms, key, value, headers)
+
+
+def send_alone(
+    servers: Sequence[str], security: Security, topic: str, record: Record, partition: int | None
+) -> None:
+    """Sends a record that the library cannot send; those before it must have been flushed."""
+    with Cluster(",".join(servers), security=security) as cluster:
+        send_one(cluster, topic, record, partition)
+
+
 class KafkaPythonWriter:
     """Sends with kafka-python."""
 
@@ -51,6 +68,7 @@ class KafkaPythonWriter:
 
         quiet()
         self._servers = servers
+        self._security = Security.from_properties(properties)
         self.failure: BaseException | None = None
         self.sent = 0
         self._error = KafkaError
@@ -71,7 +89,10 @@ class KafkaPythonWriter:
     ) -> None:
         """Queue one record. Raises ClientError where the producer refuses it, or earlier ones."""
         if not sendable(key, value, headers):
-            self._send_odd(topic, key, value, headers, partition, timestamp_ms)
+            self.flush()
+            record = record_of(key, value, headers, timestamp_ms)
+            send_alone(self._servers, self._security, topic, record, partition)
+            self.sent += 1
             return
         try:
             future = self._producer.send(
@@ -88,23 +109,6 @@ class KafkaPythonWriter:
         self.sent += 1
         if self.sent % IN_FLIGHT_MAX == 0:
             self.flush()
-
-    def _send_odd(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers,
-        partition: int | None,
-        timestamp_ms: int | None,
-    ) -> None:
-        """A record that kafka-python refuses to send, after those before it."""
-        self.flush()
-        now = int(time.time() * 1000)
-        record = Record(-1, now if timestamp_ms is None else timestamp_ms, key, value, headers)
-        with Cluster(",".join(self._servers)) as cluster:
-            send_one(cluster, topic, record, partition)
-        self.sent += 1
 
     def _failed(self, error: BaseException) -> None:
         self.failure = self.failure or error
@@ -131,18 +135,20 @@ class ConfluentWriter:
     """Sends with confluent-kafka, several times faster where it is installed."""
 
     def __init__(self, servers: Sequence[str], properties: Mapping[str, str]) -> None:
-        try:
-            from confluent_kafka import KafkaException, Producer
-        except ImportError as missing:
-            raise ClientError(
-                "confluent-kafka is not installed: pip install confluent-kafka"
-            ) from missing
+        from ottla.tools.stream.confluent import COMMON, library
+
+        found = library()
         self.failure: Any = None
         self.sent = 0
-        self._error = KafkaException
+        self._servers = servers
+        self._security = Security.from_properties(properties)
+        self._error = found.KafkaException
+        # Keys go to partitions as Java's clients and kafka-python send them.
+        settings = {**COMMON, "partitioner": "murmur2_random", **librdkafka_settings(properties)}
+        settings["bootstrap.servers"] = ",".join(servers)
         try:
-            self._producer = Producer({"bootstrap.servers": ",".join(servers), **properties})
-        except KafkaException as wrong:
+            self._producer = found.Producer(settings)
+        except found.KafkaException as wrong:
             raise ClientError(f"cannot make a producer: {wrong}") from wrong
 
     def send(
@@ -155,6 +161,12 @@ class ConfluentWriter:
         timestamp_ms: int | None = None,
     ) -> None:
         """Queue one record; waits where too many are queued."""
+        if timestamp_ms == 0:       # librdkafka takes it for now
+            self.flush()
+            record = record_of(key, value, headers, timestamp_ms)
+            send_alone(self._servers, self._security, topic, record, partition)
+            self.sent += 1
+            return
         more: dict[str, Any] = {} if partition is None else {"partition": partition}
         if timestamp_ms is not None:
             more["timestamp"] = timestamp_ms

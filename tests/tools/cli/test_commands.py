@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from ottla.tools.cli.grammar import negative_values, parser_of
 from ottla.tools.cli.output import table
@@ -101,6 +102,7 @@ ODD = [
      "timestamp": 1_700_000_000_123},
     {"key": {"base64": "/wA="}, "value": {"base64": "gICA"}, "headers": [["b", {"base64": "/w=="}]],
      "timestamp": 1},
+    {"key": "epoch", "value": "1970", "headers": [], "timestamp": 0},
     {"key": "tombstone", "value": None, "headers": [], "timestamp": 1_700_000_000_000},
     {"key": None, "value": "", "headers": [], "timestamp": 1_700_000_000_001},
     {"key": "", "value": "empty key", "headers": [], "timestamp": 1_700_000_000_002},
@@ -108,14 +110,16 @@ ODD = [
 ]  # fmt: skip
 
 
-def test_consumed_json_lines_produce_the_same_records(ottla: Ottla) -> None:
-    ottla.ok("topic create first second --partitions 2")
+@pytest.mark.parametrize("client", ["kafka-python", "confluent-kafka"])
+def test_consumed_json_lines_produce_the_same_records(ottla: Ottla, client: str) -> None:
+    first, second = f"first-{client}", f"second-{client}"
+    ottla.ok(f"topic create {first} {second} --partitions 2")
     lines = "".join(json.dumps({**one, "partition": number % 2}) + "\n"
                     for number, one in enumerate(ODD))  # fmt: skip
-    ottla.ok("produce first -i jsonl", lines.encode())
-    consumed = ottla.ok("consume first -e --output jsonl")
-    ottla.ok("produce second -i jsonl", consumed.encode())
-    again = ottla.ok("consume second -e --output jsonl")
+    ottla.ok(f"produce {first} -i jsonl", lines.encode())
+    consumed = ottla.ok(f"consume {first} -e --output jsonl --client {client}")
+    ottla.ok(f"produce {second} -i jsonl --client {client}", consumed.encode())
+    again = ottla.ok(f"consume {second} -e --output jsonl --client {client}")
 
     def parts(text: str) -> list[tuple[object, ...]]:
         found = [json.loads(line) for line in text.splitlines()]
@@ -123,9 +127,37 @@ def test_consumed_json_lines_produce_the_same_records(ottla: Ottla) -> None:
         return sorted(tuple(map(str, (one[name] for name in names))) for one in found)
 
     assert parts(consumed) == parts(again)
+    assert parts(again) == parts(ottla.ok(f"consume {second} -e --output jsonl"))
     assert len(parts(again)) == len(ODD)
     values = {json.dumps(json.loads(line)["value"]) for line in again.splitlines()}
     assert values == {json.dumps(one["value"]) for one in ODD}
+
+
+def test_both_libraries_choose_the_same_partitions_and_continue_a_group(ottla: Ottla) -> None:
+    ottla.ok("topic create keyed-one keyed-two --partitions 5")
+    lines = "".join(f"key{number}:{number}\n" for number in range(50)).encode()
+    ottla.ok("produce keyed-one -K :", lines)
+    ottla.ok("produce keyed-two -K : --client confluent-kafka", lines)
+    one, two = (sorted(ottla.ok(["consume", topic, "-e", "-f", "%p %k\n"]).splitlines())
+                for topic in ("keyed-one", "keyed-two"))  # fmt: skip
+    assert one == two and len({line[0] for line in one}) > 1
+    seen = ottla.ok("consume keyed-one -G both -o beginning -n 20 --client confluent-kafka").split()
+    seen += ottla.ok("consume keyed-one -G both -n 30").split()
+    assert sorted(map(int, seen)) == [*range(50)]
+
+
+def test_a_reader_ends_after_the_marker_of_a_transaction(ottla: Ottla) -> None:
+    ottla.ok("topic create marked --partitions 1")
+    producer = Producer({"bootstrap.servers": ottla.address, "transactional.id": "marked"})
+    producer.init_transactions(30)
+    for finish in (producer.commit_transaction, producer.abort_transaction):
+        producer.begin_transaction()
+        producer.produce("marked", finish.__name__)
+        producer.flush(30)
+        finish(30)
+    for client in ("kafka-python", "confluent-kafka"):
+        printed = ottla.ok(f"consume marked -e --committed --client {client}")
+        assert printed == "commit_transaction\n"
 
 
 def test_offsets_are_understood_as_kcat_has_them(ottla: Ottla) -> None:

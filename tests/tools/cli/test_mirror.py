@@ -45,31 +45,36 @@ def mirroring(source: Ottla, target: Ottla, *more: str) -> subprocess.Popen[str]
     )
 
 
-def test_a_killed_mirror_loses_nothing_and_repeats_nothing(ottla: Ottla, target: Ottla) -> None:
-    ottla.ok("topic create flights --partitions 3 --config cleanup.policy=compact")
+@pytest.mark.parametrize("client", ["kafka-python", "confluent-kafka"])
+def test_a_killed_mirror_loses_nothing_and_repeats_nothing(
+    ottla: Ottla, target: Ottla, client: str
+) -> None:
+    flights, pilots = f"flights-{client}", f"pilots-{client}"
+    ottla.ok(f"topic create {flights} --partitions 3 --config cleanup.policy=compact")
     lines = "".join(
         json.dumps({"key": f"k{number}", "value": f"v{number}", "headers": [["n", str(number)]],
                     "timestamp": 1_700_000_000_000 + number}) + "\n"
         for number in range(RECORDS)
     )  # fmt: skip
-    ottla.ok("config set topic/flights cleanup.policy=delete")
-    ottla.ok("produce flights -i jsonl", lines.encode())
-    ottla.ok("consume flights -G pilots -n 1000 -o beginning")
+    ottla.ok(f"config set topic/{flights} cleanup.policy=delete")
+    ottla.ok(f"produce {flights} -i jsonl", lines.encode())
+    ottla.ok(f"consume {flights} -G {pilots} -n 1000 -o beginning")
+    chosen = ["--topics", flights, "--client", client]
     for _ in range(3):  # killed as soon as it reports further copied records
-        process = mirroring(ottla, target, "--topics", "flights")
+        process = mirroring(ottla, target, *chosen)
         assert process.stderr is not None
         assert process.stderr.readline()
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         process.stderr.close()
-    process = mirroring(ottla, target, "--topics", "flights", "--groups", "pilots", "--once")
+    process = mirroring(ottla, target, *chosen, "--groups", pilots, "--once")
     _, said = process.communicate(timeout=60)
     assert process.returncode == 0, said
     assert "lag 0" in said.splitlines()[-1]
-    assert contents(target, "flights") == contents(ottla, "flights")
-    assert json.loads(target.ok("config show topic/flights -o json"))[0]["value"] == "delete"
-    there = json.loads(target.ok("group describe pilots -o json"))
-    here = json.loads(ottla.ok("group describe pilots -o json"))
+    assert contents(target, flights) == contents(ottla, flights)
+    assert json.loads(target.ok(f"config show topic/{flights} -o json"))[0]["value"] == "delete"
+    there = json.loads(target.ok(f"group describe {pilots} -o json"))
+    here = json.loads(ottla.ok(f"group describe {pilots} -o json"))
     assert [(row["partition"], row["offset"]) for row in there] == [
         (row["partition"], row["offset"]) for row in here
     ]

@@ -1,0 +1,125 @@
+"""Records over SASL: every command that reads or sends them logs in with the file it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.broker.running import RunningBroker
+from tests.broker.security.logging_in import SaslBroker
+from tests.tools.cli.ottla_command import Ottla
+from tests.tools.kafka_names.stage import OVERRIDES
+
+JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+FILE = """security.protocol=SASL_PLAINTEXT
+sasl.mechanism=PLAIN
+sasl.jaas.config={jaas} username="alice" password="{password}";
+"""
+CLIENTS = ["kafka-python", "confluent-kafka"]
+
+
+@pytest.fixture(scope="module")
+def inside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ottla]:
+    """A broker's listener that wants a login."""
+    with SaslBroker(tmp_path_factory.mktemp("inside") / "data") as broker:
+        yield Ottla("{}:{}".format(*broker.inside))
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ottla]:
+    with RunningBroker(tmp_path_factory.mktemp("target") / "data", **OVERRIDES) as running:
+        yield Ottla(f"127.0.0.1:{running.port}")
+
+
+@pytest.fixture
+def login(tmp_path: Path) -> str:
+    path = tmp_path / "alice.properties"
+    path.write_text(FILE.format(jaas=JAAS, password="alice-secret"))
+    return str(path)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_records_are_sent_and_read_with_a_login(inside: Ottla, login: str, client: str) -> None:
+    topic, more = f"letters-{client}", f"--command-config {login} --client {client}"
+    inside.ok(f"topic create {topic} --command-config {login}")
+    inside.ok(f"produce {topic} {more}", b"a\nb\n")
+    # A value of null goes another way than usual records, by a connection of its own.
+    inside.ok(f"produce {topic} -Z {more}", b"\n")
+    assert inside.ok(f"consume {topic} -e {more}") == "a\nb\n\n"
+    in_group = inside.ok(f"consume {topic} -G team-{client} -o beginning -n 2 {more}")
+    assert in_group == "a\nb\n"
+
+
+def test_a_login_may_be_given_as_properties_too(inside: Ottla, login: str) -> None:
+    inside.ok(f"topic create flagged --command-config {login}")
+    librdkafka = ("-X security.protocol=SASL_PLAINTEXT -X sasl.mechanisms=PLAIN "
+                  "-X sasl.username=alice -X sasl.password=alice-secret")  # fmt: skip
+    for number, client in enumerate(CLIENTS):
+        inside.ok(f"produce flagged {librdkafka} --client {client}", b"%d\n" % number)
+    assert inside.ok(f"consume flagged -e {librdkafka}") == "0\n1\n"
+    assert inside.ok(f"kcat -b {inside.address} -C -t flagged -e -q {librdkafka}") == "0\n1\n"
+
+
+def test_kafkas_console_tools_log_in(inside: Ottla, login: str) -> None:
+    at = f"--bootstrap-server {inside.address} --topic console"
+    inside.ok(f"topic create console --command-config {login}")
+    inside.ok(f"kafka-console-producer {at} --command-config {login}", b"a\n")
+    inside.ok(f"kafka-console-producer {at} --producer.config {login}", b"b\n")
+    for flag in ("command-config", "consumer.config"):
+        printed = inside.ok(
+            f"kafka-console-consumer {at} --{flag} {login} --from-beginning --max-messages 2")
+        assert printed.splitlines()[-2:] == ["a", "b"]
+
+
+@pytest.mark.parametrize("line", [
+    "produce letters", "consume letters -e", "topic list",
+    "mirror --from {} --to {} --from-config {login} --once",
+])  # fmt: skip
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_wrong_password_is_one_line(
+    inside: Ottla, tmp_path: Path, line: str, client: str
+) -> None:
+    wrong = tmp_path / "wrong.properties"
+    wrong.write_text(FILE.format(jaas=JAAS, password="guessed"))
+    mirrors = line.startswith("mirror")
+    given = line.replace("{login}", str(wrong)).replace("{}", inside.address)
+    given += "" if mirrors else f" --command-config {wrong}"
+    done = inside(given if line == "topic list" else f"{given} --client {client}", b"a\n")
+    assert done.status == 1 and "Authentication failed" in done.err, done
+    assert len(done.err.splitlines()) == 1 and "guessed" not in done.err
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_mirror_logs_in_to_each_cluster_by_its_own_file(
+    inside: Ottla, target: Ottla, login: str, tmp_path: Path, client: str
+) -> None:
+    topic = f"mirrored-{client}"
+    inside.ok(f"topic create {topic} --partitions 1 --command-config {login}")
+    inside.ok(f"produce {topic} --command-config {login}", b"1\n2\n")
+    inside.ok(f"consume {topic} -G {topic} -o beginning -n 1 --command-config {login}")
+    with Path(login).open("a") as file:
+        file.write(f"bootstrap.servers={inside.address}\n")
+    once = f"--topics {topic} --groups {topic} --client {client} --once"
+    target.ok(f"mirror --from-config {login} --to {target.address} {once}")
+    assert target.ok(f"consume {topic} -G {topic} -n 1") == "2\n"
+    target.ok(f"topic create other-{client} --partitions 1")
+    target.ok(f"produce other-{client}", b"3\n")
+    other = f"--topics other-{client} --client {client} --once"
+    target.ok(f"mirror --from {target.address} --to-config {login} {other}")
+    assert inside.ok(f"consume other-{client} -e --command-config {login}") == "3\n"
+
+
+def test_a_file_of_mirrormaker_2_logs_in(
+    inside: Ottla, target: Ottla, login: str, tmp_path: Path
+) -> None:
+    inside.ok(f"topic create made --partitions 1 --command-config {login}")
+    inside.ok(f"produce made --command-config {login}", b"1\n")
+    secured = "".join(f"a.{line}\n" for line in Path(login).read_text().splitlines())
+    (tmp_path / "mm2").write_text(
+        f"clusters=a,b\na.bootstrap.servers={inside.address}\n{secured}"
+        f"b.bootstrap.servers={target.address}\na->b.enabled=true\na->b.topics=made\n"
+    )
+    target.ok(["kafka-mirror-maker", str(tmp_path / "mm2"), "--once"])
+    assert target.ok("consume a.made -e") == "1\n"

@@ -83,7 +83,7 @@ def aborted_in(
     """
     found: list[AbortedTransaction] = []
     for segment in segments:
-        known: AbortedTransactions | None = segment.aborted
+        known = segment.aborted.entries
         if known is not None and known.earliest >= to_offset:
             continue
         try:
@@ -92,7 +92,7 @@ def aborted_in(
             entries = log.remake_aborted(segment)
             made = AbortedTransactions(b"".join(ENTRY.pack(0, *entry) for entry in entries))
             made.checked = bytearray(b"\1" * len(made))
-            segment.aborted = made
+            segment.aborted.keep(made)
             found += within(log, segment, from_offset, to_offset)
     return found
 
@@ -101,9 +101,10 @@ def within(
     log: ReadableLog, segment: Segment, from_offset: int, to_offset: int
 ) -> list[AbortedTransaction]:
     """Those of one segment. Raises DoesNotFit."""
-    known: AbortedTransactions | None = segment.aborted
+    known = segment.aborted.entries
     if known is None:
-        known = segment.aborted = load(log, segment)
+        known = load(log, segment)
+        segment.aborted.keep(known)
     found = []
     at = known.first_from(from_offset)
     while at < len(known) and known.lowest[at] < to_offset:
@@ -117,7 +118,7 @@ def within(
 
 def load(log: ReadableLog, segment: Segment) -> AbortedTransactions:
     """Reads a segment's entries, and those not yet written for lack of space. Raises DoesNotFit."""
-    if segment.distrusted:
+    if segment.aborted.distrusted:
         raise DoesNotFit
     waiting = log.waiting_aborted(segment)
     try:

@@ -67,7 +67,7 @@ cdef class SegmentChain:
         # Offsets in indexes are relative, and 32 bits wide.
         self.offset_span_max = 0x7fffffff
         for segment in self.segments:
-            segment.index_interval = config.index_interval_bytes
+            segment.configure(config.index_interval_bytes)
         return 0
 
     cdef int share(self, OpenFiles open_files) except -1:
@@ -83,7 +83,7 @@ cdef class SegmentChain:
         cdef Segment segment
         self.directory = directory
         for segment in self.segments:
-            segment.directory = directory
+            segment.renamed(directory)
         return 0
 
     def close(self):
@@ -133,15 +133,15 @@ cdef class SegmentChain:
         offset; -1 for one that has to be rebuilt."""
         cdef Segment segment
         return {
-            segment.base_offset: -1 if segment.distrusted else segment.aborted_bytes
+            segment.base_offset: -1 if segment.aborted.distrusted else segment.aborted.size
             for segment in self.segments[:max(self.number_of(below), 0)]
-            if segment.aborted_bytes or segment.distrusted}
+            if segment.aborted.size or segment.aborted.distrusted}
 
     cdef int distrust_aborted(self) except -1:
         """Makes each transaction index be rebuilt from the batches before it is used."""
         cdef Segment segment
         for segment in self.segments:
-            segment.distrusted = True
+            segment.aborted.distrust()
         return 0
 
     cdef bint distrusts_aborted(self) except -1:
@@ -149,7 +149,7 @@ cdef class SegmentChain:
         given the file the right size again."""
         cdef Segment segment
         for segment in self.segments:
-            if segment.distrusted:
+            if segment.aborted.distrusted:
                 return True
         return False
 
@@ -264,8 +264,8 @@ cdef class SegmentChain:
         is written. Raises OSError.
         """
         entry = AbortedTransaction(*aborted)
-        if self.active.aborted is not None:
-            self.active.aborted.add(entry)
+        if self.active.aborted.entries is not None:
+            self.active.aborted.entries.add(entry)
         self.unwritten.append((self.active, entry))
         return self.write_aborted()
 
@@ -283,8 +283,7 @@ cdef class SegmentChain:
         while self.unwritten:
             segment, aborted = self.unwritten[0]
             TransactionIndex(self.disk, segment.path(".txnindex")).append(aborted)
-            segment.transactions_changed = True
-            segment.aborted_bytes += ENTRY.size
+            segment.aborted.appended(ENTRY.size)
             self.unwritten.pop(0)
         return 0
 
@@ -313,8 +312,7 @@ cdef class SegmentChain:
         self.disk.sync_directory(self.directory)
         self.active.data_file().sync()
         index = TransactionIndex(self.disk, self.active.path(".txnindex"))
-        self.active.aborted_bytes = index.truncate_to(self.active.end_offset)
-        self.active.aborted = None
+        self.active.aborted.cut(index.truncate_to(self.active.end_offset))
         return 0
 
     cdef int clear(self) except -1:
@@ -371,7 +369,7 @@ cdef class SegmentChain:
         for suffix in present:
             self.disk.rename(cleaned.path(suffix), new.path(suffix) + swaps.SWAP)
         if ".txnindex" in present:
-            new.aborted_bytes = self.disk.size(new.path(".txnindex") + swaps.SWAP)
+            new.aborted.found(self.disk.size(new.path(".txnindex") + swaps.SWAP))
         for segment in sources:
             segment.forget()
             paths += self.put_aside(segment)

@@ -6,10 +6,10 @@ from libc.stdint cimport int64_t
 
 
 cdef class LogHealth:
-    cdef public str directory           # of the log, for messages
+    cdef readonly str directory         # of the log, for messages
     cdef readonly str offline           # why the log accepts no writes; None while it does
     cdef readonly object damage         # the Damage that recovery or a scrub found, or None
     cdef int64_t readable_end           # offset where damage begins; the maximum if there is none
-    cdef public object on_failure       # called with the reason once the log goes offline
+    cdef readonly object on_failure     # called with the reason once the log goes offline
 
     cdef int check(self) except -1

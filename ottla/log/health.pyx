@@ -19,6 +19,14 @@ cdef class LogHealth:
         self.directory = directory
         self.readable_end = OFFSET_MAX
 
+    def watch(self, on_failure):
+        """Calls `on_failure` with the reason once the log goes offline; None calls nothing."""
+        self.on_failure = on_failure
+
+    def renamed(self, str directory):
+        """Notes that the log is in another directory now."""
+        self.directory = directory
+
     cdef int check(self) except -1:
         """Raise StorageFailed if the log is offline."""
         if self.offline is not None:

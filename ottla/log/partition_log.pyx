@@ -50,12 +50,14 @@ cdef class PartitionLog(ReadableLog):
         return log
 
     @staticmethod
-    def rest(disk, clock, directory, config, *, open_files, topic_id, closed):
+    def rest(disk, clock, directory, config, *, open_files, topic_id, closed,
+             first_dirty_offset=0, aborted_sizes=None):
         """Creates a log of which only the state at its closing is known: a `ClosedLog`."""
         cdef PartitionLog log = PartitionLog(
             disk, clock, directory, config, open_files, topic_id)
         log.log_start_offset, log.log_end_offset = closed.log_start_offset, closed.log_end_offset
         log.latest_epoch = closed.latest_epoch
+        log.first_dirty_offset, log.expected_aborted = first_dirty_offset, aborted_sizes
         log.at_rest = RestState(
             closed.segments, closed.size_bytes, closed.first_ms, closed.aborted_bytes,
             closed.first_open)
@@ -517,6 +519,10 @@ cdef class PartitionLog(ReadableLog):
             self.health.refuse("it could not be closed", error)
         self.changed = False
 
+    def note_cleaned(self, int64_t offset):
+        """Notes that a cleaner has processed everything below `offset`."""
+        self.first_dirty_offset = offset
+
     def share(self, OpenFiles open_files):
         """Adds the files of a log that was opened in a thread to the bound on open files."""
         self.open_files = open_files
@@ -568,7 +574,8 @@ cdef class PartitionLog(ReadableLog):
             self.unflushed.lose_name()
         if self.segment_count or self.disk.exists(self.directory):
             self.disk.rename(self.directory, directory)
-        self.directory = self.health.directory = directory
+        self.directory = directory
+        self.health.renamed(directory)
         if self.chain is not None:
             self.chain.set_directory(directory)
 
@@ -578,9 +585,10 @@ cdef class PartitionLog(ReadableLog):
         cdef Segment segment
         self.awake()
         for segment in self.chain.segments:
-            segment.transactions_changed = False
+            segment.aborted.synced()
         self.chain.set_directory(directory)
-        self.directory = self.health.directory = directory
-        self.health.on_failure = on_failure
+        self.directory = directory
+        self.health.renamed(directory)
+        self.health.watch(on_failure)
         self.unflushed.moved(self.log_end_offset, self.chain.active, self.clock.monotonic_ms())
         self._epochs.changed = False

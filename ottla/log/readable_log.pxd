@@ -22,12 +22,12 @@ cdef class ReadableLog:
     cdef readonly bytes topic_id                # None if it is not known
     cdef readonly int64_t log_start_offset
     cdef readonly int64_t log_end_offset
-    cdef public int64_t first_dirty_offset      # a cleaner has processed everything below
+    cdef readonly int64_t first_dirty_offset    # a cleaner has processed everything below
     cdef readonly int32_t latest_epoch          # -1 if there is none
     cdef readonly bint duplicate                # whether the last append was a repetition
     cdef readonly int64_t flush_messages        # offsets that may be appended without a flush
     cdef readonly LogHealth health
-    cdef public object expected_aborted         # sizes of the indexes, from the last checkpoint
+    cdef readonly object expected_aborted       # sizes of the indexes, from the last checkpoint
     cdef RestState at_rest                      # None once the files have been read;
     cdef SegmentChain chain                     #   these are None while it is at rest
     cdef object _epochs

@@ -296,7 +296,7 @@ cdef class ReadableLog:
             raise CorruptMessage(f"{segment.path('.log')} at {fault[0]}: {fault[1]}")
         self.chain.forget_waiting(segment)
         TransactionIndex(self.disk, segment.path(".txnindex")).replace(entries)
-        segment.aborted_bytes, segment.distrusted = len(entries) * ENTRY.size, False
+        segment.aborted.rebuilt(len(entries) * ENTRY.size)
         if segment is not self.chain.active:
             segment.seal()
             self.unflushed.note_sealed(segment)

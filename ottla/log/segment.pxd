@@ -3,17 +3,17 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from ottla.log.disk cimport File
+from ottla.log.index.aborted_index cimport AbortedIndex
 from ottla.log.index.offset_index cimport OffsetIndex
 from ottla.log.open_files cimport Openable, OpenFiles
 from ottla.log.producers cimport Producers
-from ottla.log.recovery.scan cimport BatchScan
 from ottla.log.index.time_index cimport TimeIndex
 
 
 cdef class Segment(Openable):
     cdef readonly object disk
     cdef OpenFiles open_files
-    cdef public str directory
+    cdef readonly str directory
     cdef readonly int64_t base_offset
     cdef readonly int64_t end_offset        # after the last batch; the next one's base
     cdef readonly int64_t size              # bytes of whole batches in the file
@@ -23,7 +23,6 @@ cdef class Segment(Openable):
     cdef readonly int64_t max_timestamp_offset  # last offset of the batch that has it
     cdef bint times_known                   # the three above have been read from the files
     cdef bint appendable                    # all files are open and the times are known
-    cdef public bint transactions_changed   # the .txnindex file is not durable yet
     cdef bint after_gap                     # the batch found last begins after the requested offset
     cdef int64_t sealed_size                # what `size` was at the last `seal`, or -1
     cdef int64_t since_index                # bytes since the last index entry
@@ -31,17 +30,17 @@ cdef class Segment(Openable):
     cdef int64_t last_position              #   -1 if that is not known
     cdef int64_t bound_offset               # the last offset looked up as an upper bound,
     cdef int64_t bound_position             #   and where it was found; -1 for none
-    cdef public int64_t index_interval
+    cdef readonly int64_t index_interval
     cdef readonly bint reserved             # disk space after the last batch is reserved
     cdef bint unindexed                     # it is closed, and has no index entries or files
-    cdef public object aborted              # AbortedTransactions, None until needed
-    cdef public bint distrusted             # its transaction index has to be rebuilt first
-    cdef public int64_t aborted_bytes       # size of its transaction index, 0 without one
+    cdef readonly AbortedIndex aborted      # what is known of its transaction index
     cdef File file
     cdef OffsetIndex index
     cdef TimeIndex times
 
     cdef File opened(self)
+    cdef int configure(self, int64_t index_interval) except -1
+    cdef int renamed(self, str directory) except -1
     cdef int share(self, OpenFiles open_files) except -1
     cdef int open_indexes(self) except -1
     cdef bint is_unindexed(self) except -1
@@ -60,5 +59,4 @@ cdef class Segment(Openable):
         self, int64_t offset, Py_ssize_t *batch_size, int64_t enough) except -1
     cdef int64_t scan_for(self, int64_t offset, int64_t position, int64_t expected,
                           Py_ssize_t *batch_size) except -1
-    cdef str contradiction(self, BatchScan scan, const uint8_t *batch, int32_t epoch)
     cdef void forget_positions(self) noexcept

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from ottla.log.aborted import AbortedTransactions
 from ottla.log.disk import Disk, File
 from ottla.log.epochs import LeaderEpochs
+from ottla.log.index.aborted_index import AbortedIndex
 from ottla.log.open_files import Openable, OpenFiles
 from ottla.log.producers import Producers
 
@@ -22,10 +22,7 @@ class Segment(Openable):
     max_timestamp_offset: int
     index_interval: int
     reserved: bool
-    transactions_changed: bool
-    aborted: AbortedTransactions | None
-    distrusted: bool
-    aborted_bytes: int
+    aborted: AbortedIndex
     def __init__(
         self,
         disk: Disk,

@@ -9,11 +9,12 @@ and a broker may have 100,000 of them.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from ottla.log.disk cimport File
+from ottla.log.index.aborted_index cimport AbortedIndex
 from ottla.log.index.index_file import IndexDamaged
 from ottla.log.index.offset_index cimport OffsetIndex
 from ottla.log.open_files cimport OpenFiles
 from ottla.log.producers cimport Producers
-from ottla.log.recovery.scan cimport BatchScan, problem_of
+from ottla.log.recovery.scan cimport BatchScan, contradiction_of, problem_of
 from ottla.log.recovery.scan import SegmentDamaged
 from ottla.log.index.time_index cimport TimeIndex
 cimport ottla.wire.batch as fields
@@ -33,7 +34,7 @@ cdef class Segment(Openable):
         self.disk, self.open_files, self.directory = disk, open_files, directory
         self.base_offset, self.size, self.created_ms = base_offset, size, created_ms
         self.end_offset = max(end_offset, base_offset)
-        self.index_interval = index_interval
+        self.index_interval, self.aborted = index_interval, AbortedIndex()
         self.first_timestamp = self.max_timestamp = self.max_timestamp_offset = -1
         self.times_known = size == 0
         self.forget_positions()
@@ -92,8 +93,17 @@ cdef class Segment(Openable):
             self.unindexed = self.size <= self.index_interval and self.is_unindexed()
         self.file = self.index = self.times = None
         self.appendable = False
-        if self.aborted:                        # an empty list costs nothing and may stay
-            self.aborted = None
+        self.aborted.release()
+        return 0
+
+    cdef int configure(self, int64_t index_interval) except -1:
+        """Puts this many bytes between two index entries from now on."""
+        self.index_interval = index_interval
+        return 0
+
+    cdef int renamed(self, str directory) except -1:
+        """Notes that the files are in another directory now."""
+        self.directory = directory
         return 0
 
     cdef int share(self, OpenFiles open_files) except -1:
@@ -142,7 +152,7 @@ cdef class Segment(Openable):
         if sealed:
             self.open_indexes()
             files += self.index.files_to_sync() + self.times.files_to_sync()
-        if self.transactions_changed:
+        if self.aborted.unsynced:
             # Without it aborted records look committed, and a cleaner would make that permanent.
             files.append(self.disk.open(self.path(".txnindex")))
         return files
@@ -558,7 +568,7 @@ cdef class Segment(Openable):
                 batch, scan.checksum_fits(batch), self.end_offset, epoch)
             if problem is None and (fields.base_offset(batch) > self.end_offset
                                     or fields.leader_epoch(batch) > epoch):
-                problem = self.contradiction(scan, batch, epoch)
+                problem = contradiction_of(scan, batch, self.end_offset, epoch)
             if problem is not None:
                 break
             if self.since_index > self.index_interval:
@@ -575,26 +585,3 @@ cdef class Segment(Openable):
                     aborted(ended)
         self.size = scan.position
         return None if problem is None else (scan.position, problem)
-
-    cdef str contradiction(self, BatchScan scan, const uint8_t *batch, int32_t epoch):
-        """Evidence from the next batch against one whose offset or epoch jumps; `epoch` precedes
-        it.
-
-        Neither field has a checksum, so the only evidence is a valid next batch that continues from
-        before the jump.
-        """
-        cdef uint8_t[fields.HEADER_SIZE] following
-        if scan.next_position + fields.HEADER_SIZE > scan.end:
-            return None
-        self.file.read_at(following, fields.HEADER_SIZE, scan.next_position)
-        if fields.magic(following) != 2:
-            return None
-        if (self.end_offset < fields.base_offset(batch)
-                and self.end_offset <= fields.base_offset(following) <= fields.last_offset(batch)):
-            return (f"base offset jumps to {fields.base_offset(batch)}, "
-                    f"{fields.base_offset(following)} follows")
-        if (fields.base_offset(following) == fields.last_offset(batch) + 1
-                and epoch <= fields.leader_epoch(following) < fields.leader_epoch(batch)):
-            return (f"leader epoch jumps to {fields.leader_epoch(batch)}, "
-                    f"{fields.leader_epoch(following)} follows")
-        return None

@@ -18,6 +18,7 @@ from ottla.log.checkpoints import Partition
 from ottla.log.clock import Clock
 from ottla.log.closed_logs import ClosedLog
 from ottla.log.config import LogConfig
+from ottla.log.deletions import Deletions
 from ottla.log.disk import Disk, is_passing
 from ottla.log.flush import LOGS_ONE_BY_ONE_MAX, run_all
 from ottla.log.log_directory import CLEAN_MARKER, LogDirectory, StorageRefused
@@ -49,23 +50,14 @@ class Storage:
         self.logs: dict[Partition, PartitionLog] = {}
         self.open_files = OpenFiles(open_segments_max)
         self.on_failure = on_failure
-        self.deletions: list[tuple[int, str]] = []
-        """Due times by `Clock.monotonic_ms`: setting back the wall clock must not delay
-        deletion."""
-        self.deleted_in_place: dict[Partition, str] = {}
-        """Directories to be removed; their names are not reused before."""
-        self.file_deletions: list[tuple[int, str]] = []
+        self.deletions = Deletions(disk, clock)
         self.homes: dict[Partition, LogDirectory] = {}
         self.rivals: dict[Partition, list[LogDirectory]] = {}
         """Further directories with a partition's name, of other topics; until its own is known."""
         self.recovered: dict[Partition, LogRecovery] = {}
         self.moves: dict[Partition, Move] = {}
         """Partitions that are being moved, or wait for it (`broker/upkeep`)."""
-        self.stray_retention_ms = -1
-        """How long directories without a topic are kept (`strays`); -1 means for ever."""
         self.reserve: Reserve | None = None
-        self.renamed = 0
-        self.unsynced: set[str] = set()
         self.failures = {each.path: partial(self.fail, each) for each in directories}
         self.started = False
         self.complete = all(each.known for each in directories)
@@ -75,7 +67,7 @@ class Storage:
                     self.note_rival(partition, directory)
                 else:
                     self.homes[partition] = directory
-            self.deletions += [(0, path) for path in directory.deleted()]
+            self.deletions.add_left(directory.deleted())
 
     @classmethod
     def open(
@@ -233,11 +225,11 @@ class Storage:
 
     def open_log(self, key: Partition, topic_id: bytes | None, config: LogConfig) -> PartitionLog:
         home, closed = self.homes.get(key), None
-        if key in self.deleted_in_place:
+        if key in self.deletions.in_place:
             raise OSError(
                 ENOSPC,
                 "a deleted topic's files are to be removed first",
-                self.deleted_in_place[key],
+                self.deletions.in_place[key],
             )
         if key in self.rivals:
             home = self.settle_rivals(key, topic_id)
@@ -269,15 +261,15 @@ class Storage:
                 open_files=self.open_files,
                 topic_id=topic_id,
                 closed=closed,
+                first_dirty_offset=home.cleaned.get(key, 0),
+                aborted_sizes=home.aborted_sizes.get(key),
             )
-            log.first_dirty_offset = home.cleaned.get(key, 0)
-            log.expected_aborted = home.aborted_sizes.get(key)
         elif key in self.recovered:
             log = self.recovered.pop(key).result()
         else:
             recovery = LogRecovery(self.disk, self.clock, home, key, topic_id, config)
             log = recovery.open(self.open_files)
-        log.health.on_failure = self.failures[home.path]
+        log.health.watch(self.failures[home.path])
         if self.started and key not in home.partitions and not self.complete:
             # The next start assumes that a partition found nowhere is in the missing directory.
             path = home.file(f"{key[0]}-{key[1]}")
@@ -347,21 +339,14 @@ class Storage:
     def put_aside(self, key: Partition, home: LogDirectory) -> None:
         """Renames a directory that belongs to an older topic of this name."""
         name = f"{key[0]}-{key[1]}"
-        stray = home.file(self.unique_name(name, "stray"))
+        stray = home.file(self.deletions.unique_name(name, "stray"))
         self.disk.rename(home.file(name), stray)
         self.disk.sync_directory(home.path)
-        if self.stray_retention_ms >= 0:
-            self.delete_later(stray, self.stray_retention_ms)
+        self.deletions.add_stray(stray)
         if self.homes.get(key) is home:
             self.forget(key)
         else:
             home.forget(key)
-
-    def unique_name(self, name: str, suffix: str) -> str:
-        self.renamed += 1
-        unique = f"{self.clock.now_ms():016x}{self.renamed:016x}"
-        # A file name has at most 255 bytes; a topic name may have 249.
-        return f"{name[: 255 - len(unique) - len(suffix) - 2]}.{unique}-{suffix}"
 
     def forget(self, key: Partition) -> None:
         move = self.moves.pop(key, None)
@@ -374,9 +359,9 @@ class Storage:
     def delete(self, topic: str, partition: int) -> None:
         """Deletes a log: its directory is renamed now, and its files are removed when they are due.
 
-        A thousand deletions share one sync of the directory (`take_unsynced`). A power cut before
-        it brings back directories without a topic; the topic id distinguishes them from a new
-        topic's.
+        A thousand deletions share one sync of the directory (`deletions.take_unsynced`). A power
+        cut before it brings back directories without a topic; the topic id distinguishes them from
+        a new topic's.
 
         Raises StorageFailed.
         """
@@ -392,68 +377,27 @@ class Storage:
             self.forget(key)
             return
         name = f"{topic}-{partition}"
-        # Its pending file removals are dropped: these paths may soon belong to another topic.
-        inside = home.file(name) + "/"
-        self.file_deletions = [due for due in self.file_deletions if not due[1].startswith(inside)]
-        target = home.file(self.unique_name(name, "delete"))
+        self.deletions.forget_files(home.file(name))
+        target = home.file(self.deletions.unique_name(name, "delete"))
         delay_ms = LogConfig().file_delete_delay_ms
         try:
             if log is not None:
                 delay_ms = log.config.file_delete_delay_ms
-                log.health.on_failure = None
+                log.health.watch(None)
                 log.fail("its topic was deleted")
                 log.move_to(target)
             elif self.disk.exists(home.file(name)):
                 self.disk.rename(home.file(name), target)
-            self.unsynced.add(home.path)
+            self.deletions.note_renamed(home.path)
         except OSError as error:
             if not is_passing(error):
                 self.fail(home, f"{name} could not be renamed for its deletion: {error}")
                 raise StorageFailed(str(home.offline)) from error
             # A full disk may have no space for another name. The name of the files must be freed.
-            self.deleted_in_place[key] = home.file(name)
+            self.deletions.keep_in_place(key, home.file(name))
         else:
-            self.delete_later(target, delay_ms)
+            self.deletions.add(target, delay_ms)
         self.forget(key)
-
-    def delete_later(self, path: str, delay_ms: int) -> None:
-        """Schedules a directory's removal in `delay_ms`."""
-        self.deletions.append((self.clock.monotonic_ms() + delay_ms, path))
-
-    def take_unsynced(self) -> list[str]:
-        """Directories to sync now, in any thread, because of renames; each is returned once."""
-        unsynced, self.unsynced = list(self.unsynced), set()
-        return unsynced
-
-    def due_deletions(self) -> list[str]:
-        """Directories for `rebuild.remove_directory` to delete now, in any thread; returned
-        once."""
-        now_ms = self.clock.monotonic_ms()
-        due = [path for at, path in self.deletions if at <= now_ms]
-        self.deletions = [entry for entry in self.deletions if entry[0] > now_ms]
-        return due
-
-    def delete_files_later(self, paths: list[str], delay_ms: int) -> None:
-        """Schedules the removal of files of removed segments in `delay_ms`:
-        file.delete.delay.ms."""
-        at = self.clock.monotonic_ms() + delay_ms
-        self.file_deletions += [(at, path) for path in paths]
-
-    def due_files(self) -> list[str]:
-        """Files to unlink now, in any thread; each is returned once."""
-        now_ms = self.clock.monotonic_ms()
-        due = [path for at, path in self.file_deletions if at <= now_ms]
-        if due:
-            self.file_deletions = [entry for entry in self.file_deletions if entry[0] > now_ms]
-        return due
-
-    def remove_deleted(self) -> None:
-        """Delete what is due. Blocks; raises OSError."""
-        for key, path in list(self.deleted_in_place.items()):
-            rebuild.remove_directory(self.disk, path)
-            del self.deleted_in_place[key]
-        for path in self.due_deletions():
-            rebuild.remove_directory(self.disk, path)
 
     def unclaimed(self) -> list[Partition]:
         """Partitions that have a directory and were never requested."""
@@ -537,7 +481,7 @@ class Storage:
             directory.close()
         for log in self.logs.values():
             # A pending callback may still run; an append would then be taken for damage.
-            log.health.on_failure = None
+            log.health.watch(None)
             log.fail("the broker has stopped")
         self.logs.clear()
 

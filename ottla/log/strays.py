@@ -31,12 +31,11 @@ def put_strays_aside(storage: Storage, wanted: Container[Partition]) -> list[str
             path = home.file(f"{key[0]}-{key[1]}")
             if key in wanted or home.offline is not None or not is_partition(storage.disk, path):
                 continue
-            target = home.file(storage.unique_name(f"{key[0]}-{key[1]}", "stray"))
+            target = home.file(storage.deletions.unique_name(f"{key[0]}-{key[1]}", "stray"))
             storage.disk.rename(path, target)
             aside.append(target)
             changed.add(home.path)
-            if storage.stray_retention_ms >= 0:
-                storage.delete_later(target, storage.stray_retention_ms)
+            storage.deletions.add_stray(target)
             if storage.homes[key] is home:
                 gone.append(key)
             else:
@@ -57,7 +56,7 @@ def is_partition(disk: Disk, path: str) -> bool:
 
 def expire_strays(storage: Storage, retention_ms: int) -> None:
     """Lets housekeeping remove directories put aside this long ago; -1 disables it."""
-    storage.stray_retention_ms = retention_ms
+    storage.deletions.keep_stray(retention_ms)
     if retention_ms < 0:
         return
     for directory in storage.directories:
@@ -68,7 +67,7 @@ def expire_strays(storage: Storage, retention_ms: int) -> None:
                     at = put_aside_ms(name) or storage.disk.modified_ms(path)
                     left_ms = at + retention_ms - storage.clock.now_ms()
                     # Setting back the clock does not prolong it.
-                    storage.delete_later(path, min(left_ms, retention_ms))
+                    storage.deletions.add(path, min(left_ms, retention_ms))
 
 
 def put_aside_ms(name: str) -> int | None:

@@ -89,7 +89,7 @@ cdef class Unflushed:
             by_file_system)
         if not by_file_system:
             for segment in self.touched(chain) + self.sealed:
-                segment.transactions_changed = False
+                segment.aborted.synced()
         self.sealed.clear()
         self.paths.clear()
         self.directories.clear()

@@ -64,7 +64,7 @@ def test_a_topic_deleted_on_a_full_disk_gives_its_room_back() -> None:
     with pytest.raises(StorageFailed, match="files are to be removed first") as refused:
         storage.get_or_create("events", 0, NEW, SMALL)
     assert isinstance(refused.value.__cause__, OSError), "and is asked again: it passes"
-    storage.remove_deleted()
+    storage.deletions.remove()
     assert not [name for name in disk.names if name.startswith("/a/events-0")]
     assert len(held.read()) == held.size, "who reads, reads on"
     disk.full = False
@@ -94,7 +94,7 @@ def test_what_passes_takes_no_directory_offline_in_any_step_of_a_deletion(code: 
         assert storage.directories[0].offline is None
         disk.errors = {}
         storage.clock.advance(60_000)  # type: ignore[attr-defined]
-        storage.remove_deleted()
+        storage.deletions.remove()
         assert not [name for name in disk.names if name.startswith("/a/events-0")]
 
 
@@ -115,13 +115,13 @@ def test_a_deletion_delay_is_time_that_passes_whatever_the_wall_clock_is_set_to(
     storage = Storage.open(disk, clock, ["/a"])
     log = written(storage, OLD)
     written_files = [each.path(".log") for each in log.segments]
-    storage.delete_files_later(written_files[:1], 60_000)
+    storage.deletions.add_files(written_files[:1], 60_000)
     storage.get_or_create("other", 0, NEW, SMALL).append_bytes(batch(b"x"), 0)
     storage.delete("other", 0)
     clock.set_wall_clock(hours * 3_600_000)
     clock.advance(59_999)
-    assert storage.due_files() == storage.due_deletions() == []
+    assert storage.deletions.due_files() == storage.deletions.due() == []
     clock.advance(1)
-    assert storage.due_files() == written_files[:1]
-    [gone] = storage.due_deletions()
+    assert storage.deletions.due_files() == written_files[:1]
+    [gone] = storage.deletions.due()
     assert gone.startswith("/a/other-0.") and gone.endswith("-delete")

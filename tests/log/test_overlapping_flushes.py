@@ -103,10 +103,10 @@ def test_a_snapshot_that_was_to_go_is_not_taken_from_a_topic_made_anew() -> None
         log.flush()
         if topic_id == OLD:
             log.delete_before(20)
-            storage.delete_files_later(log.remove_below_start(), 60_000)
+            storage.deletions.add_files(log.remove_below_start(), 60_000)
             storage.delete(*KEY)
     snapshots = {name for name in disk.names if name.endswith(".snapshot")}
     storage.clock.advance(60_000)  # type: ignore[attr-defined]
-    for path in storage.due_files():
+    for path in storage.deletions.due_files():
         disk.unlink(path)
     assert {name for name in disk.names if name.endswith(".snapshot")} == snapshots

@@ -47,7 +47,7 @@ def aborted_without_room_for_its_index(disk: FaultyDisk) -> PartitionLog:
 def test_a_write_that_a_disk_refuses_for_good_takes_the_log_offline(code: int) -> None:
     disk = FaultyDisk()
     log, told = open_log(disk), []
-    log.health.on_failure = told.append
+    log.health.watch(told.append)
     log.append_bytes(batch(b"a"), 0)
     disk.errors = {"write": code}
     with pytest.raises(StorageFailed):

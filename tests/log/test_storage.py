@@ -134,11 +134,11 @@ def test_a_deleted_log_is_renamed_at_once_and_removed_when_due(tmp_path: Path) -
         log.append_bytes(batch(b"b"), 0)
     fresh = storage.get_or_create("events", 0, bytes(16), CONFIG)
     assert fresh.append_bytes(batch(b"new"), 0) == 0
-    storage.remove_deleted()
+    storage.deletions.remove()
     assert renamed.exists()
     assert isinstance(storage.clock, FakeClock)
     storage.clock.advance(60_000)
-    storage.remove_deleted()
+    storage.deletions.remove()
     assert not renamed.exists()
     assert len(held.read()) == held.size
     assert values_of(fresh) == [b"new"]
@@ -150,7 +150,7 @@ def test_a_deletion_that_a_crash_interrupted_is_finished(tmp_path: Path) -> None
     storage.delete("events", 0)
     storage.directories[0].lock.close()
     again = open_storage(tmp_path)
-    again.remove_deleted()
+    again.deletions.remove()
     assert not list(tmp_path.glob("events-0*"))
 
 

@@ -41,7 +41,7 @@ def texts(values: range) -> list[bytes]:
 def test_the_old_topics_checkpoints_are_not_applied_to_the_new_one(end: str) -> None:
     disk = FaultyDisk()
     storage = open_storage(disk)
-    written(storage, OLD, range(20), start=8).first_dirty_offset = 12
+    written(storage, OLD, range(20), start=8).note_cleaned(12)
     storage.checkpoint([(KEY, 20)])
     storage.delete(*KEY)
     log = written(storage, NEW, range(100, 105))
@@ -79,7 +79,7 @@ def test_a_crash_anywhere_in_a_checkpoint_shows_no_topic_what_is_anothers() -> N
         operation += 1
         disk = FaultyDisk(operation)
         storage = open_storage(disk)
-        written(storage, OLD, range(20), start=8).first_dirty_offset = 12
+        written(storage, OLD, range(20), start=8).note_cleaned(12)
         storage.checkpoint()
         storage.delete(*KEY)
         log = written(storage, NEW, range(5))
@@ -132,7 +132,7 @@ def test_a_checkpoint_of_kafka_or_an_earlier_version_still_counts() -> None:
 def test_the_cleaner_checkpoint_forgets_the_last_topic_that_was_in_it() -> None:
     disk = FaultyDisk()
     storage = open_storage(disk)
-    written(storage, OLD, range(20)).first_dirty_offset = 12
+    written(storage, OLD, range(20)).note_cleaned(12)
     storage.checkpoint()
     assert disk.read_bytes("/a/cleaner-offset-checkpoint") == b"0\n1\nevents 0 12\n"
     storage.delete(*KEY)
@@ -241,7 +241,7 @@ def test_a_topic_made_anew_while_a_checkpoint_is_gathered_gets_nothing_of_the_ol
     for pause in range(8):
         disk = FaultyDisk()
         storage = open_storage(disk)
-        written(storage, OLD, range(20), start=8).first_dirty_offset = 12
+        written(storage, OLD, range(20), start=8).note_cleaned(12)
         if pause % 2:
             storage.checkpoint()
         task = storage.begin_checkpoint()

@@ -66,7 +66,7 @@ class LogCleaner:
             target,
             max(MEMORY_MIN, self.broker.config.log_cleaner_dedupe_buffer_size),
             SLICE_SECONDS,
-            lambda paths: self.storage.delete_files_later(paths, delay_ms),
+            lambda paths: self.storage.deletions.add_files(paths, delay_ms),
         )
         steps = cleaner.steps()
         try:

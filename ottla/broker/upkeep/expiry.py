@@ -28,7 +28,7 @@ async def apply_retention(partitions: Iterable[Partition], storage: Storage) -> 
             log.error("retention of %r failed: %s", partition, error)
             continue
         if paths:
-            storage.delete_files_later(paths, partition.log.config.file_delete_delay_ms)
+            storage.deletions.add_files(paths, partition.log.config.file_delete_delay_ms)
         if partition.log.log_start_offset != before:
             log.info("%r begins at offset %d now", partition, partition.log.log_start_offset)
             partition.wake()

@@ -158,20 +158,20 @@ class Housekeeping:
     async def remove_deleted(self) -> None:
         """Delete files that are due. A failed removal is tried again later."""
         storage, disk = self.storage, self.storage.disk
-        files = storage.due_files()
+        files = storage.deletions.due_files()
         try:
             await self.in_thread(partial(unlink_all, disk, files))
         except OSError as error:
             log.error("deleted files could not be removed: %s", error)
-            storage.delete_files_later(files, AGAIN_MS)
-        for path in storage.take_unsynced():
+            storage.deletions.add_files(files, AGAIN_MS)
+        for path in storage.deletions.take_unsynced():
             await self.in_thread(partial(disk.sync_directory, path))
-        for path in storage.due_deletions():
+        for path in storage.deletions.due():
             if not await self._removed(path):
-                storage.delete_later(path, AGAIN_MS)
-        for key, path in list(storage.deleted_in_place.items()):
+                storage.deletions.add(path, AGAIN_MS)
+        for key, path in list(storage.deletions.in_place.items()):
             if await self._removed(path):
-                del storage.deleted_in_place[key]
+                storage.deletions.removed_in_place(key)
         if storage.reserve is not None:
             storage.reserve.fill()
 

@@ -132,7 +132,7 @@ class Cleaner:
         ):
             yield from self._clean_group(work, group)
         self._check([])
-        self.log.first_dirty_offset = work.end_offset
+        self.log.note_cleaned(work.end_offset)
 
     def _begin(self) -> CleanerPass:
         secret = blake2b(self.disk.new_id().encode(), digest_size=16).digest()

@@ -104,7 +104,7 @@ class Move:
         self.storage, self.key, self.target = storage, key, target
         self.log, self.source, self.disk = storage.logs[key], storage.homes[key], storage.disk
         self.name = f"{key[0]}-{key[1]}"
-        self.copy_name = storage.unique_name(self.name, "future")
+        self.copy_name = storage.deletions.unique_name(self.name, "future")
         self.directory = target.file(self.copy_name)
         self.given_up = self.committed = False
         self.segments: dict[int, Segment] = {}
@@ -252,7 +252,7 @@ class Move:
         except OSError as error:
             # Both copies are the same now: whichever the next start takes is correct, as long as
             # nothing is written to either.
-            log.health.on_failure = None       # the source directory has not failed
+            log.health.watch(None)             # the source directory has not failed
             log.fail(f"it is unknown whether its move to {self.directory} is final: {error}")
             self.storage.fail(self.target, f"a move's record could not be synced: {error}")
             raise StorageFailed(str(log.offline)) from error
@@ -283,10 +283,10 @@ class Move:
         source.forget(self.key)
         target.partitions.add(self.key)
         storage.homes[self.key] = target
-        away = source.file(storage.unique_name(self.name, "delete"))
+        away = source.file(storage.deletions.unique_name(self.name, "delete"))
         try:
             self.disk.rename(source.file(self.name), away)
-            storage.delete_later(away, self.log.config.file_delete_delay_ms)
+            storage.deletions.add(away, self.log.config.file_delete_delay_ms)
         except FileNotFoundError:
             pass                        # a partition without records has no files
         except OSError as error:
@@ -319,4 +319,4 @@ class Move:
     def discard(self) -> None:
         """Has an unfinished copy deleted. No step may be running."""
         if not self.committed and self.target.offline is None:
-            self.storage.delete_later(self.directory, 0)
+            self.storage.deletions.add(self.directory, 0)

@@ -269,8 +269,8 @@ def write_transactions(
     disk.unlink(segment.path(".txnindex"))
     for entry in aborted:
         TransactionIndex(disk, segment.path(".txnindex")).append(AbortedTransaction(*entry))
-        segment.transactions_changed = True
-    segment.aborted_bytes, segment.distrusted = len(aborted) * ENTRY.size, False
+        segment.aborted.appended(ENTRY.size)
+    segment.aborted.rebuilt(len(aborted) * ENTRY.size)
 
 
 def note_aborted_sizes(
@@ -279,11 +279,8 @@ def note_aborted_sizes(
     """Notes how long the transaction indexes are, and which of them are shorter than they were."""
     there = {offset_in(name) for name in names if name.endswith(".txnindex")}
     for segment in segments:
-        if segment.base_offset in there:
-            segment.aborted_bytes = disk.size(segment.path(".txnindex"))
-        wanted = expected.get(segment.base_offset, 0)
-        if wanted < 0 or wanted > segment.aborted_bytes:
-            segment.distrusted = True
+        size = disk.size(segment.path(".txnindex")) if segment.base_offset in there else 0
+        segment.aborted.found(size, expected.get(segment.base_offset, 0))
 
 
 def judge(

@@ -27,3 +27,5 @@ cdef class BatchScan:
 
 cdef str problem_of(
     const uint8_t *batch, bint checksum_fits, int64_t offset_min, int32_t epoch_min)
+cdef str contradiction_of(
+    BatchScan scan, const uint8_t *batch, int64_t end_offset, int32_t epoch)

@@ -182,6 +182,31 @@ cdef str problem_of(
     return None
 
 
+cdef str contradiction_of(
+        BatchScan scan, const uint8_t *batch, int64_t end_offset, int32_t epoch):
+    """Evidence from the next batch against one whose offset or epoch jumps; `end_offset` and
+    `epoch` precede it. None if there is none.
+
+    Neither field has a checksum, so the only evidence is a valid next batch that continues from
+    before the jump.
+    """
+    cdef uint8_t[fields.HEADER_SIZE] following
+    if scan.next_position + fields.HEADER_SIZE > scan.end:
+        return None
+    scan.file.read_at(following, fields.HEADER_SIZE, scan.next_position)
+    if fields.magic(following) != 2:
+        return None
+    if (end_offset < fields.base_offset(batch)
+            and end_offset <= fields.base_offset(following) <= fields.last_offset(batch)):
+        return (f"base offset jumps to {fields.base_offset(batch)}, "
+                f"{fields.base_offset(following)} follows")
+    if (fields.base_offset(following) == fields.last_offset(batch) + 1
+            and epoch <= fields.leader_epoch(following) < fields.leader_epoch(batch)):
+        return (f"leader epoch jumps to {fields.leader_epoch(batch)}, "
+                f"{fields.leader_epoch(following)} follows")
+    return None
+
+
 def find_valid_batch(file, int64_t position, int64_t end, int64_t offset_min):
     """The position of a batch with a valid checksum, at any byte from `position` on, or None.
 

@@ -172,7 +172,7 @@ def test_a_move_is_told_called_off_and_given_up(tmp_path: Path) -> None:
             threading.Timer(0.05, blocked.set).start()
     with RunningBroker(tmp_path, log_dirs=dirs) as running:
         copies = {str(each) for each in tmp_path.glob("*/*-future")}
-        assert copies <= {path for _, path in running.server.storage.deletions}
+        assert copies <= {path for _, path in running.server.storage.deletions.directories}
         with WireClient(running.address) as client:
             assert told(client) == [(home.name, False)]
             assert values(fetch(client, "t")) == [b"new"]

@@ -197,7 +197,7 @@ def test_a_topic_can_be_deleted_and_made_again_on_a_full_disk(kind: str) -> None
         assert refused.error_code == STORAGE_ERROR
         disk.errors = {}
         assert broker.server.housekeeping is not None
-        broker.server.storage.clock = LeapingClock(3_600)
+        broker.server.storage.deletions.clock = LeapingClock(3_600)
         broker.run(broker.server.housekeeping.remove_deleted())
         broker.run(broker.server.housekeeping.reopen_directories())
         assert produce(client, "t", batch(b"new")).error_code == 0

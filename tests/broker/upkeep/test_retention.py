@@ -54,7 +54,7 @@ class OnePartition:
         return sorted(path.name for path in self.directory.glob("*" + suffix))
 
     def unlink_what_is_due(self) -> None:
-        for path in self.storage.due_files():
+        for path in self.storage.deletions.due_files():
             Disk().unlink(path)
 
 

@@ -67,7 +67,7 @@ def test_a_kill_in_a_deletion_leaves_nothing_for_ever(caplog: pytest.LogCaptureF
         assert broker.server.housekeeping is not None
         broker.run(broker.server.housekeeping.remove_deleted())
         assert len(strays(killed)) == 2
-        broker.server.storage.clock = LeapingClock(8 * 24 * 3600)
+        broker.server.storage.deletions.clock = LeapingClock(8 * 24 * 3600)
         broker.run(broker.server.housekeeping.remove_deleted())
         assert strays(killed) == []
         assert {"kept-0", "kept-1", "t-0"} <= set(killed.listdir("/a"))
@@ -96,7 +96,7 @@ def test_a_crash_anywhere_while_strays_are_put_aside_or_removed_leaves_no_half(
                 expire_strays(storage, WEEK_MS)
                 put_strays_aside(storage, set())
                 clock.advance(WEEK_MS)
-                storage.remove_deleted()
+                storage.deletions.remove()
                 ended = ended if second else not disk.stopped
             if not second and power:
                 disk.cut_power()
@@ -126,10 +126,11 @@ def test_strays_of_kafka_are_removed_by_their_age_and_minus_one_keeps_all() -> N
     disk.makedirs("/a/t-0.6d54f0a1b2c34d5e8f90a1b2c3d4e5f6-stray")   # Kafka's: a random id
     storage = Storage.open(disk, clock, ["/a"])
     expire_strays(storage, -1)
-    assert storage.deletions == []
+    assert storage.deletions.directories == []
     expire_strays(storage, WEEK_MS)
     due_ms = WEEK_MS - clock.now_ms() + clock.monotonic_ms()     # it was modified in 1970
-    assert storage.deletions == [(due_ms, "/a/t-0.6d54f0a1b2c34d5e8f90a1b2c3d4e5f6-stray")]
+    stray = "/a/t-0.6d54f0a1b2c34d5e8f90a1b2c3d4e5f6-stray"
+    assert storage.deletions.directories == [(due_ms, stray)]
 
 
 def test_a_removal_that_was_cut_short_is_not_taken_for_a_new_topics_log() -> None:
@@ -142,7 +143,7 @@ def test_a_removal_that_was_cut_short_is_not_taken_for_a_new_topics_log() -> Non
     storage.delete("t", 0)
     disk.errors = {}
     with disk.stops_at(disk.operations + 6), pytest.raises(PowerCut):
-        storage.remove_deleted()
+        storage.deletions.remove()
     disk.kill()
     left = disk.listdir("/a/t-0")
     assert "partition.metadata" in left and len(left) > 1
@@ -165,7 +166,7 @@ def test_strays_are_not_kept_longer_where_the_wall_clock_was_set_back() -> None:
             storage = Storage.open(disk, clock, ["/a"])
             expire_strays(storage, WEEK_MS)
         due_ms = clock.monotonic_ms() + WEEK_MS
-        assert storage.deletions == [(due_ms, stray)]
+        assert storage.deletions.directories == [(due_ms, stray)]
 
 
 @pytest.mark.parametrize("left", [(), ("/a/events-0",), ("/b/events-0",)])

@@ -51,7 +51,7 @@ def live(table: Table, steps: list[tuple]) -> None:  # type: ignore[type-arg]
             dirty = table.log.first_dirty_offset
             table.disk.kill()
             table.log = table.open(recovery_point=table.recovery_point)
-            table.log.first_dirty_offset = dirty
+            table.log.note_cleaned(dirty)
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))

@@ -71,7 +71,7 @@ def test_a_moved_log_goes_on_with_all_that_it_knew() -> None:
             batch(b"%d" % number, producer_id=7, epoch=0, sequence=number), number // 10
         )
     log.delete_before(4)
-    log.first_dirty_offset = 12
+    log.note_cleaned(12)
     slice = log.slice(5, 1000)
     before = slice.read()
     move = begin(storage)
@@ -219,7 +219,7 @@ def test_a_move_that_is_called_off_leaves_nothing() -> None:
         move.swap()
     move.discard()
     storage.clock.advance(100_000)          # type: ignore[attr-defined]
-    storage.remove_deleted()
+    storage.deletions.remove()
     for path in ("/a", "/b"):
         assert disk.subdirectories(path) == []
     assert KEY not in storage.directories[1].recovery_points
@@ -322,7 +322,7 @@ def test_an_old_copy_that_comes_back_does_not_win() -> None:
     with pytest.raises(OSError):
         end_of_move()
     disk.kill()
-    [(_, away)] = storage.deletions
+    [(_, away)] = storage.deletions.directories
     disk.rename(away, "/a/events-0")
     storage = open_storage(disk)
     assert homes_of(disk) == ["/b"] and values_of(open_log(storage)) == [b"x", b"y"]
@@ -368,7 +368,7 @@ def live(storage: Storage, chance: random.Random, told: dict[str, int]) -> None:
         elif move is not None:
             storage.moves.pop(KEY).give_up()
             move.discard()
-        storage.remove_deleted()
+        storage.deletions.remove()
 
 
 def disk_of(storage: Storage) -> FaultyDisk:
@@ -410,7 +410,7 @@ def test_a_move_that_a_crash_stops_anywhere_leaves_one_copy_with_everything(powe
         for record in records_of(log):
             number = b"%d" % record.offset
             assert record.value is not None and record.value.replace(number, b"") == b"", where
-        storage.remove_deleted()
+        storage.deletions.remove()
         for path in ("/a", "/b"):
             left = [n for n in disk.listdir(path) if n.endswith(("-future", ".ottla-move"))]
             assert not left, where
@@ -443,7 +443,7 @@ def moved_while_compacted(storage: Storage, told: dict[bytes, bytes]) -> None:
     end(move)
     write(range(36, 48))
     compact()
-    storage.remove_deleted()
+    storage.deletions.remove()
 
 
 @pytest.mark.parametrize("power", [False, True])

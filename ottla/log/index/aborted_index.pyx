@@ -1,0 +1,44 @@
+"""What is known of one segment's transaction index, whose file is only read when it is needed."""
+
+from libc.stdint cimport int64_t
+
+
+cdef class AbortedIndex:
+    """The size of a transaction index, whether it can be relied on, and its entries once read."""
+
+    def found(self, int64_t size, int64_t expected=0):
+        """Note the file's size, and what it was when the broker last ran: -1 if it was
+        distrusted. A shorter file is distrusted."""
+        self.size = size
+        if expected < 0 or expected > size:
+            self.distrusted = True
+
+    def distrust(self):
+        """Have the index rebuilt from the batches before it is used."""
+        self.distrusted = True
+
+    def appended(self, int64_t size):
+        """Note that this many bytes were appended to the file."""
+        self.size += size
+        self.unsynced = True
+
+    def rebuilt(self, int64_t size):
+        """Note that the file was written anew from the batches, and has this size."""
+        self.size, self.distrusted = size, False
+
+    def cut(self, int64_t size):
+        """Note that the file was cut to this size."""
+        self.size, self.entries = size, None
+
+    def synced(self):
+        """Note that the file is durable, or that a flush that has begun makes it durable."""
+        self.unsynced = False
+
+    def keep(self, entries):
+        """Keep the entries for the next reader until the segment's files are closed."""
+        self.entries = entries
+
+    def release(self):
+        """Drop the entries; an empty list costs nothing and may stay."""
+        if self.entries:
+            self.entries = None

@@ -53,7 +53,7 @@ LAYOUT = (
     "/cluster", "/brokers", "/brokers/ids", "/metadata", LOG, SNAPSHOTS,
 )
 READ_AHEAD = 32
-"""The number of entries requested at once."""
+"""The most entries requested at once."""
 SNAPSHOT_AFTER_ENTRIES = 1000
 """Each entry after the snapshot costs a read at every broker's start."""
 DELETED_AT_A_TIME = 100
@@ -99,6 +99,9 @@ class ClusterStore:
 
     def __init__(self, coordination: Coordination) -> None:
         self.coordination = coordination
+        self.ahead = 1
+        """How many entries the next read asks for: mostly one is new, and a broker that starts
+        reads many."""
 
     async def prepare(self) -> None:
         """Create the permanent nodes. Raises ClusterRefused if the root is Apache Kafka's."""
@@ -155,7 +158,7 @@ class ClusterStore:
         return []
 
     async def _read(self, number: int) -> list[Entry]:
-        numbers = range(number + 1, number + 1 + READ_AHEAD)
+        numbers = range(number + 1, number + 1 + self.ahead)
         answers = await each([self.coordination.get(entry_path(n)) for n in numbers])
         entries = []
         for n, answer in zip(numbers, answers, strict=True):
@@ -165,6 +168,7 @@ class ClusterStore:
                 raise answer
             data, stat = answer
             entries.append(decode_entry(n, stat.czxid, data))
+        self.ahead = min(2 * self.ahead, READ_AHEAD) if len(entries) == len(numbers) else 1
         return entries
 
     async def append(self, number: int, data: bytes, epoch_version: int) -> None:

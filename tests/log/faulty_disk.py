@@ -186,6 +186,8 @@ class FaultyDisk(Disk):
             names.pop(path, None)
         elif kind == "make":
             names[path] = inode
+        elif names.get(path) is not None:           # a file: nothing lies below it
+            names[kind] = names.pop(path)
         else:
             for name in [n for n in list(names) if n == path or n.startswith(path + "/")]:
                 names[kind + name[len(path) :]] = names.pop(name)

@@ -17,7 +17,7 @@ from ottla.replication.cluster_store import (
     apply_entries,
     entry_path,
 )
-from ottla.replication.coordination import BadVersion, Create, NoNode, Set, make
+from ottla.replication.coordination import BadVersion, Create, NoNode, Set, Stat, make
 from ottla.replication.election import Election, Term
 from ottla.replication.entries import EntryTooLarge, Header, decode_entry, encode_entry
 from ottla.replication.metadata import ConfigSet, MetadataImage, MetadataRecord
@@ -50,6 +50,18 @@ class Cluster:
         data = encode_entry(header, map(encode_record, records))
         await self.store.append(number, data, self.term.version)
         self.image = replace(self.image.apply(records), entry=number)
+
+
+class AskedFor(MemoryCoordination):
+    """A session that remembers which nodes were asked for."""
+
+    def __init__(self, server: ZooKeeperServer) -> None:
+        super().__init__(server)
+        self.asked: list[str] = []
+
+    def get(self, path: str) -> Awaitable[tuple[bytes, Stat]]:
+        self.asked.append(path)
+        return super().get(path)
 
 
 def on_a_cluster(test: Callable[[Cluster], Awaitable[None]]) -> Callable[[], None]:
@@ -87,6 +99,23 @@ async def test_a_reader_at_the_end_is_called_when_there_is_more(cluster: Cluster
     await news.wait()
     (entry,) = await cluster.store.after(1, news)
     assert (entry.number, entry.records) == (2, (setting("2"),))
+
+
+@on_a_cluster
+async def test_one_new_entry_is_read_with_few_requests(cluster: Cluster) -> None:
+    for n in range(100):
+        await cluster.write(setting(str(n)))
+    reader = AskedFor(cluster.server)
+    await reader.start()
+    store = ClusterStore(reader)
+    number, turns = 0, 0
+    while entries := await store.after(number):
+        number, turns = entries[-1].number, turns + 1
+    assert (number, turns) == (100, 8), "a start reads 1, 2, 4, ... 32, 32 and 5 entries"
+    await cluster.write(setting("new"))
+    reader.asked.clear()
+    assert len(await store.after(100)) == 1 and await store.after(101) == []
+    assert reader.asked == [entry_path(101), entry_path(102), entry_path(103), cluster_store.NEWEST]
 
 
 @on_a_cluster

@@ -82,7 +82,8 @@ class Work:
             return
         self.done = True
         try:
-            result = self.function()
+            with running(None):
+                result = self.function()
         except Exception as error:
             self.loop.call_soon(self._end, None, error)
         else:
@@ -119,11 +120,10 @@ class SimLoop(BrokerLoop):
     def turn(self) -> None:
         """One turn of asyncio's loop."""
         self.poked = False
-        asyncio._set_running_loop(self)
-        try:
-            self._run_once()
-        finally:
-            asyncio._set_running_loop(None)
+        if self.world.turned is not self:           # setting it is a system call
+            asyncio._set_running_loop(self)
+            self.world.turned = self
+        self._run_once()
 
     def run_in_executor(self, executor: Any, function: Any, *arguments: Any) -> Any:
         """Execute it at some later moment; one thread's calls keep their order."""
@@ -150,8 +150,9 @@ class SimLoop(BrokerLoop):
 
 
 @contextlib.contextmanager
-def running(loop: SimLoop) -> Iterator[None]:
-    """Make `loop` the running one, for what constructs tasks and futures outside of a turn."""
+def running(loop: SimLoop | None) -> Iterator[None]:
+    """Make `loop` the running one, for what constructs tasks and futures outside of a turn; or
+    none, as in a thread."""
     before = asyncio._get_running_loop()
     asyncio._set_running_loop(loop)
     try:

@@ -70,6 +70,7 @@ class World:
         self.trace: list[str] = []
         self.excused_end: str | None = None     # why the broker may end or refuse to start
         self.steps = 0
+        self.turned: SimLoop | None = None      # the loop of the last turn, which is the running one
         self.failures: list[BaseException] = []     # of the broker, logged with a traceback: bugs
         self.config_overrides: dict[str, str] = {}
         self.on_answer: Callable[[], None] = lambda: None
@@ -185,18 +186,18 @@ class World:
         """Drive everything until `main`, a coroutine of the clients' loop, has ended."""
         with running(self.clients):
             task = self.clients.create_task(main)
-        while not task.done():
-            self.step()
-            self.steps += 1
-            if self.steps > STEPS_MAX * len(self.machines):
-                raise Violation(f"no end after {self.steps} steps")
+        with running(None):
+            while not task.done():
+                self.step()
+                self.steps += 1
+                if self.steps > STEPS_MAX * len(self.machines):
+                    raise Violation(f"no end after {self.steps} steps")
         task.result()
 
     def step(self) -> None:
         """The next turn of a loop, or the next event."""
         clients, now = self.clients, self.now
-        clients_at, machine = clients.due(), self.next_machine()
-        broker_at = NEVER if machine is None else machine.loop.due()    # type: ignore[union-attr]
+        clients_at, (machine, broker_at) = clients.due(), self.next_machine()
         event_at = self.heap[0][0] if self.heap else NEVER
         if clients_at > now and broker_at > now and event_at > now:
             self.now = min(clients_at, broker_at, event_at)
@@ -221,17 +222,21 @@ class World:
             clients.turn()
             self.now += 1e-6
 
-    def next_machine(self) -> Machine | None:
-        """The machine whose broker runs next: a random one of those that are due."""
-        if len(self.machines) == 1:
-            return self.machine if self.machine.loop is not None else None
-        running = [each for each in self.machines if each.loop is not None and not each.paused]
-        if not running:
-            return None
-        due = [each for each in running if each.loop.due() <= self.now]  # type: ignore[union-attr]
+    def next_machine(self) -> tuple[Machine | None, float]:
+        """The machine whose broker runs next, and when: a random one of those that are due."""
+        now, first, first_at = self.now, None, NEVER
+        due: list[Machine] = []
+        for each in self.machines:
+            if each.loop is None or each.paused:
+                continue
+            at = each.loop.due()
+            if at <= now:
+                due.append(each)
+            elif at < first_at:
+                first, first_at = each, at
         if due:
-            return due[0] if len(due) == 1 else self.random.choice(due)
-        return min(running, key=lambda each: each.loop.due())           # type: ignore[union-attr]
+            return due[0] if len(due) == 1 else self.random.choice(due), 0.0
+        return first, first_at
 
     def _guarded(self, call: Callable[[], None]) -> None:
         with contextlib.suppress(ProcessEnds):      # the machine of that disk handles it

@@ -138,9 +138,10 @@ sanitize: instrumented
 # Thousands of requests to Apache Kafka and to Ottla, the answers compared field by field; four minutes.
 compare: has-java .venv/.test
 	.venv/bin/python -m compat_tests.answers $(if $(SEED),--seed $(SEED))
-# Breaks the broker in known ways; the simulation has to find each.
+# Breaks the broker in known ways; the simulation has to find each. MUTANTS="a b" are only these, TABLE=1 renews the
+# table in tests/simulation/mutants/README.md.
 mutants: .venv/.test
-	$(PY) -m tests.simulation.mutants
+	$(PY) -m tests.simulation.mutants $(MUTANTS) --seeds $(if $(filter file,$(origin SEEDS)),10000,$(SEEDS)) $(if $(TABLE),--table)
 
 demo: has-java .venv/.compat
 	.venv/bin/python -m compat_tests.demo

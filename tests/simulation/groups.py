@@ -292,15 +292,16 @@ async def commit(
 async def fetch_offset(
     story: Story, session: Session, group: str, topic: TopicModel, index: int
 ) -> tuple[ErrorCode, int]:
-    """OffsetFetch of one partition, by name."""
-    made = OffsetFetchRequest
+    """OffsetFetch of one partition, by name. In a cluster the marker of a commit that was answered
+    may still wait for its broker: consumers ask for stable offsets (KIP-447)."""
+    made, stable = OffsetFetchRequest, not story.coordinators_stay
     while True:
         answer = await session.call(
             made(
                 groups=[made.Group(group_id=group, topics=[
                     made.Group.Topic(name=topic.name, partition_indexes=[index])
                 ])],
-                require_stable=False,
+                require_stable=stable,
             ),
             8,
         )
@@ -312,6 +313,9 @@ async def fetch_offset(
         if code != ErrorCode.NONE:
             return code, NONE
         part = found.topics[0].partitions[0]
+        if part.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT:
+            await asyncio.sleep(0.1)
+            continue
         return ErrorCode(part.error_code), part.committed_offset
 
 

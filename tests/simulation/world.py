@@ -70,7 +70,7 @@ class World:
         self.trace: list[str] = []
         self.excused_end: str | None = None     # why the broker may end or refuse to start
         self.steps = 0
-        self.turned: SimLoop | None = None      # the loop of the last turn, which is the running one
+        self.turned: SimLoop | None = None      # the running loop: that of the last turn
         self.failures: list[BaseException] = []     # of the broker, logged with a traceback: bugs
         self.config_overrides: dict[str, str] = {}
         self.on_answer: Callable[[], None] = lambda: None

@@ -415,6 +415,8 @@ class Server:
             listener.close()
         if self.housekeeping is not None:
             self.housekeeping.close()
+        if self.broker.authorizer is not None:
+            self.broker.authorizer.denials.close()
         self.moving.close()
         self.coordinators.close()
         await self.metadata_log.settle()

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from pathlib import Path
 
 import pytest
 
+from ottla.broker.security.client import Client
+from ottla.broker.security.denials import KEPT_MAX, Denials
+from ottla.replication.controller.access import Operation, Resource
+from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
     AlterUserScramCredentialsRequest,
     CreateTopicsRequest,
@@ -99,6 +104,58 @@ def test_a_refusal_by_access_rules_is_a_line_too(
             create(client, "forbidden")
     assert "CreateTopics forbidden" in said(lines)[0]
     assert "refused, TOPIC_AUTHORIZATION_FAILED" in said(lines)[0]
+
+
+async def noted(denials: Denials, name: str, times: int = 1) -> None:
+    for _ in range(times):
+        denials.note(
+            Client("192.0.2.1", "INSIDE", principal="User:eve"), ApiKey.FETCH, Operation.READ,
+            Resource.TOPIC, name,
+        )
+
+
+async def written(denials: Denials) -> None:
+    assert denials.writer is not None
+    await denials.writer
+
+
+def test_a_refusal_that_comes_again_is_counted(lines: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        denials = Denials()
+        await noted(denials, "orders")
+        await written(denials)
+        assert said(lines) == [line], "at once"
+        await noted(denials, "orders", 41)
+        assert denials.end_of_window is not None
+        denials.end_of_window.cancel()
+        denials.begin_anew()
+        await written(denials)
+        assert said(lines) == [line, f"{line} (41 more times)"]
+        await noted(denials, "orders")
+        await written(denials)
+        assert said(lines)[2:] == [line], "another window"
+        denials.close()
+        assert len(said(lines)) == 3 and denials.end_of_window is None
+
+    line = "User:eve from 192.0.2.1, client None: Fetch: refused, READ of topic 'orders'"
+    asyncio.run(story())
+
+
+def test_refusals_take_bounded_memory_and_none_waits_for_ever(
+    lines: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        denials = Denials()
+        for number in range(KEPT_MAX + 7):
+            await noted(denials, f"made up\n{number}" + "x" * 30_000)
+        assert len(denials.times) == len(denials.unwritten) == KEPT_MAX
+        denials.close()
+        assert not denials.unwritten
+
+    asyncio.run(story())
+    assert said(lines)[0] == "7 further refusals by access rules are not listed"
+    assert len(said(lines)) == KEPT_MAX + 1
+    assert all(len(line) < 400 and "\n" not in line for line in said(lines))
 
 
 def test_connections_and_requests_are_said_at_debug(

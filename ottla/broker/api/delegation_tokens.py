@@ -223,9 +223,10 @@ def _visible(token: DelegationToken, context: RequestContext) -> bool:
     if who in (token.owner, token.requester) or who in token.renewers:
         return True
     # Without an authorizer `access` allows everything, but must not reveal all secrets.
+    access = context.access.quiet
     return context.broker.authorizer is not None and (
-        context.access.may(Operation.DESCRIBE, Resource.DELEGATION_TOKEN, token.token_id)
-        or context.access.may(Operation.DESCRIBE_TOKENS, Resource.USER, token.owner)
+        access.may(Operation.DESCRIBE, Resource.DELEGATION_TOKEN, token.token_id)
+        or access.may(Operation.DESCRIBE_TOKENS, Resource.USER, token.owner)
     )
 
 

@@ -108,7 +108,7 @@ async def list_groups(request: ListGroupsRequest, context: RequestContext) -> Li
 
     All groups for clients that may describe the cluster; else those that they may describe.
     """
-    access = context.access
+    access = context.access.quiet
     lists_all = access.cluster(Operation.DESCRIBE)
     runtime = context.broker.coordinators.groups.runtime
     states = {state.lower() for state in request.states_filter}

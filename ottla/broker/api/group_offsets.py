@@ -247,8 +247,9 @@ async def _fetch_one_group(
         ] if context.version < 2 else []
     made = OffsetFetchResponse.Topic
     if topics is None:
+        seen = access.quiet
         by_topic = [
-            each for each in _by_topic(found).items() if access.topic(Operation.DESCRIBE, each[0])
+            each for each in _by_topic(found).items() if seen.topic(Operation.DESCRIBE, each[0])
         ]
     elif response.error_code and context.version >= 2:
         by_topic = []
@@ -328,9 +329,9 @@ async def _finish_group(
     except ProtocolError as error:
         answer.error_code = int(error.code)
         return answer
-    each = iter(found)
+    each, seen = iter(found), access.quiet
     for name, partitions in (
-        [each for each in _by_topic(found).items() if access.topic(Operation.DESCRIBE, each[0])]
+        [each for each in _by_topic(found).items() if seen.topic(Operation.DESCRIBE, each[0])]
         if asked.wanted is None
         else [(name, _next(each, indexes)) for name, indexes in asked.named]
     ):

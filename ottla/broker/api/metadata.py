@@ -88,7 +88,7 @@ def _may_ask(access: Access, creates: bool, topic: MetadataRequest.Topic) -> boo
     name = topic.name
     if not creates or not name or name in access.image.topics:
         return True
-    return access.cluster(Operation.CREATE) or access.topic(Operation.CREATE, name)
+    return access.quiet.cluster(Operation.CREATE) or access.topic(Operation.CREATE, name)
 
 
 def _refusal(topic: MetadataRequest.Topic, version: int) -> MetadataResponse.Topic:
@@ -104,8 +104,9 @@ async def _all_topics(view: _View) -> list[MetadataResponse.Topic]:
     """The entries of all topics; with many thousands of them, the loop serves others meanwhile."""
     answers, slices = [], Slices()
     await view.prepare(view.image.topics.values())
+    access = view.access.quiet
     for topic in view.image.topics.values():
-        if view.access.topic(Operation.DESCRIBE, topic.name):
+        if access.topic(Operation.DESCRIBE, topic.name):
             answers.append(view.topic(topic))
         if slices.over:
             await slices.pause()
@@ -393,7 +394,8 @@ async def describe_topic_partitions(
     )
     names = set(asked)
     if not request.topics:
-        names = {name for name in image.topics if access.topic(Operation.DESCRIBE, name)}
+        seen = access.quiet
+        names = {name for name in image.topics if seen.topic(Operation.DESCRIBE, name)}
     if cursor is not None and (not refused or asked):
         if cursor.partition_index < 0 or (asked and cursor.topic_name not in asked):
             return _told_of_all(asked, ErrorCode.INVALID_REQUEST, refused)

@@ -205,7 +205,7 @@ async def offset_for_leader_epoch(
     DESCRIBE of each topic, or CLUSTER_ACTION, which replicas have.
     """
     access, made = context.access, OffsetForLeaderEpochResponse.Topic
-    everywhere = access.cluster(Operation.CLUSTER_ACTION)
+    everywhere = access.quiet.cluster(Operation.CLUSTER_ACTION)
     asked, refused = await access.divide(
         request.topics, lambda topic: everywhere or access.topic(Operation.DESCRIBE, topic.topic)
     )

@@ -52,7 +52,7 @@ async def write_txn_markers(
     Sent by brokers: CLUSTER_ACTION, or ALTER of the cluster (KIP-664).
     """
     access, made = context.access, WriteTxnMarkersResponse.Marker
-    if not access.cluster(Operation.CLUSTER_ACTION) and not access.cluster(Operation.ALTER):
+    if not access.quiet.cluster(Operation.CLUSTER_ACTION) and not access.cluster(Operation.ALTER):
         return _refused_markers(request)
     response = WriteTxnMarkersResponse(markers=[])
     for marker in request.markers:
@@ -128,7 +128,7 @@ async def describe_transactions(
     async for transactional_id in Slices().each(asked):
         try:
             value = runtime.shard(transactional_id).describe(transactional_id)
-            described.append(_described(transactional_id, value, access))
+            described.append(_described(transactional_id, value, access.quiet))
         except ProtocolError as error:
             described.append(
                 DescribeTransactionsResponse.TransactionState(
@@ -164,7 +164,7 @@ async def list_transactions(
     request: ListTransactionsRequest, context: RequestContext
 ) -> ListTransactionsResponse:
     """List the transactional ids here that the client may describe and that pass all filters."""
-    access = context.access
+    access = context.access.quiet
     runtime = context.broker.coordinators.transactions.runtime
     if runtime.is_loading:
         return ListTransactionsResponse(error_code=int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))

@@ -62,23 +62,39 @@ class TransactionRefused(ProtocolError):
 
 
 class Access:
-    """What one client may do, by the authorizer and the current metadata."""
+    """What one client may do, by the authorizer and the current metadata.
 
-    __slots__ = ("authorizer", "client", "image")
+    What it may not do is a refusal of the request with `api_key`, which is logged; not so if it is
+    None (`quiet`).
+    """
+
+    __slots__ = ("api_key", "authorizer", "client", "image")
 
     def __init__(
         self,
         authorizer: Authorizer | None,
         client: Client,
         image: MetadataImage,
+        api_key: int | None,
     ) -> None:
         self.authorizer, self.client, self.image = authorizer, client, image
+        self.api_key = api_key
+
+    @property
+    def quiet(self) -> Access:
+        """The same for questions whose "no" refuses nothing: of filters, of alternatives."""
+        return Access(self.authorizer, self.client, self.image, None)
 
     def may(self, operation: int, resource_type: int, name: str) -> bool:
         """Whether an operation is allowed on a resource."""
-        return self.authorizer is None or self.authorizer.allows(
-            self.client.principal, self.client.host, operation, resource_type, name
-        )
+        authorizer, client = self.authorizer, self.client
+        if authorizer is None or authorizer.allows(
+            client.principal, client.host, operation, resource_type, name
+        ):
+            return True
+        if self.api_key is not None:
+            authorizer.denials.note(client, self.api_key, operation, resource_type, name)
+        return False
 
     def may_with_any(self, operation: int, resource_type: int) -> bool:
         """Whether the operation is allowed on at least one possible resource of this type."""
@@ -162,9 +178,10 @@ class Access:
 
     def operations(self, resource_type: int, name: str, of: Iterable[Operation]) -> int:
         """The allowed operations as bits (KIP-430)."""
-        return sum(1 << each for each in of if self.may(each, resource_type, name))
+        quiet = self.quiet
+        return sum(1 << each for each in of if quiet.may(each, resource_type, name))
 
 
-def access_of(broker: Rules, client: Client) -> Access:
+def access_of(broker: Rules, client: Client, api_key: int | None) -> Access:
     """The current access of a client, for requests that do not pass through `dispatch`."""
-    return Access(broker.authorizer, client, broker.image)
+    return Access(broker.authorizer, client, broker.image, api_key)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from ottla.broker.security.denials import Denials
 from ottla.replication.controller.access import (
     EVERYTHING,
     Operation,
@@ -68,6 +69,7 @@ class Authorizer:
         self.allow_without_rules = allow_without_rules
         self.by_type: dict[int, RuleIndex] = {}
         self.known: dict[Question, bool] = {}
+        self.denials = Denials()
 
     def follow(
         self, old: MetadataImage, new: MetadataImage, topics: Collection[str] = ()

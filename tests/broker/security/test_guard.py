@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -159,6 +160,37 @@ def test_without_a_rule_every_version_refuses(
         if version >= question.first:
             codes = ask(guarded, client, question, version)
             assert codes == question.codes, f"version {version}"
+
+
+def test_every_refusal_is_a_line_of_the_audit(
+    guarded: RunningBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "ottla.audit")
+    write_all = guarded.server.broker.authorizer.denials.close
+    guarded.call(write_all)
+    for name in SERVED:
+        key, question = QUESTIONS[name]
+        caplog.clear()
+        with WireClient(guarded.address) as client:
+            ask(guarded, client, question, APIS[key].versions[-1])
+        guarded.call(write_all)
+        lines = [record.getMessage() for record in caplog.records]
+        about = f"{ANONYMOUS} from 127.0.0.1, client 'test': {APIS[key].name}"
+        assert any(line.startswith(about) and ": refused, " in line for line in lines), name
+
+
+def test_what_is_only_not_listed_is_no_refusal(
+    guarded: RunningBroker, client: WireClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "ottla.audit")
+    guarded.call(guarded.server.broker.authorizer.denials.close)
+    caplog.clear()
+    client.call(messages.MetadataRequest(topics=None, include_topic_authorized_operations=True), 12)
+    client.call(messages.ListGroupsRequest(), 4)
+    client.call(messages.ListTransactionsRequest(), 0)
+    client.call(messages.DescribeClusterRequest(include_cluster_authorized_operations=True), 1)
+    guarded.call(guarded.server.broker.authorizer.denials.close)
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize("name", [name for name in SERVED if name != "delete_topics"])

@@ -405,14 +405,14 @@ cdef class Fetching:
 
     cdef int need_read(self, Fetch fetch, FetchItem item) except -1:
         """Raise TopicRefused if this client may not read the topic."""
-        name = item.topic
+        name, access = item.topic, access_of(self.broker, fetch.client, FETCH_KEY)
         if fetch.by_replica:
-            access_of(self.broker, fetch.client).need_cluster(Operation.CLUSTER_ACTION)
+            access.need_cluster(Operation.CLUSTER_ACTION)
             return 0
         if isinstance(name, bytes):
             name = self.broker.image.names.get(name)
         if name is not None:
-            access_of(self.broker, fetch.client).need_topic(Operation.READ, name)
+            access.need_topic(Operation.READ, name)
         return 0
 
     cdef int refuse(self, Fetch fetch, FetchItem item, int16_t code) except -1:

@@ -158,7 +158,7 @@ cdef class Producing:
         if serving.transactional_id is None and client.rules is rules and name in client.written:
             return None
         if serving.access is None:
-            serving.access = access_of(self.broker, client)
+            serving.access = access_of(self.broker, client, PRODUCE_KEY)
         try:
             if serving.transactional_id is not None:
                 serving.access.need_transaction(Operation.WRITE, serving.transactional_id)

@@ -50,7 +50,7 @@ cdef class TransactionGate:
         producer, missing, found = None, {}, None
         access = None
         if self.authorizer is not None:
-            access = access_of(self.broker, serving.client)
+            access = access_of(self.broker, serving.client, None)
             if not access.transaction(Operation.WRITE, transactional_id):
                 return None                     # refused for each topic when it is served
         elsewhere = None if self.verifier is None else self.verifier.elsewhere(transactional_id)

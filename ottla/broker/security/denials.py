@@ -1,0 +1,116 @@
+"""The audit of what access rules refuse: a line of `ottla.audit` for each request that is refused.
+
+A refusal that comes again within WINDOW_SECONDS is only counted, and the count is a line at the end
+of that time: a client that repeats itself fills no disk. Administrative requests are not noted
+here: `audit` logs each of them with its outcome. Lines are written after the response, a few at a
+time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.broker.threads.slices import in_slices
+from ottla.replication.controller.access import Operation, Resource
+from ottla.wire.apis import APIS, ApiKey
+
+if TYPE_CHECKING:
+    from ottla.broker.security.client import Client
+
+log = logging.getLogger("ottla.audit")
+
+WINDOW_SECONDS = 10.0
+KEPT_MAX = 2000
+"""Different refusals that are listed in a window; of further ones only the number is logged."""
+NAME_SIZE_MAX = 250
+
+
+class Denial(NamedTuple):
+    """Who was refused what."""
+
+    principal: str
+    host: str
+    client_id: str | None
+    api_key: int
+    operation: int
+    resource_type: int
+    name: str
+
+    def __str__(self) -> str:
+        operation, kind = Operation(self.operation).name, Resource(self.resource_type).name.lower()
+        return (
+            f"{self.principal} from {self.host}, client {self.client_id!r}:"
+            f" {APIS[ApiKey(self.api_key)].name}: refused, {operation} of {kind.replace('_', ' ')}"
+            f" {self.name[:NAME_SIZE_MAX]!r}"
+        )
+
+
+class Denials:
+    """The refusals of one broker, from the first to `close`. Used on the loop only."""
+
+    def __init__(self) -> None:
+        self.times: dict[Denial, int] = {}
+        """How often each has come in this window after its first time."""
+        self.not_listed = 0
+        self.unwritten: deque[tuple[Denial, str]] = deque()
+        self.writer: asyncio.Task[None] | None = None
+        self.end_of_window: asyncio.TimerHandle | None = None
+
+    def note(
+        self, client: Client, api_key: int, operation: int, resource_type: int, name: str
+    ) -> None:
+        """Log a refusal, or count it if it was logged a short time ago."""
+        denial = Denial(
+            client.principal, client.host, client.client_id, api_key, operation, resource_type, name
+        )
+        if denial in self.times:
+            self.times[denial] += 1
+            return
+        if len(self.times) >= KEPT_MAX:
+            self.not_listed += 1
+            return
+        self.times[denial] = 0
+        self.unwritten.append((denial, ""))
+        self._write_soon()
+        if self.end_of_window is None:
+            loop = asyncio.get_running_loop()
+            self.end_of_window = loop.call_later(WINDOW_SECONDS, self.begin_anew)
+
+    def close(self) -> None:
+        """Write everything."""
+        if self.end_of_window is not None:
+            self.end_of_window.cancel()
+            self.begin_anew()
+        for _ in self._lines():
+            pass
+
+    def begin_anew(self) -> None:
+        """Log how often each refusal came again, and list all of them again from now on."""
+        self.end_of_window = None
+        for denial, times in self.times.items():
+            if times:
+                self.unwritten.append((denial, f" ({times} more times)"))
+        self.times = {}
+        if self.not_listed:
+            log.warning("%d further refusals by access rules are not listed", self.not_listed)
+            self.not_listed = 0
+        self._write_soon()
+
+    def _write_soon(self) -> None:
+        if self.unwritten and (self.writer is None or self.writer.done()):
+            self.writer = asyncio.get_running_loop().create_task(in_slices(self._lines()))
+
+    def _lines(self) -> Iterator[None]:
+        """Write one line at each step."""
+        while self.unwritten:
+            denial, again = self.unwritten.popleft()
+            log.warning("%s%s", denial, again, extra={"fields": {
+                "principal": denial.principal, "address": denial.host,
+                "client_id": denial.client_id, "api": APIS[ApiKey(denial.api_key)].name,
+                "what": denial.name, "outcome": f"refused{again}",
+            }})  # fmt: skip
+            yield

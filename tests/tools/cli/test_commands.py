@@ -21,20 +21,15 @@ from ottla.tools.commands.reference import PAGE, page
 from ottla.tools.commands.table import read
 from ottla.tools.kafka_names.grammar import parse
 from tests.broker.running import RunningBroker
-from tests.tools.cli.ottla_command import Ottla
+from tests.tools.cli.ottla_command import EXAMPLES_APART, Ottla
 from tests.tools.kafka_names.stage import Stage
 
-# Run by tests of their own: they end, wait, need a terminal, a second cluster, or SASL (tokens:
-# test_golden).
-APART = {"cluster start", "topic browse", "server stop", "server dev", "server connections",
-         "mirror", "kafka-server-start", "kafka-server-stop", "kafka-mirror-maker",
-         "kafka-delegation-tokens"}  # fmt: skip
 EXAMPLES = [
     (example, command.words)
     for file in ("ottla", "kafka")
     for command in read(file).values()
     for example in command.examples
-    if command.words not in APART
+    if command.words not in EXAMPLES_APART
 ]
 
 

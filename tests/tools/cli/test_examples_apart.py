@@ -1,0 +1,193 @@
+"""The examples of commands that need more than one broker: those that start one, end one or wait,
+want a terminal, a second cluster or a login. test_commands.py runs all others, and
+compat_tests/test_cluster.py that of `cluster start`, which needs ZooKeeper."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from ottla.tools.commands.table import read
+from tests.broker.running import RunningBroker
+from tests.broker.security.logging_in import SaslBroker
+from tests.tools.browse.screens import Screen
+from tests.tools.cli.ottla_command import EXAMPLES_APART, Ottla
+from tests.tools.kafka_names.stage import OVERRIDES
+
+EXAMPLES = {
+    command.words: example.removeprefix("ottla ")
+    for file in ("ottla", "kafka")
+    for command in read(file).values()
+    for example in command.examples
+}
+START = ["server", "start", "--override", "listeners=PLAINTEXT://127.0.0.1:0",
+         "--log-level", "error"]  # fmt: skip
+LOGIN = """security.protocol=SASL_PLAINTEXT
+sasl.mechanism=PLAIN
+sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \
+username="alice" password="alice-secret";
+"""
+
+
+STARTED: list[subprocess.Popen[str]] = []
+
+
+@pytest.fixture(autouse=True)
+def no_process_is_left() -> Iterator[None]:
+    yield
+    while STARTED:
+        STARTED.pop().kill()
+
+
+def start(words: list[str], folder: Path) -> subprocess.Popen[str]:
+    """A command in a process of its own, whose output is read."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ottla", *words], cwd=folder, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        env=os.environ | {"XDG_RUNTIME_DIR": str(folder), "LOG_DIR": str(folder)},
+    )  # fmt: skip
+    STARTED.append(process)
+    return process
+
+
+def line_with(process: subprocess.Popen[str], text: str) -> str:
+    """The first line of its output with this text."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if text in line:
+            return line
+    raise AssertionError(f"it ended without {text!r}")
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """It has ended well."""
+    with process:
+        process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
+def server_dev(folder: Path) -> None:
+    process = start(shlex.split(EXAMPLES["server dev"]), folder)
+    address = line_with(process, "BOOTSTRAP_SERVERS=").strip().partition("=")[2]
+    assert Ottla(address).ok("topic describe orders -o jsonl").count("\n") == 3
+    end(process)                # its standard input is closed
+
+
+def server_stop(folder: Path) -> None:
+    process = start([*START, "--override", "log.dirs=data"], folder)
+    line_with(process, "ottla ready")
+    end(start(shlex.split(EXAMPLES["server stop"]), folder))
+    end(process)
+
+
+def server_connections(folder: Path) -> None:
+    with RunningBroker(folder / "data", ottla_http_listener="127.0.0.1:0") as broker:
+        assert broker.server.http is not None
+        url = f"--url http://127.0.0.1:{broker.server.http.port}"
+        ottla = Ottla(f"127.0.0.1:{broker.port}")
+        ottla.ok("topic create orders --partitions 1")
+        ottla.ok("produce orders", b"first\n")
+        consumer = Consumer({"bootstrap.servers": ottla.address, "group.id": "g",
+                             "client.id": "till", "auto.offset.reset": "earliest"})
+        consumer.assign([TopicPartition("orders", 0, 0)])
+        assert consumer.poll(30) is not None
+        shown = json.loads(ottla.ok(f"{EXAMPLES['server connections']} {url} -o json"))
+        [software] = {row["software"].split()[0] for row in shown if row["client"] == "till"}
+        assert software == "confluent-kafka-python"
+        consumer.close()
+
+
+def mirror(folder: Path) -> None:
+    with (
+        RunningBroker(folder / "from", **OVERRIDES) as source,
+        RunningBroker(folder / "to", **OVERRIDES) as target,
+    ):
+        first, second = (Ottla(f"127.0.0.1:{one.port}") for one in (source, target))
+        first.ok("topic create orders orders-old other --partitions 1")
+        first.ok("produce orders", b"1\n")
+        given = EXAMPLES["mirror"].replace("localhost:9092", first.address)
+        first.ok(given.replace("localhost:9192", second.address))
+        assert second.ok("topic list -o name").split() == ["orders", "orders-old"]
+        assert second.ok("consume orders -e") == "1\n"
+
+
+def kafka_mirror_maker(folder: Path) -> None:
+    with (
+        RunningBroker(folder / "from", **OVERRIDES) as source,
+        RunningBroker(folder / "to", **OVERRIDES) as target,
+    ):
+        first, second = (Ottla(f"127.0.0.1:{one.port}") for one in (source, target))
+        (folder / "from.properties").write_text(f"bootstrap.servers={first.address}\n")
+        (folder / "to.properties").write_text(f"bootstrap.servers={second.address}\n")
+        first.ok("topic create orders --partitions 1")
+        first.ok("produce orders", b"1\n")
+        process = start([*shlex.split(EXAMPLES["kafka-mirror-maker"]), "--once"], folder)
+        end(process)
+        assert second.ok("consume orders -e") == "1\n"
+
+
+def kafka_server_start_and_stop(folder: Path) -> None:
+    (folder / "server.properties").write_text("listeners=PLAINTEXT://127.0.0.1:0\nlog.dirs=data\n")
+    process = start(shlex.split(EXAMPLES["kafka-server-start"]), folder)
+    address = line_with(process, "ottla ready").partition("PLAINTEXT://")[2].partition(",")[0]
+    ottla = Ottla(address)
+    ottla.ok("topic create orders")
+    assert ottla.ok("topic describe orders -o jsonl").count("\n") == 3, "what --override says"
+    end(start(shlex.split(EXAMPLES["kafka-server-stop"]), folder))
+    end(process)
+
+
+def topic_browse(folder: Path) -> None:
+    with RunningBroker(folder / "data", **OVERRIDES) as broker:
+        ottla = Ottla(f"127.0.0.1:{broker.port}")
+        ottla.ok("topic create orders --partitions 1")
+        ottla.ok("produce orders", b"the last one\n")
+        words = shlex.split(EXAMPLES["topic browse"].replace("--offset end", "--offset -1"))
+        for given in (words, shlex.split(EXAMPLES["topic browse"])):
+            with Screen(given, ottla.address) as screen:
+                screen.wait("the last one" if given is words else "orders")
+                screen.press("q")
+                assert screen.end() == 0
+
+
+def kafka_delegation_tokens(folder: Path) -> None:
+    (folder / "admin.properties").write_text(LOGIN)
+    with SaslBroker(folder / "data", {"delegation.token.secret.key": "master"}) as broker:
+        address = "{}:{}".format(*broker.inside)
+        ottla = Ottla(address)
+        line = EXAMPLES["kafka-delegation-tokens"].replace("localhost:9092", address)
+        ottla.ok(line.replace("--describe", "--create --max-life-time-period -1"))
+        printed = ottla.ok(line)
+        assert "HMAC" in printed and "User:alice" in printed
+
+
+RUN: dict[str, Callable[[Path], None]] = {
+    "server dev": server_dev,
+    "server stop": server_stop,
+    "server connections": server_connections,
+    "mirror": mirror,
+    "kafka-mirror-maker": kafka_mirror_maker,
+    "kafka-server-start": kafka_server_start_and_stop,
+    "topic browse": topic_browse,
+    "kafka-delegation-tokens": kafka_delegation_tokens,
+}
+
+
+@pytest.mark.parametrize("words", sorted(RUN))
+def test_its_example_works(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    RUN[words](tmp_path)
+
+
+def test_no_example_is_left_out() -> None:
+    assert {*RUN, "kafka-server-stop", "cluster start"} == EXAMPLES_APART

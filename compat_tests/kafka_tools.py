@@ -93,10 +93,14 @@ class KafkaTools:
             text=True,
         )
 
+    def command(self, name: str, *arguments: str) -> list[str]:
+        """The command line of a tool in a JVM of its own."""
+        return [*self._command[:-1], CLASSES[name], *arguments]
+
     def run(self, name: str, arguments: list[str], stdin: bytes = b"") -> Ran:
         """Run the tool with this script's name; returns its outcome."""
         if name in ALONE:
-            command = [*self._command[:-1], CLASSES[name], *arguments]
+            command = self.command(name, *arguments)
             done = subprocess.run(command, input=stdin, capture_output=True, timeout=120)
             return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
         lines = [CLASSES[name], str(len(arguments))]

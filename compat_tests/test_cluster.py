@@ -6,7 +6,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
+import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +25,7 @@ from compat_tests.kafka_tools import kafka_tool
 from compat_tests.requirements import JAVA_CLIENTS, program, zookeeper
 from compat_tests.waiting import wait_until
 from ottla.tools.cli.local_cluster import LocalBroker, LocalCluster
+from ottla.tools.commands import table
 
 pytestmark = pytest.mark.timeout(240)
 """A bound for a busy machine, above the session timeout; docs/cluster.md has the figures."""
@@ -313,3 +317,18 @@ def all_in_sync(cluster: LocalCluster, topic: str) -> bool:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     partitions = admin.list_topics(topic, 10).topics[topic].partitions.values()
     return all(len(part.isrs) == len(part.replicas) for part in partitions)
+
+
+def test_the_example_of_cluster_start_runs_a_cluster(tmp_path: Path) -> None:
+    zookeeper()
+    [example] = table.read("ottla")["cluster start"].examples
+    command = [sys.executable, "-m", *shlex.split(example), "--port", "0"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        bootstrap, _, where = line.removeprefix("ottla cluster ready: ").partition(", data in ")
+        assert where.strip() == str(tmp_path / "data"), line
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        assert len(admin.describe_cluster().result(30).nodes) == 3
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0

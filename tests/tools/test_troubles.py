@@ -6,7 +6,6 @@ The commands and a line that works for each come from the table, so that a new c
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import socket
 from collections.abc import Iterator
@@ -15,45 +14,26 @@ from pathlib import Path
 import pytest
 
 from ottla.tools.cli import mirror, produce
-from ottla.tools.commands.table import Command, read
 from ottla.tools.kafka_names import common
 from ottla.tools.kafka_names.main import NOT_YET
 from tests.broker.running import RunningBroker
 from tests.tools.cli.ottla_command import Done, Ottla
+from tests.tools.command_lines import (
+    ABOUT_A_TOPIC,
+    CLUSTER,
+    COMMANDS,
+    CREATE,
+    CREATES_NOTHING,
+    EXAMPLES,
+    REFUSING,
+    REMOTE,
+    fill,
+    line_of,
+)
 from tests.tools.forks import Forks
-from tests.tools.kafka_names.stage import OVERRIDES
 
-CLUSTER = "localhost:9092"
-EXAMPLES = {
-    command.words: example.removeprefix("ottla ")
-    for file in ("ottla", "kafka")
-    for command in read(file).values()
-    for example in command.examples
-}
-COMMANDS: dict[str, Command] = {**read("ottla"), **read("kafka")}
-LOCAL = {
-    "cluster start", "server stop", "server dev", "server connections", "completion",
-    "install-kafka-scripts", "topic browse", "kafka-storage", "kafka-dump-log",
-    "kafka-server-start", "kafka-server-stop",
-}
-"""Those that connect to no broker, to one of their own, or need a terminal."""
-REMOTE = [words for words in EXAMPLES if words not in LOCAL]
-TWO_CLUSTERS = {"mirror", "kafka-mirror-maker"}
 NO_RECORDS = "Processed a total of 0 messages\n"
 """What kafka-console-consumer says at its end, whatever ended it."""
-FOLDER_FILES = {
-    "orders.txt": "a:1\nb:2\n",
-    "plan.json": '{"version": 1, "partitions": [{"topic": "%s", "partition": 0, "replicas": [0]}]}',
-    "offsets.json": '{"version": 1, "partitions": [{"topic": "%s", "partition": 0, "offset": 1}]}',
-    "secret.txt": "secret\n",
-    "admin.properties": "max.block.ms=300\n",
-}
-
-
-def line_of(words: str, address: str, topic: str = "orders") -> list[str]:
-    """The example of a command, for this broker and this topic."""
-    example = EXAMPLES[words].replace("localhost:9192", address).replace(CLUSTER, address)
-    return shlex.split(example.replace("orders", topic) if topic != "orders" else example)
 
 
 @pytest.fixture(autouse=True)
@@ -62,15 +42,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     fill(tmp_path, "orders", CLUSTER)
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def fill(folder: Path, topic: str, address: str) -> None:
-    for name, text in FOLDER_FILES.items():
-        (folder / name).write_text(text.replace("%s", topic))
-    if topic != "orders":
-        (folder / f"{topic}.txt").write_text(FOLDER_FILES["orders.txt"])
-    for name in ("from", "to"):
-        (folder / f"{name}.properties").write_text(f"bootstrap.servers={address}\n")
 
 
 def clear(done: Done, *, ok: bool = False) -> None:
@@ -116,12 +87,7 @@ def test_a_broker_out_of_reach(
 
 @pytest.fixture(scope="module")
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    """A broker with a topic `orders`, which refuses nearly everything to nearly everybody."""
-    data = tmp_path_factory.mktemp("locked")
-    with RunningBroker(
-        data, authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        super_users="User:nobody",
-    ) as broker:
+    with RunningBroker(tmp_path_factory.mktemp("locked"), **REFUSING) as broker:
         yield broker
 
 
@@ -147,10 +113,7 @@ def test_an_operation_that_is_refused(words: str, locked: RunningBroker, folder:
 
 @pytest.fixture(scope="module")
 def open_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    """A broker with what the examples use, which creates no topic by itself."""
-    data = tmp_path_factory.mktemp("open")
-    overrides: dict[str, str] = {**OVERRIDES, "auto.create.topics.enable": "false"}
-    with RunningBroker(data, **overrides) as broker:
+    with RunningBroker(tmp_path_factory.mktemp("open"), **CREATES_NOTHING) as broker:
         yield broker
 
 
@@ -163,11 +126,6 @@ def stock(ottla: Ottla) -> None:
         ottla.ok("consume orders -G billing -n 2 -o beginning")
 
 
-CREATE = {"topic create", "kafka-topics", "kafka-e2e-latency"}
-WAIT_FOR_IT = {"kafka-console-consumer", "kafka-verifiable-consumer"}
-"""Those that wait for a topic to be created, as Apache Kafka's do."""
-ABOUT_A_TOPIC = [
-    words for words in REMOTE if "orders" in EXAMPLES[words] and words not in CREATE | WAIT_FOR_IT]
 MISSING_IS_FINE = {
     "acl add", "acl delete", "mirror", "kafka-mirror-maker", "kafka-console-producer",
     "kafka-verifiable-producer", "kafka-streams-application-reset", "reassign cancel",

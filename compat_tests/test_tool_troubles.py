@@ -1,0 +1,195 @@
+"""Troubles: our tools end with the exit status of Apache Kafka's own classes, 4.3.1, on the same
+broker.
+
+The tools and a line that works for each come from the table. What differs on purpose is listed with
+its reason.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from compat_tests.kafka_tools import CLASSES, KafkaTools
+from ottla.tools.kafka_names import common
+from tests.broker.running import RunningBroker
+from tests.tools.cli.ottla_command import Ottla
+from tests.tools.command_lines import (
+    ABOUT_A_TOPIC,
+    CREATE,
+    CREATES_NOTHING,
+    FOLDER_FILES,
+    LOCAL,
+    REFUSING,
+    fill,
+    line_of,
+)
+from tests.tools.forks import Forks
+from tests.tools.kafka_names.comparison import run
+
+pytestmark = pytest.mark.timeout(600)
+
+REMOTE = [name for name in sorted(CLASSES) if name not in LOCAL]
+TIMEOUTS = """default.api.timeout.ms=3000
+request.timeout.ms=1500
+delivery.timeout.ms=3000
+max.block.ms=2000
+"""
+"""Kafka's tools would wait for a minute."""
+MORE = {
+    "kafka-console-consumer": ["--timeout-ms", "2000"],
+    "kafka-consumer-perf-test": ["--timeout", "2000"],
+}
+WAITS = {"kafka-verifiable-consumer"}
+"""Kafka's waits for ever for a broker, or a topic."""
+DIFFERENT: dict[tuple[str, str], str] = {}
+"""By trouble and tool, why the status is another one."""
+Compare = Callable[[str, str, list[str]], None]
+
+
+@pytest.fixture(scope="module")
+def tools() -> Iterator[KafkaTools]:
+    made = KafkaTools()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    fill(tmp_path, "orders", "")
+    (tmp_path / "admin.properties").write_text(TIMEOUTS)
+    return tmp_path
+
+
+def words_of(name: str, address: str, folder: Path, topic: str = "orders") -> list[str]:
+    """The example of a tool, with the files of this folder and with timeouts."""
+    fill(folder, topic, address)
+    (folder / "admin.properties").write_text(TIMEOUTS)
+    known = {*FOLDER_FILES, "from.properties", "to.properties"}
+    line = [str(folder / word) if word in known else word for word in line_of(name, address, topic)]
+    if "--command-config" not in line and name not in LOCAL:
+        line += ["--command-config", str(folder / "admin.properties")]
+    return line + MORE.get(name, [])
+
+
+def differences(
+    trouble: str, lines: list[list[str]], tools: KafkaTools, before: Callable[[str], object] = str
+) -> list[str]:
+    """The lines that end with another status here than there; `before` each, of either."""
+    found = []
+    for name, *arguments in lines:
+        before(name)
+        theirs = tools.run(name, arguments, b"a\n")
+        before(name)
+        ours = run([name, *arguments], b"a\n")
+        print(trouble, name, theirs.status, ours.status)
+        if (theirs.status == ours.status) == ((trouble, name) in DIFFERENT):
+            found.append(
+                f"{name} {' '.join(arguments)}\nKafka's: {theirs.status} {theirs.stdout[:300]}"
+                f"{theirs.stderr[:500]}\nours: {ours.status} {ours.stdout[:300]}{ours.stderr}"
+            )
+    return found
+
+
+def test_wrong_flags(tools: KafkaTools, folder: Path) -> None:
+    lines = [[*words_of(name, "127.0.0.1:1", folder), "--no-such-flag"] for name in sorted(CLASSES)]
+    wrong = differences("flag", lines, tools)
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_arguments(tools: KafkaTools) -> None:
+    wrong = differences("none", [[name] for name in sorted(CLASSES)], tools)
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_broker_out_of_reach(
+    tools: KafkaTools, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(common, "SECONDS", 0.2)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+        lines = [words_of(name, address, folder) for name in REMOTE if name not in WAITS]
+        wrong = differences("unreachable", lines, tools)
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_refused_operation(tools: KafkaTools, folder: Path) -> None:
+    with RunningBroker(folder / "data", **REFUSING) as broker:
+        address = f"127.0.0.1:{broker.port}"
+        lines = [words_of(name, address, folder) for name in REMOTE]
+        wrong = differences("refused", lines, tools)
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_topic_that_does_not_exist(tools: KafkaTools, folder: Path) -> None:
+    with RunningBroker(folder / "data", **CREATES_NOTHING) as broker:
+        address = f"127.0.0.1:{broker.port}"
+        names = [name for name in REMOTE if name in ABOUT_A_TOPIC]
+        lines = [words_of(name, address, folder, "nothing") for name in names]
+        wrong = differences("unknown", lines, tools)
+    assert not wrong, "\n".join(wrong)
+
+
+ALONE = ("kafka-topics", "kafka-console-consumer", "kafka-consumer-groups", "kafka-configs")
+"""A JVM each; how a process ends is the same for all tools of each kind."""
+
+
+@pytest.fixture
+def forks() -> Iterator[Forks]:
+    made = Forks()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_output_that_nobody_reads(
+    name: str, tools: KafkaTools, folder: Path, forks: Forks
+) -> None:
+    with RunningBroker(folder / "data", **CREATES_NOTHING) as broker:
+        ottla = Ottla(f"127.0.0.1:{broker.port}")
+        ottla.ok("topic create orders --partitions 3")
+        ottla.ok("perf produce orders --records 10000 --size 10")
+        ottla.ok("consume orders -G billing -n 2 -o beginning")
+        line = words_of(name, ottla.address, folder)
+        if name in CREATE:
+            ottla.ok("topic delete orders --yes")
+        reader, writer = os.pipe()
+        os.close(reader)
+        theirs = subprocess.run(
+            tools.command(*line), stdin=subprocess.DEVNULL, stdout=writer,
+            stderr=subprocess.PIPE, timeout=120,
+        )  # fmt: skip
+        os.close(writer)
+        if name in CREATE:
+            ottla.ok("topic delete orders --yes")
+        forks.start(line, folder, ottla.address, closed_stdout=True)
+        ours = forks.wait()
+    assert ours.status == theirs.returncode, (ours, theirs)
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_ctrl_c(name: str, tools: KafkaTools, folder: Path, forks: Forks) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        silent.settimeout(60)
+        line = words_of(name, f"127.0.0.1:{silent.getsockname()[1]}", folder)
+        line = [word for word in line if word != "--command-config" and "admin.p" not in word]
+        with subprocess.Popen(
+            tools.command(*line), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as theirs:  # fmt: skip
+            silent.accept()[0].recv(1)
+            theirs.send_signal(signal.SIGINT)
+            assert theirs.wait(60) == 130
+        child = forks.start(line, folder, "")
+        silent.accept()[0].recv(1)
+        os.kill(child, signal.SIGINT)
+        assert forks.wait().status == 130

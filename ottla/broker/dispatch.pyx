@@ -55,7 +55,7 @@ cdef class Handler:
         self.between_brokers = api.key in BETWEEN_BROKERS
         self.first, self.last = api.versions.start, api.versions.stop - 1
 
-    def is_told_to(self, RequestContext context):
+    def serves(self, RequestContext context):
         """Whether this client is served: APIs between brokers have a listener of their own."""
         return (not self.between_brokers
                 or context.broker.inter_broker_listener == context.client.listener)
@@ -104,7 +104,7 @@ cdef object serve(RequestContext context, Cursor body):
     Raises MalformedMessage where only closing the connection is a valid reaction.
     """
     cdef Handler handler = HANDLERS.get(context.api_key)
-    if handler is None or handler.between_brokers and not handler.is_told_to(context):
+    if handler is None or handler.between_brokers and not handler.serves(context):
         raise MalformedMessage(f"API key {context.api_key} is not served here")
     if not handler.first <= context.version <= handler.last:
         if context.api_key == ApiKey.API_VERSIONS:

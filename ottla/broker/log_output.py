@@ -59,7 +59,7 @@ class Output(logging.Handler):
                 self.lines.clear()
                 dropped, self.dropped = self.dropped, 0
             if dropped:
-                text += f"ottla: {dropped} lines of the log were dropped: nobody took them\n"
+                text += f"ottla: {dropped} lines of the log were dropped: its output was blocked\n"
             self._write(text.encode(errors="backslashreplace"))
 
     def _write(self, data: bytes) -> None:

@@ -1,7 +1,7 @@
 """What a follower does with the batches that its leader sends, before it writes them.
 
-The leader has walked the records; here the headers and the checksum say that the bytes are the
-ones that it has. Whole batches in a row are one write.
+The leader has walked the records; here the headers and the checksums show that the bytes are the
+leader's. Whole batches in a row are one write.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -20,9 +20,9 @@ cdef Py_ssize_t checked_batches(
 ) except -1:
     """How many bytes at the start of `data` are whole batches, each of which was found sound.
 
-    The first one begins at `offset_min` or later, as those after it do after one another; epochs
-    do not go back, nor above `epoch_max`. Raises CorruptMessage where the first batch is none;
-    what precedes a later one that is none is returned.
+    The first one begins at `offset_min` or later, each following one after the one before it;
+    leader epochs never decrease and do not exceed `epoch_max`. Raises CorruptMessage if the first
+    batch is not valid; if a later one is not, the bytes before it are counted.
     """
     cdef Py_ssize_t at = 0, batch_size
     cdef const uint8_t *batch

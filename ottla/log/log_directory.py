@@ -277,7 +277,6 @@ class LogDirectory:
             # The first flush makes the id durable, and a checkpoint follows. Without either, no
             # record was acknowledged with acks=all: the directory may as well be of a deleted
             # topic.
-            # record was acknowledged with acks=all: it may as well be a topic that was deleted.
             return self.written_ids.get(partition[0]) == topic_id
         return topic_id is None or known in (None, TORN_ID, topic_id)
 
@@ -288,11 +287,11 @@ def check_mode(path: str, known: Mapping[str, str], clustered: bool) -> None:
         return
     if clustered:
         raise StorageRefused(
-            f"{path} is of a broker that was alone and kept its own metadata, and zookeeper.connect"
-            " makes this one a member of a cluster. Set log.dirs to another directory, or take"
-            " zookeeper.connect out."
+            f"{path} belongs to a standalone broker, which kept its own metadata, and"
+            " zookeeper.connect makes this one a member of a cluster. Set log.dirs to another"
+            " directory, or remove zookeeper.connect."
         )
     raise StorageRefused(
-        f"{path} is of a cluster's broker, whose metadata are in ZooKeeper: set zookeeper.connect,"
-        " or log.dirs to another directory."
+        f"{path} belongs to a broker of a cluster, whose metadata are in ZooKeeper: set"
+        " zookeeper.connect, or log.dirs to another directory."
     )

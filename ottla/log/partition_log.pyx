@@ -305,7 +305,8 @@ cdef class PartitionLog(ReadableLog):
         if offset > self.log_end_offset:
             return
         if offset == self.log_end_offset:
-            # An epoch in which nothing was written: who says that it was is asked for it for ever.
+            # An epoch in which nothing was written: a replica that reported it as its last one
+                # would be asked to truncate again and again.
             self._epochs.truncate_from_end(offset)
             self.latest_epoch = self._epochs.latest
             return

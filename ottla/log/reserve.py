@@ -1,7 +1,7 @@
-"""Room that is kept on a disk for what gives room back.
+"""Disk space that is kept for the operations that free disk space.
 
 On a full disk nothing can be written, not even that a topic is deleted. A file of zeros holds some
-room; it is cut, a portion at a time, for a record that makes room, and is made whole again once the
+space; it is cut, a portion at a time, for a record that frees space, and is filled again once the
 disk has plenty.
 """
 
@@ -16,11 +16,11 @@ RESERVE = ".ottla-reserve"
 RESERVE_SIZE = 256 << 10
 PORTION_SIZE = 4 << 10
 PLENTY = 4 * RESERVE_SIZE
-"""Bytes that have to be free before the reserve is made whole: it takes nobody's last ones."""
+"""Bytes that have to be free before the reserve is filled again: it must not fill the disk."""
 
 
 def is_full(error: BaseException | None) -> bool:
-    """Whether an error, or the one that it was raised from, is that of a disk without room."""
+    """Whether an error, or the one that it was raised from, is that of a full disk."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in (ENOSPC, EDQUOT):
             return True
@@ -29,7 +29,7 @@ def is_full(error: BaseException | None) -> bool:
 
 
 class Reserve:
-    """The file that holds the room. A failing disk only makes it smaller; others report that."""
+    """The file that holds the space. A failing disk only makes it smaller; others report it."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self.disk, self.directory = disk, directory

@@ -63,7 +63,7 @@ cdef class Followers:
         return least
 
     cdef int appended(self, int64_t now_ms) noexcept:
-        """The leader's log has grown: followers at its end are so no longer."""
+        """The leader's log has grown: followers that were at its end no longer are."""
         cdef int at
         for at in range(self.count):
             if self.each[at].caught_up_ms == AT_END:
@@ -77,7 +77,8 @@ cdef class Followers:
         """A follower fetches from `offset`, so it has all below; returns whether its end moved."""
         cdef bint moved = follower.end != offset
         if follower.broker_epoch != broker_epoch and not follower.in_isr:
-            # One that has been away holds nobody back for having been in sync before.
+            # A follower that was away does not hold the high watermark back because it was in sync
+            # before.
             follower.caught_up_ms = follower.seen_ms = NEVER
         if offset >= log_end:
             follower.caught_up_ms = AT_END

@@ -28,7 +28,7 @@ from ottla.replication.metadata import BrokerImage, Endpoint
 
 IDS = "/brokers/ids"
 LOST_LOGS_MAX = 1000
-"""Missing logs that a registration lists; with more of them all of a broker's count as missing."""
+"""Missing logs that a registration lists; if there are more, all of the broker's count."""
 
 
 class DuplicateBroker(Exception):

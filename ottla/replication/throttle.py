@@ -23,7 +23,7 @@ SAMPLE_SECONDS = 1.0
 """Kafka's replication.quota.window.num and replication.quota.window.size.seconds."""
 UNLIMITED = 2**63 - 1
 WAIT_SECONDS_MAX = 1.0
-"""How long a replica waits at once, so that a new rate applies soon."""
+"""The longest single wait of a replica, so that a new rate applies soon."""
 
 EVERY: frozenset[int] = frozenset()
 

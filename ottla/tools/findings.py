@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from ottla.tools.progress_line import ProgressLine
 
 RESTORE = (
-    "bring the file back from a copy or another replica; without one, only what lies before is to"
-    " be had"
+    "restore the file from a copy or another replica; without one, only the records before the"
+    " damage can be read"
 )
 REBUILD = "stop the broker and delete the file: the next start rebuilds it from the segments"
 PROGRESS_SECONDS = 5.0

@@ -14,7 +14,7 @@ STORIES = sorted(SCENARIOS.glob("*.txt")) + sorted(SCENARIOS.glob("transactions/
 
 
 @pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
-def test_the_story_happens_as_it_is_told(path: Path, request: pytest.FixtureRequest) -> None:
+def test_the_story_happens_as_written(path: Path, request: pytest.FixtureRequest) -> None:
     teller = story if path.parent == SCENARIOS else transaction_story
     text = path.read_text()
     seen = teller.retell(text)

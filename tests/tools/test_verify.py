@@ -37,7 +37,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_sound_directory_is_told_to_be_sound(data: Path, capsys: Capture) -> None:
+def test_a_sound_directory_serves_be_sound(data: Path, capsys: Capture) -> None:
     before = {path: path.read_bytes() for path in data.rglob("*") if path.is_file()}
     for flags in ([], ["--deep"], ["--online"]):
         status, printed = verified(capsys, data, *flags)
@@ -121,7 +121,7 @@ def closed_directory(path: Path) -> Path:
     return path
 
 
-def test_a_log_that_is_not_as_the_clean_stop_left_it_is_told(
+def test_a_log_that_is_not_as_the_clean_stop_left_it_is_reported(
     tmp_path: Path, capsys: Capture
 ) -> None:
     data = closed_directory(tmp_path)
@@ -148,7 +148,7 @@ def test_a_log_that_is_not_as_the_clean_stop_left_it_is_told(
     assert verified(capsys, data, "--partition", "t-0")[0] == 0
 
 
-def test_a_damaged_list_of_closed_logs_is_told(tmp_path: Path, capsys: Capture) -> None:
+def test_a_damaged_list_of_closed_logs_is_reported(tmp_path: Path, capsys: Capture) -> None:
     data = closed_directory(tmp_path)
     for text in (b"0\n", b"0\n3\n", b"\xff", b"0\n1\nt 0 - 1\n"):
         (data / ".ottla-closed-logs").write_bytes(text)
@@ -174,7 +174,7 @@ def test_a_gap_is_damage_unless_the_log_was_compacted(data: Path, capsys: Captur
     assert status == 0, printed
 
 
-def test_a_producer_that_skips_a_sequence_is_told(tmp_path: Path, capsys: Capture) -> None:
+def test_a_producer_that_skips_a_sequence_is_reported(tmp_path: Path, capsys: Capture) -> None:
     log = open_log(tmp_path)
     log.append_bytes_as_follower(some(b"a", producer_id=4, epoch=0, sequence=0))
     batch = some(b"b", producer_id=4, epoch=0, sequence=7, base_offset=1)

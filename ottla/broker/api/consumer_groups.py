@@ -139,7 +139,7 @@ async def consumer_group_describe(
 ) -> ConsumerGroupDescribeResponse:
     """State, members and assignments of KIP-848 groups.
 
-    DESCRIBE of each group, and of every topic that its members have or shall get. As in Kafka,
+    DESCRIBE of each group, and of every topic that its members have or will get. As in Kafka,
     the names that they subscribe to are shown whatever they are.
     """
     access, made = context.access, ConsumerGroupDescribeResponse.Group

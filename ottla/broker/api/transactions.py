@@ -59,7 +59,7 @@ async def with_new_producer_id(
                 transactional_id, _turn(operation, answer, new_id)
             )
         except NeedsProducerId:
-            assert new_id is None, "a new producer id was at hand"
+            assert new_id is None, "a new producer id was available"
             new_id = await context.broker.producer_ids.take()
         else:
             return await future

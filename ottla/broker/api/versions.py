@@ -38,7 +38,7 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
                 max_version=handler.versions.stop - 1,
             )
             for key, handler in sorted(HANDLERS.items())
-            if handler.is_told_to(context) and (key not in TELEMETRY or collects_metrics)
+            if handler.serves(context) and (key not in TELEMETRY or collects_metrics)
         ],
         supported_features=[
             ApiVersionsResponse.SupportedFeature(name=name, min_version=low, max_version=high)

@@ -95,7 +95,8 @@ class DirectoryReports:
             await asyncio.sleep(AGAIN_SECONDS)
 
     def _request(self) -> AssignReplicasToDirsRequest | None:
-        """What the image does not have as it is; None if it has."""
+        """A request for the replicas that are in another state than in the image; None if there are
+        none."""
         image, offline, epoch = self.broker.image, self.broker.replicas.offline, self.broker_epoch()
         if epoch < 0:
             return None

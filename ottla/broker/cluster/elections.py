@@ -138,7 +138,7 @@ class Elections:
 
 
 def _same(one: MetadataImage, other: MetadataImage) -> bool:
-    """Whether nothing has changed by which elections are decided."""
+    """Whether nothing has changed that decides elections."""
     return (
         one.topics is other.topics and one.brokers is other.brokers
         and one.configs is other.configs and one.leaving == other.leaving

@@ -235,7 +235,7 @@ class Member:
                 log.warning("%s/%s could not be written: %s", path, run_record.RUN, error)
 
     def forget_run(self, path: str) -> None:
-        """A log directory has failed: what it has may not be what was written."""
+        """A log directory has failed: its contents may differ from what was written."""
         try:
             self.disk.unlink(f"{path}/{run_record.RUN}")
         except OSError as error:
@@ -310,8 +310,8 @@ class Member:
             raise StorageRefused(
                 f"ZooKeeper at {self.config.zookeeper_connect} does not have entry"
                 f" {self.mark.entry} of the metadata log as this broker has read it: it was"
-                f" restored from a backup, or emptied. To go on with it all the same, remove {MARK}"
-                " from the log directories of all brokers: what was decided since is lost"
+                f" restored from a backup, or emptied. To continue with it nevertheless, remove"
+                f" {MARK} from the log directories of all brokers: what was decided since is lost"
             )
 
     async def _remember(self) -> None:

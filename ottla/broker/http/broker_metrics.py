@@ -191,10 +191,10 @@ def _work(monitor: Monitor) -> Iterator[str]:
     broker = monitor.broker
     lag = "ottla_event_loop_lag_seconds"
     yield from gauge(
-        f"{lag}_max", "The latest that the loop came to a timer since the last scrape.",
+        f"{lag}_max", "The longest delay of a timer on the event loop since the last scrape.",
         monitor.lag.take_max())
     yield (
-        f"# HELP {lag} How late the loop came to timers.\n# TYPE {lag} summary\n"
+        f"# HELP {lag} Delays of timers on the event loop.\n# TYPE {lag} summary\n"
         f"{lag}_sum {monitor.lag.sum}\n{lag}_count {monitor.lag.count}\n"
     )
     flusher = broker.flusher
@@ -213,9 +213,9 @@ def _process(monitor: Monitor) -> Iterator[str]:
         ("process_resident_memory_bytes", "Resident memory.", pages[1] * page_size),
         ("process_virtual_memory_bytes", "Virtual memory.", pages[0] * page_size),
         ("process_open_fds", "Open descriptors.", len(os.listdir("/proc/self/fd"))),
-        ("process_max_fds", "Descriptors at most.", resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
-        ("process_start_time_seconds", "When it started.", monitor.started_seconds),
-        ("ottla_uptime_seconds", "Since it serves.", time.time() - monitor.started_seconds),
+        ("process_max_fds", "Limit of descriptors.", resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
+        ("process_start_time_seconds", "Start, since 1970.", monitor.started_seconds),
+        ("ottla_uptime_seconds", "Seconds since the start.", time.time() - monitor.started_seconds),
     ):
         yield from gauge(name, help_text, value)
     yield from counter(

@@ -64,7 +64,7 @@ cdef class FetchLink(PeerLink):
                     self.heard_at = self.poller.clock.monotonic()
                 self.unsent, self.sent = request, 0
                 self.flush()
-            # While one waits for records and there is no news, its reply is what goes on.
+            # While one waits for records and nothing has changed, its reply continues the exchange.
             if self.error is None and not self.writing and self.is_due():
                 self.wait_for_due()
         except OSError as error:

@@ -29,7 +29,7 @@ cdef class PeerLink(Pollable):
         """Loop time at which the login of this connection has to be renewed; 0: never."""
         return 0.0 if self.transport is None else self.transport.expires_at
 
-    # -- what a subclass has ---------------------------------------------------------------------
+    # -- defined by subclasses ---------------------------------------------------------------------
 
     cdef int flush(self) except -1:
         """Send what is unsent, by `push`."""
@@ -47,7 +47,7 @@ cdef class PeerLink(Pollable):
         """End the connection after an error, and report that."""
         raise NotImplementedError
 
-    # -- what all of them do ---------------------------------------------------------------------
+    # -- shared by all ---------------------------------------------------------------------------
 
     cdef int ready(self) except -1:
         """The socket is readable, closed or writable."""
@@ -87,7 +87,7 @@ cdef class PeerLink(Pollable):
         return sent
 
     cdef int detach(self, bint close) except -1:
-        """Let go of the socket; `close` it too, unless it was handed over already."""
+        """Release the socket; `close` it too, unless it was handed over already."""
         if self.transport is not None:
             self.poller.watch(self.transport.fd, self, 0)
             if close:

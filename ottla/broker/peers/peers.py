@@ -100,7 +100,7 @@ class Peers:
         except TimeoutError:
             if connection.heard_at <= began:
                 # The machine may have failed silently: use a new connection next time.
-                connection.close(TimeoutError("nothing was heard of it"))
+                connection.close(TimeoutError("nothing was received from it"))
             raise PeerUnavailable(
                 f"broker {node_id} did not answer {type(request).__name__} within"
                 f" {timeout_seconds:g} s", sent=True,

@@ -193,8 +193,8 @@ class ReplicaFetchers:
             if link is None:
                 continue
             if source.fetcher.outstanding and now - link.heard_at > self.silence_seconds:
-                link.close(TimeoutError("nothing was heard of it"))
-                self._ended(source)(TimeoutError("nothing was heard of it"))
+                link.close(TimeoutError("nothing was received from it"))
+                self._ended(source)(TimeoutError("nothing was received from it"))
             elif now - link.heard_at > SWEEP_SECONDS:
                 link.trim()
         self.sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)

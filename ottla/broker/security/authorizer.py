@@ -77,7 +77,7 @@ class Authorizer:
         """Use the ACLs of the new image; called for each change of the metadata."""
         if new.rules is old.rules and self.by_type:
             return
-        self.known = {}             # another object: who keeps decisions compares it
+        self.known = {}             # another object, which keepers of decisions compare
         self.by_type = {kind: RuleIndex() for kind in Resource}
         for rule in new.rules:
             self.by_type[rule.resource_type].add(rule)

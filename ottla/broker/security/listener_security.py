@@ -51,7 +51,7 @@ class ListenerSecurity:
         self.mechanisms: dict[str, Mechanism] = {}
         self.modules: dict[str, LoginModule | None] = {}
         self.login: PeerLogin | None = None
-        """With which this broker logs in to the others, where they use this listener."""
+        """The login of this broker at the others, if brokers use this listener among themselves."""
         self.tls: TlsSettings | None = None
         if protocol in WITH_TLS:
             self.tls = self._tls(own, texts)
@@ -122,7 +122,7 @@ class ListenerSecurity:
                     key, f'has to be set: {MODULE} required user_alice="her password";'
                 )
             if module.name != MODULE:
-                raise SettingsError(key, f"{module.name} is not here, {MODULE} is")
+                raise SettingsError(key, f"{module.name} is not available, only {MODULE} is")
             users = users_of(module.options)
             return lambda broker: PlainExchange(users)
         from ottla.broker.security.sasl.lookup import lookup_in

@@ -68,14 +68,14 @@ class BrokerSettings(ListenerSettings):
         help="Delay of the reply to a failed authentication, after which the connection is closed.")
     delegation_token_secret_key: Password | None = setting(
         "delegation.token.secret.key", None,
-        help="What the secrets of delegation tokens follow from; without it there are none. It has"
-        " to be the same on all brokers.")
+        help="The key from which the secrets of delegation tokens are derived; without it there are"
+        " no tokens. It has to be the same on all brokers.")
     delegation_token_max_lifetime_ms: Long = setting(
         "delegation.token.max.lifetime.ms", days(7), at_least=1,
-        help="The longest time that a delegation token can be prolonged to.")
+        help="The maximum lifetime of a delegation token, however often it is renewed.")
     delegation_token_expiry_time_ms: Long = setting(
         "delegation.token.expiry.time.ms", days(1), at_least=1,
-        help="How long a delegation token is good for unless it is renewed.")
+        help="The lifetime of a delegation token that is not renewed.")
     controller_listener_names: Names = setting(
         "controller.listener.names", (),
         help="Listeners for Kafka's controllers: Ottla opens none of them.")
@@ -107,12 +107,12 @@ class BrokerSettings(ListenerSettings):
         "quota.window.num", 11, at_least=1,
         help="Number of samples over which the rates of client quotas are measured.")
     quota_window_size_seconds: int = setting(
-        "quota.window.size.seconds", 1, at_least=1, help="How long each of them is.")
+        "quota.window.size.seconds", 1, at_least=1, help="Duration of one of these samples.")
     controller_quota_window_num: int = setting(
         "controller.quota.window.num", 11, at_least=1,
         help="How many windows' worth of partitions a client may create or delete at once.")
     controller_quota_window_size_seconds: int = setting(
-        "controller.quota.window.size.seconds", 1, at_least=1, help="How long each of them is.")
+        "controller.quota.window.size.seconds", 1, at_least=1, help="Duration of one such window.")
     connections_max_idle_ms: Long = setting(
         "connections.max.idle.ms", 600_000, help="Idle connections are closed after this time.")
     fetch_max_bytes: int = setting(
@@ -179,19 +179,19 @@ class BrokerSettings(ListenerSettings):
         help="Session timeout of KIP-848 members.")
     group_consumer_min_session_timeout_ms: int = setting(
         "group.consumer.min.session.timeout.ms", GroupSettings, at_least=1,
-        help="The lower limit of it, also for a group's own setting.")
+        help="Minimum session timeout of KIP-848 members, also for a group's own setting.")
     group_consumer_max_session_timeout_ms: int = setting(
         "group.consumer.max.session.timeout.ms", GroupSettings, at_least=1,
-        help="The upper limit of it, also for a group's own setting.")
+        help="Maximum session timeout of KIP-848 members, also for a group's own setting.")
     group_consumer_heartbeat_interval_ms: int = setting(
         "group.consumer.heartbeat.interval.ms", GroupSettings, at_least=1,
         help="Heartbeat interval of KIP-848 members.")
     group_consumer_min_heartbeat_interval_ms: int = setting(
         "group.consumer.min.heartbeat.interval.ms", GroupSettings, at_least=1,
-        help="The lower limit of it, also for a group's own setting.")
+        help="Minimum heartbeat interval of KIP-848 members, also for a group's own setting.")
     group_consumer_max_heartbeat_interval_ms: int = setting(
         "group.consumer.max.heartbeat.interval.ms", GroupSettings, at_least=1,
-        help="The upper limit of it, also for a group's own setting.")
+        help="Maximum heartbeat interval of KIP-848 members, also for a group's own setting.")
     group_consumer_assignors: Names = setting(
         "group.consumer.assignors", GroupSettings,
         help="Server-side assignors that KIP-848 members may request, uniform and range; the first"
@@ -255,7 +255,8 @@ class BrokerSettings(ListenerSettings):
         "replica.fetch.wait.max.ms", 500,
         help="How long a leader waits for new records before it answers a follower.")
     replica_fetch_min_bytes: int = setting(
-        "replica.fetch.min.bytes", 1, help="Bytes that end such a wait.")
+        "replica.fetch.min.bytes", 1,
+        help="Bytes of new records with which a leader answers a follower without waiting.")
     replica_fetch_max_bytes: int = setting(
         "replica.fetch.max.bytes", 1_048_576, at_least=0,
         help="Maximum bytes of one partition in a reply to a follower; a larger batch is sent"
@@ -295,8 +296,7 @@ class BrokerSettings(ListenerSettings):
     ottla_log_scrub_bytes_per_second: Long = setting(
         "ottla.log.scrub.bytes.per.second", 10_000_000, at_least=0,
         help="Ottla's own. Rate at which sealed segments are checked for damage in the background;"
-        " 0 is"
-        " off.")
+        " 0 is off.")
     ottla_log_scrub_interval_ms: Long = setting(
         "ottla.log.scrub.interval.ms", days(1), at_least=1000,
         help="Ottla's own. Time until a segment is checked again; longer if there is more"
@@ -312,8 +312,8 @@ class BrokerSettings(ListenerSettings):
         " under a name that ends in -stray before it is deleted; -1 means for ever.")
     authorizer_class_name: str = setting(
         "authorizer.class.name", "",
-        help="Kafka's StandardAuthorizer enables access rules (ACLs); empty: everybody"
-        " may do everything.")
+        help="Kafka's StandardAuthorizer enables access rules (ACLs). Empty: every client may do"
+        " everything.")
     super_users: str = setting(
         "super.users", "",
         help="Users who may do everything, separated by semicolons: User:a;User:b.")
@@ -323,8 +323,7 @@ class BrokerSettings(ListenerSettings):
     zookeeper_connect: str = setting(
         "zookeeper.connect", "",
         help="ZooKeeper's addresses, host:port,host:port/chroot; makes this broker part of a"
-        " cluster."
-        " Empty: a single broker, which stores the metadata itself.")
+        " cluster. Empty: a single broker, which stores the metadata itself.")
     zookeeper_session_timeout_ms: int = setting(
         "zookeeper.session.timeout.ms", 9000, at_least=1,
         help="A broker from which ZooKeeper hears nothing for this time is considered dead. Apache"
@@ -338,7 +337,7 @@ class BrokerSettings(ListenerSettings):
         " once it is in sync.")
     leader_imbalance_check_interval_seconds: Long = setting(
         "leader.imbalance.check.interval.seconds", 300, at_least=1,
-        help="How often the controller checks this.")
+        help="How often the controller checks whether leadership can return.")
     controlled_shutdown_enable: bool = setting(
         "controlled.shutdown.enable", True,
         help="Whether a broker of a cluster hands over leadership before it stops.")

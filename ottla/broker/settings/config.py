@@ -92,12 +92,12 @@ class BrokerConfig(BrokerSettings):
         if self.authorizer_class_name not in ("", *AUTHORIZERS):
             raise SettingsError(
                 "authorizer.class.name",
-                f"{self.authorizer_class_name!r} is not here, {AUTHORIZERS[0]} is",
+                f"{self.authorizer_class_name!r} is not available, only {AUTHORIZERS[0]} is",
             )
         strange = set(self.ottla_metrics_compat) - METRICS_FAMILIES
         if strange:
             known = " and ".join(sorted(METRICS_FAMILIES))
-            text = f"{min(strange)!r} is not here, {known} are"
+            text = f"{min(strange)!r} is not available, only {known} are"
             raise SettingsError("ottla.metrics.compat", text)
         if self.ottla_http_listener:
             parse_http_address(self.ottla_http_listener)

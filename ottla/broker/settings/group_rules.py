@@ -45,7 +45,7 @@ def known_assignors(names: Sequence[str]) -> tuple[str, ...]:
     found = tuple(KAFKAS_ASSIGNORS.get(name, name) for name in names)
     unknown = [name for name in found if name not in ASSIGNORS]
     if unknown or not found or len(set(found)) < len(found):
-        problem = f"{unknown[0]!r} is none" if unknown else "must name one, each once"
+        problem = f"{unknown[0]!r} is unknown" if unknown else "must name one, each once"
         raise SettingsError(
             "group.consumer.assignors", f"{problem}; there are {', '.join(ASSIGNORS)}"
         )

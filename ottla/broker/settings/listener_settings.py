@@ -45,18 +45,18 @@ class ListenerSettings(Settings):
     connections_max_reauth_ms: Long = setting(
         "connections.max.reauth.ms", 0,
         help="How long a client may use a connection before it has to authenticate again (KIP-368);"
-        " 0 is as long as it likes. Tokens that expire earlier end it earlier.")
+        " 0 means no limit. With a token that expires earlier it is that time.")
     sasl_oauthbearer_jwks_endpoint_url: str | None = setting(
         "sasl.oauthbearer.jwks.endpoint.url", None,
-        help="Where the keys are that tokens of OAUTHBEARER are signed by: file:/path, https://…")
+        help="Location of the keys that sign OAUTHBEARER tokens: file:/path, https://…")
     sasl_oauthbearer_jwks_endpoint_refresh_ms: Long = setting(
         "sasl.oauthbearer.jwks.endpoint.refresh.ms", 3_600_000,
-        help="How old the keys may be before they are read again.")
+        help="The age at which the keys are read again.")
     sasl_oauthbearer_expected_audience: Names = setting(
         "sasl.oauthbearer.expected.audience", (),
-        help="Audiences, one of which a token has to be for; empty: any.")
+        help="Accepted audiences, one of which a token has to name; empty: any audience.")
     sasl_oauthbearer_expected_issuer: str | None = setting(
-        "sasl.oauthbearer.expected.issuer", None, help="Who has to have issued a token.")
+        "sasl.oauthbearer.expected.issuer", None, help="The required issuer of tokens.")
     sasl_oauthbearer_clock_skew_seconds: int = setting(
         "sasl.oauthbearer.clock.skew.seconds", 30,
         help="How far the issuer's clock may be from the broker's.")
@@ -68,23 +68,23 @@ class ListenerSettings(Settings):
         help="The file with the listener's key and certificate chain: PEM or PKCS12.")
     ssl_keystore_type: str = setting(
         "ssl.keystore.type", "JKS",
-        help="The file's form: JKS, PKCS12 or PEM. With JKS, Kafka's default, a PKCS12 file is read"
-        " too, as by Java; a JKS file has to be converted (keytool -importkeystore).")
+        help="The file's format: JKS, PKCS12 or PEM. With JKS, Kafka's default, PKCS12 files are"
+        " read too, as by Java; a JKS file has to be converted (keytool -importkeystore).")
     ssl_keystore_password: Password | None = setting(
         "ssl.keystore.password", None, help="The password of a PKCS12 file.")
     ssl_key_password: Password | None = setting(
         "ssl.key.password", None, help="The password of an encrypted key in PEM.")
     ssl_keystore_key: Password | None = setting(
-        "ssl.keystore.key", None, help="The key itself, in PEM, in the place of a file.")
+        "ssl.keystore.key", None, help="The key itself, in PEM, instead of a file.")
     ssl_keystore_certificate_chain: Password | None = setting(
         "ssl.keystore.certificate.chain", None,
         help="The certificate chain itself, in PEM, the listener's own certificate first.")
     ssl_truststore_location: str | None = setting(
         "ssl.truststore.location", None,
-        help="The file with the certificates that the other side's one has to lead to.")
+        help="The file with the trusted certificates, by which the peer's has to be issued.")
     ssl_truststore_type: str = setting(
         "ssl.truststore.type", "JKS",
-        help="The file's form, as with the key store.")
+        help="The file's format, as for the key store.")
     ssl_truststore_password: Password | None = setting(
         "ssl.truststore.password", None, help="The password of a PKCS12 file.")
     ssl_truststore_certificates: Password | None = setting(
@@ -98,8 +98,8 @@ class ListenerSettings(Settings):
         "ssl.enabled.protocols", ("TLSv1.2", "TLSv1.3"), help="Versions of TLS.")
     ssl_cipher_suites: Names = setting(
         "ssl.cipher.suites", (),
-        help="Cipher suites by Java's or OpenSSL's names; empty: OpenSSL's choice. Among those of"
-        " TLS 1.3 no choice can be made.")
+        help="Cipher suites by Java's or OpenSSL's names; empty: OpenSSL's choice. Those of TLS 1.3"
+        " cannot be selected.")
     ssl_principal_mapping_rules: str = setting(
         "ssl.principal.mapping.rules", "DEFAULT",
         help="How the subject of a client's certificate becomes its principal:"

@@ -58,11 +58,13 @@ def read_file(path: Path) -> list[tuple[int, str, str]]:
         text = data.decode("latin-1")           # as Java reads it
     if found := NO_TEXT.search(text):
         line = len(LINE_ENDS.findall(text, 0, found.start())) + 1
-        raise SettingsError(str(path), f"line {line} has the byte {found[0]!r}: it is no text file")
+        raise SettingsError(
+            str(path), f"line {line} has the byte {found[0]!r}: it is not a text file"
+        )
     start = text.lstrip()[:1]
     if start in ("{", "["):
         raise SettingsError(
-            str(path), "is JSON, as it seems; a properties file has lines of the form name=value"
+            str(path), "appears to be JSON; a properties file has lines of the form name=value"
         )
     try:
         entries = list(numbered_entries(text))

@@ -26,7 +26,7 @@ REMOVED = (
 )
 """Settings that Kafka 4.0 removed and old scripts still send; accepted without effect."""
 
-NOT_TIERED = "There is no tiered storage, and as in Kafka nothing goes by it then."
+NOT_TIERED = "There is no tiered storage; as in Kafka the setting then has no effect."
 IDLE = {
     "local.retention.bytes": NOT_TIERED,
     "local.retention.ms": NOT_TIERED,

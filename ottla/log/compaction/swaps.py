@@ -38,8 +38,7 @@ def complete_swaps(disk: Disk, directory: str, names: list[str]) -> None:
             continue
         final = name.removesuffix(SWAP)
         # Either its log is in place already or was never written: then the old file exists, or
-        # there
-                # was none, and an index with too many entries does no harm.
+        # there was none, and an index with too many entries does no harm.
         if final in left:
             disk.unlink(f"{directory}/{name}")
         else:

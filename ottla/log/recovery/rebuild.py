@@ -28,7 +28,7 @@ from ottla.log.index.index_file import IndexDamaged
 from ottla.log.index.transaction_index import ENTRY, AbortedTransaction, TransactionIndex
 from ottla.log.open_files import OpenFiles
 from ottla.log.producers import Producers
-from ottla.log.recovery.scan import SegmentDamaged, find_valid_batch, tell_epochs
+from ottla.log.recovery.scan import SegmentDamaged, find_valid_batch, note_epochs
 from ottla.log.recovery.trust import epochs_fit, snapshot_fits
 from ottla.log.segment import Segment
 from ottla.log.snapshots import decode, file_name
@@ -363,7 +363,7 @@ def load_epochs(
         pass
     epochs = LeaderEpochs()
     for segment in segments:
-        tell_epochs(segment.data_file(), segment.size, epochs)
+        note_epochs(segment.data_file(), segment.size, epochs)
     return epochs
 
 

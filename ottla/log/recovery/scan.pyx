@@ -228,8 +228,8 @@ def find_valid_batch(file, int64_t position, int64_t end, int64_t offset_min):
     return None
 
 
-def tell_epochs(File file, int64_t size, epochs):
-    """Tell `epochs` where each leader epoch begins, by the headers of a file's batches."""
+def note_epochs(File file, int64_t size, epochs):
+    """Enter into `epochs` where each leader epoch begins, by the headers of a file's batches."""
     cdef const uint8_t *batch
     cdef int32_t epoch = -1
     cdef BatchScan scan = BatchScan(file, 0, size, 65536, True)

@@ -114,7 +114,7 @@ def broker_registered(
 ) -> Decision[bool]:
     """Add a broker whose former incarnation is gone; it may lead what has no leader.
 
-    `stop` and `lost` are those of `distrust`, which comes first where that is much.
+    `stop` and `lost` are those of `distrust`, which is called first if it takes several decisions.
 
     Raises StaleBrokerEpoch for an epoch that is not above the one in the image.
     """
@@ -125,7 +125,7 @@ def broker_registered(
                 f"broker {broker.node_id} registers under epoch {broker.epoch}, it has"
                 f" {known.epoch} already"
             )
-        assert known.incarnation == broker.incarnation, "gone comes first"
+        assert known.incarnation == broker.incarnation, "the former process has to be removed first"
     doubts = by_topic(list(_distrusted(image, broker, stop, lost)))
     return _with_repairs(image, [*doubts, BrokerRegistered(broker)])
 

@@ -54,10 +54,9 @@ def dead_letter(
 
     A record is bad if it is not of the format, or if `function(key, value)` raises; else the
     function's result is the new value (without a function values stay as they are). Key, headers,
-    timestamp and partition are kept, so `to` needs as many partitions; both topics are made if they
-    are not there. A batch of 100 records or more with a greater share of bad ones than `share_max`
-    exist yet. A batch of 100 records or more in which the share of bad ones exceeds `share_max`
-    (0 to 1) is not written at all and ends the pipeline: then something else is wrong.
+    timestamp and partition are kept, so `to` needs as many partitions; both topics are created if
+    they do not exist yet. A batch of 100 records or more in which the share of bad ones exceeds
+    `share_max` (0 to 1) is not written at all and ends the pipeline: then something else is wrong.
     Returns {"good", "bad", "seconds"}, what this run wrote. Raises as `archive` does.
     """
     cluster, begin = Cluster.of(bootstrap), time.monotonic()

@@ -76,7 +76,7 @@ class LocalBroker:
         return self.log.read_bytes()[self.printed_before :].decode(errors="replace")
 
     def stop(self) -> None:
-        """End it in order; whoever takes too long for that is killed."""
+        """Stop it cleanly, or kill it if that takes too long."""
         if self.process is None:
             return
         self.process.terminate()
@@ -132,7 +132,7 @@ class LocalCluster:
         return ",".join(broker.address for broker in self.brokers.values())
 
     def start(self) -> None:
-        """Return once everybody serves. Raises ClientError."""
+        """Return once all of them serve. Raises ClientError."""
         try:
             if self.zookeeper is not None:
                 self.zookeeper.start()
@@ -190,7 +190,7 @@ def start(options: Namespace) -> int:
 
 
 def wait_end(cluster: LocalCluster) -> None:
-    """Wait for Ctrl-C, and say it where a broker ends by itself: the others go on."""
+    """Wait for Ctrl-C; report a broker that ends by itself, while the others continue."""
     with selectors.DefaultSelector() as selector:
         for broker in cluster.brokers.values():
             assert broker.process is not None

@@ -173,7 +173,7 @@ def records(chosen: Chosen) -> Iterator[tuple[bytes | None, bytes | None]]:
 
 
 def split(chosen: Chosen, file: BinaryIO) -> Iterator[tuple[bytes | None, bytes | None]]:
-    """A record for each piece; empty pieces are none, as in kcat."""
+    """A record for each piece; empty pieces are skipped, as in kcat."""
     for piece in pieces(file, chosen.delimiter):
         if not piece:
             continue

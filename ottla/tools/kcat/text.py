@@ -150,5 +150,5 @@ def enveloped(
 
 
 def readable(data: bytes) -> str:
-    """Text; bytes that are none are replaced, since JSON cannot hold them."""
+    """Text; invalid bytes are replaced, since JSON cannot hold them."""
     return data.decode("utf-8", "replace")

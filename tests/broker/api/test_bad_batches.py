@@ -103,7 +103,7 @@ def test_acks_other_than_minus_one_zero_one_is_refused(
 
 
 @pytest.mark.parametrize("index", [99, -1, 2**31 - 1])
-def test_an_unknown_partition_is_told(client: WireClient, topic: str, index: int) -> None:
+def test_an_unknown_partition_is_reported(client: WireClient, topic: str, index: int) -> None:
     answer = produce(client, topic, GOOD, partition=index)
     assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -111,14 +111,14 @@ def test_an_unknown_partition_is_told(client: WireClient, topic: str, index: int
 @pytest.mark.parametrize(
     "name", ["no-such-topic", "..", "../../x", "a/b", "", "x" * 250, "nul\x00", "\udcff"]
 )
-def test_an_unknown_or_impossible_topic_is_told(client: WireClient, name: str) -> None:
+def test_an_unknown_or_impossible_topic_is_reported(client: WireClient, name: str) -> None:
     answer = produce(client, name, GOOD)
     assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     looked = fetch(client, name)
     assert looked.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_an_unknown_topic_id_is_told(client: WireClient) -> None:
+def test_an_unknown_topic_id_is_reported(client: WireClient) -> None:
     response = client.call(produce_request(b"\x07" * 16, GOOD), 13)
     answer = response.responses[0].partition_responses[0]
     assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_ID
@@ -148,6 +148,6 @@ def test_the_good_partitions_of_a_request_are_served_beside_the_bad(
 
 
 @pytest.mark.parametrize("offset", [-1, 1, 2**62])
-def test_an_offset_out_of_range_is_told(client: WireClient, topic: str, offset: int) -> None:
+def test_an_offset_out_of_range_is_reported(client: WireClient, topic: str, offset: int) -> None:
     answer = fetch(client, topic, offset)
     assert (answer.error_code, answer.high_watermark) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)

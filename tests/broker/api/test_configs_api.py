@@ -81,7 +81,7 @@ def test_times_are_told_in_the_topics_own_unit(client: WireClient, topic: str) -
     assert not entry.synonyms, "a default in hours is no synonym of one in ms, as in Kafka"
 
 
-def test_only_the_keys_asked_for_are_told(client: WireClient, topic: str) -> None:
+def test_only_the_keys_asked_for_are_reported(client: WireClient, topic: str) -> None:
     result = describe(client, TOPIC, topic, "flush.ms", "no.such.setting")
     assert [entry.name for entry in result.configs] == ["flush.ms"]
     assert [list(entry.synonyms) for entry in result.configs] == [[]], "nobody asked for them"
@@ -135,7 +135,7 @@ def test_settings_of_groups_and_client_metrics_are_kept(client: WireClient) -> N
         (77, "x", ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_has_no_settings_is_told(
+def test_what_has_no_settings_is_reported(
     client: WireClient, kind: int, name: str, code: int
 ) -> None:
     result = describe(client, kind, name)

@@ -179,7 +179,7 @@ def test_a_move_is_told_called_off_and_given_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_a_partition_is_put_where_it_is_told_to(tmp_path: Path, version: int) -> None:
+def test_a_partition_is_put_where_it_serves(tmp_path: Path, version: int) -> None:
     first, second = tmp_path / "a", tmp_path / "b"
     with RunningBroker(tmp_path, log_dirs=f"{first},{second}") as running:
         with WireClient(running.address) as client:

@@ -34,7 +34,7 @@ def secured(*overrides: str) -> dict[str, ListenerSecurity]:
         ([*SASL, f"sasl.jaas.config={JAAS}"], "plain.sasl.jaas.config: has to be set"),
         ([*SASL, "listener.name.sasl_plaintext.plain.sasl.jaas.config=x"], "control flag"),
         ([*SASL, "listener.name.sasl_plaintext.plain.sasl.jaas.config=a.B required;"],
-         "a.B is not here"),
+         "a.B is not available"),
         ([*SASL, "listener.name.sasl_plaintext.plain.sasl.server.callback.handler.class=a.B"],
          "Java code"),
     ],

@@ -154,7 +154,7 @@ def test_what_was_set_counts_after_a_start(data: Path) -> None:
         assert not is_served(broker)
 
 
-def test_a_setting_that_is_taken_without_effect_is_told(admin: WireClient) -> None:
+def test_a_setting_that_is_taken_without_effect_is_reported(admin: WireClient) -> None:
     code, message = alter(admin, HERE, num_io_threads=9, max_connections=100)
     assert code == 0, "as Kafka's own clients expect"
     assert message is not None and "num.io.threads" in message

@@ -107,7 +107,7 @@ def test_the_broker_ends_when_nothing_is_left_or_the_metadata_are_gone(
         disk.errors.clear()
 
 
-def test_a_coordinator_in_a_failed_directory_is_told_to_be_away() -> None:
+def test_a_coordinator_in_a_failed_directory_serves_be_away() -> None:
     disk = FaultyDisk()
     with two_directories(disk) as broker, WireClient(broker.address) as client:
         ask = FindCoordinatorRequest(key_type=0, coordinator_keys=[f"g{n}" for n in range(40)])

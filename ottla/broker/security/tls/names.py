@@ -38,11 +38,11 @@ def elements(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
         if size & 0x80:
             count = size & 0x7F
             if not 1 <= count <= 4 or len(data) - at < count:
-                raise ValueError("a DER element whose length is none")
+                raise ValueError("a DER element with an invalid length")
             size = int.from_bytes(data[at : at + count], "big")
             at += count
         if len(data) - at < size:
-            raise ValueError("a DER element that is longer than what it is in")
+            raise ValueError("a DER element that is longer than its container")
         yield tag, data[at : at + size], data[begin : at + size]
         at += size
 
@@ -119,7 +119,7 @@ class PrincipalRules:
                 continue
             name = _replaced(match, replacement)
             return name.lower() if case == "L" else name.upper() if case == "U" else name
-        raise LookupError(f"no rule of ssl.principal.mapping.rules is about {subject}")
+        raise LookupError(f"no rule of ssl.principal.mapping.rules matches {subject}")
 
 
 def _replaced(match: re.Match[str], replacement: str) -> str:

@@ -1,4 +1,4 @@
-"""The broker's worker threads, held by a test."""
+"""The broker's threads, held by a test: the work is done as always, but later."""
 
 from __future__ import annotations
 
@@ -6,49 +6,76 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from unittest import mock
 
+from ottla.testing.disk_room import RoomyDisk
 from tests.broker.running import RunningBroker
+from tests.log.faulty_disk import FaultyDisk
+
+WAIT_SECONDS = 20
 
 
 class HeldWorkers:
-    """Workers that do nothing until the test releases one piece of work after the other."""
+    """Passes work to the broker's own workers, whose threads begin it once the test lets them."""
 
     def __init__(self, broker: RunningBroker) -> None:
         self.broker, self.arrived = broker, threading.Semaphore(0)
-        self.held: list[tuple[Callable[[], None], asyncio.Future[None]]] = []
+        self.held: list[tuple[threading.Event, asyncio.Future[None]]] = []
         self.workers, broker.server.broker.workers = broker.server.broker.workers, self
 
     def run(self, work: Callable[[], None]) -> asyncio.Future[None]:
-        future = self.broker.loop.create_future()
-        self.held.append((work, future))
+        gate = threading.Event()
+
+        def later() -> None:
+            gate.wait()
+            work()
+
+        future = self.workers.run(later)
+        self.held.append((gate, future))
         self.arrived.release()
         return future
 
     def wait(self) -> None:
         """Wait until something is held."""
-        assert self.arrived.acquire(timeout=20)
+        assert self.arrived.acquire(timeout=WAIT_SECONDS)
         self.arrived.release()
 
     def let_go(self) -> None:
-        """Execute the first piece of work."""
-        assert self.arrived.acquire(timeout=20)
+        """Have the first piece of work done; returns once the broker has continued after it."""
+        assert self.arrived.acquire(timeout=WAIT_SECONDS)
+        gate, future = self.held.pop(0)
+        done = threading.Event()
+        # After the broker's own callback, which was added first.
+        self.broker.call(future.add_done_callback, lambda _: done.set())
+        gate.set()
+        assert done.wait(WAIT_SECONDS)
 
-        def on_the_loop() -> None:
-            work, future = self.held.pop(0)
-            work()
-            future.set_result(None)
+    def restore(self) -> None:
+        """Hold nothing any more."""
+        self.broker.server.broker.workers = self.workers
+        for gate, _ in self.held:
+            gate.set()
 
-        self.broker.call(on_the_loop)
+
+@contextlib.contextmanager
+def held_workers(broker: RunningBroker) -> Iterator[HeldWorkers]:
+    """A context in which the test decides when work of threads is done."""
+    held = HeldWorkers(broker)
+    try:
+        yield held
+    finally:
+        held.restore()
 
 
 @contextlib.contextmanager
 def slow_flush(broker: RunningBroker) -> Iterator[None]:
-    """A context in which no flush completes."""
+    """A context in which no flush completes.
+
+    The broker's disk is one whose files only the flusher's Python thread can sync: it is occupied.
+    """
+    assert isinstance(broker.disk, (FaultyDisk, RoomyDisk))
     release = threading.Event()
     broker.server.flusher.thread.submit(release.wait)
     try:
-        with mock.patch("ottla.broker.threads.flusher.plain_files", lambda tasks: None):
-            yield
+        yield
     finally:
         release.set()

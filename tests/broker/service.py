@@ -9,10 +9,12 @@ from pathlib import Path
 
 from ottla.client.connection import Connection
 from ottla.wire.messages import MetadataRequest
+from tests.broker.running import NODE_ID
 from tests.waiting import until
 
-READY = re.compile(rb"ottla ready: node 0 on PLAINTEXT://([\w.\[\]:]+):(\d+), data in .*\n")
-
+READY = re.compile(
+    rb"ottla ready: node %d on PLAINTEXT://([\w.\[\]:]+):(\d+), data in .*\n" % NODE_ID
+)
 
 WAIT_SECONDS = 30
 
@@ -24,7 +26,8 @@ class Service:
         self.properties = tmp_path / "server.properties"
         if not self.properties.exists():
             self.properties.write_text(
-                f"log.dirs={tmp_path / 'data'}\nlisteners=PLAINTEXT://localhost:0\nnode.id=0\n"
+                f"log.dirs={tmp_path / 'data'}\nlisteners=PLAINTEXT://localhost:0\n"
+                f"node.id={NODE_ID}\n"
             )
         self.log = tmp_path / "log"
         streams = {"stdout": subprocess.PIPE, "stderr": self.log.open("ab")} | streams

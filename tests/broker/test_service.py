@@ -31,7 +31,7 @@ def test_the_log_of_a_start_says_what_starts_and_where(service: Service) -> None
     host, port = service.ready()
     text = service.text()
     for expected in (
-        r"Ottla \d+\.\d+\.\d+ starts as node 0; settings from .*server\.properties; data in /.*",
+        r"Ottla \d+\.\d+\.\d+ starts as node 4; settings from .*server\.properties; data in /.*",
         r"recovery: the last stop was clean, nothing had to be checked",
         rf"listening on 127\.0\.0\.1:{port}, clients are sent to PLAINTEXT://{host}:{port}",
         r"cluster [\w-]{22}, 0 topics; serving after \d+\.\d\d s",
@@ -119,7 +119,7 @@ def test_ipv6_addresses_stand_in_brackets(tmp_path: Path) -> None:
 
 
 def test_kafkas_variables_start_a_broker(tmp_path: Path) -> None:
-    (tmp_path / "server.properties").write_text("node.id=0\n")
+    (tmp_path / "server.properties").write_text("node.id=4\n")
     service = Service(tmp_path, "--env", env=os.environ | {
         "KAFKA_LISTENERS": "PLAINTEXT://localhost:0", "KAFKA_LOG_DIRS": str(tmp_path / "mine"),
         "KAFKA_HEAP_OPTS": "-Xmx1g",

@@ -17,7 +17,7 @@ from ottla.wire.legacy import down_convert
 from ottla.wire.messages import ProduceRequest
 from tests.broker import transactions
 from tests.broker.configs import alter
-from tests.broker.held_workers import HeldWorkers
+from tests.broker.held_workers import HeldWorkers, held_workers
 from tests.broker.produce_fetch import batch, fetch, produce, produce_request, values
 from tests.broker.running import RunningBroker, WireClient
 from tests.broker.topics import create, delete
@@ -31,9 +31,8 @@ TYPES = {"uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY,
 
 @pytest.fixture
 def held(broker: RunningBroker) -> Iterator[HeldWorkers]:
-    workers = HeldWorkers(broker)
-    yield workers
-    broker.server.broker.workers = workers.workers
+    with held_workers(broker) as workers:
+        yield workers
 
 
 def stored(client: WireClient, topic: str, **fields: Any) -> list[Any]:

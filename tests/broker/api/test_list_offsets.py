@@ -15,6 +15,7 @@ from tests.broker.held_workers import slow_flush
 from tests.broker.produce_fetch import batch, produce, produce_request
 from tests.broker.running import RunningBroker, WireClient
 from tests.broker.topics import create
+from tests.log.faulty_disk import FaultyDisk
 from tests.waiting import until
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
@@ -48,27 +49,23 @@ def test_version_0_answers_with_a_list(client: WireClient, topic: str) -> None:
     assert list(ask(client, topic, EARLIEST, 0).old_style_offsets) == [0]
 
 
-def test_the_newest_record_is_the_newest_that_may_be_read(
-    broker: RunningBroker, client: WireClient, topic: str
-) -> None:
+def test_the_newest_record_is_the_newest_that_may_be_read() -> None:
     """The last batch waits for its flush: it must not be visible yet, and the others must be."""
-    assert produce(client, topic, batch(b"a", b"b")).error_code == 0    # timestamp 1
     newer = build_batch([Record(timestamp=9, value=b"c")])
-    with slow_flush(broker), WireClient(broker.address) as other:
-        other.send(produce_request(topic, newer), 9)
-        until(
-            lambda: broker.call(
-                lambda: broker.server.replicas.by_name[topic][0].log.log_end_offset
-            ) >= 3,
-            "three records are in the log",
+    with RunningBroker(Path("/a"), FaultyDisk()) as broker, WireClient(broker.address) as client:
+        create(client, "t")
+        assert produce(client, "t", batch(b"a", b"b")).error_code == 0    # timestamp 1
+        with slow_flush(broker), WireClient(broker.address) as other:
+            other.send(produce_request("t", newer), 9)
+            log = broker.server.replicas.by_name["t"][0].log
+            until(lambda: broker.call(lambda: log.log_end_offset) >= 3, "three records are there")
+            found = ask(client, "t", MAX_TIMESTAMP, 7)
+            assert (found.error_code, found.offset, found.timestamp) == (0, 0, 1)
+        found = until(
+            lambda: (now := ask(client, "t", MAX_TIMESTAMP, 7)).timestamp != 1 and now,
+            "the newer record is found",
         )
-        found = ask(client, topic, MAX_TIMESTAMP, 7)
-        assert (found.error_code, found.offset, found.timestamp) == (0, 0, 1)
-    found = until(
-        lambda: (now := ask(client, topic, MAX_TIMESTAMP, 7)).timestamp != 1 and now,
-        "the newer record is found",
-    )
-    assert (found.offset, found.timestamp) == (2, 9)
+        assert (found.offset, found.timestamp) == (2, 9)
 
 
 @pytest.mark.parametrize("timestamp", [50_000, -3], ids=["by time", "newest"])

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import struct
-import threading
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 
@@ -20,8 +16,9 @@ from ottla.wire.compression import Codec
 from ottla.wire.errors import ErrorCode
 from ottla.wire.headers import RequestHeader
 from ottla.wire.legacy import down_convert, read_message_set
-from ottla.wire.messages import ApiVersionsRequest, CreateTopicsRequest, FetchRequest
+from ottla.wire.messages import CreateTopicsRequest, FetchRequest
 from ottla.wire.records import Record, build_batch, build_marker
+from tests.broker.held_workers import held_workers
 from tests.broker.produce_fetch import batch, fetch, fetch_request, produce, produce_request
 from tests.broker.running import RunningBroker, WireClient
 from tests.broker.topics import create as create_topic
@@ -329,27 +326,21 @@ def test_others_are_served_while_large_batches_are_converted(
         for partition in range(2):
             stored = batch(*sent, codec=codec)
             assert produce(client, "t", stored, partition=partition).error_code == 0
-        workers, go_on = broker.server.workers, threading.Event()
-        begin, begun = workers.run, []
-
-        def held(work: Callable[[], None]) -> asyncio.Future[None]:
-            begun.append(work)
-            return begin(lambda: (go_on.wait(), work())[1])
-
         request = fetch_request("t", max_wait_ms=0)
         made = FetchRequest.Topic.Partition
         request.topics[0].partitions = [
             made(partition=at, fetch_offset=0, partition_max_bytes=1 << 19) for at in range(2)
         ]
-        with mock.patch.object(workers, "run", held):
+        with held_workers(broker) as held:
             asked = client.send(request, version)
+            held.wait()
             with WireClient(broker.address) as other:
-                while not begun:
-                    assert other.call(ApiVersionsRequest(), 0).error_code == 0
                 assert produce(other, "t", batch(b"more")).error_code == 0
-            go_on.set()
+            for _ in range(2):
+                assert len(held.held) == 1, "one partition's after the other"
+                held.let_go()
             answer = client.answer(asked)
-        assert len(begun) == 2, "one partition's after the other"
+            assert not held.held
         for part in answer.responses[0].partitions:
             if version < 4:
                 found = read_message_set(part.records)
@@ -369,18 +360,12 @@ def test_a_client_that_goes_while_its_records_are_converted_is_let_go_of(
             create_topic(client, "t", partitions=1)
             assert produce(client, "t", batch(*[b"x"] * 3000, codec=codec)).error_code == 0
             session = client.call(fetch_request("t", 3000, session_epoch=0), 8).session_id
-        workers, go_on, begun = broker.server.workers, threading.Event(), threading.Event()
-        begin = workers.run
-
-        def held(work: Callable[[], None]) -> asyncio.Future[None]:
-            begun.set()
-            return begin(lambda: (go_on.wait(), work())[1])
-
         asked = fetch_request("t", session_id=session, session_epoch=1)
-        with mock.patch.object(workers, "run", held), WireClient(broker.address) as client:
-            client.send(asked, version)
-            assert begun.wait(20)
-        go_on.set()
+        with held_workers(broker) as held:
+            with WireClient(broker.address) as client:
+                client.send(asked, version)
+                held.wait()
+            held.let_go()
         asked.session_epoch = 2
         with WireClient(broker.address) as client:
             records = client.call(asked, version).responses[0].partitions[0].records

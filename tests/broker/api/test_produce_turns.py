@@ -9,7 +9,7 @@ import pytest
 from ottla.broker.api.records.produce import TURN_SECONDS
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import MetadataRequest, ProduceRequest
-from tests.broker.held_workers import HeldWorkers
+from tests.broker.held_workers import HeldWorkers, held_workers
 from tests.broker.produce_fetch import batch, fetch, produce_request, values
 from tests.broker.running import RunningBroker, WireClient
 from tests.broker.topics import create
@@ -28,9 +28,8 @@ def held(broker: RunningBroker) -> Iterator[HeldWorkers]:
     for producing in producings:
         assert producing.turn_seconds == TURN_SECONDS
         producing.turn_seconds = -1.0
-    workers = HeldWorkers(broker)
-    yield workers
-    broker.server.broker.workers = workers.workers
+    with held_workers(broker) as workers:
+        yield workers
     for producing in producings:
         producing.turn_seconds = TURN_SECONDS
 

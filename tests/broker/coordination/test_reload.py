@@ -3,6 +3,7 @@ works."""
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -10,12 +11,13 @@ from unittest import mock
 import pytest
 
 from ottla.broker.coordination import log_coordinator
-from ottla.groups.shard import Shard
-from ottla.wire.errors import ErrorCode, MalformedMessage, StorageFailed
+from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import DeleteTopicsRequest, HeartbeatRequest, OffsetFetchRequest
+from ottla.wire.records import Record, build_batch
 from tests.broker.groups import commit_request, find, topic_id
-from tests.broker.running import RunningBroker, WireClient
+from tests.broker.running import RunningBroker, WireClient, pass_time
 from tests.broker.topics import create
+from tests.log.faulty_disk import FaultyDisk
 from tests.waiting import until
 
 GROUP = "g"
@@ -67,51 +69,50 @@ def test_nothing_is_read_again_once_the_broker_stops(
     assert not caplog.records
 
 
-@pytest.mark.parametrize("failure", [StorageFailed("full"), OSError(5, "the disk is slow to wake")])
-def test_a_log_that_cannot_be_read_is_tried_again(data: Path, failure: Exception) -> None:
-    with RunningBroker(data) as broker, WireClient(broker.address) as client:
+@pytest.mark.parametrize("failure", [errno.EIO, errno.EMFILE])
+def test_a_log_that_cannot_be_read_is_tried_again(
+    failure: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = FaultyDisk()
+    with RunningBroker(Path("/a"), disk) as broker, WireClient(broker.address) as client:
         with_a_commit(broker, client)
-        coordinator = broker.server.coordinators.groups
-        read, failures = coordinator.read_log, [failure, failure]
-
-        async def fail_first(*asked: Any) -> None:
-            if failures:
-                raise failures.pop()
-            await read(*asked)
-
-        with (
-            mock.patch.object(coordinator, "read_log", fail_first),
-            mock.patch.object(log_coordinator, "RELOAD_SECONDS", 0.0),
-        ):
-            lose_an_append(broker)
-            while (answer := fetched(client)).error_code != 0:
-                assert answer.error_code in (
-                    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR,
-                )
-        assert not failures
+        index = broker.server.coordinators.groups.runtime.partition_of(GROUP)
+        disk.failing, disk.errors = f"/a/__consumer_offsets-{index}/", {"read": failure}
+        lose_an_append(broker)
+        until(lambda: "is tried again every 5 s" in caplog.text, "the log could not be read")
+        for _ in range(3):
+            assert fetched(client).error_code in (
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR,
+            )
+            pass_time(broker, log_coordinator.RELOAD_SECONDS)
+        disk.errors = {}
+        pass_time(broker, log_coordinator.RELOAD_SECONDS)
+        answer = until(
+            lambda: (now := fetched(client)).error_code == 0 and now, "the group is loaded again")
         assert answer.topics[0].partitions[0].committed_offset == 7
+    assert caplog.text.count("could not be read") == 1, "one line, however often it fails"
 
 
-def test_records_that_nobody_can_read_are_not_read_for_ever(data: Path) -> None:
+def test_records_that_nobody_can_read_are_not_read_for_ever(
+    data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with RunningBroker(data) as broker, WireClient(broker.address) as client:
         with_a_commit(broker, client)
-        coordinator = broker.server.coordinators.groups
-        reads = []
-
-        async def fail(*asked: Any) -> None:
-            reads.append(asked)
-            raise MalformedMessage("cut off")
-
-        with (
-            mock.patch.object(coordinator, "read_log", fail),
-            mock.patch.object(log_coordinator, "RELOAD_SECONDS", 0.0),
-        ):
-            lose_an_append(broker)
-            for _ in range(5):
-                assert fetched(client).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        assert len(reads) == 1
+        index = broker.server.coordinators.groups.runtime.partition_of(GROUP)
+        [log] = [
+            each.log for each in broker.server.replicas.by_name["__consumer_offsets"]
+            if each.index == index
+        ]
+        cut_off = build_batch([Record(timestamp=1, key=b"\0", value=b"a key of one byte")])
+        broker.call(log.append_bytes, cut_off, 0)
+        lose_an_append(broker)
+        until(lambda: "cannot be read, keys are missing" in caplog.text, "the load has ended")
+        for _ in range(5):
+            assert fetched(client).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            pass_time(broker, log_coordinator.RELOAD_SECONDS)
         beat = HeartbeatRequest(group_id=GROUP, generation_id=1, member_id="m")
         assert client.call(beat, 3).error_code == 0  # no member is removed meanwhile
+    assert caplog.text.count("cannot be read") == 1
 
 
 def test_a_start_opens_its_doors_first_and_reads_one_shard_after_the_other(data: Path) -> None:
@@ -140,9 +141,9 @@ def test_a_start_opens_its_doors_first_and_reads_one_shard_after_the_other(data:
         assert begun == [True] * 50
 
 
-def test_a_crash_right_after_a_topics_deletion_leaves_no_offset_to_one_of_the_same_name(
-    data: Path,
-) -> None:
+def test_a_crash_right_after_a_topics_deletion_leaves_no_offset_to_one_of_the_same_name() -> None:
+    disk, data = FaultyDisk(), Path("/a")
+
     def offsets_of(client: WireClient) -> list[list[int]]:
         """Offsets of all topics, and of this one by its name."""
         asked = OffsetFetchRequest.Topic(name="t", partition_indexes=[0])
@@ -150,17 +151,20 @@ def test_a_crash_right_after_a_topics_deletion_leaves_no_offset_to_one_of_the_sa
         found.append(client.call(OffsetFetchRequest(group_id=GROUP, topics=[asked]), 5))
         return [[p.committed_offset for t in each.topics for p in t.partitions] for each in found]
 
-    with RunningBroker(data) as broker, WireClient(broker.address) as client:
+    with RunningBroker(data, disk) as broker, WireClient(broker.address) as client:
         with_a_commit(broker, client)
         assert offsets_of(client) == [[7], [7]]
-        # The deletion is recorded, the tombstones are not.
-        with mock.patch.object(Shard, "forget_topics"):
-            answer = client.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=10_000), 5)
+        # The deletion is recorded, the tombstones are not: there is no room for them.
+        disk.failing, disk.errors = "/a/__consumer_offsets-", {"write": errno.ENOSPC}
+        answer = client.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=10_000), 5)
         assert answer.responses[0].error_code == 0
+        shard = broker.server.coordinators.groups.runtime.shard(GROUP)
+        assert broker.call(shard.offsets.has_any, GROUP), "there is no tombstone"
         assert offsets_of(client) == [[], [-1]]
         create(client, "t")
         assert offsets_of(client) == [[], [-1]]
-    with RunningBroker(data) as broker, WireClient(broker.address) as client:
+    disk.errors = {}
+    with RunningBroker(data, disk) as broker, WireClient(broker.address) as client:
         until(lambda: not fetched(client).error_code, "the group is loaded again")
         assert offsets_of(client) == [[], [-1]]
         request = commit_request("t", topic_id(client, "t"), GROUP, 5)

@@ -8,6 +8,7 @@ import contextlib
 import errno
 from pathlib import Path
 
+from ottla.testing.disk_room import RoomyDisk
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import ApiVersionsRequest, ProduceRequest
 from tests.broker.held_workers import slow_flush
@@ -36,7 +37,7 @@ def appended(broker: RunningBroker, topic: str) -> None:
 def test_a_topic_deleted_before_its_flush_leaves_the_others_their_acknowledgements(
     data: Path,
 ) -> None:
-    with RunningBroker(data) as broker, contextlib.ExitStack() as stack:
+    with RunningBroker(data, RoomyDisk()) as broker, contextlib.ExitStack() as stack:
         clients = [stack.enter_context(WireClient(broker.address)) for _ in range(4)]
         for topic in ("a", "b", "c"):
             create(clients[3], topic)
@@ -110,7 +111,7 @@ def test_a_read_error_is_told_of_the_partition_that_has_it() -> None:
 
 
 def test_a_short_timeout_behind_a_long_one_is_kept(data: Path) -> None:
-    with RunningBroker(data) as broker, WireClient(broker.address) as client:
+    with RunningBroker(data, RoomyDisk()) as broker, WireClient(broker.address) as client:
         create(client, "t")
         request = produce_request("t", batch(b"v"))
         request.timeout_ms = 1_000_000
@@ -123,7 +124,7 @@ def test_a_short_timeout_behind_a_long_one_is_kept(data: Path) -> None:
 
 def test_a_timeout_leaves_the_codes_that_are_known(data: Path) -> None:
     with (
-        RunningBroker(data) as broker,
+        RunningBroker(data, RoomyDisk()) as broker,
         WireClient(broker.address) as client,
         WireClient(broker.address) as admin,
     ):
@@ -144,7 +145,7 @@ def test_a_timeout_leaves_the_codes_that_are_known(data: Path) -> None:
 def test_a_retry_of_what_is_not_flushed_yet_waits_for_the_same_flush(data: Path) -> None:
     numbered = batch(b"v", producer_id=7, producer_epoch=0, base_sequence=0)
     with (
-        RunningBroker(data) as broker,
+        RunningBroker(data, RoomyDisk()) as broker,
         WireClient(broker.address) as first,
         WireClient(broker.address) as second,
     ):
@@ -160,13 +161,13 @@ def test_a_retry_of_what_is_not_flushed_yet_waits_for_the_same_flush(data: Path)
         answer: ProduceRequest = second.call(produce_request("t", numbered), 9)
         assert code(answer) == 0
         assert values(fetch(second, "t")) == [b"v"]
-    with RunningBroker(data) as broker, WireClient(broker.address) as client:
+    with RunningBroker(data, RoomyDisk()) as broker, WireClient(broker.address) as client:
         assert produce(client, "t", numbered).base_offset == 0
         assert values(fetch(client, "t")) == [b"v"]
 
 
 def test_who_gives_up_waiting_for_a_flush_leaves_none_that_never_ends(data: Path) -> None:
-    with RunningBroker(data) as broker, WireClient(broker.address) as client:
+    with RunningBroker(data, RoomyDisk()) as broker, WireClient(broker.address) as client:
         create(client, "t")
         partition = broker.server.replicas.partition("t", 0)
         assert partition is not None

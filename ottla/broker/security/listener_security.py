@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from ottla.broker.security.tls.context import TlsSettings
     from ottla.broker.settings.config import BrokerConfig
 
+log = logging.getLogger("ottla.authentication")
+
 WITH_SASL = ("SASL_PLAINTEXT", "SASL_SSL")
 WITH_TLS = ("SSL", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
@@ -28,6 +31,12 @@ VALIDATORS = (
     "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerValidatorCallbackHandler",
 )
 """Kafka's own validator of OAUTHBEARER tokens, under both of its names; ours does the same."""
+
+UNSECURED = (
+    "org.apache.kafka.common.security.oauthbearer.internals.unsecured"
+    ".OAuthBearerUnsecuredValidatorCallbackHandler"
+)
+"""Kafka's validator of unsecured tokens, which has to be asked for here."""
 
 NewExchange = Callable[["BrokerContext"], Exchange]
 
@@ -95,13 +104,16 @@ class ListenerSecurity:
         settings = ListenerSettings(own)
         where = f"listener.name.{self.listener.lower()}.{name.lower()}."
         handler = own.get("sasl.server.callback.handler.class", "")
-        if handler and not (name == "OAUTHBEARER" and handler in VALIDATORS):
+        if handler and not (name == "OAUTHBEARER" and handler in (*VALIDATORS, UNSECURED)):
             raise SettingsError(
                 f"{where}sasl.server.callback.handler.class",
                 f"{handler!r} is Java code, which Ottla does not load",
             )
         module = self.modules[name] = _module(where + "sasl.jaas.config", settings)
-        begin = self._beginner(name, settings, module)
+        if handler == UNSECURED:
+            begin = self._unsecured(where, module)
+        else:
+            begin = self._beginner(name, settings, module)
         return Mechanism(name, begin, max(0, settings.connections_max_reauth_ms))
 
     def _beginner(
@@ -129,6 +141,19 @@ class ListenerSecurity:
         from ottla.broker.security.sasl.scram import ScramExchange
 
         return lambda broker: ScramExchange(name, lookup_in(broker, name))
+
+
+    def _unsecured(self, where: str, module: LoginModule | None) -> NewExchange:
+        from ottla.broker.security.sasl.oauthbearer import OauthExchange
+        from ottla.broker.security.sasl.unsecured_tokens import UnsecuredRules
+
+        options = {} if module is None else module.options
+        rules = UnsecuredRules(f"{where}sasl.jaas.config", options)
+        log.warning(
+            "listener %s accepts unsecured tokens: its clients are whoever they say they are",
+            self.listener,
+        )
+        return lambda broker: OauthExchange(rules)
 
 
 def _module(name: str, settings: ListenerSettings) -> LoginModule | None:

@@ -6,7 +6,7 @@ broker/settings/topic.py; a class as the default means its attribute of the same
 
 from __future__ import annotations
 
-from ottla.broker.settings.declaration import Long, Names, Password, Short, days, setting
+from ottla.broker.settings.declaration import Long, Names, Password, Short, days, hours, setting
 from ottla.broker.settings.listener_settings import ListenerSettings
 from ottla.groups.settings import GroupSettings, TransactionSettings
 
@@ -76,6 +76,9 @@ class BrokerSettings(ListenerSettings):
     delegation_token_expiry_time_ms: Long = setting(
         "delegation.token.expiry.time.ms", days(1), at_least=1,
         help="The lifetime of a delegation token that is not renewed.")
+    delegation_token_expiry_check_interval_ms: Long = setting(
+        "delegation.token.expiry.check.interval.ms", hours(1), at_least=1,
+        help="How often expired delegation tokens are removed from the metadata.")
     controller_listener_names: Names = setting(
         "controller.listener.names", (),
         help="Listeners for Kafka's controllers: Ottla opens none of them.")

@@ -23,6 +23,7 @@ from ottla.log.config import FOREVER_MS
 from ottla.log.disk import Disk
 from ottla.log.recovery import rebuild
 from ottla.log.storage import Storage
+from ottla.replication.controller.tokens import has_expired_tokens, remove_expired_tokens
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.replicas import Replicas
 from ottla.wire.errors import StorageFailed
@@ -77,6 +78,9 @@ class Housekeeping:
             loop.create_task(self._every(EXPIRY_SECONDS, self._expire_producers)),
             loop.create_task(self._every(REOPENING_SECONDS, self.reopen_directories)),
         ]
+        if broker.token_secrets is not None:
+            seconds = broker.config.delegation_token_expiry_check_interval_ms / 1000
+            self.tasks.append(loop.create_task(self._every(seconds, self._remove_tokens)))
         if broker.config.ottla_log_scrub_bytes_per_second:
             self.tasks.append(loop.create_task(self._scrub()))
         if broker.config.log_cleaner_enable:
@@ -198,6 +202,14 @@ class Housekeeping:
             partition.log.remove_expired_producers()
             if slices.over:
                 await slices.pause()
+
+    async def _remove_tokens(self) -> None:
+        """Remove expired delegation tokens; in a cluster, the controller does."""
+        broker, now_ms = self.broker, self.broker.clock.now_ms()
+        decides = broker.forwarding is None or broker.forwarding.deciding()
+        if decides and has_expired_tokens(broker.image, now_ms):
+            removed = await broker.metadata_log.decide(remove_expired_tokens, now_ms)
+            log.info("%d expired delegation tokens were removed", removed)
 
     def close(self) -> None:
         """Stop; the storage's own close writes the last checkpoint."""

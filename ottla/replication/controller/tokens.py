@@ -57,12 +57,7 @@ def create_token(
     token = DelegationToken(
         token_id, owner, requester, tuple(renewers), now_ms, expires_ms, max_ms
     )
-    gone: list[MetadataRecord] = [
-        TokenSet(each.token_id, None)
-        for each in image.tokens.values()
-        if each.expires_ms < now_ms
-    ]
-    return Decision([*gone, TokenSet(token_id, token)], token)
+    return Decision([*_removals(image, now_ms), TokenSet(token_id, token)], token)
 
 
 def renew_token(
@@ -88,6 +83,25 @@ def expire_token(
         return Decision([TokenSet(token.token_id, None)], now_ms)
     token = _usable(image, token_id, who, now_ms)
     return _ends(token, min(token.max_ms, now_ms + period_ms))
+
+
+def has_expired_tokens(image: MetadataImage, now_ms: int) -> bool:
+    """Whether there is something for `remove_expired_tokens` to do."""
+    return any(each.expires_ms < now_ms for each in image.tokens.values())
+
+
+def remove_expired_tokens(image: MetadataImage, now_ms: int) -> Decision[int]:
+    """Forget the tokens that have expired; the result is their number."""
+    gone = _removals(image, now_ms)
+    return Decision(gone, len(gone))
+
+
+def _removals(image: MetadataImage, now_ms: int) -> list[MetadataRecord]:
+    return [
+        TokenSet(each.token_id, None)
+        for each in image.tokens.values()
+        if each.expires_ms < now_ms
+    ]
 
 
 def _ends(token: DelegationToken, expires_ms: int) -> Decision[int]:

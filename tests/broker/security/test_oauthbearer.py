@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from ottla.broker.settings.declaration import SettingsError
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import MetadataRequest
 from tests.broker.running import WireClient
+from tests.broker.security.authority import Authority
 from tests.broker.security.logging_in import SaslBroker, send_token, shake
 
 RSA, EC, OTHER = (
@@ -169,6 +171,40 @@ def test_keys_are_read_from_a_url_too(data: Path) -> None:
     with SaslBroker(data, settings(f"http://127.0.0.1:{server.server_port}/keys")) as broker:
         with WireClient(broker.inside) as client:
             assert log_in(client, signed(claims())).error_code == 0
+    server.shutdown()
+    server.server_close()
+
+
+def test_keys_at_an_https_url_are_read_again(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An issuer changes its keys: tokens of the new one count, those of the old one no more."""
+    authority, served = Authority(tmp_path), [RSA]
+
+    class Changing(Keys):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            public = jwt.algorithms.RSAAlgorithm.to_jwk(served[0].public_key(), as_dict=True)
+            self.wfile.write(json.dumps({"keys": [{**public, "kid": "r"}]}).encode())
+
+    server = HTTPServer(("127.0.0.1", 0), Changing)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority.issue("issuer"))
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
+    asked = settings(f"https://localhost:{server.server_port}/keys")
+    asked["sasl.oauthbearer.jwks.endpoint.refresh.ms"] = "1"
+
+    def is_accepted(key: Any) -> bool:
+        with WireClient(broker.inside) as client:
+            return not bytes(log_in(client, signed(claims(), key)).auth_bytes)
+
+    with SaslBroker(data, asked) as broker:
+        assert is_accepted(RSA) and not is_accepted(OTHER)
+        served[0] = OTHER
+        assert is_accepted(OTHER) and not is_accepted(RSA)
     server.shutdown()
     server.server_close()
 

@@ -18,8 +18,9 @@ from ottla.wire.messages import (
     MetadataRequest,
     RenewDelegationTokenRequest,
 )
-from tests.broker.running import WireClient
+from tests.broker.running import WireClient, pass_time
 from tests.broker.security.logging_in import SaslBroker, log_in
+from tests.waiting import until
 
 KEY = {"delegation.token.secret.key": "the cluster's secret"}
 DAY_MS = 86_400_000
@@ -134,6 +135,22 @@ def test_an_expired_token_lets_nobody_in_and_is_not_prolonged(broker: SaslBroker
         assert renew(alice, token).error_code == ErrorCode.DELEGATION_TOKEN_EXPIRED
         make_token(alice)
         assert token.token_id not in describe(alice)
+
+
+def test_expired_tokens_are_removed_at_intervals(data: Path) -> None:
+    settings = KEY | {"delegation.token.expiry.check.interval.ms": "60000"}
+    with SaslBroker(data, settings) as broker, client_of(broker, "alice") as alice:
+        token, longer = make_token(alice), make_token(alice)
+        assert renew(alice, longer, 5 * DAY_MS).error_code == 0
+        broker.server.clock = broker.server.broker.clock = LaterClock()
+        log = broker.server.metadata_log
+        pass_time(broker, 59)
+        assert token.token_id in log.image.tokens
+        pass_time(broker, 2)
+        until(lambda: token.token_id not in log.image.tokens, "the removal")
+        assert longer.token_id in log.image.tokens
+    with SaslBroker(data, KEY) as broker:
+        assert set(broker.server.metadata_log.image.tokens) == {longer.token_id}
 
 
 def test_tokens_survive_a_restart(data: Path) -> None:

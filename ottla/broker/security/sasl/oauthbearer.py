@@ -22,6 +22,7 @@ from ottla.broker.security.sasl.exchange import (
 )
 
 if TYPE_CHECKING:
+    from ottla.broker.security.sasl.unsecured_tokens import UnsecuredRules
     from ottla.broker.security.sasl.web_tokens import TokenRules
 
 TOKEN_SIZE_MAX = 64 << 10
@@ -32,7 +33,7 @@ BEARER = re.compile(rb"(?:^|\x01)auth=[Bb]earer +([A-Za-z0-9\-_.~+/=]+)\x01")
 class OauthExchange(Exchange):
     """One token from the client; two messages if it is not accepted."""
 
-    def __init__(self, rules: TokenRules) -> None:
+    def __init__(self, rules: TokenRules | UnsecuredRules) -> None:
         self.rules = rules
         self.identity: Identity | None = None
         self.refusal = ""

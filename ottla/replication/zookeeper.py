@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -28,6 +30,7 @@ from kazoo.exceptions import (
     RolledBackError,
     RuntimeInconsistency,
 )
+from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 
@@ -65,6 +68,31 @@ STATES = {
 RECONNECT_DELAY_SECONDS_MAX = 1.0
 
 
+class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]
+    """kazoo's threads, with connections over TLS as a context says: kazoo's own would trust all of
+    the system's authorities beside the given ones."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        super().__init__()
+        self.context = context
+        self.refused = ""
+        """Why the last handshake failed."""
+
+    def create_connection(
+        self, address: tuple[str, int], hostname: str, timeout: float, **of_kazoo: object
+    ) -> ssl.SSLSocket:
+        """Connect to one server. Raises OSError."""
+        plain = socket.create_connection(address, timeout)
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return self.context.wrap_socket(plain, server_hostname=hostname)
+        except OSError as error:
+            plain.close()
+            reason = getattr(error, "verify_message", "") or getattr(error, "reason", "") or error
+            self.refused = f"; the TLS handshake with {hostname} failed: {reason}"
+            raise
+
+
 class ZooKeeper:
     """A session with an ensemble; `connect` is ZooKeeper's `host:port,host:port/chroot`."""
 
@@ -74,6 +102,7 @@ class ZooKeeper:
         session_timeout_ms: int,
         connection_timeout_ms: int,
         loop: asyncio.AbstractEventLoop,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.loop = loop
         self.hosts, slash, chroot = connect.partition("/")
@@ -85,9 +114,11 @@ class ZooKeeper:
         self.waiting: set[asyncio.Future[Any]] = set()
         self.missed: list[Watch] = []
         """Watches that kazoo forgot: they are called once the connection is back."""
+        self.tls = None if tls is None else TlsHandler(tls)
         self.client = KazooClient(
             self.hosts,
             timeout=session_timeout_ms / 1000,
+            handler=self.tls,
             connection_retry=KazooRetry(
                 max_tries=-1, delay=0.1, max_delay=RECONNECT_DELAY_SECONDS_MAX
             ),
@@ -106,9 +137,10 @@ class ZooKeeper:
         try:
             await self.loop.run_in_executor(None, self._start)
         except self.client.handler.timeout_exception as error:
+            refused = "" if self.tls is None else self.tls.refused
             raise ConnectionLost(
                 f"zookeeper.connect={self.hosts}{self.root}: no server answered within"
-                f" {self.connection_timeout_ms} ms (zookeeper.connection.timeout.ms)"
+                f" {self.connection_timeout_ms} ms (zookeeper.connection.timeout.ms){refused}"
             ) from error
         self.state = SessionState.CONNECTED
 

@@ -41,11 +41,17 @@ def zookeeper(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> Coordina
         raise StorageRefused(
             "zookeeper.connect needs the package kazoo: pip install 'ottla[cluster]'"
         ) from error
+    tls = None
+    if config.zookeeper_ssl_client_enable:
+        from ottla.broker.security.tls.zookeeper import zookeeper_context
+
+        tls = zookeeper_context(config.static)
     return ZooKeeper(
         config.zookeeper_connect,
         config.zookeeper_session_timeout_ms,
         config.zookeeper_connection_timeout_ms,
         loop,
+        tls,
     )
 
 

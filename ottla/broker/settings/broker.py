@@ -334,6 +334,32 @@ class BrokerSettings(ListenerSettings):
     zookeeper_connection_timeout_ms: int = setting(
         "zookeeper.connection.timeout.ms", 18_000, at_least=1,
         help="How long a start waits for ZooKeeper before it gives up.")
+    zookeeper_ssl_client_enable: bool = setting(
+        "zookeeper.ssl.client.enable", False,
+        help="Whether to connect to ZooKeeper over TLS, at its secureClientPort.")
+    zookeeper_ssl_keystore_location: str | None = setting(
+        "zookeeper.ssl.keystore.location", None,
+        help="The file with the broker's key and certificate for ZooKeeper: PEM or PKCS12.")
+    zookeeper_ssl_keystore_type: str = setting(
+        "zookeeper.ssl.keystore.type", "JKS", help="As ssl.keystore.type.")
+    zookeeper_ssl_keystore_password: Password | None = setting(
+        "zookeeper.ssl.keystore.password", None,
+        help="The password of a PKCS12 file, or of an encrypted key in PEM.")
+    zookeeper_ssl_truststore_location: str | None = setting(
+        "zookeeper.ssl.truststore.location", None,
+        help="The file with the certificates that ZooKeeper's has to lead to; without it, those of"
+        " the system.")
+    zookeeper_ssl_truststore_type: str = setting(
+        "zookeeper.ssl.truststore.type", "JKS", help="As ssl.truststore.type.")
+    zookeeper_ssl_truststore_password: Password | None = setting(
+        "zookeeper.ssl.truststore.password", None, help="The password of a PKCS12 file.")
+    zookeeper_ssl_endpoint_identification_algorithm: str = setting(
+        "zookeeper.ssl.endpoint.identification.algorithm", "HTTPS",
+        help="Whether ZooKeeper's certificate has to be of its host name; empty: no.")
+    zookeeper_ssl_enabled_protocols: Names = setting(
+        "zookeeper.ssl.enabled.protocols", ("TLSv1.2", "TLSv1.3"), help="Versions of TLS.")
+    zookeeper_ssl_cipher_suites: Names = setting(
+        "zookeeper.ssl.cipher.suites", (), help="As ssl.cipher.suites.")
     auto_leader_rebalance_enable: bool = setting(
         "auto.leader.rebalance.enable", True,
         help="Whether the controller returns leadership to the first replica of each partition"

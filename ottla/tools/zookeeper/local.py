@@ -83,10 +83,13 @@ def free_port() -> int:
 
 
 class LocalZooKeeper:
-    """The server; started again it has its port and its data."""
+    """The server; started again it has its port and its data. `settings` are further lines of its
+    configuration."""
 
-    def __init__(self, directory: Path, port: int = 0, host: str = "127.0.0.1") -> None:
-        self.directory, self.host = directory, host
+    def __init__(
+        self, directory: Path, port: int = 0, host: str = "127.0.0.1", settings: str = ""
+    ) -> None:
+        self.directory, self.host, self.settings = directory, host, settings
         self.port = port or free_port()
         self.log = directory / "zookeeper.log"
         self.process: subprocess.Popen[bytes] | None = None
@@ -106,6 +109,7 @@ class LocalZooKeeper:
             f"clientPortAddress={self.host}\nclientPort={self.port}\n"
             f"tickTime={TICK_MS}\nadmin.enableServer=false\nmaxClientCnxns=0\n"
             "4lw.commands.whitelist=ruok\nautopurge.purgeInterval=1\n"
+            f"{self.settings}"
         )
         command += [f"-Dlogback.configurationFile={HERE / 'logback.xml'}"]
         command += ["-cp", f"{jars()}/*", MAIN, str(settings)]

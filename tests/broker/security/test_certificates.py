@@ -13,6 +13,7 @@ from cryptography.x509.oid import NameOID
 from ottla.broker.security.tls.ciphers import openssl_name
 from ottla.broker.security.tls.context import TlsSettings
 from ottla.broker.security.tls.names import PrincipalRules, subject_of
+from ottla.broker.security.tls.zookeeper import zookeeper_context
 from ottla.broker.settings.declaration import SettingsError
 from ottla.broker.settings.listener_settings import ListenerSettings
 from tests.broker.security.authority import Authority
@@ -144,3 +145,47 @@ def test_cipher_suites_bound_the_versions_of_tls(tmp_path: Path) -> None:
     assert found.server.maximum_version == ssl.TLSVersion.TLSv1_2
     found = TlsSettings(settings(authority, ssl_cipher_suites="TLS_AES_256_GCM_SHA384"))
     assert found.server.minimum_version == ssl.TLSVersion.TLSv1_3
+
+
+def test_zookeepers_settings_are_those_of_a_client(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    texts = {
+        "zookeeper.ssl.client.enable": "true",
+        "zookeeper.ssl.keystore.location": str(authority.issue("broker", password="k")),
+        "zookeeper.ssl.keystore.password": "k",
+        "zookeeper.ssl.truststore.location": str(authority.file),
+        "ssl.keystore.location": "/nowhere",
+    }
+    context = zookeeper_context(texts)
+    assert context is not None and context.check_hostname
+    assert context.verify_mode == ssl.CERT_REQUIRED
+    assert [each["subject"] for each in context.get_ca_certs()] == [
+        ((("commonName", "authority"),),)
+    ], "nobody else is trusted"
+    unnamed = zookeeper_context(texts | {"zookeeper.ssl.endpoint.identification.algorithm": ""})
+    assert unnamed is not None and not unnamed.check_hostname
+    assert unnamed.verify_mode == ssl.CERT_REQUIRED
+    assert zookeeper_context(texts | {"zookeeper.ssl.client.enable": "false"}) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("zookeeper.ssl.keystore.location", "/nowhere"),
+        ("zookeeper.ssl.truststore.location", "/nowhere"),
+        ("zookeeper.ssl.truststore.type", "BKS"),
+        ("zookeeper.ssl.enabled.protocols", "SSLv3"),
+        ("zookeeper.ssl.crl.enable", "true"),
+        ("zookeeper.ssl.ocsp.enable", "true"),
+    ],
+)
+def test_what_is_wrong_with_zookeepers_settings_is_said_by_their_names(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    authority = Authority(tmp_path)
+    texts = {
+        "zookeeper.ssl.client.enable": "true",
+        "zookeeper.ssl.truststore.location": str(authority.file),
+    }
+    with pytest.raises(SettingsError, match=rf"^{name}: "):
+        zookeeper_context(texts | {name: text})

@@ -101,6 +101,22 @@ class TlsSettings:
         return None if certificate is None else "User:" + self.rules.name(subject_of(certificate))
 
 
+def context_of_client(settings: ListenerSettings) -> ssl.SSLContext:
+    """The context of a client with these settings; without a key store it presents no certificate.
+    Raises SettingsError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    _restrict(context, settings)
+    if settings.ssl_keystore_location is not None or settings.ssl_keystore_key is not None:
+        load_key(context, *_key(settings), settings.ssl_key_password)
+    trust = _trust(settings)
+    if trust is None:
+        context.load_default_certs()
+    else:
+        load_trust(context, *trust)
+    context.check_hostname = settings.ssl_endpoint_identification_algorithm != ""
+    return context
+
+
 def _restrict(context: ssl.SSLContext, settings: ListenerSettings) -> None:
     versions = settings.ssl_enabled_protocols
     if unknown := [each for each in versions if each not in VERSIONS]:

@@ -1,0 +1,39 @@
+"""TLS to ZooKeeper, by the `zookeeper.ssl.…` properties of Kafka's ZooKeeper mode.
+
+They mean what a listener's `ssl.…` settings mean. The broker's certificate is its identity there: a
+ZooKeeper with `ssl.clientAuth=need` lets nobody else in.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+
+from ottla.broker.security.tls.context import context_of_client
+from ottla.broker.settings.declaration import SettingsError
+from ottla.broker.settings.listener_settings import ListenerSettings
+
+PREFIX = "zookeeper."
+REVOCATION = ("zookeeper.ssl.crl.enable", "zookeeper.ssl.ocsp.enable")
+
+
+def zookeeper_context(texts: Mapping[str, str]) -> ssl.SSLContext | None:
+    """The context of connections to ZooKeeper; None without TLS. Raises SettingsError."""
+    if texts.get("zookeeper.ssl.client.enable", "false").strip().lower() != "true":
+        return None
+    for name in REVOCATION:
+        if texts.get(name, "false").strip().lower() == "true":
+            raise SettingsError(name, "certificates are not checked for revocation here")
+    own = {
+        name.removeprefix(PREFIX): text
+        for name, text in texts.items()
+        if name.startswith(f"{PREFIX}ssl.")
+    }
+    # ZooKeeper's clients have one password, of the store or of the key in it.
+    if "ssl.keystore.password" in own:
+        own["ssl.key.password"] = own["ssl.keystore.password"]
+    try:
+        return context_of_client(ListenerSettings(own))
+    except SettingsError as error:
+        problem = str(error).removeprefix(f"{error.name}: ")
+        raise SettingsError(PREFIX + error.name, problem) from error

@@ -85,7 +85,8 @@ def _cluster(monitor: Monitor) -> Iterator[str]:
         "kafka_controller_controllerstats_uncleanleaderelections_total", "Unclean elections.", 0)
     yield from gauge(
         "kafka_broker_info", "Where a broker is.", 1, address=monitor.address, id_=broker.node_id)
-    yield from gauge("ottla_build_info", "The version.", 1, version=__version__)
+    for name in ("ottla_build_info", "kafka_server_app_info"):
+        yield from gauge(name, "The version.", 1, version=__version__)
 
 
 def _requests(monitor: Monitor) -> Iterator[str]:
@@ -151,6 +152,11 @@ def _connections(monitor: Monitor) -> Iterator[str]:
     for name in ("socketservermetrics", "socket_server_metrics"):
         yield from metric(
             f"kafka_server_{name}_connection_count", "gauge", "Open connections.", by_listener)
+    for name in ("socketservermetrics", "socket_server_metrics"):
+        for what, rate in (("creation", monitor.opened_rate), ("close", monitor.closed_rate)):
+            yield from gauge(
+                f"kafka_server_{name}_connection_{what}_rate",
+                "Connections a second, of all listeners.", rate, networkprocessor=0)
     yield from counter("ottla_connections_opened_total", "Connections made.", counts.opened)
     yield from counter(
         "ottla_connections_closed_total", "Connections ended.", counts.closed_connections)
@@ -197,6 +203,15 @@ def _work(monitor: Monitor) -> Iterator[str]:
         f"# HELP {lag} Delays of timers on the event loop.\n# TYPE {lag} summary\n"
         f"{lag}_sum {monitor.lag.sum}\n{lag}_count {monitor.lag.count}\n"
     )
+    for name in ("kafka_network_socketserver_networkprocessoravgidle_percent",
+                 "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent"):
+        yield from gauge(name, "The share of time in which the loop was idle.", monitor.idle)
+    sessions = monitor.listeners[0].fetching.sessions
+    name = "kafka_server_fetchsessioncache_"
+    yield from gauge(f"{name}numincrementalfetchsessions", "Fetch sessions.", len(sessions))
+    yield from counter(
+        f"{name}incrementalfetchsessionevictions_total", "Fetch sessions that were evicted.",
+        sessions.evictions)
     flusher = broker.flusher
     yield from counter("ottla_flushes_total", "Groups of flushes.", flusher.flushes)
     yield from counter("ottla_flush_seconds_total", "Seconds of flushes.", flusher.seconds)

@@ -1,4 +1,4 @@
-"""Measurements while metrics are enabled: the loop's lag, the rates of connections."""
+"""Measurements while metrics are enabled: the loop's lag and idle time, rates of connections."""
 
 from __future__ import annotations
 
@@ -52,7 +52,12 @@ class Monitor:
         self.lag = LoopLag(loop)
         self.lags = Lags(broker)
         self.rates: dict[Connection, tuple[float, float]] = {}
+        self.opened_rate = self.closed_rate = 0.0
+        """Connections a second."""
+        self.idle = 1.0
+        """The share of time in which the loop's thread used no CPU."""
         self._before: dict[Connection, tuple[int, int]] = {}
+        self._marks = self._mark()
         self._timer = loop.call_later(RATES_EVERY_SECONDS, self._measure)
         broker.counts.timing = True
 
@@ -61,7 +66,17 @@ class Monitor:
         for listener in self.listeners:
             yield from list(listener.connections)
 
+    def _mark(self) -> tuple[float, float, int, int]:
+        counts = self.broker.counts
+        return self.loop.time(), time.thread_time(), counts.opened, counts.closed_connections
+
     def _measure(self) -> None:
+        marks = self._mark()
+        wall, cpu, opened, closed = (
+            new - old for new, old in zip(marks, self._marks, strict=True))
+        self._marks = marks
+        self.idle = min(1.0, max(0.0, 1.0 - cpu / wall))
+        self.opened_rate, self.closed_rate = opened / wall, closed / wall
         now = {each: (each.received, each.sent) for each in self.connections()}
         self.rates = {
             each: (

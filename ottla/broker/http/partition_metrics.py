@@ -35,6 +35,7 @@ PARTITION: dict[str, tuple[str, str]] = {
     "kafka_log_log_logendoffset": ("end", "The next offset."),
     "kafka_log_log_numlogsegments": ("segments", "Segments."),
     "kafka_cluster_partition_underminisr": ("under_min_isr", "1 below min.insync.replicas."),
+    "kafka_cluster_partition_atminisr": ("at_min_isr", "1 at min.insync.replicas."),
     "kafka_cluster_partition_insyncreplicascount": ("in_sync", "In-sync replicas; 0 if followed."),
     "kafka_cluster_partition_replicascount": ("replicas", "Replicas; 0 if followed."),
     "kafka_cluster_partition_laststableoffsetlag": (

@@ -21,7 +21,7 @@ TRAFFIC = (
 FIGURES = (
     "size", "start", "end", "segments", "under_min_isr", "in_sync", "replicas", "stable_lag",
     "led_end", "led_start", "led_in_sync", "leader", "preferred", "led_replicas",
-    "under_replicated",
+    "under_replicated", "at_min_isr",
 )
 DIGITS_MAX = 20
 
@@ -177,6 +177,7 @@ def read_partitions(PartitionRows rows not None, bytes head not None, list parti
         if not led:
             for number in range(8, 15):
                 row.values[number] = ABSENT
+            row.values[15] = 0
             continue
         row.values[8] = partition.high_watermark
         row.values[9] = log.log_start_offset
@@ -185,5 +186,6 @@ def read_partitions(PartitionRows rows not None, bytes head not None, list parti
         row.values[12] = not partition.replicated or partition.replicas[0] == partition.leader_id
         row.values[13] = replicas
         row.values[14] = in_sync < replicas
+        row.values[15] = in_sync == min(<int64_t>log.config.min_insync_replicas, replicas)
     for number in range(9):
         sums[number] = traffic[number]

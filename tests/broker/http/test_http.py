@@ -26,7 +26,8 @@ from ottla.wire.messages import (
     OffsetCommitRequest,
 )
 from tests.broker.produce_fetch import batch, fetch, produce
-from tests.broker.running import RunningBroker, WireClient
+from tests.broker.running import RunningBroker, WireClient, pass_time
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[3]
 
@@ -148,7 +149,13 @@ def test_what_dashboards_ask_for_is_there(broker: RunningBroker, used: str) -> N
         "kafka_server_replicamanager_leadercount", "kafka_server_replicamanager_partitioncount",
         "kafka_server_replicamanager_underreplicatedpartitions",
         "kafka_controller_kafkacontroller_offlinepartitionscount",
-        "kafka_cluster_partition_underminisr", "kafka_log_log_size",
+        "kafka_cluster_partition_underminisr", "kafka_cluster_partition_atminisr",
+        "kafka_log_log_size", "kafka_server_app_info",
+        "kafka_network_socketserver_networkprocessoravgidle_percent",
+        "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent",
+        "kafka_server_socket_server_metrics_connection_creation_rate",
+        "kafka_server_socketservermetrics_connection_close_rate",
+        "kafka_server_fetchsessioncache_incrementalfetchsessionevictions_total",
         "kafka_server_brokertopicmetrics_bytesin_total",
         "kafka_server_brokertopicmetrics_bytesout_total",
         "kafka_server_brokertopicmetrics_messagesin_total",
@@ -159,6 +166,35 @@ def test_what_dashboards_ask_for_is_there(broker: RunningBroker, used: str) -> N
         "kafka_network_requestmetrics_totaltimems",
         "kafka_server_socket_server_metrics_connection_count",
     } <= names
+
+
+def test_rates_idle_time_and_fetch_sessions_are_measured(tmp_path: Path) -> None:
+    with RunningBroker(tmp_path, ottla_http_listener="127.0.0.1:0") as broker:
+        client = WireClient(broker.address)
+        client.call(MetadataRequest(topics=[MetadataRequest.Topic(name="t")]), 12)
+        fetch(client, "t", session_epoch=0)
+
+        def measured() -> dict[str, float]:
+            found = {name: value for (name, _), value in samples(broker).items()
+                     if name.endswith(("_rate", "avgidle_percent", "sessions"))}
+            return {name.removeprefix("kafka_").partition("_")[2]: value
+                    for name, value in found.items()}
+
+        pass_time(broker, 5)                    # the rates are those of five seconds
+        first = measured()
+        client.close()
+        until(lambda: broker.server.broker.counts.closed_connections == 1, "its end")
+        pass_time(broker, 5)
+        second = measured()
+    for name in ("socketservermetrics", "socket_server_metrics"):
+        assert first[f"{name}_connection_creation_rate"] > 0
+        assert first[f"{name}_connection_close_rate"] == 0
+        assert second[f"{name}_connection_creation_rate"] == 0
+        assert second[f"{name}_connection_close_rate"] > 0
+    assert first["fetchsessioncache_numincrementalfetchsessions"] == 1
+    for found in (first, second):
+        assert 0 < found["socketserver_networkprocessoravgidle_percent"] <= 1
+        assert 0 < found["kafkarequesthandlerpool_requesthandleravgidle_percent"] <= 1
 
 
 def test_our_board_asks_for_metrics_that_there_are(broker: RunningBroker, used: str) -> None:

@@ -73,19 +73,20 @@ def test_a_partition_of_a_cluster_is_reported_by_its_leader(tmp_path: Path) -> N
         def sums() -> dict[str, list[int]]:
             found = [read(SimpleNamespace(replicas=cluster.nodes[node].replicas))
                      for node in sorted(cluster.nodes)]
-            names = ("led_replicas", "led_in_sync", "under_replicated", "under_min_isr")
+            names = ("led_replicas", "led_in_sync", "under_replicated", "under_min_isr",
+                     "at_min_isr")
             return {name: [one.rows.sum(name) for one in found] for name in names} | {
                 "isr_shrinks": [one.total("isr_shrinks") for one in found]}
 
         assert sums() == {
             "led_replicas": [3, 0, 0], "led_in_sync": [3, 0, 0], "under_replicated": [0, 0, 0],
-            "under_min_isr": [0, 0, 0], "isr_shrinks": [0, 0, 0]}
+            "under_min_isr": [0, 0, 0], "at_min_isr": [1, 0, 0], "isr_shrinks": [0, 0, 0]}
         cluster.kill(3)
         cluster.gone(3)
         cluster.settle()
         assert sums() == {
             "led_replicas": [3, 0], "led_in_sync": [2, 0], "under_replicated": [1, 0],
-            "under_min_isr": [1, 0], "isr_shrinks": [1, 0]}
+            "under_min_isr": [1, 0], "at_min_isr": [0, 0], "isr_shrinks": [1, 0]}
         assert cluster.image.topics[TOPIC].partitions[0].isr == (1, 2)
     finally:
         cluster.close()

@@ -60,6 +60,7 @@ class Time:
     """The world that a SimLoop needs."""
 
     now: float = 100.0
+    turned: object = None
 
     def spent(self) -> float:
         return self.now

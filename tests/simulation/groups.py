@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
+from random import Random
 from typing import TYPE_CHECKING
 
 from ottla.wire.errors import ErrorCode
@@ -60,6 +62,8 @@ class Offsets:
         self.deleting: set[str] = set()
         self.haunted: set[OffsetKey] = set()
         """Those with a deletion under way, or one of unknown outcome."""
+        self.on_end: Callable[[], object] = lambda: None
+        """Called when the end of a transaction is asked for."""
 
     def blur(self, key: OffsetKey) -> None:
         """A request by name was concurrent with the topic's deletion: it may apply to the next
@@ -105,6 +109,7 @@ class Offsets:
 
     def ends(self, transaction: Transaction) -> None:
         """The end of a transaction is asked for."""
+        self.on_end()
         for key, _ in transaction.offsets:
             if key in self.pending:
                 self.pending[key].ended = True
@@ -408,18 +413,20 @@ async def be_new(story: Story, name: str) -> None:
     member, epoch, lost, heard_at = f"{name}-member", 0, 0, 0.0
     owned: list[tuple[bytes, tuple[int, ...]]] = []
     wanted, whole = ["a", "b"], True        # `whole`: an answer was lost, so all is sent again
-    made = ConsumerGroupHeartbeatRequest
+    made, chance = ConsumerGroupHeartbeatRequest, Random(f"{name} {story.world.seed}")
     while not story.over:
         await asyncio.sleep(random.expovariate(0.3 / story.pace))
         joining, told = epoch == 0, random.random() < 0.1
+        # Long: an idle member may be silent for minutes before it gives up a partition. A new value
+        # alone makes the member's own record newer than that of its assignment.
+        patience = chance.choice((300_000, 400_000)) if chance.random() < 0.3 else -1
         if told:
             wanted = random.choice((["a"], ["a", "b"], ["b", "c"]))
         asked_at = story.world.now
         try:
             answer = await session.call(made(
                 group_id=group, member_id=member, member_epoch=epoch,
-                # Long: an idle member may be silent for minutes before it gives up a partition.
-                rebalance_timeout_ms=300_000 if joining or whole else -1,
+                rebalance_timeout_ms=max(patience, 300_000) if joining or whole else patience,
                 subscribed_topic_names=wanted if joining or whole or told else None,
                 topic_partitions=[] if joining else [
                     made.TopicPartition(topic_id=topic_id, partitions=list(indexes))

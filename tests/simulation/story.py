@@ -58,6 +58,7 @@ class Story:
     def __init__(self, world: World) -> None:
         self.world, self.options = world, world.options
         self.random = random.Random(f"story {world.seed}")
+        self.apart = random.Random(f"apart {world.seed}")       # for what was added later
         self.model = Model()
         self.offsets = Offsets(self)
         self.busy: set[str] = set()
@@ -316,9 +317,9 @@ async def kill(story: Story, tasks: Tasks) -> None:
     await story.start()
 
 
-async def die_in_a_call(story: Story, tasks: Tasks) -> None:
+async def die_in_a_call(story: Story, tasks: Tasks, calls: int = 80) -> None:
     disk = story.world.disk
-    disk.stop_at = disk.operations + story.random.randrange(1, 80)
+    disk.stop_at = disk.operations + story.random.randrange(1, calls)
     end = story.world.now + 5
     while story.world.loop is not None and story.world.now < end:
         await asyncio.sleep(0.01)
@@ -342,12 +343,35 @@ async def power_cut(story: Story, tasks: Tasks) -> None:
 
 async def hit_twice(story: Story, tasks: Tasks) -> None:
     """The power fails while what a killed process left is recovered, served and flushed."""
+    if story.options.transactions and story.apart.random() < 0.5:
+        await hit_at_an_end(story, tasks)
+        return
     await die_in_a_call(story, tasks)
     await story.start()
     await asyncio.sleep(story.random.expovariate(100.0))
     if story.random.random() < 0.5:
         await die_in_a_call(story, tasks)
     story.world.cut_power()
+    story.model.power_was_cut()
+    await story.start()
+
+
+async def hit_at_an_end(story: Story, tasks: Tasks) -> None:
+    """The process is killed as a transaction ends, and the power fails while the next one completes
+    that end from what it has recovered."""
+    world, chance = story.world, story.apart
+    asked = asyncio.get_running_loop().create_future()
+    story.offsets.on_end = lambda: asked.done() or asked.set_result(None)
+    await asyncio.wait([asked], timeout=5.0)
+    story.offsets.on_end = lambda: None
+    await die_in_a_call(story, tasks, 15)
+    if chance.random() < 0.5:
+        await story.start()
+    else:
+        story.model.incarnation += 1
+        world.begin_broker()
+    await die_in_a_call(story, tasks, 60)
+    world.cut_power()
     story.model.power_was_cut()
     await story.start()
 

@@ -125,6 +125,31 @@ async def power_cut_of_all(story: ClusterStory) -> None:
             machine.begin_broker()
 
 
+async def left_alone(story: ClusterStory) -> None:
+    """The other brokers stop, until one is alone in sync with what clients go on writing. Then it
+    stops, too, and they come back in any order."""
+    chance, machine = story.random, story.some_machine()
+    if machine is None:
+        return
+    for other in story.world.brokers:
+        if other is not machine:
+            _stop(story, other)
+            await story.pass_time(chance.choice((0.0, 0.5, 10.0)))
+    await story.pass_time(chance.choice((0.5, 10.0)))
+    _stop(story, machine)
+    for each in chance.sample(story.world.brokers, len(story.world.brokers)):
+        await story.pass_time(chance.choice((0.0, 0.5, 10.0)))
+        if each.loop is None:
+            each.begin_broker()
+
+
+def _stop(story: ClusterStory, machine: ClusterMachine) -> None:
+    if story.random.random() < 0.5:
+        story.cut_power(machine)
+    else:
+        machine.kill()
+
+
 async def wiped_disk(story: ClusterStory) -> None:
     """A machine comes back with empty disks, when its session has ended."""
     machine = story.some_machine()
@@ -279,8 +304,9 @@ FAULTS: dict[str, Fault] = {
     "kill a leader": kill_a_leader, "kill two": kill_two, "kill all": kill_all,
     "clean stop": clean_stop, "rolling restart": rolling_restart, "power cut": power_cut,
     "power cut of a leader": power_cut_of_a_leader, "power cuts in turn": power_cuts_in_turn,
-    "power cut of all": power_cut_of_all, "wiped disk": wiped_disk, "disk full": disk_full,
-    "io error": io_error, "pause": pause, "pause a leader": pause_a_leader,
+    "power cut of all": power_cut_of_all, "left alone": left_alone,
+    "wiped disk": wiped_disk, "disk full": disk_full, "io error": io_error,
+    "pause": pause, "pause a leader": pause_a_leader,
     "cut off one way": cut_off_one_way, "cut off": cut_off, "lose ZooKeeper": lose_zookeeper,
     "alone in the dark": alone_in_the_dark, "lose answers": lose_answers,
     "move": move, "cut between two": cut_between_two,

@@ -12,7 +12,7 @@ FAULTS = (
     "clean stop", "rolling restart", "power cut", "power cut of a leader", "power cuts in turn",
     "power cut of all", "wiped disk", "disk full", "io error", "pause", "pause a leader",
     "cut off one way", "cut off", "lose ZooKeeper", "alone in the dark", "lose answers",
-    "end a session", "break links", "idle", "move", "cut between two",
+    "end a session", "break links", "idle", "move", "cut between two", "left alone",
 )
 TOGETHER_SHARE = 0.3
 """How many of the faults are two at a time."""

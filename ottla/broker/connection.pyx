@@ -16,7 +16,7 @@ from ottla.broker.api.records.fetch_request cimport serve_fetch
 from ottla.broker.api.records.produce_request cimport serve_produce
 from ottla.broker.dispatch cimport RequestContext, serve
 from ottla.broker.network.cold_reads cimport WARM_SIZE
-from ottla.broker.counts cimport Counts
+from ottla.broker.network.counts cimport Counts
 from ottla.broker.network.inbox cimport Inbox
 from ottla.broker.network.poller cimport EPOLLIN, EPOLLOUT, Pollable, Poller
 from ottla.broker.network.reply cimport COLD, FileRange, Reply

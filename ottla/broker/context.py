@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.cluster.producer_id_blocks import ProducerIds
-from ottla.broker.counts import Counts
 from ottla.broker.dispatch import RequestContext as RequestContext
+from ottla.broker.network.counts import Counts
 from ottla.broker.quotas.connection_rates import ConnectionRates
 from ottla.broker.quotas.quotas import Quotas
 

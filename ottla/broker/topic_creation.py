@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from ottla.broker.context import BrokerContext
 from ottla.broker.settings.topic import check_topic_configs
 from ottla.replication.controller.topics import (
     NewTopic,
@@ -26,6 +25,7 @@ from ottla.replication.topic_names import (
 from ottla.wire.errors import ErrorCode, ProtocolError, RequestTimedOut
 
 if TYPE_CHECKING:
+    from ottla.broker.context import BrokerContext
     from ottla.broker.peers.envelopes import Forwarding
 
 log = logging.getLogger("ottla.topics")

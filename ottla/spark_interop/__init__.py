@@ -15,7 +15,7 @@ _HOME = {
     "stream_topic": "topics",
     "write_topic": "topics",
     "Cluster": "cluster",
-    "Format": "formats",
+    "Format": "value_format",
     "PipelineError": "errors",
     "OffsetCommitter": "offsets",
     "checkpoint_to_group": "offsets",

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ottla.spark_interop.errors import PipelineError
-from ottla.spark_interop.formats import (
+from ottla.spark_interop.value_format import (
     CONFLUENT_MAGIC,
     CONFLUENT_PREFIX,
     DECODED,

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from ottla.spark_interop import formats
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
-from ottla.spark_interop.formats import DECODED, PROBLEM, Format
 from ottla.spark_interop.times import milliseconds
+from ottla.spark_interop.value_format import DECODED, MODES, PROBLEM, Format
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,9 +49,9 @@ def read_topic(
 ) -> DataFrame:
     """What a topic holds now, as a frame; the columns are at the top of this module.
 
-    `format`, `schema`, `schemas` and `message` are those of `formats.Format`. `mode` decides about
-    a value that is not of the format: `permissive` keeps the record with nulls, its `_value` and an
-    `_error`; `failfast` ends the query with BadRecord's text. `since` (included) and `until`
+    `format`, `schema`, `schemas` and `message` are those of `value_format.Format`. `mode` decides
+    about a value that is not of the format: `permissive` keeps the record with nulls, its `_value`
+    and an `_error`; `failfast` ends the query with BadRecord's text. `since` (included) and `until`
     (excluded) bound the records by timestamp: epoch milliseconds, a datetime, or ISO 8601 text, in
     `time_zone` unless it names one. `isolation` is Kafka's isolation.level. `options` are any of
     Spark's source and win.
@@ -191,8 +191,8 @@ def typed(records: DataFrame, given: Format, mode: str = "permissive") -> DataFr
     """The records of Spark's kafka source (or of an archive) with the columns of `read_topic`."""
     from pyspark.sql import functions as f
 
-    if mode not in formats.MODES:
-        raise PipelineError(f"{mode!r} is not a mode; there are {', '.join(formats.MODES)}")
+    if mode not in MODES:
+        raise PipelineError(f"{mode!r} is not a mode; there are {', '.join(MODES)}")
     clash = [name for name in _names(given) if name in OWN]
     if clash:
         raise PipelineError(f"the schema has a column {clash[0]}, which is one of the topic's own")

@@ -7,7 +7,7 @@ import contextlib
 import sys
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ottla.testing.error_answers import READS_WITH_MORE, NoErrorToGive, error_answer, mark
 from ottla.testing.faults import ANSWER, DELAY, DROP, Rule
@@ -17,7 +17,7 @@ from ottla.wire.errors import ErrorCode, MalformedMessage
 from ottla.wire.headers import RequestHeader, encode_response_header, response_header_size
 
 if TYPE_CHECKING:
-    from ottla.testing.proxy_process import Proxy
+    from ottla.testing.frames import FrameWriter
 
 LENGTH_SIZE = 4
 FRAME_SIZE_MAX = 256 << 20
@@ -33,6 +33,18 @@ class Pending:
     rule: Rule | None = None
     answer: bytes | None = None
     """The proxy's own answer; the broker did not get the request."""
+
+
+class Proxy(Protocol):
+    """What a connection needs of the proxy (`proxy_process`)."""
+
+    recorder: FrameWriter | None
+
+    def rule_for(self, api_key: int, client_id: str | None) -> Rule | None:
+        """The first rule that applies to this request."""
+
+    def passed_ms(self) -> float:
+        """Milliseconds since the proxy was started."""
 
 
 class Proxied:

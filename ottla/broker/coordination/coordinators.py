@@ -10,11 +10,11 @@ from collections.abc import Collection
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ottla.broker.context import BrokerContext
 from ottla.replication.metadata import MetadataImage
 from ottla.wire.errors import ProtocolError
 
 if TYPE_CHECKING:
+    from ottla.broker.context import BrokerContext
     from ottla.broker.coordination.group_coordinator import GroupCoordinator
     from ottla.broker.coordination.transaction_coordinator import TransactionCoordinator
     from ottla.broker.coordination.transaction_verifier import TransactionVerifier

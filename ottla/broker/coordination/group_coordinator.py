@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from ottla.broker.context import BrokerContext
 from ottla.broker.coordination.log_coordinator import (
     CONTROL,
     TRANSACTIONAL,
@@ -22,6 +22,9 @@ from ottla.groups.shard import Shard
 from ottla.replication.metadata import MetadataImage
 from ottla.wire import records as wire_records
 from ottla.wire.records import ControlType
+
+if TYPE_CHECKING:
+    from ottla.broker.context import BrokerContext
 
 
 class ImageView:

@@ -6,9 +6,8 @@ import asyncio
 import logging
 import struct
 from collections.abc import Callable, Collection, Iterator
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ottla.broker.context import BrokerContext
 from ottla.broker.coordination.commits import when_committed
 from ottla.broker.threads.slices import Slices
 from ottla.groups.records import Producer
@@ -23,6 +22,9 @@ from ottla.wire.errors import (
     NotLeaderOrFollower,
     ProtocolError,
 )
+
+if TYPE_CHECKING:
+    from ottla.broker.context import BrokerContext
 
 log = logging.getLogger("ottla.groups")
 

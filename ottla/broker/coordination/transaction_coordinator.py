@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
-from ottla.broker.context import BrokerContext
 from ottla.broker.coordination.log_coordinator import LogCoordinator, append_batch
 from ottla.broker.threads.slices import Slices
 from ottla.groups.records import Producer
@@ -29,6 +28,7 @@ from ottla.wire.errors import (
 from ottla.wire.records import ControlType
 
 if TYPE_CHECKING:
+    from ottla.broker.context import BrokerContext
     from ottla.broker.coordination.marker_sender import MarkerSender
 
 GENERIC_ERRORS_FROM = 11

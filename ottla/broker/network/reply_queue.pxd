@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int32_t
 
-from ottla.broker.counts cimport Counts
+from ottla.broker.network.counts cimport Counts
 from ottla.broker.network.promises cimport PendingReply
 from ottla.broker.network.reply cimport Reply
 from ottla.broker.quotas.quotas cimport Quotas

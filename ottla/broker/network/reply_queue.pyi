@@ -2,7 +2,7 @@
 
 import asyncio
 
-from ottla.broker.counts import Counts
+from ottla.broker.network.counts import Counts
 from ottla.log.clock import Clock
 
 class ReplyQueue:

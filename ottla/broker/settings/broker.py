@@ -35,6 +35,8 @@ ONLY_DYNAMIC = frozenset({
     "replica.alter.log.dirs.io.max.bytes.per.second",
 })
 """Kafka allows these in no file and has no defaults for them in its table; here a file may."""
+CLEANER_MEMORY_MIN = 1 << 20
+"""The minimum memory of a cleaner in bytes: Apache Kafka does not start with less."""
 
 
 class BrokerSettings(ListenerSettings):

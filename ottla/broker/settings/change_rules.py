@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from ottla.broker.settings.broker import DYNAMIC, BrokerSettings
+from ottla.broker.settings.broker import CLEANER_MEMORY_MIN, DYNAMIC, BrokerSettings
 from ottla.broker.settings.config import TOPIC_DEFAULTS, limits_by_host
 from ottla.broker.settings.declaration import Setting, SettingsError
 from ottla.broker.settings.kafka_settings import kafka_settings
 from ottla.broker.settings.listener_settings import bare_name, is_dynamic
 from ottla.broker.settings.topic import TopicConfig, check_topic_configs, defaults
-from ottla.broker.upkeep.compactor import MEMORY_MIN as CLEANER_MEMORY_MIN
 from ottla.replication.controller.configs import ConfigRules
 from ottla.wire.errors import InvalidConfig, InvalidRequest, ProtocolError
 

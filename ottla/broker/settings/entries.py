@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
-from ottla.broker.context import BrokerContext
 from ottla.broker.settings.broker import DYNAMIC
 from ottla.broker.settings.declaration import Setting
 from ottla.broker.settings.kafka_settings import kafka_settings
 from ottla.broker.settings.loggers import levels
 from ottla.broker.settings.topic import TO_COME, TopicConfig, convert_unit, synonyms_of
 from ottla.replication.metadata import MetadataImage
+
+if TYPE_CHECKING:
+    from ottla.broker.context import BrokerContext
 
 
 class ResourceType(IntEnum):

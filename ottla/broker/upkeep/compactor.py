@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import TYPE_CHECKING
 
-from ottla.broker.context import BrokerContext
+from ottla.broker.settings.broker import CLEANER_MEMORY_MIN
 from ottla.broker.threads.slices import InThread, Slices
 from ottla.log.compaction.choice import Cleanable, cleanable
 from ottla.log.compaction.cleaner import Abandoned, Cleaner
 from ottla.log.storage import Storage
 from ottla.wire.errors import ProtocolError
 
+if TYPE_CHECKING:
+    from ottla.broker.context import BrokerContext
+
 log = logging.getLogger("ottla.cleaner")
 
 SLICE_SECONDS = 0.0001
 """Half a small request: the wait for a slice hardly affects the latency of others."""
-MEMORY_MIN = 1 << 20  # Apache Kafka does not start with less
 
 
 class LogCleaner:
@@ -64,7 +67,7 @@ class LogCleaner:
         delay_ms = target.log.config.file_delete_delay_ms
         cleaner = Cleaner(
             target,
-            max(MEMORY_MIN, self.broker.config.log_cleaner_dedupe_buffer_size),
+            max(CLEANER_MEMORY_MIN, self.broker.config.log_cleaner_dedupe_buffer_size),
             SLICE_SECONDS,
             lambda paths: self.storage.deletions.add_files(paths, delay_ms),
         )

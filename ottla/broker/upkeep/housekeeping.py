@@ -12,8 +12,8 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import TYPE_CHECKING
 
-from ottla.broker.context import BrokerContext
 from ottla.broker.threads.slices import Slices
 from ottla.broker.upkeep.compactor import LogCleaner
 from ottla.broker.upkeep.expiry import apply_retention
@@ -27,6 +27,9 @@ from ottla.replication.controller.tokens import has_expired_tokens, remove_expir
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.replicas import Replicas
 from ottla.wire.errors import StorageFailed
+
+if TYPE_CHECKING:
+    from ottla.broker.context import BrokerContext
 
 log = logging.getLogger("ottla.housekeeping")
 

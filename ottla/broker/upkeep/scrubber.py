@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import TYPE_CHECKING
 
-from ottla.broker.context import BrokerContext
 from ottla.broker.threads.slices import InThread
 from ottla.log.checkpoints import Partition as PartitionKey
 from ottla.log.recovery.rebuild import Damage
 from ottla.log.storage import Storage
+
+if TYPE_CHECKING:
+    from ottla.broker.context import BrokerContext
 
 log = logging.getLogger("ottla.scrub")
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from ottla.spark_interop import topics
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
-from ottla.spark_interop.formats import Format
 from ottla.spark_interop.pipelines import query_run
 from ottla.spark_interop.pipelines.archive import read_archive
+from ottla.spark_interop.value_format import Format
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

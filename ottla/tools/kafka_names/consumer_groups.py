@@ -11,6 +11,7 @@ from ottla.tools.admin.groups import Group
 from ottla.tools.kafka_names import group_offsets, group_tables
 from ottla.tools.kafka_names.common import connect, padded
 from ottla.tools.kafka_names.grammar import Options, UsageError
+from ottla.tools.kafka_names.group_choice import chosen, show_error
 from ottla.tools.kafka_names.java import exception_of
 
 STATES = (
@@ -74,11 +75,6 @@ def run(options: Options) -> int:
         show_error(f"Executing consumer group command failed due to {failed}")
         print(f"kafka-consumer-groups: {failed}", file=sys.stderr)
     return 0
-
-
-def show_error(text: str) -> None:
-    """Prints an error as Kafka's tool does: on stdout, with exit status 0."""
-    print(f"\nError: {text}")
 
 
 def check(options: Options, action: str) -> None:
@@ -151,17 +147,6 @@ def list_groups(options: Options, cluster: Cluster) -> None:
     for group in found:
         values = {"TYPE": group.type.capitalize(), "STATE": group.state}
         print(padded((group.id, width), *((values[name], 20) for name in columns)))
-
-
-def chosen(options: Options, cluster: Cluster) -> list[str]:
-    """The selected groups."""
-    if options.has("all-groups"):
-        return [
-            group.id
-            for group in groups.list_groups(cluster, (), ("consumer", "classic"))
-            if group.type == "consumer" or group.protocol_type in ("consumer", "")
-        ]
-    return list(dict.fromkeys(options.all("group")))
 
 
 def describe(options: Options, cluster: Cluster) -> None:

@@ -13,6 +13,7 @@ from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 from ottla.tools.admin.times import duration_ms, milliseconds_of
 from ottla.tools.kafka_names.common import padded
 from ottla.tools.kafka_names.grammar import Options
+from ottla.tools.kafka_names.group_choice import chosen, show_error
 from ottla.tools.kafka_names.java import exception_of, message_of
 from ottla.wire.errors import ErrorCode
 
@@ -21,8 +22,6 @@ Plan = dict[Place, int]
 
 def reset(options: Options, cluster: Cluster) -> None:
     """Compute new offsets, commit them with --execute, print them."""
-    from ottla.tools.kafka_names.consumer_groups import chosen, show_error
-
     plans: dict[str, Plan] = {}
     by_file = from_file(options) if options.has("from-file") else None
     for group_id in chosen(options, cluster):
@@ -166,8 +165,6 @@ def show(options: Options, plans: dict[str, Plan]) -> None:
 
 def forget(options: Options, cluster: Cluster) -> None:
     """Delete committed offsets and print a line for each partition."""
-    from ottla.tools.kafka_names.consumer_groups import show_error
-
     group_id = options.one("group")
     places: list[Place] = []
     unknown: list[str] = []

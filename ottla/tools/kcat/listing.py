@@ -10,7 +10,7 @@ from ottla.client.addresses import parse_addresses, show_address
 from ottla.client.cluster import Cluster
 from ottla.client.transport import Security
 from ottla.tools.admin import offsets
-from ottla.tools.kcat.main import Chosen, Misused
+from ottla.tools.kcat.options import Chosen, Misused
 from ottla.wire.errors import ErrorCode
 
 

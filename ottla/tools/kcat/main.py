@@ -5,10 +5,10 @@ from __future__ import annotations
 import getopt
 import os
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from ottla import __version__
+from ottla.tools.kcat.options import Chosen, Misused
 
 FLAGS = "b:t:p:o:eED:K:H:OX:d:G:r:c:Tm:uk:vqlf:F:z:s:JVhZCPLQ"
 USAGE = """usage: ottla kcat -b BROKERS [-C | -P | -L | -Q | -G GROUP] [-t TOPIC] … [FILE | TOPIC …]
@@ -23,46 +23,6 @@ USAGE = """usage: ottla kcat -b BROKERS [-C | -P | -L | -Q | -G GROUP] [-t TOPIC
 
 Records are read and sent with kafka-python: keys go to partitions as Java's clients send them.
 Not here: -r and -s avro (schema registry), -M (use `ottla server dev`)."""
-
-
-class Misused(Exception):
-    """A command line that kcat would not take."""
-
-
-@dataclass
-class Chosen:
-    """What the command line says."""
-
-    mode: str = ""
-    brokers: str = ""
-    topics: list[str] = field(default_factory=list)
-    partition: int = -1
-    offsets: list[str] = field(default_factory=list)
-    exit: bool = False
-    count: int | None = None
-    format: str | None = None
-    json: bool = False
-    key_delimiter: bytes | None = None
-    delimiter: bytes = b"\n"
-    null: bool = False
-    serdes: list[str] = field(default_factory=list)
-    unbuffered: bool = False
-    key: bytes | None = None
-    headers: list[tuple[str, bytes | None]] = field(default_factory=list)
-    codec: str = ""
-    lines: bool = False
-    tee: bool = False
-    quiet: bool = False
-    group: str = ""
-    properties: dict[str, str] = field(default_factory=dict)
-    seconds: float = 5.0
-    rest: list[str] = field(default_factory=list)
-
-    def topic(self) -> str:
-        """The one topic; Misused without."""
-        if not self.topics:
-            raise Misused("-t <topic> missing")
-        return self.topics[-1]
 
 
 def main(arguments: list[str]) -> int:

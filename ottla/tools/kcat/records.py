@@ -13,7 +13,7 @@ from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 from ottla.tools.cli.consume import by_number, by_time
 from ottla.tools.cli.produce import RECORD_MAX, pieces
 from ottla.tools.kcat.listing import connected
-from ottla.tools.kcat.main import Chosen, Misused
+from ottla.tools.kcat.options import Chosen, Misused
 from ottla.tools.kcat.text import shower
 from ottla.tools.stream.reader import Reading, places_of, read
 from ottla.tools.stream.writer import Writer, open_writer

@@ -10,7 +10,7 @@ from typing import Any
 
 from ottla.client.errors import ClientError
 from ottla.tools.cli.record_format import TOKENS
-from ottla.tools.kcat.main import Chosen, Misused
+from ottla.tools.kcat.options import Chosen, Misused
 
 ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{1,3})|(.))", re.DOTALL)
 NAMED = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\"}

@@ -15,7 +15,7 @@ from typing import Any
 from ottla.broker.api.records.fetch import Fetching
 from ottla.broker.connection import Connection
 from ottla.broker.coordination.commits import when_committed
-from ottla.broker.counts import Counts
+from ottla.broker.network.counts import Counts
 from ottla.broker.network.transport import Transport
 from ottla.broker.quotas.quotas import Quotas
 from ottla.broker.security.client import Client

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.tools.kcat.main import Misused
+from ottla.tools.kcat.options import Misused
 from ottla.tools.kcat.text import Unpacked, escaped
 from tests.tools.cli.ottla_command import Done, Ottla
 

@@ -1,0 +1,71 @@
+"""The description of a topic's values: their format and schema. `formats` reads and writes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ottla.spark_interop import schemas as schema_store
+from ottla.spark_interop.errors import PipelineError
+
+FORMATS = ("raw", "text", "json", "avro", "protobuf")
+MODES = ("permissive", "failfast")
+DECODED, PROBLEM = "__decoded", "_error"
+CONFLUENT_MAGIC = 0
+CONFLUENT_PREFIX = 5
+
+
+@dataclass(frozen=True)
+class Format:
+    """How values are written.
+
+    `name` is one of raw, text, json, avro, protobuf. `schema` is a StructType or a DDL text for
+    json, an Avro schema as JSON for avro, the text of a .proto file for protobuf; or a path to a
+    file with it. `schemas` is a directory or a registry's address: values are then in Confluent's
+    wire format, each with the id of its schema, and `schema` may name the one to read all as
+    (Avro's reader schema). `subject` is the registry's, by default `TOPIC-value`. `message` is the
+    full name of the protobuf message, by default the first of the file.
+    """
+
+    name: str = "raw"
+    schema: Any = None
+    schemas: str | Path | None = None
+    subject: str | None = None
+    message: str | None = None
+    known: schema_store.Schemas | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.name not in FORMATS:
+            raise PipelineError(f"{self.name!r} is no format; there are {', '.join(FORMATS)}")
+        if self.name in ("raw", "text") and (self.schema or self.schemas):
+            raise PipelineError(
+                f"the format {self.name} has no schema; leave schema and schemas out"
+            )
+        if self.name == "json" and self.schema is None:
+            raise PipelineError("the format json needs a schema, e.g. 'carrier STRING, delay INT'")
+        if self.name in ("avro", "protobuf") and self.schema is None and self.schemas is None:
+            raise PipelineError(
+                f"the format {self.name} needs a schema, or schemas (a directory or a registry)"
+            )
+
+    def at(self, topic: str) -> Format:
+        """The same with the schemas of the topic's subject loaded."""
+        if self.schemas is None or self.known is not None:
+            return self
+        subject = self.subject or f"{topic}-value"
+        known = schema_store.load(self.schemas, subject, self.name)
+        return Format(self.name, self.schema, self.schemas, subject, self.message, known)
+
+    @property
+    def text(self) -> str:
+        """The schema as text; from its file if it is a path."""
+        given = self.schema
+        if isinstance(given, Path) or (
+            isinstance(given, str) and given.endswith((".avsc", ".proto", ".ddl", ".json"))
+        ):
+            try:
+                return Path(given).read_text()
+            except OSError as error:
+                raise PipelineError(f"the schema {given} cannot be read: {error}") from error
+        return str(given)

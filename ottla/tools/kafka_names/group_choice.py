@@ -1,0 +1,23 @@
+"""Which groups a `kafka-consumer-groups` command is about, and how it reports an error."""
+
+from __future__ import annotations
+
+from ottla.client.cluster import Cluster
+from ottla.tools.admin import groups
+from ottla.tools.kafka_names.grammar import Options
+
+
+def chosen(options: Options, cluster: Cluster) -> list[str]:
+    """The selected groups."""
+    if options.has("all-groups"):
+        return [
+            group.id
+            for group in groups.list_groups(cluster, (), ("consumer", "classic"))
+            if group.type == "consumer" or group.protocol_type in ("consumer", "")
+        ]
+    return list(dict.fromkeys(options.all("group")))
+
+
+def show_error(text: str) -> None:
+    """Prints an error as Kafka's tool does: on stdout, with exit status 0."""
+    print(f"\nError: {text}")

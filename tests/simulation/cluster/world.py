@@ -184,7 +184,8 @@ class ClusterWorld(World):
         self.at(at, arrives)
 
     def end_session_later(self, session: MemoryCoordination) -> None:
-        """The server ends a session when it has been cut off for the timeout."""
+        """The server ends a session once nothing has come in it for the timeout. The last ping was
+        up to a third of that ago."""
         number = session.session_id
 
         def over() -> None:
@@ -192,7 +193,7 @@ class ClusterWorld(World):
                 self.note(f"ZooKeeper ends session {number}")
                 self.zookeeper.expire(number)
 
-        self.at(self.now + SESSION_SECONDS, over)
+        self.at(self.now + SESSION_SECONDS * self.random.uniform(2 / 3, 1), over)
 
     def _hears(self, session: MemoryCoordination) -> bool:
         return session.state is SessionState.CONNECTED and any(

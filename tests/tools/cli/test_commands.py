@@ -356,6 +356,20 @@ def test_tables_have_no_colours_where_nobody_looks(capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == "NAME    COUNT\na           5\nlonger      -\n"
 
 
+def test_headings_are_bold_on_a_terminal_unless_no_color_is_set(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    for value, escapes in ((None, 2), ("1", 0)):
+        if value is not None:
+            monkeypatch.setenv("NO_COLOR", value)
+        else:
+            monkeypatch.delenv("NO_COLOR", raising=False)
+        table(("name",), [{"name": "a"}])
+        assert capsys.readouterr().out.count("\x1b[") == escapes
+
+
 def test_every_command_of_the_comparison_is_one_that_exists() -> None:
     text = (PAGE.parent / "three_ways.md").read_text(encoding="utf-8")
     quoted = re.findall(r"`([^`]+)`", text)

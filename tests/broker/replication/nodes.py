@@ -203,7 +203,9 @@ class Node:
         return self.replicas.partition(TOPIC, index)
 
     def turn(self) -> None:
-        self.loop.turn()
+        with running(None):         # the test's thread runs no loop before and after
+            self.loop.turn()
+        self.loop.world.turned = None
 
     def checkpoint(self) -> None:
         """The checkpoints of housekeeping, and those that must follow a truncation."""

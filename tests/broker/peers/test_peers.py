@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ottla.broker.network.poller import BrokerLoop
+from ottla.broker.network.transport import Transport
 from ottla.broker.peers.network import TcpNetwork
 from ottla.broker.peers.peer_connection import PeerConnection
 from ottla.broker.peers.peers import FORWARD, Peers, PeerUnavailable
+from ottla.broker.peers.secured_network import NotLoggedIn
 from ottla.replication.metadata import BrokerImage, Endpoint, MetadataImage
 from ottla.wire.apis import APIS
 from ottla.wire.headers import RequestHeader, encode_response_header
@@ -25,6 +29,7 @@ from ottla.wire.messages import (
     MetadataResponse,
 )
 from tests.broker.running import RunningBroker
+from tests.fakes import LeapingClock
 
 THERE = 3
 LISTENER = "PLAINTEXT"
@@ -260,6 +265,54 @@ def test_whoever_ends_and_refuses_two_connections_is_reported(loop: BrokerLoop) 
         peers.close()
 
     loop.run_until_complete(ask())
+
+
+class Distrusted(TcpNetwork):
+    """Connections that the other broker refuses after it has seen a login; `at` are their times."""
+
+    def __init__(self, loop: BrokerLoop) -> None:
+        self.loop = loop
+        self.at: list[float] = []
+
+    async def connect(self, host: str, port: int, listener: str) -> Transport:
+        self.at.append(self.loop.time())
+        raise NotLoggedIn("it refuses the login")
+
+
+def test_a_broker_that_refuses_the_login_is_not_hammered() -> None:
+    """However much is asked of it, a lane tries after 0.1, 0.2, 0.4, 0.8 s and then each second."""
+    clock = LeapingClock()
+    loop = BrokerLoop(clock)
+
+    async def ask() -> None:
+        network = Distrusted(loop)
+        peers = Peers(1, lambda: image_of(1), LISTENER, network, loop)
+        peers.keep([1, THERE])
+
+        async def insist() -> None:
+            while True:
+                with suppress(PeerUnavailable):
+                    await peers.ask(THERE, asking("x"), 12)
+
+        insisting = [loop.create_task(insist()) for _ in range(20)]
+        began = loop.time()
+        while loop.time() < began + 60:
+            clock.passed_seconds += 0.01
+            turn = loop.create_future()
+            loop.call_soon(turn.set_result, None)
+            await turn
+        for each in insisting:
+            each.cancel()
+        peers.close()
+        gaps = [later - at for at, later in pairwise(network.at)]
+        due = [0.1, 0.2, 0.4, 0.8, *[1.0] * (len(gaps) - 4)]
+        assert all(gap >= wanted - 0.001 for gap, wanted in zip(gaps, due, strict=True))
+        assert 30 <= len(network.at) <= 63
+
+    try:
+        loop.run_until_complete(ask())
+    finally:
+        loop.close()
 
 
 def test_a_handed_over_connection_carries_on_where_it_was(loop: BrokerLoop) -> None:

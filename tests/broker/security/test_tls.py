@@ -185,6 +185,48 @@ def test_a_client_that_never_ends_its_handshake_is_closed_and_holds_nobody_up(
     assert broker.call(lambda: len(listener.handshakes.open)) == 0
 
 
+def test_two_hundred_handshakes_at_once_are_all_served(broker: TlsBroker) -> None:
+    """All have sent the beginning of theirs before any is answered, and nobody else waits."""
+    context = ssl.create_default_context(cafile=str(broker.authority.file))
+    first = bytes.fromhex("0000000a0012000000000001ffff")
+    handshakes_begun: list[tuple[socket.socket, ssl.MemoryBIO, ssl.MemoryBIO, ssl.SSLObject]] = []
+    for _ in range(200):
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        side = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+        with pytest.raises(ssl.SSLWantReadError):
+            side.do_handshake()
+        connected = socket.create_connection(broker.at(TLS), 20)
+        handshakes_begun.append((connected, incoming, outgoing, side))
+    for connected, _, outgoing, _ in handshakes_begun:
+        connected.sendall(outgoing.read())
+    with WireClient(broker.at(OPEN)) as other:
+        assert other.call(MetadataRequest(topics=[]), 9).brokers
+
+    def received(connected: socket.socket, incoming: ssl.MemoryBIO) -> None:
+        data = connected.recv(1 << 16)
+        assert data, "the broker has closed the connection"
+        incoming.write(data)
+
+    for connected, incoming, outgoing, side in handshakes_begun:
+        while True:
+            try:
+                side.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                received(connected, incoming)
+        side.write(first)
+        connected.sendall(outgoing.read())
+    for connected, incoming, _, side in handshakes_begun:
+        answer = b""
+        while len(answer) < 8:
+            try:
+                answer += side.read(100)
+            except ssl.SSLWantReadError:
+                received(connected, incoming)
+        assert answer[4:8] == bytes([0, 0, 0, 1])
+        connected.close()
+
+
 def test_handshakes_are_bounded_and_the_oldest_makes_room(
     broker: TlsBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

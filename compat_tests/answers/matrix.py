@@ -4,9 +4,11 @@
     python -m compat_tests.answers.matrix --record   # keeps Kafka's answers, for tests/broker
 
 For each resource type and each operation that Kafka has for it there is a user who may do only
-that, and one who may do all but that; others have prefixed rules, rules for another host, none.
-Every API is asked by each of them, in its newest version about what exists and in its oldest about
-what does not. Of the answers only what access decides is compared: codes, names, operations.
+that, and one who may do all but that; others have prefixed rules, rules for another host, none; one
+is a super user. Every API is asked by each of them, in its newest version about what exists and in
+its oldest about what does not (`guarded`), and in both with requests about several things at once
+that are generated from the schema (`generated`). Of the answers only what access decides is
+compared: codes, names, operations.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from compat_tests.answers.conversation import Talk, prepare
+from compat_tests.answers.generated import BANNED, PUBLIC, Generator, Named, naming_apis
 from compat_tests.answers.normal import KEYS, normal
 from compat_tests.answers.running import (
     GUARDED_SETTINGS,
@@ -28,11 +31,11 @@ from compat_tests.answers.running import (
     OTTLA_SETTINGS,
     SETTINGS,
 )
-from compat_tests.answers.variants import Body
+from compat_tests.answers.variants import Body, key_of, message
 from compat_tests.answers.versions import COMMON_VERSIONS
 from compat_tests.brokers import KafkaBroker, OttlaBroker, free_port
 from ottla.replication.controller.access import CLUSTER_NAME, Operation, Resource
-from ottla.wire.apis import APIS
+from ottla.wire.apis import APIS, ApiKey
 from tests.broker.running import WireClient
 from tests.broker.security.guarded import GROUP, QUESTIONS, TOPIC, TRANSACTION
 
@@ -46,9 +49,16 @@ ACCEPTED = {
     "*, alter_configs of a logger, *": "The same.",
     "*, incremental_alter_configs of a broker, *": "The same.",
     "*, sync_group, *": "Kafka looks at the protocol's name first: 23, here 30.",
+    "several, SyncGroup v5, *": "The same.",
     "*, describe_user_scram_credentials, *": "Kafka does not answer the refused.",
+    "several, AlterPartitionReassignments *": "Kafka repeats the code for each partition.",
+    "several, ListPartitionReassignments *": "The same, with partitions that nobody has looked up.",
+    "several, Produce *": "A transactional id with plain batches, which no client sends: Kafka does"
+    " not look at the id, here it has to be the client's own.",
 }
 """Differences by place, and why they are accepted: wherever the codes differ, Ottla is stricter."""
+ASKED = {key for key, _ in QUESTIONS.values()} | {ApiKey.ADD_PARTITIONS_TO_TXN}
+"""Of the APIs of the schema those that brokers without share groups and streams groups serve."""
 LITERAL, PREFIXED, ALLOW, DENY = 3, 4, 3, 2
 Op = Operation
 OPERATIONS = {
@@ -64,11 +74,14 @@ OPERATIONS = {
         Op.ALTER_CONFIGS, Op.IDEMPOTENT_WRITE,
     ),
     Resource.TRANSACTIONAL_ID: (Op.ALL, Op.WRITE, Op.DESCRIBE, Op.TWO_PHASE_COMMIT),
+    Resource.DELEGATION_TOKEN: (Op.ALL, Op.DESCRIBE),
+    Resource.USER: (Op.ALL, Op.CREATE_TOKENS, Op.DESCRIBE_TOKENS),
 }  # fmt: skip
 """The operations that Kafka's AclEntry has for each type of resource."""
 NAMES = {
     Resource.TOPIC: (TOPIC, "new"), Resource.GROUP: (GROUP,), Resource.CLUSTER: (CLUSTER_NAME,),
-    Resource.TRANSACTIONAL_ID: (TRANSACTION,),
+    Resource.TRANSACTIONAL_ID: (TRANSACTION,), Resource.DELEGATION_TOKEN: ("*",),
+    Resource.USER: ("User:tom",),
 }  # fmt: skip
 KEPT = {*KEYS, "error_code", "cluster_authorized_operations", "topic_authorized_operations",
         "authorized_operations"} - {"member_id", "log_dir", "producer_id", "host"}  # fmt: skip
@@ -99,9 +112,13 @@ def rules_of_users() -> dict[str, list[Body]]:
             denied = [rule(user, kind, name, operation, permission_type=DENY)
                       for name in NAMES[kind]]
             found[user] = everything(user) + denied
+    found["root"] = []              # a super user
     found["anything"] = everything("anything")
     found["elsewhere"] = everything("elsewhere", host="10.0.0.1")
     found["here"] = everything("here", host="127.0.0.1")
+    found["not-here"] = everything("not-here") + everything(
+        "not-here", host="127.0.0.1", permission_type=DENY
+    )
     found["any-name"] = [
         rule("any-name", kind, CLUSTER_NAME if kind == Resource.CLUSTER else "*", Op.ALL)
         for kind in NAMES
@@ -111,9 +128,18 @@ def rules_of_users() -> dict[str, list[Body]]:
         found[user] += [
             rule(user, kind, name[:1], Op.ALL, resource_pattern_type=PREFIXED,
                  permission_type=permission)
-            for kind in NAMES for name in NAMES[kind] if kind != Resource.CLUSTER
+            for kind in NAMES for name in NAMES[kind] if kind != Resource.CLUSTER and name != "*"
         ]  # fmt: skip
     return found
+
+
+def rules_for_everybody() -> list[Body]:
+    """The rules for all principals, about what is public and what is banned."""
+    return [
+        rule("*", kind, name, Op.ALL, permission_type=permission)
+        for kind in (Resource.TOPIC, Resource.GROUP, Resource.TRANSACTIONAL_ID)
+        for name, permission in ((PUBLIC, ALLOW), (BANNED, ALLOW), (BANNED, DENY))
+    ]
 
 
 USERS = rules_of_users()
@@ -121,7 +147,39 @@ JAAS = f"{MODULE} required " + " ".join(f'user_{user}="{PASSWORD}"' for user in 
 PLAIN_SETTINGS = {
     "sasl.enabled.mechanisms": "PLAIN",
     "listener.name.sasl_plaintext.plain.sasl.jaas.config": JAAS,
+    "super.users": "User:ANONYMOUS;User:root",
+    "delegation.token.secret.key": "the-secret-of-all-tokens",
 }
+ALTERING = {
+    ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS,
+    ApiKey.CREATE_DELEGATION_TOKEN,
+}  # fmt: skip
+TOM = {"principal_type": "User", "principal_name": "tom"}
+FOR_TOM = {"owner_principal_type": "User", "owner_principal_name": "tom"}
+SEVERAL = [GROUP, PUBLIC, BANNED, "missing"]
+LISTINGS: tuple[tuple[str, str, Body], ...] = (
+    ("all topics", "Metadata", {
+        "topics": None, "include_topic_authorized_operations": True}),
+    ("all topics' partitions", "DescribeTopicPartitions", {
+        "topics": [], "response_partition_limit": 2000}),
+    ("all offsets", "OffsetFetch", {"groups": [
+        {"group_id": name, "member_id": None, "topics": None} for name in SEVERAL]}),
+    ("all groups", "ListGroups", {}),
+    ("all transactions", "ListTransactions", {"state_filters": [], "producer_id_filters": []}),
+    ("the cluster", "DescribeCluster", {"include_cluster_authorized_operations": True}),
+    ("coordinators of groups", "FindCoordinator", {
+        "key_type": 0, "coordinator_keys": SEVERAL}),
+    ("coordinators of transactions", "FindCoordinator", {
+        "key_type": 1, "coordinator_keys": [TRANSACTION, *SEVERAL[1:]]}),
+    ("a token", "CreateDelegationToken", {"renewers": [], "max_lifetime_ms": -1}),
+    ("a token for tom", "CreateDelegationToken", {
+        **FOR_TOM, "renewers": [], "max_lifetime_ms": -1}),
+    ("all tokens", "DescribeDelegationToken", {"owners": None}),
+    ("tom's tokens", "DescribeDelegationToken", {"owners": [TOM]}),
+    ("a strange token", "RenewDelegationToken", {"hmac": b"none", "renew_period_ms": 1000}),
+    ("a strange token", "ExpireDelegationToken", {"hmac": b"none", "expiry_time_period_ms": 1000}),
+)  # fmt: skip
+"""What is filtered by what the asker may see, and delegation tokens; in the newest version."""
 Answers = dict[str, Any]
 """What was answered, by pass, question and user."""
 
@@ -144,23 +202,27 @@ class MatrixTalk(Talk):
             )
         return super()._client(connection)
 
-    def make_topic(self) -> bytes:
-        """Create the topic, if it is missing; returns its id."""
-        body = {"topics": [{"name": TOPIC, "num_partitions": 1, "replication_factor": 1,
-                            "assignments": [], "configs": []}], "timeout_ms": 10_000}
-        self.ask("CreateTopics", 7, body)
-        self.until_led(TOPIC, 1)
-        found = self.ask("Metadata", 12, {"topics": [{"name": TOPIC, "topic_id": bytes(16)}]})
-        topic_id: bytes = found.topics[0].topic_id
-        return topic_id
+    def connection_of(self, user: str) -> WireClient:
+        """The connection of a user."""
+        return self._client(user)
 
-    def question(self, name: str, what: str, user: str, version: int, topic_id: bytes) -> None:
+    def make_topics(self, *names: str) -> dict[str, bytes]:
+        """Create those topics that are missing; returns their ids."""
+        body = {"topics": [{"name": name, "num_partitions": 1, "replication_factor": 1,
+                            "assignments": [], "configs": []} for name in names],
+                "timeout_ms": 10_000}
+        self.ask("CreateTopics", 7, body)
+        for name in names:
+            self.until_led(name, 1)
+        asked = [{"name": name, "topic_id": bytes(16)} for name in names]
+        found = self.ask("Metadata", 12, {"topics": asked})
+        return {each.name: each.topic_id for each in found.topics}
+
+    def question(self, key: ApiKey, place: str, user: str, version: int, request: Any) -> None:
         """Ask one question as one user."""
-        key, question = QUESTIONS[name]
-        request = question.make(version, topic_id)
         client = self._client(user)
         client.socket.settimeout(self.silent_after)
-        place = f"{what}, {name}, {user}"
+        place = f"{place}, {user}"
         try:
             answer = normal(client.call(request, version), version, self.names)
         except (ConnectionError, TimeoutError) as error:
@@ -168,7 +230,7 @@ class MatrixTalk(Talk):
             self.forget(user)
             return
         self.answers[place] = reduced(answer)
-        if APIS[key].name in ("CreateTopics", "DeleteTopics", "CreateAcls", "DeleteAcls"):
+        if key in ALTERING:
             self.settle()
 
 
@@ -193,24 +255,76 @@ def matrix(
         address, "matrix", 1, protected=protected, silent_after=silent_after
     )
     try:
-        for rules in USERS.values():
+        for rules in (*USERS.values(), rules_for_everybody()):
             if rules:
                 talk.ask("CreateAcls", 3, {"creations": rules})
-        deleting = "delete_topics"
-        topic_id = talk.make_topic()
-        for name, (key, _) in QUESTIONS.items():
-            for user in USERS:
-                if name == deleting:
-                    topic_id = talk.make_topic()
-                talk.question(name, "newest", user, COMMON_VERSIONS[key][-1], topic_id)
-        talk.ask("DeleteTopics", 5, {"topic_names": [TOPIC, "new"], "timeout_ms": 10_000})
-        for name, (key, question) in QUESTIONS.items():
-            version = max(question.first, COMMON_VERSIONS[key][0])
-            for user in USERS:
-                talk.question(name, "oldest, missing", user, version, topic_id)
+        make_groups(talk)
+        ask_about_several(talk)
+        ask_for_listings(talk)
+        ask_about_one(talk)
     finally:
         talk.close()
     return talk.answers
+
+
+def make_groups(talk: MatrixTalk) -> None:
+    """Have groups with offsets and transactional ids with producers: those that may be listed."""
+    talk.make_topics(TOPIC, PUBLIC, BANNED)
+    offset = [{"partition_index": 0, "committed_offset": 0, "committed_metadata": ""}]
+    for group in (GROUP, PUBLIC, BANNED):
+        talk.ask("OffsetCommit", 8, {
+            "group_id": group, "generation_id_or_member_epoch": -1, "member_id": "",
+            "topics": [{"name": name, "partitions": offset} for name in (TOPIC, PUBLIC, BANNED)],
+        })  # fmt: skip
+    for transactional_id in (TRANSACTION, PUBLIC, BANNED):
+        talk.ask("InitProducerId", 4, {
+            "transactional_id": transactional_id, "transaction_timeout_ms": 60_000,
+        })  # fmt: skip
+
+
+def ask_about_several(talk: MatrixTalk) -> None:
+    """Ask what is generated from the schema, in the oldest and the newest version."""
+    exist = (TOPIC, PUBLIC, BANNED)
+    ids = talk.make_topics(*exist)
+    own = {Named.TOPIC: TOPIC, Named.GROUP: GROUP, Named.TRANSACTION: TRANSACTION}
+    for key in naming_apis():
+        name, versions = APIS[key].name, COMMON_VERSIONS[key]
+        if key not in ASKED:
+            continue
+        for version in sorted({versions[0], versions[-1]}):
+            for user in USERS:
+                if key == ApiKey.DELETE_TOPICS:
+                    ids = talk.make_topics(*exist)
+                request = message(name, version, Generator(own, ids).body(key, version))
+                talk.question(key, f"several, {name} v{version}", user, version, request)
+    talk.make_topics(*exist)
+
+
+def ask_for_listings(talk: MatrixTalk) -> None:
+    """Ask what is filtered."""
+    for what, name, body in LISTINGS:
+        key = key_of(name)
+        version = COMMON_VERSIONS[key][-1]
+        for user in USERS:
+            talk.question(key, f"{what}, {name}", user, version, message(name, version, body))
+
+
+def ask_about_one(talk: MatrixTalk) -> None:
+    """Ask about what exists in the newest version, about what does not in the oldest."""
+    topic_id = talk.make_topics(TOPIC)[TOPIC]
+    for name, (key, question) in QUESTIONS.items():
+        version = COMMON_VERSIONS[key][-1]
+        for user in USERS:
+            if key == ApiKey.DELETE_TOPICS:
+                topic_id = talk.make_topics(TOPIC)[TOPIC]
+            request = question.make(version, topic_id)
+            talk.question(key, f"newest, {name}", user, version, request)
+    talk.ask("DeleteTopics", 5, {"topic_names": [TOPIC, "new"], "timeout_ms": 10_000})
+    for name, (key, question) in QUESTIONS.items():
+        version = max(question.first, COMMON_VERSIONS[key][0])
+        for user in USERS:
+            request = question.make(version, topic_id)
+            talk.question(key, f"oldest, missing, {name}", user, version, request)
 
 
 def of_broker(broker: KafkaBroker | OttlaBroker) -> Answers:
@@ -260,8 +374,7 @@ def main() -> int:
             OttlaBroker(Path(directory) / "ottla", lines(*shared, OTTLA_SETTINGS)))
     left = unequal(kafka, ottla)
     print("\n".join(left))
-    print(f"{len(kafka)} answers of {len(QUESTIONS)} questions to {len(USERS)} users,"
-          f" {len(left)} differ")
+    print(f"{len(kafka)} answers to {len(USERS)} users, {len(left)} differ")
     return 1 if left else 0
 
 

@@ -149,9 +149,11 @@ def _metadata_response(
 
 
 def _cluster_operations(access: Access, asked: bool) -> int:
-    """The client's allowed operations on the cluster as bits (KIP-430)."""
+    """The client's allowed operations on the cluster as bits (KIP-430), for who may describe it."""
     if not asked:
         return NOT_ASKED
+    if not access.quiet.cluster(Operation.DESCRIBE):
+        return 0
     of = CLUSTER_OPERATIONS
     return access.operations(Resource.CLUSTER, CLUSTER_NAME, of)
 

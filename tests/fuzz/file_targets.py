@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import functools
+import pickle
 import struct
 
 from ottla.groups import record_codec
@@ -49,9 +49,15 @@ def stored_records(data: bytes) -> None:
 
 
 @functools.cache
+def frozen(clean: bool) -> bytes:
+    """A disk with a partition of three segments."""
+    return pickle.dumps(written(1, clean))
+
+
 def partition(clean: bool) -> FaultyDisk:
-    """A disk with a partition of three segments; copied for each run."""
-    return written(1, clean)
+    """A copy of that disk."""
+    disk: FaultyDisk = pickle.loads(frozen(clean))
+    return disk
 
 
 @functools.cache
@@ -66,7 +72,7 @@ def partition_files(data: bytes) -> None:
     if len(data) < 2:
         return
     clean, name = bool(data[0] & 1), file_names()[data[1] % len(file_names())]
-    disk = copy.deepcopy(partition(clean))
+    disk = partition(clean)
     change(disk, name, data[2:])
     try:
         log = reopened(disk)

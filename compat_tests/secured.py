@@ -7,6 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
 from compat_tests.brokers import Broker, KafkaBroker, OttlaBroker, free_port
 from tests.broker.security.authority import Authority
 
@@ -15,6 +22,9 @@ SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 USERS = f'{PLAIN_MODULE} required user_paula="p-secret";'
 PROTOCOLS = ("SASL_PLAINTEXT", "SSL", "SASL_SSL")
 SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS = {
+    "SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256, "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512,
+}
 CASES = [
     *(("SASL_PLAINTEXT", mechanism) for mechanism in ("PLAIN", *SCRAM)),
     ("SSL", ""),
@@ -98,4 +108,20 @@ def start_secured(
     broker.listen_also(ports)
     broker.start()
     addresses = {name: f"localhost:{port}" for name, port in ports.items()}
-    return Secured(broker, {"PLAINTEXT": broker.bootstrap, **addresses}, authority, client)
+    found = Secured(broker, {"PLAINTEXT": broker.bootstrap, **addresses}, authority, client)
+    for mechanism in MECHANISMS:
+        make_user(found, "sam", "s-secret", mechanism)
+    return found
+
+
+def admin(secured: Secured) -> AdminClient:
+    """A client of the listener without protection."""
+    return AdminClient({"bootstrap.servers": secured.bootstrap("PLAINTEXT")})
+
+
+def make_user(secured: Secured, name: str, password: str, mechanism: str) -> None:
+    """Create a SCRAM credential."""
+    info = ScramCredentialInfo(MECHANISMS[mechanism], 4096)
+    wanted = UserScramCredentialUpsertion(name, info, password.encode())
+    asked = admin(secured)
+    asked.alter_user_scram_credentials([wanted])[name].result(30)

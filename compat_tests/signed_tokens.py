@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
-
-from compat_tests.brokers import Broker, KafkaBroker, OttlaBroker, free_port
 
 OAUTH = "org.apache.kafka.common.security.oauthbearer"
 LIFETIME_SECONDS = 600
@@ -32,18 +29,18 @@ class Signer:
         claims = {"sub": "ann", "iss": "here", "aud": audience, "iat": now, "exp": expires}
         return jwt.encode(claims, self._key, "ES256", headers={"kid": "k"}), expires
 
-    def broker(self, new_broker: Callable[..., Broker]) -> tuple[OttlaBroker | KafkaBroker, int]:
-        """A broker that is not started yet, and the port on which it takes these tokens."""
-        name = "listener.name.sasl_plaintext"
-        broker = new_broker(
-            f"{name}.sasl.enabled.mechanisms=OAUTHBEARER",
-            f"{name}.oauthbearer.sasl.jaas.config={OAUTH}.OAuthBearerLoginModule required;",
-            f"{name}.oauthbearer.sasl.server.callback.handler.class="
-            f"{OAUTH}.OAuthBearerValidatorCallbackHandler",
+    def settings(self) -> list[str]:
+        """What a broker is started with, so that its listeners with SASL take these tokens."""
+        found = [
             f"sasl.oauthbearer.jwks.endpoint.url=file:{self.keys}",
             "sasl.oauthbearer.expected.audience=kafka", "sasl.oauthbearer.expected.issuer=here",
-        )  # fmt: skip
-        assert isinstance(broker, OttlaBroker | KafkaBroker)
-        port = free_port()
-        broker.listen_also({"SASL_PLAINTEXT": port})
-        return broker, port
+        ]  # fmt: skip
+        for listener in ("sasl_plaintext", "sasl_ssl"):
+            name = f"listener.name.{listener}"
+            found += [
+                f"{name}.sasl.enabled.mechanisms=OAUTHBEARER",
+                f"{name}.oauthbearer.sasl.jaas.config={OAUTH}.OAuthBearerLoginModule required;",
+                f"{name}.oauthbearer.sasl.server.callback.handler.class="
+                f"{OAUTH}.OAuthBearerValidatorCallbackHandler",
+            ]
+        return found

@@ -1,19 +1,19 @@
-"""Over SASL_SSL: fifty megabytes intact, Spark, and Java's client with a signed token."""
+"""Fifty megabytes intact over SASL_SSL, and Spark over every protocol and mechanism."""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from compat_tests.brokers import Broker, KafkaBroker
-from compat_tests.kafka_tools import KafkaTools
-from compat_tests.secured import Secured, start_secured
-from compat_tests.signed_tokens import OAUTH, Signer
+from compat_tests.brokers import Broker
+from compat_tests.secured import CASES, PLAIN_MODULE, SCRAM_MODULE, Secured, start_secured
+from ottla.wire.messages import CreateDelegationTokenRequest
+from tests.broker.running import WireClient
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,7 +27,8 @@ SIZE, COUNT = 500_000, 100
 def secured(
     new_broker: Callable[..., Broker], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Secured]:
-    found = start_secured(new_broker, tmp_path_factory.mktemp("authority"))
+    key = "delegation.token.secret.key=the-secret-of-all-tokens"
+    found = start_secured(new_broker, tmp_path_factory.mktemp("authority"), key)
     yield found
     found.broker.stop()
 
@@ -56,42 +57,40 @@ def test_fifty_megabytes_arrive_intact_over_tls(secured: Secured) -> None:
     assert read == [hashlib.sha256(value(number)).digest() for number in range(COUNT)]
 
 
-def test_spark_writes_and_reads_over_sasl_ssl(secured: Secured, spark: SparkSession) -> None:
-    options = {f"kafka.{name}": text for name, text in secured.java(*CASE).items()}
-    options["kafka.bootstrap.servers"] = secured.bootstrap("SASL_SSL")
+@pytest.mark.parametrize("case", CASES, ids="-".join)
+def test_spark_writes_and_reads(
+    secured: Secured, spark: SparkSession, case: tuple[str, str]
+) -> None:
+    topic = f"spark-{'-'.join(filter(None, case))}"
+    written_and_read(spark, topic, secured.java(*case), secured.bootstrap(case[0]))
+
+
+def written_and_read(
+    spark: SparkSession, topic: str, settings: dict[str, str], bootstrap: str
+) -> None:
+    options = {f"kafka.{name}": text for name, text in settings.items()}
+    options["kafka.bootstrap.servers"] = bootstrap
     rows = spark.range(1000).selectExpr("cast(id as string) as key", "cast(id * 2 as string) value")
-    rows.write.format("kafka").options(**options).option("topic", "spark").save()
-    frame = spark.read.format("kafka").options(**options).option("subscribe", "spark").load()
+    rows.write.format("kafka").options(**options).option("topic", topic).save()
+    frame = spark.read.format("kafka").options(**options).option("subscribe", topic).load()
     found = frame.selectExpr("cast(key as string)", "cast(value as string)").collect()
     assert sorted(int(row.key) for row in found) == list(range(1000))
     assert all(int(row.value) == 2 * int(row.key) for row in found)
 
 
-def test_javas_client_logs_in_with_a_signed_token(
-    new_broker: Callable[..., Broker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    signer, token = Signer(tmp_path), tmp_path / "token.jwt"
-    token.write_text(signer.token()[0])
-    keys, (broker, port) = signer.keys, signer.broker(new_broker)
-    allowed = " ".join(
-        f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.{what}={value}"
-        for what, value in (("urls", f"file:{keys},file:{token}"), ("files", f"{keys},{token}"))
+def test_spark_logs_in_with_a_delegation_token(secured: Secured, spark: SparkSession) -> None:
+    login = f'{PLAIN_MODULE} required username="paula" password="p-secret";'
+    host, _, port = secured.bootstrap("SASL_PLAINTEXT").rpartition(":")
+    with WireClient(
+        (host, int(port)), security_protocol="SASL_PLAINTEXT", sasl_mechanism="PLAIN",
+        sasl_jaas_config=login,
+    ) as paula:
+        request = CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1)
+        token = paula.call(request, 2)
+    assert token.error_code == 0
+    password = base64.b64encode(bytes(token.hmac)).decode()
+    settings = secured.java("SASL_SSL", "SCRAM-SHA-256")
+    settings["sasl.jaas.config"] = (
+        f'{SCRAM_MODULE} required username="{token.token_id}" password="{password}" tokenauth=true;'
     )
-    if isinstance(broker, KafkaBroker):
-        broker.java_options(allowed)
-    broker.start()
-    monkeypatch.setenv("JAVA_TOOL_OPTIONS", allowed)
-    tools, config = KafkaTools(), tmp_path / "client.properties"
-    config.write_text(
-        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\n"
-        f"sasl.jaas.config={OAUTH}.OAuthBearerLoginModule required;\n"
-        f"sasl.login.callback.handler.class={OAUTH}.OAuthBearerLoginCallbackHandler\n"
-        f"sasl.oauthbearer.token.endpoint.url=file:{token}\n"
-    )
-    try:
-        where = ["--bootstrap-server", f"localhost:{port}", "--command-config", str(config)]
-        made = tools.run("kafka-topics", [*where, "--create", "--topic", "by-java-token"])
-        assert "Created topic by-java-token." in made.stdout, made.stdout + made.stderr
-    finally:
-        tools.close()
-        broker.stop()
+    written_and_read(spark, "spark-by-token", settings, secured.bootstrap("SASL_SSL"))

@@ -4,6 +4,7 @@
 //	franz read BOOTSTRAP TOPIC                  partition, offset, timestamp, key, value of every record, tab-separated
 //
 // The environment says how it is protected: FRANZ_SASL=MECHANISM:USER:PASSWORD, FRANZ_CA=FILE, FRANZ_KEY=FILE.
+// FRANZ_TOKEN=1: user and password are a delegation token's. FRANZ_SASL=OAUTHBEARER::TOKEN has no user.
 package main
 
 import (
@@ -20,6 +21,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/oauth"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
@@ -54,10 +56,12 @@ func main() {
 
 func security() (options []kgo.Opt) {
 	if parts := strings.SplitN(os.Getenv("FRANZ_SASL"), ":", 3); len(parts) == 3 {
-		auth := scram.Auth{User: parts[1], Pass: parts[2]}
+		auth := scram.Auth{User: parts[1], Pass: parts[2], IsToken: os.Getenv("FRANZ_TOKEN") != ""}
 		switch parts[0] {
 		case "PLAIN":
 			options = append(options, kgo.SASL(plain.Auth{User: parts[1], Pass: parts[2]}.AsMechanism()))
+		case "OAUTHBEARER":
+			options = append(options, kgo.SASL(oauth.Auth{Token: parts[2]}.AsMechanism()))
 		case "SCRAM-SHA-256":
 			options = append(options, kgo.SASL(auth.AsSha256Mechanism()))
 		case "SCRAM-SHA-512":

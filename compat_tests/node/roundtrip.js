@@ -2,13 +2,18 @@
 //
 //   node roundtrip.js BOOTSTRAP TOPIC none|gzip COUNT [JSON]
 //
-// JSON has the client's `sasl` option, and as `ca` the file with the certificate that it trusts.
+// JSON has the client's `sasl` option, as `ca` the file with the certificate that it trusts, as `key` that with its own key
+// and certificate, and as `token` what it logs in with by OAUTHBEARER.
 // kafkajs reads in groups only, so what it wrote is read back by other clients.
 const { Kafka, CompressionTypes, logLevel } = require('kafkajs')
 
 const [bootstrap, topic, codec, count, security] = process.argv.slice(2)
-const { sasl, ca } = JSON.parse(security || '{}')
-const ssl = ca ? { ca: [require('fs').readFileSync(ca, 'utf-8')] } : false
+const { ca, key, token, ...given } = JSON.parse(security || '{}')
+const read = (file) => require('fs').readFileSync(file, 'utf-8')
+const own = key ? { key: read(key), cert: read(key) } : {}
+const ssl = ca ? { ca: [read(ca)], ...own } : false
+const oauth = { mechanism: 'oauthbearer', oauthBearerProvider: async () => ({ value: token }) }
+const sasl = token ? oauth : given.sasl
 const compression = { none: CompressionTypes.None, gzip: CompressionTypes.GZIP }[codec]
 
 async function main() {

@@ -2,10 +2,10 @@
 
 One topic of six partitions with 100-byte records in lz4 batches, timestamps over four hours. In one
 Spark session of two threads, in turns: `archive` and a bare stream from the kafka source into
-Parquet with the same directories and codec; then all columns, and partition and offset only, read
-by the kafka source and in place, into Spark's noop sink. A first small round warms the JVM up.
-Memory is the peak of Spark's processes, pages they share counted once: the driver's Python, the
-JVM, Python workers.
+Parquet with the same directories and codec; then all columns, key and value, and partition and
+offset only, read by the kafka source and in place, into Spark's noop sink. A first small round
+warms the JVM up. Memory is the peak of Spark's processes, pages they share counted once: the
+driver's Python, the JVM, Python workers.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def questions(
         reader = spark.read.format("kafka").option("kafka.bootstrap.servers", at)
         return reader.option("subscribe", topic).load().select(*columns)
 
-    few = ["partition", "offset"]
+    pair, few = ["key", "value"], ["partition", "offset"]
     return {
         "bare": lambda path: bare(spark, at, topic, path, batch),
         "archive": lambda path: void(
@@ -139,6 +139,8 @@ def questions(
         ),
         "source": lambda path: noop(source(COLUMNS)),
         "in_place": lambda path: noop(read_in_place(spark, at, topic, data, columns=COLUMNS)),
+        "source_pair": lambda path: noop(source(pair)),
+        "in_place_pair": lambda path: noop(read_in_place(spark, at, topic, data, columns=pair)),
         "source_few": lambda path: noop(source(few)),
         "in_place_few": lambda path: noop(read_in_place(spark, at, topic, data, columns=few)),
     }
@@ -192,10 +194,15 @@ def main() -> None:
         "archive": "`archive`",
         "source": "all columns by the kafka source",
         "in_place": "all columns in place",
+        "source_pair": "key and value by the kafka source",
+        "in_place_pair": "key and value in place",
         "source_few": "partition and offset by the kafka source",
         "in_place_few": "partition and offset in place",
     }
-    pairs = {"archive": "bare", "in_place": "source", "in_place_few": "source_few"}
+    pairs = {
+        "archive": "bare", "in_place": "source", "in_place_pair": "source_pair",
+        "in_place_few": "source_few",
+    }  # fmt: skip
     rows = [
         [
             text,

@@ -26,7 +26,6 @@ from tests.broker.security.authority import Authority
 
 BATCHES = {"60 × 1,000 B": 60, "1,000 × 1,000 B": 1000}
 DEPTH = 4
-TOPIC = "tls"
 Broker = OttlaBroker | KafkaBroker
 Places = dict[str, tuple[Broker, int]]
 """By broker, itself and the port of its TLS listener."""
@@ -40,7 +39,7 @@ def secured() -> Iterator[tuple[Places, ssl.SSLContext]]:
     authority = Authority(directory)
     settings = (
         *load.SETTINGS, "ssl.keystore.type=PEM", f"ssl.keystore.location={authority.issue('b')}",
-        "ssl.client.auth=none", "log.retention.ms=-1", "log.retention.bytes=2000000000",
+        "ssl.client.auth=none", "log.retention.ms=-1",
     )  # fmt: skip
     places: Places = {}
     try:
@@ -77,9 +76,9 @@ def reply(sock: socket.socket, scratch: bytearray) -> int:
     return size
 
 
-def produce(port: int, context: ssl.SSLContext | None, records: int, size: int) -> int:
+def produce(port: int, context: ssl.SSLContext | None, topic: str, records: int, size: int) -> int:
     """Send at least `size` bytes of values; returns how many."""
-    request = frame(produce_request(TOPIC, batch(*[bytes(1000)] * records), acks=1), 9)
+    request = frame(produce_request(topic, batch(*[bytes(1000)] * records), acks=1), 9)
     count, scratch = size // (1000 * records) + 1, bytearray(1 << 16)
     with connect(port, context) as sock:
         for number in range(count + DEPTH):
@@ -90,10 +89,10 @@ def produce(port: int, context: ssl.SSLContext | None, records: int, size: int) 
     return count * records * 1000
 
 
-def fetch(port: int, context: ssl.SSLContext | None, records: int, size: int) -> int:
+def fetch(port: int, context: ssl.SSLContext | None, topic: str, records: int, size: int) -> int:
     """Read the beginning of the topic again and again, at least `size` bytes; returns how many."""
     asked = {"max_bytes": 1 << 20, "partition_max_bytes": records << 10, "max_wait_ms": 0}
-    request, scratch = frame(fetch_request(TOPIC, 0, **asked), 11), bytearray(1 << 18)
+    request, scratch = frame(fetch_request(topic, 0, **asked), 11), bytearray(1 << 18)
     done = 0
     with connect(port, context) as sock:
         for _ in range(DEPTH):
@@ -129,19 +128,19 @@ def measure(rounds: int, size: int, connections: int) -> dict[str, report.Figure
     """By figure and broker, one value for each round."""
     found: dict[str, report.Figures] = {}
     with secured() as (places, context):
-        for broker, _ in places.values():
-            load.make_topic(broker, TOPIC, 1)
         for number in range(-2, rounds):            # the first two compile Kafka's code
             for kind, (broker, port) in places.items():
-                for name, figure in loads(broker, port, context, size, connections).items():
-                    value = figure()
-                    if number >= 0:
-                        found.setdefault(name, {}).setdefault(kind, []).append(value)
+                with load.topic(broker, f"tls{number + 2}", 1) as topic:
+                    figures = loads(broker, port, context, topic, size, connections)
+                    for name, figure in figures.items():
+                        value = figure()
+                        if number >= 0:
+                            found.setdefault(name, {}).setdefault(kind, []).append(value)
     return found
 
 
 def loads(
-    broker: Broker, port: int, context: ssl.SSLContext, size: int, connections: int
+    broker: Broker, port: int, context: ssl.SSLContext, topic: str, size: int, connections: int
 ) -> dict[str, Callable[[], float]]:
     """The figures of one broker, in their order: produce comes before fetch."""
     made: dict[str, Callable[[], float]] = {}
@@ -149,7 +148,7 @@ def loads(
         for title, records in BATCHES.items():
             for verb, function in (("produce", produce), ("fetch", fetch)):
                 def run(f: Any = function, p: int = at, c: Any = used, r: int = records) -> float:
-                    return cost(broker.pid, lambda: f(p, c, r, size), 1e9)
+                    return cost(broker.pid, lambda: f(p, c, topic, r, size), 1e9)
 
                 made[f"{verb} {title}, {where}, a GB"] = run
         def shake(p: int = at, c: Any = used) -> float:

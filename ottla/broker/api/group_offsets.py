@@ -43,7 +43,10 @@ def offset_commit(
 
     READ of the group and of each topic.
     """
-    if sum(len(topic.partitions) for topic in request.topics) > OFFSETS_AT_ONCE:
+    count = 0
+    for topic in request.topics:
+        count += len(topic.partitions)
+    if count > OFFSETS_AT_ONCE:
         return _commit_in_parts(request, context)
     return _commit_at_once(request, context)
 
@@ -90,7 +93,7 @@ def _commit_at_once(
     topics, refused = access.split(
         request.topics, lambda topic: access.topic_item(Operation.READ, topic)
     )
-    refusals = refused_topics(made, refused, TOPIC_REFUSED)
+    refusals = refused_topics(made, refused, TOPIC_REFUSED) if refused else []
     response = OffsetCommitResponse(topics=[])
     offsets: list[OffsetToCommit] = []
     answers: list[OffsetCommitResponse.Topic.Partition] = []

@@ -22,7 +22,7 @@ cdef class Fetch:
     cdef int16_t error                  # of the whole request
     cdef FetchSession session
     cdef list items                     # FetchItem, in the order of the request
-    cdef list forgotten                 # (topic, index)
+    cdef list forgotten                 # (topic, index); None without any
     cdef list told                      # the items in the reply
     cdef object converting              # the Conversion that `look` has to wait for
     cdef int64_t conversion_left        # bytes that this look may still convert
@@ -56,6 +56,7 @@ cdef class Fetching:
     cdef int write_found(self, Fetch fetch, FetchItem item, Reply reply) except -1
     cdef int check_divergence(self, FetchItem item) except -1
     cdef int write_items(self, Fetch fetch, Reply reply) except -1
+    cdef int write_topic(self, Fetch fetch, object topic, list items, Reply reply) except -1
     cdef int write_item(self, Fetch fetch, FetchItem item, Reply reply) except -1
     cdef object read_topic(self, Cursor request, int version)
     cdef int read_tags(self, Fetch fetch, Cursor request) except -1

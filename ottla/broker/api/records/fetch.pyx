@@ -185,7 +185,8 @@ cdef class Fetching:
         cdef bint flexible = fetch.version >= 12
         cdef Py_ssize_t topics, partitions
         topics = self.required(request.read_count(flexible, 3), "forgotten_topics_data")
-        fetch.forgotten = []
+        if topics > 0:
+            fetch.forgotten = []
         while topics > 0:
             topics -= 1
             topic = self.read_topic(request, fetch.version)
@@ -201,9 +202,10 @@ cdef class Fetching:
         """Read tagged fields: only replica_state matters (tag 1, from version 15): the replica."""
         cdef uint32_t left = request.read_unsigned_varint()
         cdef uint32_t tag, size
-        cdef Cursor field = Cursor()
+        cdef Cursor field
         while left > 0:
             left -= 1
+            field = Cursor()
             tag = request.read_unsigned_varint()
             size = request.read_unsigned_varint()
             field.at = request.take(size, "tagged field")
@@ -244,8 +246,9 @@ cdef class Fetching:
         else:
             session.advance_epoch()
             session.used_by(fetch.replica_epoch, now)
-            for key in fetch.forgotten:
-                session.forget(key)
+            if fetch.forgotten is not None:
+                for key in fetch.forgotten:
+                    session.forget(key)
             if not self.put(fetch, session):
                 fetch.error = FETCH_SESSION_ID_NOT_FOUND
                 return 0
@@ -485,24 +488,34 @@ cdef class Fetching:
     cdef int write_items(self, Fetch fetch, Reply reply) except -1:
         cdef FetchItem item
         cdef bint flexible = fetch.version >= 12
-        cdef dict by_topic = {}
+        cdef dict by_topic
+        if len(fetch.told) == 1:                        # most fetches: no need to sort by topic
+            reply.write_count(1, flexible)
+            item = <FetchItem>fetch.told[0]
+            return self.write_topic(fetch, item.topic, fetch.told, reply)
+        by_topic = {}
         for found in fetch.told:
             item = <FetchItem>found
             by_topic.setdefault(item.topic, []).append(item)
         reply.write_count(len(by_topic), flexible)
         for topic, items in by_topic.items():
-            if fetch.version >= 13:
-                reply.write_raw(<const char *><bytes>topic, 16)
-            else:
-                reply.write_string(<str>topic, flexible)
-            reply.write_count(len(items), flexible)
-            for found in items:
-                item = <FetchItem>found
-                self.write_item(fetch, item, reply)
-                if fetch.session is not None:
-                    self.remember(fetch, item)
-            reply.write_no_tags(flexible)
+            self.write_topic(fetch, topic, <list>items, reply)
         return 0
+
+    cdef int write_topic(self, Fetch fetch, object topic, list items, Reply reply) except -1:
+        cdef bint flexible = fetch.version >= 12
+        cdef FetchItem item
+        if fetch.version >= 13:
+            reply.write_raw(<const char *><bytes>topic, 16)
+        else:
+            reply.write_string(<str>topic, flexible)
+        reply.write_count(len(items), flexible)
+        for found in items:
+            item = <FetchItem>found
+            self.write_item(fetch, item, reply)
+            if fetch.session is not None:
+                self.remember(fetch, item)
+        return reply.write_no_tags(flexible)
 
     cdef int remember(self, Fetch fetch, FetchItem item) except -1:
         """Note what the client knows now: of an error or a divergence, nothing but that."""

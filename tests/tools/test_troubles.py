@@ -15,7 +15,7 @@ import pytest
 
 from ottla.tools.cli import mirror, produce
 from ottla.tools.kafka_names import common
-from ottla.tools.kafka_names.main import NOT_YET
+from ottla.tools.kafka_names.main import ENDS_WITH_0, NOT_YET
 from tests.broker.running import RunningBroker
 from tests.tools.cli.ottla_command import Done, Ottla
 from tests.tools.command_lines import (
@@ -81,7 +81,8 @@ def test_a_broker_out_of_reach(
         if "cluster" in COMMANDS[words].marks:
             given += ["--timeout", "0.2"]
         done = Ottla(address)(given, b"a\n")
-    clear(done, ok=words == "kafka-consumer-groups")    # Kafka's prints "Error: …" and ends with 0
+    # Apache Kafka's consumer-groups prints "Error: …" and ends with 0, as others do.
+    clear(done, ok=words == "kafka-consumer-groups" or words in ENDS_WITH_0)
     assert f"cannot reach a broker at {address}" in done.err, done.err
 
 
@@ -108,7 +109,7 @@ def test_an_operation_that_is_refused(words: str, locked: RunningBroker, folder:
     address = f"127.0.0.1:{locked.port}"
     fill(folder, "orders", address)
     done = Ottla(address)(line_of(words, address), b"a\n")
-    clear(done, ok=words in FILTERED)
+    clear(done, ok=words in FILTERED or words in ENDS_WITH_0)
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +144,8 @@ def test_a_topic_that_does_not_exist(
     given = line_of(words, address, "nothing")
     if words in ("kafka-console-producer", "kafka-verifiable-producer"):
         given += ["--command-config", "admin.properties"]
-    clear(Ottla(address)(given, b"a\n"), ok=words in MISSING_IS_FINE)
+    done = Ottla(address)(given, b"a\n")
+    clear(done, ok=words in MISSING_IS_FINE or words in ENDS_WITH_0)
 
 
 @pytest.fixture(scope="module")
@@ -168,6 +170,8 @@ def test_output_that_nobody_reads(
     done = forks.wait()
     if words in CREATE:
         ottla("topic delete orders --yes")
+    same = "same cluster" in done.err          # the mirror's example has one cluster here
+    assert done.status == 0 or not words.startswith("kafka-") or same, done     # as a JVM's
     said = [line for line in done.err.splitlines() if line]
     assert len(said) <= 1 and "Traceback" not in done.err, done
     assert "BrokenPipe" not in done.err and "unexpected" not in done.err, done

@@ -18,7 +18,7 @@ from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 from ottla.tools.progress_line import ProgressLine
 from ottla.tools.properties import read_properties
 from ottla.tools.stream.batches import send_one, sendable
-from ottla.tools.stream.client_settings import keyword_arguments
+from ottla.tools.stream.client_settings import keyword_arguments, known_to
 from ottla.tools.stream.mirror_progress import Progress
 from ottla.wire.records import Record
 
@@ -181,13 +181,14 @@ class Mirror:
             return consumer, ConfluentProducer(writing, self.of_target)
         from kafka import KafkaConsumer, KafkaProducer
 
-        of_consumer = keyword_arguments(self.of_source) | {
+        of_consumer = known_to(KafkaConsumer, keyword_arguments(self.of_source)) | {
             "group_id": None, "enable_auto_commit": False, "isolation_level": "read_committed",
             "max_poll_records": RECORDS_MAX,
         }  # fmt: skip
         of_producer = {
             "linger_ms": 20, "compression_type": "lz4", "max_request_size": 16 << 20,
-            **keyword_arguments(self.of_target), "acks": "all", "enable_idempotence": True,
+            **known_to(KafkaProducer, keyword_arguments(self.of_target)),
+            "acks": "all", "enable_idempotence": True,
         }  # fmt: skip
         return (
             KafkaConsumer(bootstrap_servers=reading, **of_consumer),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.client.errors import Refused
 from ottla.tools.admin import offsets
 from ottla.tools.admin.offsets import Place
 from ottla.tools.kafka_names.common import connect, read_json
@@ -16,7 +17,10 @@ def run(options: Options) -> int:
     below = plan(options.one("offset-json-file"))
     with connect(options) as cluster:
         print("Executing records delete operation")
-        done = offsets.delete_records(cluster, below)
+        try:
+            done = offsets.delete_records(cluster, below)
+        except Refused as refused:      # with the topic's metadata: then each is refused
+            done = dict.fromkeys(below, (refused.number, -1))
         print("Records delete operation completed:")
         for (topic, index), (code, low) in done.items():
             result = f"error: {exception_of(code)}" if code else f"low_watermark: {low}"

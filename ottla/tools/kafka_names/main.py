@@ -24,6 +24,22 @@ NOT_YET = {
 }
 
 
+ENDS_WITH_0 = {
+    "kafka-console-consumer": {"unreachable", "refused"},
+    "kafka-console-producer": {"unreachable"},
+    "kafka-consumer-perf-test": {"unreachable", "unknown"},
+    "kafka-delete-records": {"unreachable"},
+    "kafka-verifiable-consumer": {"refused"},
+    "kafka-verifiable-producer": {"unreachable"},
+}
+"""Failures that Apache Kafka's tools log, and then end with 0: so do ours, after their line on
+stderr (compat_tests/test_tool_troubles.py)."""
+HELP_ENDS_WITH_0 = {"kafka-features", "kafka-metadata-quorum", "kafka-storage"}
+NO_ARGUMENTS_END_WITH_0 = {
+    "kafka-producer-perf-test", "kafka-verifiable-consumer", "kafka-verifiable-producer",
+}
+
+
 class Failed(Exception):
     """A tool could not do what was requested.
 
@@ -76,12 +92,12 @@ def guarded(name: str, options: Options) -> int:
         return failed.status
     except (ClientError, OSError) as failed:
         if isinstance(failed, BrokenPipeError):
-            # The reader of the output has closed the pipe.
+            # The reader of the output has closed the pipe, which a JVM's output does not notice.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 1
+            return 0
         sys.stdout.flush()
         complain(name, str(failed))
-        return 1
+        return int(kind_of(failed) not in ENDS_WITH_0.get(name, ()))
     except ModuleNotFoundError as missing:
         complain(name, f'{missing.name} is not installed: pip install "ottla[tools]"')
         return 1
@@ -94,6 +110,19 @@ def guarded(name: str, options: Options) -> int:
             raise
         complain(name, unexpected(bug))
         return 1
+
+
+def kind_of(failed: Exception) -> str:
+    """What ENDS_WITH_0 calls a failure."""
+    from ottla.client.errors import Refused, Unreachable
+    from ottla.wire.errors import ErrorCode
+
+    if isinstance(failed, Unreachable):
+        return "unreachable"
+    if isinstance(failed, Refused) and failed.number == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return "unknown"
+    login = isinstance(failed, Refused) and failed.number == ErrorCode.SASL_AUTHENTICATION_FAILED
+    return "refused" if isinstance(failed, Refused) and not login else ""
 
 
 def same_file() -> bool:
@@ -124,6 +153,4 @@ def show_help(name: str, command: table.Command, *, asked: bool) -> int:
         lines.append(f"        {flag.help}")
     lines += ["", "example:", *(f"  {example}" for example in command.examples)]
     print("\n".join(lines), file=sys.stdout if asked else sys.stderr)
-    return (
-        0 if asked and name in ("kafka-features", "kafka-metadata-quorum", "kafka-storage") else 1
-    )
+    return int(name not in (HELP_ENDS_WITH_0 if asked else NO_ARGUMENTS_END_WITH_0))

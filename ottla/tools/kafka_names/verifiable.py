@@ -8,7 +8,7 @@ import time
 from ottla.client.addresses import parse_addresses, show_address
 from ottla.tools.kafka_names.common import connect, properties_of
 from ottla.tools.kafka_names.grammar import Options
-from ottla.tools.stream.client_settings import acks_of, keyword_arguments
+from ottla.tools.stream.client_settings import acks_of, keyword_arguments, known_to
 
 
 def say(name: str, **fields: object) -> None:
@@ -26,10 +26,9 @@ def run(options: Options) -> int:
     with connect(options) as cluster:
         cluster.any()  # reports an unreachable broker at once
     servers = [show_address(one) for one in parse_addresses(options.one("bootstrap-server"))]
-    settings = keyword_arguments(properties_of(options))
-    producer = KafkaProducer(
-        bootstrap_servers=servers, acks=acks_of(options.one("acks", "-1")), **settings
-    )
+    settings = known_to(KafkaProducer, keyword_arguments(properties_of(options)))
+    settings["acks"] = acks_of(options.one("acks", "-1"))
+    producer = KafkaProducer(bootstrap_servers=servers, **settings)
     topic, most = options.one("topic"), options.number("max-messages", -1)
     rate, keys = options.number("throughput", -1), options.number("repeating-keys", 0)
     prefix = f"{options.one('value-prefix')}." if options.has("value-prefix") else ""

@@ -9,7 +9,7 @@ from ottla.tools.kafka_names.common import connect, properties_of
 from ottla.tools.kafka_names.grammar import Options
 from ottla.tools.kafka_names.main import Failed
 from ottla.tools.kafka_names.verifiable import say
-from ottla.tools.stream.client_settings import keyword_arguments
+from ottla.tools.stream.client_settings import keyword_arguments, known_to
 
 
 def run(options: Options) -> int:
@@ -40,7 +40,7 @@ def run(options: Options) -> int:
         "auto_offset_reset": policy,
         "session_timeout_ms": options.number("session-timeout", 30_000),
         "enable_auto_commit": options.has("enable-autocommit"),
-        **keyword_arguments(properties_of(options)),
+        **known_to(KafkaConsumer, keyword_arguments(properties_of(options))),
     }
     if options.has("group-instance-id"):
         settings["group_instance_id"] = options.one("group-instance-id")

@@ -84,6 +84,12 @@ def keyword_arguments(properties: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
+def known_to(client: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Those settings that this class of kafka-python has: a property file may be for both kinds of
+    clients, and Java's leave what they do not know."""
+    return {name: value for name, value in settings.items() if name in client.DEFAULT_CONFIG}
+
+
 def security_arguments(properties: Mapping[str, str]) -> dict[str, Any]:
     """How kafka-python encrypts and logs in: as the package's own client does."""
     security = Security.from_properties(properties)

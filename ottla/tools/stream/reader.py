@@ -18,7 +18,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError, check
 from ottla.tools.admin import offsets
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
-from ottla.tools.stream.client_settings import keyword_arguments
+from ottla.tools.stream.client_settings import keyword_arguments, known_to
 from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -62,7 +62,9 @@ def open_consumer(
         return ConfluentConsumer(servers, wanted.group, properties, start)
     from kafka import KafkaConsumer
 
-    settings = {"auto_offset_reset": start, **keyword_arguments(properties)}
+    settings = {
+        "auto_offset_reset": start, **known_to(KafkaConsumer, keyword_arguments(properties)),
+    }  # fmt: skip
     settings |= {"group_id": wanted.group or None, "enable_auto_commit": False}
     return KafkaConsumer(bootstrap_servers=servers, **settings)
 

@@ -13,7 +13,12 @@ from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError
 from ottla.client.transport import Security
 from ottla.tools.stream.batches import Headers, send_one, sendable
-from ottla.tools.stream.client_settings import keyword_arguments, librdkafka_settings, quiet
+from ottla.tools.stream.client_settings import (
+    keyword_arguments,
+    known_to,
+    librdkafka_settings,
+    quiet,
+)
 from ottla.wire.records import Record
 
 BATCHING = {"linger_ms": 10, "batch_size": 131_072}
@@ -72,7 +77,8 @@ class KafkaPythonWriter:
         self.failure: BaseException | None = None
         self.sent = 0
         self._error = KafkaError
-        settings = {"acks": "all", **BATCHING, **keyword_arguments(properties)}
+        given = keyword_arguments(properties)
+        settings = {"acks": "all", **BATCHING, **known_to(KafkaProducer, given)}
         try:
             self._producer = KafkaProducer(bootstrap_servers=list(servers), **settings)
         except (AssertionError, ValueError, KafkaError) as wrong:

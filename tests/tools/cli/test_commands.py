@@ -141,6 +141,23 @@ def test_both_libraries_choose_the_same_partitions_and_continue_a_group(ottla: O
     assert sorted(map(int, seen)) == [*range(50)]
 
 
+@pytest.mark.parametrize("client", ["kafka-python", "confluent-kafka"])
+def test_a_property_file_may_be_for_both_kinds_of_clients(
+    ottla: Ottla, tmp_path: Path, client: str
+) -> None:
+    (tmp_path / "both").write_text(
+        "acks=all\nlinger.ms=1\nmax.in.flight.requests.per.connection=1\n"
+        "fetch.min.bytes=1\nauto.offset.reset=earliest\nclient.id=both\n"
+    )
+    topic, more = f"both-{client}", f"--command-config {tmp_path / 'both'}"
+    ottla.ok(f"topic create {topic} {more}")
+    ottla.ok(f"produce {topic} {more} --client {client}", b"1\n")
+    assert ottla.ok(f"consume {topic} -e {more} --client {client}") == "1\n"
+    at = f"--bootstrap-server {ottla.address} --topic {topic} {more} --max-messages 1"
+    ottla.ok(f"kafka-verifiable-producer {at}")
+    assert '"count":1' in ottla.ok(f"kafka-verifiable-consumer {at} --group-id {topic}")
+
+
 def test_a_reader_ends_after_the_marker_of_a_transaction(ottla: Ottla) -> None:
     ottla.ok("topic create marked --partitions 1")
     producer = Producer({"bootstrap.servers": ottla.address, "transactional.id": "marked"})

@@ -84,12 +84,13 @@ def create(options: Options, cluster: Cluster) -> None:
         )
     )
     check(response.error_code)
-    print(f"Created delegation token with tokenId : {response.token_id}")
+    print(f"Created delegation token with tokenId : {response.token_id}\n")
     header()
     row(
         response.token_id,
         response.hmac,
         f"{response.principal_type}:{response.principal_name}",
+        f"{response.token_requester_principal_type}:{response.token_requester_principal_name}",
         renewers,
         response.issue_timestamp_ms,
         response.expiry_timestamp_ms,
@@ -99,8 +100,7 @@ def create(options: Options, cluster: Cluster) -> None:
 
 def header() -> None:
     print(
-        "\n"
-        + padded(
+        padded(
             ("TOKENID", 15),
             ("HMAC", 30),
             ("OWNER", 15),
@@ -113,14 +113,18 @@ def header() -> None:
     )
 
 
-def row(token: str, hmac: bytes, owner: str, renewers: list[tuple[str, str]], *times: int) -> None:
+def row(
+    token: str, hmac: bytes, owner: str, requester: str, renewers: list[tuple[str, str]],
+    *times: int,
+) -> None:  # fmt: skip
     dates = [time.strftime("%Y-%m-%dT%H:%M", time.localtime(one / 1000)) for one in times]
     print(
-        padded(
+        "\n"
+        + padded(
             (token, 15),
             (base64.b64encode(hmac).decode(), 30),
             (owner, 15),
-            (owner, 15),
+            (requester, 15),
             (shown(renewers), 25),
             *((date, 15) for date in dates),
         )
@@ -137,7 +141,7 @@ def renew(options: Options, cluster: Cluster) -> None:
         RenewDelegationTokenRequest(hmac=hmac, renew_period_ms=period)
     )
     check(response.error_code)
-    print(f"Completed renew operation. New expiry date : {date_of(response)}")
+    print(f"Completed renew operation. New expiry date : {date_of(response)}", end="")
 
 
 def expire(options: Options, cluster: Cluster) -> None:
@@ -150,7 +154,7 @@ def expire(options: Options, cluster: Cluster) -> None:
         ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=period)
     )
     check(response.error_code)
-    print(f"Completed expire operation. New expiry date : {date_of(response)}")
+    print(f"Completed expire operation. New expiry date : {date_of(response)}", end="")
 
 
 def date_of(response: Any) -> str:
@@ -163,7 +167,7 @@ def describe(options: Options, cluster: Cluster) -> None:
     print(
         "Calling describe token operation for current user."
         if not owners
-        else f"Calling describe token operation for owners :{shown(owners)}"
+        else f"Calling describe token operation for owners: {shown(owners)}"
     )
     kind = DescribeDelegationTokenRequest.Owner
     asked = [kind(principal_type=one, principal_name=name) for one, name in owners] or None
@@ -177,6 +181,7 @@ def describe(options: Options, cluster: Cluster) -> None:
             token.token_id,
             token.hmac,
             f"{token.principal_type}:{token.principal_name}",
+            f"{token.token_requester_principal_type}:{token.token_requester_principal_name}",
             renewers,
             token.issue_timestamp,
             token.expiry_timestamp,

@@ -55,7 +55,8 @@ def run(options: Options) -> int:
     except KeyboardInterrupt:
         pass
     except KafkaError as failed:
-        raise Failed(f"{type(failed).__name__}: {failed}") from failed
+        # Apache Kafka's logs it and ends with 0.
+        raise Failed(f"{type(failed).__name__}: {failed}", status=0) from failed
     finally:
         consumer.close()
         say("shutdown_complete")

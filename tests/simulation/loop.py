@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 class SimClock(Clock):
     """The times of one process in a world."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, world: World, wall_ms: Callable[[], int] | None = None) -> None:
+        self.world, self.wall_ms = world, wall_ms or world.wall_ms
 
     def now_ms(self) -> int:
-        return self.world.wall_ms()
+        return self.wall_ms()
 
     def monotonic(self) -> float:
         return self.world.spent()
@@ -101,8 +101,11 @@ class Work:
 class SimLoop(BrokerLoop):
     """One process: killed, it never runs again."""
 
-    def __init__(self, world: World, sockets: bool = True) -> None:
-        super().__init__(SimClock(world))
+    def __init__(
+        self, world: World, sockets: bool = True, wall_ms: Callable[[], int] | None = None
+    ) -> None:
+        """`wall_ms` is the wall clock of its machine, the world's if there is none."""
+        super().__init__(SimClock(world, wall_ms))
         self.world, self.dead = world, False
         self.poked = True
         self.errors: list[dict[str, Any]] = []

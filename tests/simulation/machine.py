@@ -19,7 +19,9 @@ class Machine:
 
     def __init__(self, world: World, node_id: int, seed: int) -> None:
         self.world, self.node_id = world, node_id
-        self.disk = SimDisk(seed, world.wall_ms)
+        self.jumped_ms = 0
+        """How far its wall clock is ahead of the world's."""
+        self.disk = SimDisk(seed, self.wall_ms)
         self.disk.cold_share = world.options.cold_share
         self.loop: SimLoop | None = None
         self.server: Server | None = None
@@ -36,6 +38,10 @@ class Machine:
         """Why the broker may end or refuse to start."""
         return self.world.excused_end
 
+    def wall_ms(self) -> int:
+        """Its wall clock."""
+        return self.world.wall_ms() + self.jumped_ms
+
     def begin_broker(self) -> None:
         """Start the broker; it serves some turns later, or its start fails."""
         assert self.loop is None
@@ -43,7 +49,7 @@ class Machine:
         self.disk = self.disk.reopened()
         self.disk.on_end = self._process_stopped
         self.died = False
-        loop = self.loop = SimLoop(world)
+        loop = self.loop = SimLoop(world, wall_ms=self.wall_ms)
         settings = {
             **self.settings, "log.dirs": ",".join(world.options.directories),
             **world.options.settings, **world.config_overrides,

@@ -116,6 +116,11 @@ def without(options: Options) -> Iterator[Options]:
             less = copy.deepcopy(options)
             setattr(less, name, 0.0)
             yield less
+    for at, (_, hours) in enumerate(getattr(options, "clock_jumps", ())):
+        if hours:
+            less = copy.deepcopy(options)
+            less.clock_jumps[at] = (0, 0)           # type: ignore[attr-defined]
+            yield less
     if options.rounds_seconds > 0.1:
         less = copy.deepcopy(options)
         less.rounds_seconds /= 2

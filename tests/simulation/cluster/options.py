@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tests.simulation.options import Options
 
@@ -17,6 +17,8 @@ FAULTS = (
 TOGETHER_SHARE = 0.3
 """How many of the faults are two at a time."""
 FACTORS = (1, 2, 3, 3)
+JUMPS_HOURS = (0, 0, 0, -10, -3, -1, 1, 3, 4)
+"""Five of them stay below the day after which producers are forgotten."""
 
 
 def fault(chance: random.Random) -> str:
@@ -33,6 +35,8 @@ class ClusterOptions(Options):
     brokers: int = 3
     factor: int = 3
     min_isr: int = 2
+    clock_jumps: list[tuple[int, int]] = field(default_factory=list)
+    """Before each fault: whose wall clock jumps, and by how many hours."""
 
     @classmethod
     def draw(cls, seed: int, brokers: int = 3) -> ClusterOptions:
@@ -66,4 +70,9 @@ class ClusterOptions(Options):
         options.producers = chance.choice([1, 2, 3])
         options.transactions = chance.choice([0, 1, 2])
         options.groups = chance.choice([0, 1, 2])
+        # By chance of its own: a seed's faults are what they were before clocks could jump.
+        clocks = random.Random(f"cluster clocks {seed}")
+        options.clock_jumps = [
+            (clocks.randrange(brokers), clocks.choice(JUMPS_HOURS)) for _ in options.faults
+        ]
         return options

@@ -88,8 +88,11 @@ class ClusterStory:
                 topic = self.model.new_topic(name, topic_id, count)
                 topic.indexed_whole = options.settings["log.index.interval.bytes"] == "0"
         self.begin_clients()
-        for fault in options.faults:
+        for fault, (at, hours) in zip(options.faults, options.clock_jumps, strict=False):
             await self.pass_time(options.rounds_seconds)
+            if hours:
+                world.note(f"{world.brokers[at].name}: its wall clock jumps by {hours} hours")
+                world.brokers[at].jumped_ms += hours * 3_600_000
             world.note(f"fault: {fault}")
             self.model.incarnation += 1
             await happen(self, fault)

@@ -29,7 +29,8 @@ def test_kafka_topics_creates_describes_and_deletes(broker: Broker) -> None:
         broker, "topics", *named, "--create", "--partitions", "4", "--config", "retention.ms=5000"
     )
     described = kafka_tool(broker, "topics", *named, "--describe")
-    assert re.search(rf"Topic: {topic}\s.*PartitionCount: 4\s+ReplicationFactor: 1", described)
+    # Without --replication-factor the brokers' default counts.
+    assert re.search(rf"Topic: {topic}\s.*PartitionCount: 4\s+ReplicationFactor: [13]\s", described)
     assert "retention.ms=5000" in described
     kafka_tool(broker, "topics", *named, "--alter", "--partitions", "6")
     assert f"{topic}" in kafka_tool(broker, "topics", *at, "--list").split()
@@ -121,8 +122,8 @@ def test_kafka_reassign_partitions_moves_to_where_they_are(
 ) -> None:
     topic = new_topic("tool-reassign", partitions=1)
     cluster = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(topic, timeout=30)
-    [node] = cluster.brokers
-    wanted = {"topic": topic, "partition": 0, "replicas": [node]}
+    replicas = list(cluster.topics[topic].partitions[0].replicas)
+    wanted = {"topic": topic, "partition": 0, "replicas": replicas}
     plan = tmp_path / "plan.json"
     plan.write_text(json.dumps({"version": 1, "partitions": [wanted]}))
     at = ("--bootstrap-server", "{}", "--reassignment-json-file", str(plan))

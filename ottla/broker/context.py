@@ -12,7 +12,7 @@ from ottla.broker.quotas.connection_rates import ConnectionRates
 from ottla.broker.quotas.quotas import Quotas
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from ottla.broker.cluster.directory_reports import DirectoryReports
     from ottla.broker.cluster.elections import LogEnds
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ottla.broker.upkeep.directory_moves import Moving
     from ottla.log.clock import Clock
     from ottla.replication.metadata import MetadataImage
+    from ottla.replication.partition import Partition
     from ottla.replication.replicas import Replicas
     from ottla.replication.throttle import Throttle
 
@@ -62,6 +63,8 @@ class BrokerContext:
     forwarding: Forwarding | None = None
     fetchers: ReplicaFetchers | None = None
     directory_reports: DirectoryReports | None = None
+    check_segment: Callable[[Partition, int], None] | None = None
+    """Checks the segment with an offset for damage; set once housekeeping has begun."""
     leader_throttle: Throttle | None = None
     follower_throttle: Throttle | None = None
     inter_broker_listener: str | None = None

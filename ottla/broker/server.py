@@ -204,6 +204,16 @@ class Server:
         wanted = (key for key, _, _ in self.replicas.wanted(image))
         return [f"{topic}-{index}" for topic, index in wanted if (topic, index) not in found]
 
+    def _damaged_logs(self, image: MetadataImage) -> dict[str, bool]:
+        """Those of several replicas whose logs end before damage, and whether that was durable
+        once. An only copy counts up to its damage."""
+        return {
+            repr(each): each.log.damage.permanent
+            for each in self.replicas
+            if each.log.damage is not None
+            and len(image.topics[each.topic].partitions[each.index].replicas) > 1
+        }
+
     def _recover(self, image: MetadataImage) -> None:
         threads = self.config.num_recovery_threads_per_data_dir
         began = self.clock.monotonic()
@@ -281,7 +291,9 @@ class Server:
                 each.directory_id: each.path
                 for each in self.storage.directories if each.directory_id and each.offline is None
             }
-            await self.member.register(addresses, directories, self.missing)
+            await self.member.register(
+                addresses, directories, self.missing, self._damaged_logs(metadata.image)
+            )
 
     def _directory_failed(self, path: str, reason: str) -> None:
         """Keep serving from the other directories, unless none is left or the metadata's failed."""

@@ -1,6 +1,6 @@
 # Whether a log accepts writes, and up to which offset it can be read.
 #
-# Invariant: once `offline` is set it stays set until a restart.
+# Invariant: once `offline` is set it stays set until a restart, or until the damage is put aside.
 
 from libc.stdint cimport int64_t
 

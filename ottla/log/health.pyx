@@ -58,6 +58,10 @@ cdef class LogHealth:
         if damage is not None and damage.permanent:
             self.offline = str(damage)
 
+    def repaired(self):
+        """The damaged end of the log is about to be put aside: it accepts writes again."""
+        self.damage, self.offline, self.readable_end = None, None, OFFSET_MAX
+
     def end_before(self, disk, damage):
         """Notes that a sealed segment has changed: stops writes, and reads end before the fault.
 

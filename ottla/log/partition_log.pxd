@@ -17,5 +17,6 @@ cdef class PartitionLog(ReadableLog):
     cdef int make_directory(self) except -1
     cdef bint has_sealed(self) noexcept
     cdef checked(self, bytearray batch)
+    cdef int cut(self, int64_t offset) except -1
     cdef int lower_to(self, int64_t offset) except -1
     cdef int reload_producers(self) except -1

@@ -11,7 +11,7 @@ producer snapshot files.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from ottla.log import retention
+from ottla.log import quarantine, retention
 from ottla.log.chain cimport SegmentChain
 from ottla.log.closed_logs import DISTRUSTED, ClosedLog
 from ottla.log.config import LogConfig
@@ -190,12 +190,6 @@ cdef class PartitionLog(ReadableLog):
         cdef uint8_t[::1] view = self.checked(copy)
         return self.append(&view[0], view.shape[0], leader_epoch)
 
-    def append_bytes_as_follower(self, batch):
-        """Append one batch of the leader's log unchanged."""
-        cdef bytearray copy = bytearray(batch)
-        cdef uint8_t[::1] view = self.checked(copy)
-        self.append_run(&view[0], view.shape[0])
-
     def append_run_bytes(self, const uint8_t[::1] data, int32_t leader_epoch):
         """Append the whole batches at the start of `data`, as a follower of an epoch's leader does;
         returns their bytes. Raises CorruptMessage, StorageFailed."""
@@ -261,9 +255,7 @@ cdef class PartitionLog(ReadableLog):
 
     def remove_expired_producers(self):
         """Forgets producers that have written nothing for producer.id.expiration.ms."""
-        if self.at_rest is not None:
-            return 0
-        return self._producers.remove_expired(
+        return 0 if self.at_rest is not None else self._producers.remove_expired(
             self.clock.now_ms(), self.config.producer_id_expiration_ms)
 
     def write_snapshot(self):
@@ -299,20 +291,21 @@ cdef class PartitionLog(ReadableLog):
 
         Raises StorageFailed; the log is then offline.
         """
-        cdef Segment segment
         self.awake()
         self.health.check()
-        if offset > self.log_end_offset:
-            return
         if offset == self.log_end_offset:
-            # An epoch in which nothing was written: a replica that reported it as its last one
-                # would be asked to truncate again and again.
+            # An epoch in which nothing was written: it would be asked for again and again.
             self._epochs.truncate_from_end(offset)
             self.latest_epoch = self._epochs.latest
+        if offset >= self.log_end_offset:
             return
         if offset < self.log_start_offset:
             raise OffsetOutOfRange(
                 f"{self.directory} begins at {self.log_start_offset}, it cannot be cut to {offset}")
+        self.cut(offset)
+
+    cdef int cut(self, int64_t offset) except -1:
+        cdef Segment segment
         try:
             for segment in self.chain.cut_to(offset):
                 self.unflushed.forget(segment)
@@ -326,6 +319,17 @@ cdef class PartitionLog(ReadableLog):
             self.reload_producers()
         except OSError as error:
             self.health.fail_with(f"it could not be truncated to offset {offset}", error)
+
+    def repair(self):
+        """Put the segments from the damaged one on aside; returns their paths. The log ends before
+        them, and accepts writes again. Raises StorageFailed."""
+        base, aside = quarantine.put_aside(self)
+        self.health.repaired()
+        if base <= self.log_start_offset:
+            self.truncate_fully_and_start_at(self.log_start_offset)
+        else:
+            self.cut(base)
+        return aside
 
     def truncate_fully_and_start_at(self, int64_t offset):
         """Removes everything and begins again, empty, at `offset`. Raises StorageFailed."""

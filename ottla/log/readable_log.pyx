@@ -124,6 +124,17 @@ cdef class ReadableLog:
         return self.health.damage
 
     @property
+    def readable(self):
+        """Whether its directory works, so that it can be read, at least up to damage."""
+        return self.health.offline is None or self.health.damage is not None
+
+    def readable_own_end(self):
+        """The end of what can be read and the leader epoch before it, with damage taken into
+        account."""
+        cdef int64_t end = min(self.log_end_offset, self.health.readable_end)
+        return self.leader_epoch_for_offset(end - 1), end
+
+    @property
     def recovery_point(self):
         """All batches below are durable."""
         return self.durable_offset()

@@ -29,3 +29,6 @@ class ClusterSide(Protocol):
 
     def synced(self, partition: Partition) -> None:
         """A flush of a followed partition has ended."""
+
+    def doubted(self, partition: Partition, offset: int) -> None:
+        """A follower asks for the same records for seconds: check the bytes that it is sent."""

@@ -37,6 +37,7 @@ cdef class Followers:
             # A new leader has no fetches yet: in-sync replicas have the lag time to send one.
             follower.caught_up_ms = now_ms if follower.in_isr else NEVER
             follower.seen_ms = NEVER
+            follower.stuck_ms = -1
 
     def __dealloc__(self):
         free(self.each)
@@ -76,6 +77,10 @@ cdef class Followers:
     ) noexcept:
         """A follower fetches from `offset`, so it has all below; returns whether its end moved."""
         cdef bint moved = follower.end != offset
+        if moved or offset >= log_end:
+            follower.stuck_ms = -1
+        elif follower.stuck_ms < 0:
+            follower.stuck_ms = now_ms
         if follower.broker_epoch != broker_epoch and not follower.in_isr:
             # A follower that was away does not hold the high watermark back because it was in sync
             # before.

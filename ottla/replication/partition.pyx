@@ -26,6 +26,10 @@ cdef int NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 cdef int TOO_FEW_AFTER_APPEND = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
 
+# After so long a follower that asks for the same records again may get bytes that are damaged.
+cdef int64_t STUCK_MS = 5000
+
+
 cdef class Watcher:
     cdef int moved(self, Partition partition) except -1:
         raise AssertionError("a Watcher says what it does when a partition moved")
@@ -238,6 +242,7 @@ cdef class Partition:
         """Lead or follow, as the image says; `node_id` is this broker. An older one is ignored.
         `offline` are replicas in failed log directories: they do not count."""
         cdef bint led = leader_id == node_id, was_led = self.led_here
+        cdef bint counts_again
         if self.replicated and (
                 leader_epoch < self.leader_epoch or partition_epoch < self.partition_epoch):
             return
@@ -252,6 +257,8 @@ cdef class Partition:
             self.proposed = None
         if not self.replicated or not led:
             self.flush_wanted_upto = 0
+        # A fetch that did not count, as the replica was offline, counts now.
+        counts_again = led and self.offline != offline
         self.replicated = True
         self.leader_id, self.leader_epoch, self.led_here = leader_id, leader_epoch, led
         self.following = not led and leader_id >= 0
@@ -266,6 +273,7 @@ cdef class Partition:
             self.take_isr(isr, partition_epoch, node_id, begins)
         if begins or not led:
             self.wake()
+        if begins or not led or counts_again:
             self.wake_followers()
 
     def take_isr(self, tuple isr, int partition_epoch, int node_id, bint begins):
@@ -287,6 +295,7 @@ cdef class Partition:
             self.flush_wanted_upto = self.log.log_end_offset
         self.check_min_isr()
         self.raise_high_watermark(self.log.clock.monotonic_ms())
+        self.ask_for_isr()              # for those that caught up while a proposal was open
         if self.wants_flush():
             self.cluster.flush(self)
 
@@ -380,6 +389,9 @@ cdef class Partition:
         if self.followers.fetched(
                 follower, broker_epoch, offset, log_start, self.log.log_end_offset, now_ms):
             self.raise_high_watermark(now_ms)
+        if follower.stuck_ms >= 0 and now_ms - follower.stuck_ms >= STUCK_MS:
+            follower.stuck_ms = now_ms
+            self.cluster.doubted(self, offset)
         if start_moved and self.start_watchers:
             self.log_starts_moved()
         if not follower.in_isr and not follower.joining:
@@ -429,7 +441,10 @@ cdef class Partition:
         return self.log.log_end_offset - self.log.durable_offset() >= self.log.flush_messages
 
     def own_end(self):
-        """The last leader epoch of this replica's own log, -1 for none, and its end."""
+        """The last leader epoch of this replica's own log, -1 for none, and its end; where it is
+        damaged, up to there."""
+        if self.log.health.offline is not None:
+            return self.log.readable_own_end()
         return self.log.latest_epoch, self.log.log_end_offset
 
     def log_starts_moved(self):
@@ -503,6 +518,19 @@ cdef class Partition:
         self.log.truncate_to(offset)
         self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
         return self.log.log_end_offset < known
+
+    @property
+    def damaged(self):
+        """Whether this is one of several replicas, and its log accepts no writes for its damage."""
+        return self.replicated and self.log.damage is not None and self.log.damage.permanent
+
+    def repair(self):
+        """Put what is damaged aside: the leader has its records. Only for a replica that counts
+        nowhere. Returns the paths of what was put aside. Raises StorageFailed."""
+        assert self.following, "only a follower's records are elsewhere"
+        aside = self.log.repair()
+        self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
+        return aside
 
     def start_anew(self, int64_t offset):
         """Discard the whole log, and begin again at the leader's log start. Always True."""

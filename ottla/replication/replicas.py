@@ -71,6 +71,8 @@ class Replicas:
         """Those that have sealed a segment that is not on disk yet."""
         self.offline: frozenset[Key] = frozenset()
         """Partitions whose log directory has failed: reported to clients without a leader."""
+        self.damaged: dict[Key, None] = {}
+        """Those of several replicas whose damaged logs accept no writes until they are repaired."""
         self.put_off: set[Key] = set()
         """Partitions that could not be opened for lack of room or descriptors."""
 
@@ -178,6 +180,8 @@ class Replicas:
         )
         if before != (partition.leader_id, partition.leader_epoch):
             self.changed[partition] = None
+        if partition.damaged:
+            self.damaged[partition.topic, partition.index] = None
 
     def _remove(self, partition: Partition) -> None:
         """A partition has moved to other brokers."""
@@ -185,6 +189,7 @@ class Replicas:
         self.by_name[topic][index] = None
         self.offline -= {(topic, index)}
         self.put_off.discard((topic, index))
+        self.damaged.pop((topic, index), None)
         partition.close()
         self.changed[partition] = None
         self.storage.delete(topic, index)
@@ -242,9 +247,30 @@ class Replicas:
         self._tell_roles()
         self.offline_changed()
 
+    def note_damage(self, partition: Partition) -> None:
+        """Damage was found in a log: end the waiting for its partition, and fetch no more of it."""
+        key = partition.topic, partition.index
+        partition.give_up()
+        if partition.damaged and self.partition(*key) is partition:
+            self.damaged[key] = self.changed[partition] = None
+            self._tell_roles()
+            self.offline_changed()
+
+    def repair(self, partition: Partition) -> None:
+        """Put the damaged end of a follower's log aside. Raises StorageFailed."""
+        aside = partition.repair()
+        self.damaged.pop((partition.topic, partition.index), None)
+        log.warning(
+            "%r: the damaged log was put aside, and is fetched again from broker %d from offset %d"
+            " on; these files are kept: %s", partition, partition.leader_id,
+            partition.log.log_end_offset, ", ".join(aside),
+        )
+
     def _drop(self, name: str) -> Iterator[None]:
         if self.offline:
             self.offline = frozenset(key for key in self.offline if key[0] != name)
+        if self.damaged:
+            self.damaged = {key: None for key in self.damaged if key[0] != name}
         if self.put_off:
             self.put_off = {key for key in self.put_off if key[0] != name}
         left = deque(each for each in self.by_name.pop(name, ()) if each is not None)

@@ -150,11 +150,11 @@ def test_a_follower_keeps_the_leaders_offsets_and_epochs(tmp_path: Path) -> None
     for at in range(5):
         leader.append_bytes(batch(b"x%d" % at, b"y"), at)
     for data in split(leader.read_bytes(0, 10_000)):
-        follower.append_bytes_as_follower(data)
+        assert follower.append_run_bytes(data, 9) == len(data)
     assert follower.read_bytes(0, 10_000) == leader.read_bytes(0, 10_000)
     assert follower.epochs.entries == leader.epochs.entries
-    with pytest.raises(OffsetOutOfRange, match="the leader's batch begins at 8"):
-        follower.append_bytes_as_follower(split(leader.read_bytes(8, 10_000))[0])
+    with pytest.raises(CorruptMessage, match="offset 10 was due"):
+        follower.append_run_bytes(split(leader.read_bytes(8, 10_000))[0], 9)
 
 
 def test_truncation_removes_whole_batches_from_the_end(tmp_path: Path) -> None:

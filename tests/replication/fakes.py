@@ -24,6 +24,7 @@ class Cluster:
         self.broker_epochs = {1: 101, 2: 102, 3: 103}
         self.due: list[Partition] = []
         self.flushes: list[Partition] = []
+        self.doubts: list[int] = []
 
     def follow(self, image: MetadataImage) -> None:
         self.broker_epochs = {node: broker.epoch for node, broker in image.brokers.items()}
@@ -39,6 +40,9 @@ class Cluster:
 
     def synced(self, partition: Partition) -> None:
         """Nobody fetches here."""
+
+    def doubted(self, partition: Partition, offset: int) -> None:
+        self.doubts.append(offset)
 
 
 def make_partition(

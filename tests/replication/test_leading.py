@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.coordination.commits import when_committed
+from ottla.log.recovery.rebuild import Damage
 from ottla.replication.partition import Partition
 from ottla.wire.errors import NotEnoughReplicas, NotLeaderOrFollower
 from tests.fakes import FakeClock
@@ -289,3 +290,45 @@ def test_a_cut_below_the_recovery_point_has_to_be_checkpointed_first(make: Make)
     assert part.cut_to(0) is True
     assert part.start_anew(17) is True
     assert (part.log.log_start_offset, part.high_watermark) == (17, 17)
+
+
+def test_who_caught_up_while_a_proposal_was_open_is_proposed_after_it(
+    make: Make, cluster: Cluster
+) -> None:
+    part = make((1,))
+    part.fetched_by(2, 102, 0)
+    assert part.propose_isr(1, 101) == ((1, 101), (2, 102))
+    cluster.due.clear()
+    part.fetched_by(3, 103, 0)
+    assert cluster.due == []                        # one at a time
+    part.assume(1, 5, 1, (1, 2, 3), (1, 2), 11)
+    assert cluster.due == [part]
+    assert part.propose_isr(1, 101) == ((1, 101), (2, 102), (3, 103))
+
+
+def test_bytes_that_a_follower_asks_for_again_and_again_are_doubted(
+    make: Make, cluster: Cluster, clock: FakeClock
+) -> None:
+    part = make((1, 3))
+    part.append_bytes(batch())
+    for _ in range(6):
+        part.fetched_by(2, 102, 0)
+        clock.advance(1000)
+    assert cluster.doubts == []
+    part.fetched_by(2, 102, 0)
+    assert cluster.doubts == [0]
+    part.fetched_by(2, 102, 1)                      # it has got them
+    clock.advance(60_000)
+    part.fetched_by(2, 102, 1)
+    assert cluster.doubts == [0]
+
+
+def test_an_end_that_a_replica_reports_is_that_of_what_can_be_read(
+    make: Make, tmp_path: Path
+) -> None:
+    part = make()
+    for _ in range(3):
+        part.append_bytes(batch())
+    assert part.own_end() == (5, 3)
+    part.log.end_before(Damage(f"{part.log.directory}/{0:020d}.log", 70, "changed", 1))
+    assert part.own_end() == (5, 1)

@@ -176,9 +176,9 @@ def test_a_gap_is_damage_unless_the_log_was_compacted(data: Path, capsys: Captur
 
 def test_a_producer_that_skips_a_sequence_is_reported(tmp_path: Path, capsys: Capture) -> None:
     log = open_log(tmp_path)
-    log.append_bytes_as_follower(some(b"a", producer_id=4, epoch=0, sequence=0))
+    assert log.append_run_bytes(some(b"a", producer_id=4, epoch=0, sequence=0), 0)
     batch = some(b"b", producer_id=4, epoch=0, sequence=7, base_offset=1)
-    log.append_bytes_as_follower(batch)
+    assert log.append_run_bytes(batch, 0)
     log.close()
     status, printed = verified(capsys, tmp_path / "t-0")
     assert status == 1

@@ -97,7 +97,7 @@ async def _list_partition(
         if partition is None:
             raise context.broker.replicas.absent(topic, item.partition_index)
         of_follower = request.replica_id == ANY_REPLICA and not partition.led_here
-        if of_follower and item.timestamp == LATEST and partition.log.offline is None:
+        if of_follower and item.timestamp == LATEST and partition.log.readable:
             answer.leader_epoch, answer.offset = partition.own_end()
             return answer
         partition.require_leader(item.current_leader_epoch)

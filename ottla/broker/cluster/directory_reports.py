@@ -1,5 +1,10 @@
 """Reports to the controller which replicas of this broker are in failed log directories
-(AssignReplicasToDirs, KIP-858).
+(AssignReplicasToDirs, KIP-858), and repairs those that are damaged.
+
+A damaged log accepts no writes, and its replica is reported as one in a failed directory is, where
+another one in sync can lead. Once the image shows that it counts nowhere, what is damaged is put
+aside, the replica is reported as working again, and fetches the records from its leader. An only
+copy is not reported: it is served up to the damage.
 
 What has to be reported is the difference between the image and the replicas, so nothing is
 remembered here: a report that is lost, or made to a controller that has ended, is made again.
@@ -13,9 +18,9 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
 from ottla.replication.controller.directories import LOST, UNASSIGNED, assign_replicas
-from ottla.replication.controller.elections import NONE
+from ottla.replication.controller.elections import NONE, available, trusted
 from ottla.replication.metadata import MetadataImage, PartitionState
-from ottla.wire.errors import ErrorCode, ProtocolError
+from ottla.wire.errors import ErrorCode, ProtocolError, StorageFailed
 from ottla.wire.messages import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 
 if TYPE_CHECKING:
@@ -57,8 +62,10 @@ class DirectoryReports:
         self.look()
 
     def look(self) -> None:
-        """A log directory has failed, or a log could be opened after all."""
-        if self.task is None and not self.closed and (self.broker.replicas.offline or self.marked):
+        """A log directory has failed, a log could be opened after all, or is damaged."""
+        replicas = self.broker.replicas
+        some = replicas.offline or replicas.damaged or self.marked
+        if self.task is None and not self.closed and some:
             self.task = self.loop.create_task(self._send())
 
     def close(self) -> None:
@@ -67,10 +74,37 @@ class DirectoryReports:
         if self.task is not None:
             self.task.cancel()
 
+    def _repair(self, key: Key) -> None:
+        """Put what is damaged aside, if the image has another leader and this replica nowhere."""
+        broker, image = self.broker, self.broker.image
+        partition, states = broker.replicas.partition(*key), _states(image, key[0])
+        if partition is None or not partition.damaged or key[1] >= len(states):
+            return
+        state = states[key[1]]
+        counts = broker.node_id in state.isr or not partition.following
+        if counts or partition.leader_id != state.leader or state.leader not in image.brokers:
+            return
+        try:
+            broker.replicas.repair(partition)
+        except StorageFailed as error:
+            log.error("%r stays damaged: %s", partition, error)
+            return
+        if broker.fetchers is not None:
+            broker.fetchers.repaired(partition)
+
+    def _replaceable(self, key: Key) -> bool:
+        """Whether another replica of a partition that is damaged here has everything committed."""
+        image, states = self.broker.image, _states(self.broker.image, key[0])
+        if key[1] >= len(states):
+            return False
+        state = states[key[1]]
+        others = [node for node in state.isr if node != self.broker.node_id]
+        return bool(trusted(state, available(image, state, others)))
+
     async def _send(self) -> None:
         await asyncio.sleep(0)                      # the image of this turn is in place
         try:
-            while (request := self._request()) is not None:
+            while (request := self._next()) is not None:
                 try:
                     answer = await self._ask(request)
                     refused = ErrorCode(answer.error_code)
@@ -81,27 +115,35 @@ class DirectoryReports:
                     await asyncio.sleep(AGAIN_SECONDS)
                 else:
                     # The image shows the outcome; what it does not show is reported again.
-                    await self._seen()
+                    await self._seen(request)
         except Exception:
             log.exception("reports of log directories failed")
         finally:
             self.task = None
 
-    async def _seen(self) -> None:
+    async def _seen(self, request: AssignReplicasToDirsRequest) -> None:
         forwarding = self.broker.forwarding
         if forwarding is not None:
             await forwarding.caught_up()
-        if self._request() is not None:
+        if self._next() == request:
             await asyncio.sleep(AGAIN_SECONDS)
+
+    def _next(self) -> AssignReplicasToDirsRequest | None:
+        """The next report, once what the image allows is repaired."""
+        for key in [key for key in self.broker.replicas.damaged if key in self.marked]:
+            self._repair(key)
+        return self._request()
 
     def _request(self) -> AssignReplicasToDirsRequest | None:
         """A request for the replicas that are in another state than in the image; None if there are
         none."""
-        image, offline, epoch = self.broker.image, self.broker.replicas.offline, self.broker_epoch()
+        image, replicas, epoch = self.broker.image, self.broker.replicas, self.broker_epoch()
         if epoch < 0:
             return None
+        offline = replicas.offline | replicas.damaged.keys()
+        replaceable = {key for key in replicas.damaged if self._replaceable(key)}
         lost = [
-            key for key in sorted(offline - self.marked)
+            key for key in sorted((replicas.offline | replaceable) - self.marked)
             if key[1] < len(_states(image, key[0]))
             and self.broker.node_id in _states(image, key[0])[key[1]].replicas
         ]

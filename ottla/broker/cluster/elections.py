@@ -57,7 +57,7 @@ class LogEnds:
         if node == self.node_id:
             for key in keys:
                 partition = self.replicas.partition(*key)
-                if partition is not None and partition.log.offline is None:
+                if partition is not None and partition.log.readable:
                     ends[key][node] = LogEnd(broker.epoch, *partition.own_end())
             return
         for at in range(0, len(keys), ASKED_AT_ONCE):

@@ -87,6 +87,11 @@ class IsrChanges:
         if self.broker.fetchers is not None:
             self.broker.fetchers.synced(partition)
 
+    def doubted(self, partition: Partition, offset: int) -> None:
+        """A follower has asked for the records at an offset for seconds."""
+        if self.broker.check_segment is not None:
+            self.broker.check_segment(partition, offset)
+
     # Requests to the controller
 
     async def _sweep(self) -> None:
@@ -97,6 +102,8 @@ class IsrChanges:
             for partition in self.broker.replicas:
                 if partition.replicated and partition.led_here:
                     self.due[partition] = None
+                if partition.damaged:               # found when its files were read
+                    self.broker.replicas.note_damage(partition)
                 if slices.over:
                     await slices.pause()
             if self.due:

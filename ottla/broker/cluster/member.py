@@ -158,14 +158,16 @@ class Member:
         endpoints: Iterable[tuple[str, str, int]],
         directories: Mapping[str, str],
         missing: Collection[str] = (),
+        damaged: Mapping[str, bool] | None = None,
     ) -> None:
         """Register this broker; returns once the image has it.
 
         `directories` are the paths of the log directories by id, `missing` are the partitions whose
-        logs were in none of them at the start. Raises StorageRefused if another broker has this id,
+        logs were in none of them at the start, `damaged` those whose logs end before damage,
+        and whether that was durable once. Raises StorageRefused if another broker has this id,
         or ZooKeeper does not answer.
         """
-        stop, lost = self._how_it_stopped(directories, missing)
+        stop, lost = self._how_it_stopped(directories, missing, damaged or {})
         if stop == run_record.MACHINE:
             await self._outlast_others()
         self.registration = Registration(
@@ -185,9 +187,10 @@ class Member:
             await self._remember()
 
     def _how_it_stopped(
-        self, directories: Mapping[str, str], missing: Collection[str]
+        self, directories: Mapping[str, str], missing: Collection[str], damaged: Mapping[str, bool]
     ) -> tuple[str, tuple[str, ...]]:
-        """How the last run of this broker ended, and the partitions whose logs are missing."""
+        """How the last run of this broker ended, and the partitions whose logs are missing, as a
+        whole or from damage on."""
         known = self.metadata.decided.last_known(self.node_id)
         if known is None:
             return run_record.CLEAN, ()
@@ -201,10 +204,16 @@ class Member:
         elif gone:
             lost = tuple(missing)
             stop = run_record.CLEAN if stop == run_record.LOST else stop
+        # Where the machine stopped, an end with holes is what a power cut leaves: doubtful.
+        survived = stop in (run_record.CLEAN, run_record.CRASH)
+        lost += tuple(name for name, permanent in damaged.items() if permanent or survived)
+        if len(lost) > LOST_LOGS_MAX:
+            stop, lost = run_record.LOST, ()
         if stop not in (run_record.CLEAN, run_record.CRASH) or lost:
             log.warning(
-                "the last run ended as %r, %d logs are missing: these replicas are not trusted to"
-                " have everything until they have caught up with others", stop, len(lost),
+                "the last run ended as %r, %d logs are missing or damaged: these replicas are not"
+                " trusted to have everything until they have caught up with others",
+                stop, len(lost),
             )
         return stop, lost
 

@@ -109,6 +109,12 @@ class ReplicaFetchers:
         if source is not None and source.fetcher.synced(partition):
             self._go_on(source)
 
+    def repaired(self, partition: Partition) -> None:
+        """The end of a log was put aside: fetch it again, once a checkpoint has its new end."""
+        self._source(partition.leader_id).fetcher.cut[partition] = None
+        self.changed([partition])
+        self._write_cuts()
+
     def _source(self, node_id: int) -> Source:
         source = self.sources.get(node_id)
         if source is None:
@@ -238,5 +244,4 @@ class ReplicaFetchers:
 
 def _is_fetched(partition: Partition) -> bool:
     """Whether a partition is followed, and its log directory works."""
-    failed = partition.log.offline is not None and partition.log.damage is None
-    return partition.following and not failed
+    return partition.following and partition.log.offline is None

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.threads.slices import Slices
 from ottla.broker.upkeep.compactor import LogCleaner
 from ottla.broker.upkeep.expiry import apply_retention
-from ottla.broker.upkeep.scrubber import scrub_for_ever
+from ottla.broker.upkeep.scrubber import DoubtedSegments, scrub_for_ever
 from ottla.log.checkpoints import Partition as PartitionKey
 from ottla.log.config import FOREVER_MS
 from ottla.log.disk import Disk
@@ -86,6 +86,8 @@ class Housekeeping:
             self.tasks.append(loop.create_task(self._every(seconds, self._remove_tokens)))
         if broker.config.ottla_log_scrub_bytes_per_second:
             self.tasks.append(loop.create_task(self._scrub()))
+        self.doubted = DoubtedSegments(broker, storage, self.in_thread, loop)
+        broker.check_segment = self.doubted.want
         if broker.config.log_cleaner_enable:
             cleaner = LogCleaner(broker, storage, self.in_thread)
             self.tasks.append(loop.create_task(self._clean(cleaner)))
@@ -218,4 +220,5 @@ class Housekeeping:
         """Stop; the storage's own close writes the last checkpoint."""
         for task in self.tasks:
             task.cancel()
+        self.doubted.close()
         self.thread.shutdown(wait=True)

@@ -1,4 +1,5 @@
-"""Runs the background scrub: reads in a thread, checks the bytes on the loop.
+"""Runs the background scrub, and checks what a follower has doubts about: reads in a thread, checks
+the bytes on the loop.
 
 A slice is a megabyte, which takes the loop a fraction of a millisecond; between two of them it
 waits as `ottla.log.scrub.bytes.per.second` requires.
@@ -14,6 +15,11 @@ from ottla.broker.threads.slices import InThread
 from ottla.log.checkpoints import Partition as PartitionKey
 from ottla.log.recovery.rebuild import Damage
 from ottla.log.storage import Storage
+from ottla.replication.partition import Partition
+from ottla.wire.errors import StorageFailed
+
+if TYPE_CHECKING:
+    from ottla.log.scrub.round import Scrub, Steps
 
 if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
@@ -22,6 +28,8 @@ log = logging.getLogger("ottla.scrub")
 
 START_SECONDS = 30.0
 """The scrub starts this long after the broker."""
+CHECK_BYTES_PER_SECOND = 100 << 20
+CHECK_AGAIN_SECONDS = 600.0
 
 
 async def scrub_for_ever(
@@ -32,24 +40,28 @@ async def scrub_for_ever(
 ) -> None:
     """Scrub round after round until cancelled."""
     await asyncio.sleep(start_seconds)
+    scrub = _scrub(broker, storage, broker.config.ottla_log_scrub_bytes_per_second)
+    await _run(scrub.steps(), in_thread)
+
+
+def _scrub(broker: BrokerContext, storage: Storage, bytes_per_second: int) -> Scrub:
     from ottla.log.scrub.round import Scrub
 
     def damaged(key: PartitionKey, damage: Damage) -> None:
         log.error("%s", damage)
         partition = broker.replicas.partition(*key)
         if partition is not None:
-            partition.give_up()
+            broker.replicas.note_damage(partition)
 
-    scrub = Scrub(
-        storage,
-        broker.clock,
-        broker.config.ottla_log_scrub_bytes_per_second,
-        broker.config.ottla_log_scrub_interval_ms,
-        damaged,
+    return Scrub(
+        storage, broker.clock, bytes_per_second, broker.config.ottla_log_scrub_interval_ms, damaged
     )
-    steps = scrub.steps()
-    step = next(steps)
-    while True:
+
+
+async def _run(steps: Steps, in_thread: InThread) -> None:
+    """Take the steps to their end."""
+    step = next(steps, None)
+    while step is not None:
         failure = None
         if isinstance(step, float):
             await asyncio.sleep(step)
@@ -59,4 +71,63 @@ async def scrub_for_ever(
             except OSError as error:
                 log.error("the scrub leaves a segment to its next round: %s", error)
                 failure = error
-        step = next(steps) if failure is None else steps.throw(failure)
+        try:
+            step = next(steps) if failure is None else steps.throw(failure)
+        except StopIteration:
+            return
+
+
+class DoubtedSegments:
+    """Checks segments of a leader whose records a follower asks for again and again: its bytes may
+    have changed, or the link's, or the follower's disk refuses them."""
+
+    def __init__(
+        self, broker: BrokerContext, storage: Storage, in_thread: InThread,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.broker, self.storage, self.in_thread, self.loop = broker, storage, in_thread, loop
+        self.wanted: dict[Partition, int] = {}
+        self.checked: dict[Partition, tuple[int, float]] = {}
+        self.task: asyncio.Task[None] | None = None
+
+    def want(self, partition: Partition, offset: int) -> None:
+        """Check the segment with an offset, unless that was done a short time ago."""
+        known, at = self.checked.get(partition, (-1, 0.0))
+        if known == offset and self.loop.time() - at < CHECK_AGAIN_SECONDS:
+            return
+        self.wanted[partition] = offset
+        if self.task is None:
+            self.task = self.loop.create_task(self._check())
+
+    def close(self) -> None:
+        """Check nothing more."""
+        if self.task is not None:
+            self.task.cancel()
+
+    async def _check(self) -> None:
+        try:
+            while self.wanted:
+                partition, offset = self.wanted.popitem()
+                now = self.loop.time()
+                self.checked = {
+                    each: (place, at) for each, (place, at) in self.checked.items()
+                    if now - at < CHECK_AGAIN_SECONDS
+                }
+                self.checked[partition] = offset, now
+                key = partition.topic, partition.index
+                partition_log = self.storage.get(*key)
+                if partition_log is not partition.log or partition_log.offline is not None:
+                    continue
+                segments = [s for s in partition_log.segments if s.base_offset <= offset]
+                if segments:
+                    log.warning(
+                        "%r: a follower asks for offset %d again and again; the bytes are checked",
+                        partition, offset,
+                    )
+                    scrub = _scrub(self.broker, self.storage, CHECK_BYTES_PER_SECOND)
+                    await _run(scrub.check_segment(key, partition_log, segments[-1]),
+                               self.in_thread)
+        except (OSError, StorageFailed) as error:
+            log.error("a segment could not be checked: %s", error)
+        finally:
+            self.task = None

@@ -170,7 +170,10 @@ class Scrub:
         finally:
             file.close()
         # Compaction, retention or a truncation may have removed the segment meanwhile.
-        if scrub.problem is None or segment not in log.segments or segment.size != scrub.size:
+        if scrub.problem is None or segment not in log.segments:
+            return
+        if segment.size < scrub.size or (
+                segment.size > scrub.size and segment is not log.segments[-1]):
             return
         if log.damage is None:
             damage = Damage(path, scrub.fault_position, scrub.problem, scrub.fault_offset)
@@ -180,8 +183,8 @@ class Scrub:
                 self.on_damage(key, damage)
 
     def base_behind(self, log: PartitionLog, segment: Segment) -> int:
-        """Where the next segment begins; -1 if compaction may have left gaps."""
-        if log.config.compacts or log.first_dirty_offset:
+        """Where the next segment begins; -1 if there is none, or compaction may have left gaps."""
+        if log.config.compacts or log.first_dirty_offset or segment is log.segments[-1]:
             return -1
         following = log.segments.index(segment) + 1
         return log.segments[following].base_offset

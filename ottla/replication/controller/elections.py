@@ -275,8 +275,12 @@ def distrusted_state(
 def offline_state(
     image: MetadataImage, state: PartitionState, node_id: int, wanted: int
 ) -> PartitionState:
-    """A partition one of whose replicas is in a log directory that has failed: that replica is no
-    eligible leader, and leaves the in-sync set if another trusted member is live."""
+    """A partition one of whose replicas is in a log directory that has failed, or damaged: that
+    replica is no eligible leader, and leaves the in-sync set if another trusted member is live.
+
+    The leader epoch changes in any case: when the replica is back it may have less than it has
+    reported in this one, and the leader must not count it by that.
+    """
     extra = state.extra or NONE
     if node_id in extra.offline:
         return state
@@ -290,7 +294,8 @@ def offline_state(
     leader = state.leader
     if leader == node_id:
         leader, isr = elect(image, replace(after, leader=NO_LEADER), isr)
-    return _once(state, moved(after, leader, isr, wanted, distrusted=(node_id,)))
+    after = moved(after, leader, isr, wanted, distrusted=(node_id,))
+    return replace(_once(state, after), leader_epoch=state.leader_epoch + 1)
 
 
 def online_state(state: PartitionState, node_id: int) -> PartitionState:

@@ -63,7 +63,7 @@ class RunningCluster:
 
         async def started() -> Server:
             session = MemoryCoordination(self.zookeeper)
-            server = Server(config, self.disks.get(node_id), coordination=session)
+            server = Server(config, self.disks.get(node_id), self.clock, coordination=session)
             await server.start()
             self.sessions[node_id] = session
             return server

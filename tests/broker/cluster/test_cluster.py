@@ -206,7 +206,7 @@ def test_a_directory_of_another_cluster_or_of_a_broker_alone_is_refused(tmp_path
                 second.start(2, log_dirs=tmp_path / "a" / "broker-1")
             with pytest.raises(StorageRefused, match=r"node\.id=1, this broker has node\.id=2"):
                 first.start(2, log_dirs=tmp_path / "a" / "broker-1")
-            with pytest.raises(StorageRefused, match="of a cluster's broker"):
+            with pytest.raises(StorageRefused, match="belongs to a broker of a cluster"):
                 first.start(1, zookeeper_connect="")
         alone = first.start(3, zookeeper_connect="", log_dirs=tmp_path / "alone")
         first.run(alone.stop())

@@ -23,6 +23,7 @@ from ottla.log.config import LogConfig
 from ottla.log.disk import Disk
 from ottla.log.storage import Storage
 from ottla.replication.controller.brokers import broker_gone, broker_registered
+from ottla.replication.controller.directories import assign_replicas
 from ottla.replication.controller.elections import LogEnd, elect_longest, leaderless
 from ottla.replication.controller.isr import alter_partitions
 from ottla.replication.fetcher import Fetcher, FetchSettings
@@ -37,7 +38,7 @@ from ottla.replication.metadata import (
 )
 from ottla.replication.partition import Partition
 from ottla.replication.replicas import Replicas
-from ottla.wire.messages import AlterPartitionRequest
+from ottla.wire.messages import AlterPartitionRequest, AssignReplicasToDirsRequest
 from ottla.wire.records import Record, build_batch
 from tests.simulation.loop import SimLoop, running
 from tests.waiting import exhaust
@@ -119,6 +120,7 @@ class Side:
     due: dict[Partition, None] = field(default_factory=dict)
     flushes: dict[Partition, None] = field(default_factory=dict)
     synced_logs: dict[Partition, None] = field(default_factory=dict)
+    doubts: list[tuple[Partition, int]] = field(default_factory=list)
 
     def follow(self, image: MetadataImage) -> None:
         self.image = image
@@ -135,6 +137,9 @@ class Side:
 
     def synced(self, partition: Partition) -> None:
         self.synced_logs[partition] = None
+
+    def doubted(self, partition: Partition, offset: int) -> None:
+        self.doubts.append((partition, offset))
 
 
 class Node:
@@ -362,6 +367,16 @@ class Cluster:
             code = decision.result.topics[0].partitions[0].error_code
             if code == 107 and not lost:
                 partition.proposal_failed()
+
+    def report(self, node_id: int, directory: bytes) -> None:
+        """A node reports where its replica of the first partition is (AssignReplicasToDirs)."""
+        made = AssignReplicasToDirsRequest.Directory
+        self.decide(assign_replicas(self.image, AssignReplicasToDirsRequest(
+            broker_id=node_id, broker_epoch=self.image.brokers[node_id].epoch,
+            directories=[made(id=directory, topics=[made.Topic(
+                topic_id=TOPIC_ID, partitions=[made.Topic.Partition(partition_index=0)]
+            )])],
+        )).records)
 
     # Records
 

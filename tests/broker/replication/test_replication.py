@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ottla.log.recovery.rebuild import Damage
+from ottla.replication.controller.directories import LOST, UNASSIGNED
 from ottla.replication.controller.reassignment import Reassignment, reassign_partitions
 from ottla.replication.metadata import PartitionChanged, PartitionsChanged
 from tests.broker.replication.nodes import TOPIC, Cluster, elected
@@ -433,3 +435,32 @@ def test_a_new_leader_that_has_to_flush_first_counts_nobody_before_that(make: Ma
     assert ends[3] == -1, "it has not flushed yet"
     cluster.settle()
     assert [state(cluster, node)[0] for node in (1, 2, 3)] == [1, 1, 1]
+
+
+def test_a_repaired_replica_counts_only_by_what_it_has_fetched_since(make: Make) -> None:
+    """The leader may read that a replica was offline and that it is back in one go: it must not
+    count what the replica had before."""
+    cluster = make(min_isr=2)
+    for _ in range(6):
+        cluster.append(1)
+    cluster.settle()
+    assert [end for _, end in (state(cluster, n) for n in (1, 2, 3))] == [6, 6, 6]
+    node = cluster.nodes[3]
+    partition = node.partition()
+    assert partition is not None
+    partition.log.end_before(Damage(f"{partition.log.directory}/{0:020d}.log", 0, "changed", 0))
+    node.replicas.note_damage(partition)
+    cluster.report(3, LOST)
+    cluster.catch_up(3)
+    node.replicas.repair(partition)
+    for fetcher in node.fetchers.values():
+        fetcher.drop(partition)
+        fetcher.cut[partition] = None
+        fetcher.follow(partition)
+    cluster.report(3, UNASSIGNED)
+    cluster.catch_up(1)
+    cluster.propose(1)
+    assert cluster.image.topics[TOPIC].partitions[0].isr == (1, 2)
+    cluster.settle()
+    assert set(cluster.image.topics[TOPIC].partitions[0].isr) == {1, 2, 3}
+    assert records_of(cluster, 1) == records_of(cluster, 2) == records_of(cluster, 3) != b""

@@ -85,9 +85,9 @@ def test_a_batch_whose_records_were_compacted_is_not_the_newest(
 ) -> None:
     log = PartitionLog.open(Disk(), FakeClock(), f"{tmp_path}/t-0")
     log.append_bytes(batch(b"a", timestamps=[NOW_MS]), 0)
-    log.append_bytes_as_follower(
+    log.append_run_bytes(
         build_batch([], base_offset=1, last_offset=5, max_timestamp=NOW_MS + 9, leader_epoch=0,
-                    timestamp_type=timestamp_type))
+                    timestamp_type=timestamp_type), 0)
     log.append_bytes(batch(b"b", timestamps=[NOW_MS + 3]), 0)
     assert log.offset_of_max_timestamp() == (6, NOW_MS + 3, 0)
     assert log.offset_of_max_timestamp(6) == (0, NOW_MS, 0)

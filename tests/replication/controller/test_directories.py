@@ -68,10 +68,11 @@ def test_a_leader_whose_directory_fails_hands_over_and_leaves_the_in_sync_set() 
     assert error is not None and error.code == ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
 
 
-def test_a_follower_whose_directory_fails_leaves_in_the_same_leader_epoch() -> None:
+def test_a_follower_whose_directory_fails_leaves_and_what_it_said_of_its_log_no_longer_counts(
+) -> None:
     world = World()
     assert report(world, 3) == 0
-    assert (world.state.leader, world.state.leader_epoch) == (1, THREE.leader_epoch)
+    assert (world.state.leader, world.state.leader_epoch) == (1, THREE.leader_epoch + 1)
     assert world.state.isr == (1, 2) and world.extra.offline == (3,)
 
 

@@ -1,0 +1,281 @@
+"""A replica whose bytes have changed on its disk is repaired from the others: another one leads,
+what is damaged is put aside, and its records are fetched again. Nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ottla.broker.upkeep.scrubber import scrub_for_ever
+from ottla.replication.metadata import PartitionState
+from ottla.replication.partition import Partition
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import ElectLeadersRequest
+from tests.broker.cluster.running_cluster import RunningCluster, create
+from tests.broker.produce_fetch import batch, fetch, produce, values
+from tests.broker.topics import metadata
+
+FIRST = f"{0:020d}.log"
+VALUES = [b"%d" % n * 40 for n in range(6)]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
+    with RunningCluster(
+        tmp_path, 3, min_insync_replicas=2, ottla_log_scrub_bytes_per_second=1 << 40
+    ) as running:
+        yield running
+
+
+def state(cluster: RunningCluster, node_id: int) -> PartitionState:
+    return cluster.servers[node_id].metadata_log.image.topics["t"].partitions[0]
+
+
+def partition(cluster: RunningCluster, node_id: int) -> Partition:
+    found = cluster.servers[node_id].replicas.partition("t", 0)
+    assert found is not None
+    return found
+
+
+def directory(cluster: RunningCluster, node_id: int) -> Path:
+    return cluster.directory / f"broker-{node_id}" / "t-0"
+
+
+def write(cluster: RunningCluster, value: bytes) -> int:
+    """A produce with acks=all to the leader; returns the error."""
+    with cluster.client(state(cluster, some(cluster)).leader) as client:
+        return int(produce(client, "t", batch(value)).error_code)
+
+
+def some(cluster: RunningCluster) -> int:
+    return min(cluster.servers)
+
+
+def in_sync(cluster: RunningCluster, *nodes: int) -> None:
+    """Wait until every broker has these as in sync, with nothing wrong anywhere."""
+    cluster.until(
+        lambda: all(
+            set(state(cluster, n).isr) == set(nodes) and state(cluster, n).leader in nodes
+            for n in cluster.servers
+        ),
+        f"{nodes} are in sync",
+    )
+
+
+def filled(cluster: RunningCluster) -> None:
+    """Two sealed segments with two records each, durable everywhere, and two records after them."""
+    assert create(cluster, 1, "t", 1, 3) == 0
+    for at, value in enumerate(VALUES):
+        assert write(cluster, value) == 0
+        cluster.until(lambda end=at + 1: all(
+            partition(cluster, n).log.log_end_offset == end for n in cluster.servers
+        ), "all have it")
+        if at in (1, 3):
+            for node_id in cluster.servers:
+                cluster.run(on_loop(partition(cluster, node_id).log.roll))
+    for node_id in cluster.servers:
+        cluster.run(on_loop(partition(cluster, node_id).log.flush))
+    in_sync(cluster, 1, 2, 3)
+
+
+async def on_loop(called: object) -> object:
+    assert callable(called)
+    return called()
+
+
+def damage(path: Path) -> None:
+    """One bit in the second record's batch."""
+    changed = bytearray(path.read_bytes())
+    changed[len(changed) * 3 // 4] ^= 1
+    path.write_bytes(changed)
+
+
+def scrub(cluster: RunningCluster, node_id: int) -> None:
+    """One round of the scrub that is otherwise due half a minute after the start."""
+    server = cluster.servers[node_id]
+
+    async def begun() -> asyncio.Task[None]:
+        assert server.housekeeping is not None
+        return asyncio.create_task(
+            scrub_for_ever(server.broker, server.storage, server.housekeeping.in_thread, 0)
+        )
+
+    task = cluster.run(begun())
+    cluster.until(lambda: task.done() or not server.storage.logs or _scrubbed(cluster, node_id),
+                  "a round of the scrub")
+    cluster.run(on_loop(task.cancel))
+
+
+def _scrubbed(cluster: RunningCluster, node_id: int) -> bool:
+    return (cluster.directory / f"broker-{node_id}" / "ottla-scrub-checkpoint").exists()
+
+
+def same_everywhere(cluster: RunningCluster, wanted: list[bytes]) -> None:
+    ends = {n: partition(cluster, n).log.log_end_offset for n in cluster.servers}
+    cluster.until(lambda: all(
+        partition(cluster, n).high_watermark == max(ends.values()) for n in cluster.servers
+    ), "all have everything")
+    logs = []
+    for node_id in cluster.servers:
+        log, data, at = partition(cluster, node_id).log, b"", 0
+        while at < log.log_end_offset:
+            data += log.read_bytes(at, 1 << 20)
+            at = next(s.end_offset for s in log.segments if s.end_offset > at)
+        logs.append(data)
+    assert logs[0] == logs[1] == logs[2]
+    with cluster.client(state(cluster, some(cluster)).leader) as client:
+        found: list[bytes] = []
+        while len(found) < len(wanted):
+            more = values(fetch(client, "t", len(found)))
+            assert more
+            found += more
+    assert found == wanted
+
+
+@pytest.mark.parametrize("leads", [False, True], ids=["a follower", "the leader"])
+def test_a_replica_found_damaged_gets_its_records_from_the_others(
+    cluster: RunningCluster, leads: bool
+) -> None:
+    filled(cluster)
+    leader = state(cluster, 1).leader
+    node_id = leader if leads else leader % 3 + 1
+    damage(directory(cluster, node_id) / FIRST)
+    scrub(cluster, node_id)
+    cluster.until(lambda: list(directory(cluster, node_id).glob("*.quarantine")), "put aside")
+    in_sync(cluster, 1, 2, 3)
+    assert partition(cluster, node_id).log.damage is None
+    assert write(cluster, b"after") == 0
+    same_everywhere(cluster, [*VALUES, b"after"])
+    assert len(list(directory(cluster, node_id).glob("*.quarantine"))) == 3
+
+
+def test_clients_see_a_damaged_leader_as_gone_and_lose_no_record(
+    cluster: RunningCluster,
+) -> None:
+    filled(cluster)
+    leader = state(cluster, 1).leader
+    damage(directory(cluster, leader) / FIRST)
+    with cluster.client(leader) as client:
+        scrub(cluster, leader)
+        cluster.until(lambda: state(cluster, leader).leader != leader, "another one leads")
+        assert produce(client, "t", batch(b"x")).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert metadata(client, "t")[0].leader_id == state(cluster, leader).leader
+
+
+def test_a_leader_checks_the_bytes_that_a_follower_refuses_and_hands_over(
+    cluster: RunningCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled(cluster)
+    leader = state(cluster, 1).leader
+    behind = leader % 3 + 1
+    cluster.stop(behind)
+    assert write(cluster, b"missed" * 20) == 0
+    damage(max(directory(cluster, leader).glob("*.log")))       # the active one: never scrubbed
+    cluster.start(behind)
+
+    def handed_over() -> bool:
+        cluster.leap(0.05)
+        return state(cluster, leader).leader != leader
+
+    cluster.until(handed_over, "another one leads")
+    assert f"node {leader} sent the batch at offset 6 does not have its checksum" in caplog.text
+    assert "a follower asks for offset 6 again and again" in caplog.text
+    in_sync(cluster, 1, 2, 3)
+    assert write(cluster, b"after") == 0
+    same_everywhere(cluster, [*VALUES, b"missed" * 20, b"after"])
+
+
+def test_damage_that_a_start_finds_is_repaired_too(cluster: RunningCluster) -> None:
+    filled(cluster)
+    node_id = state(cluster, 1).leader
+    cluster.stop(node_id)
+    last = max(directory(cluster, node_id).glob("*.log"))
+    last.write_bytes(last.read_bytes()[:-30])           # below the recovery point
+    (cluster.directory / f"broker-{node_id}" / ".kafka_cleanshutdown").unlink()
+    assert write(cluster, b"meanwhile") == 0
+    cluster.start(node_id)
+    in_sync(cluster, 1, 2, 3)
+    assert list(directory(cluster, node_id).glob("*.quarantine"))
+    same_everywhere(cluster, [*VALUES, b"meanwhile"])
+
+
+def test_after_a_repair_a_restart_finds_a_sound_log(cluster: RunningCluster) -> None:
+    filled(cluster)
+    node_id = state(cluster, 1).leader
+    damage(directory(cluster, node_id) / FIRST)
+    scrub(cluster, node_id)
+    cluster.until(lambda: list(directory(cluster, node_id).glob("*.quarantine")), "put aside")
+    in_sync(cluster, 1, 2, 3)
+    cluster.stop(node_id)
+    (cluster.directory / f"broker-{node_id}" / ".kafka_cleanshutdown").unlink()
+    cluster.start(node_id)
+    assert partition(cluster, node_id).log.damage is None
+    in_sync(cluster, 1, 2, 3)
+    same_everywhere(cluster, VALUES)
+
+
+def test_where_all_copies_are_damaged_the_last_one_is_served_up_to_it_and_no_byte_is_lost(
+    cluster: RunningCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled(cluster)
+    whole = (directory(cluster, 1) / FIRST).read_bytes()
+    for node_id in (1, 2, 3):
+        damage(directory(cluster, node_id) / FIRST)
+    changed = (directory(cluster, 1) / FIRST).read_bytes()
+    assert changed != whole
+    with caplog.at_level(logging.ERROR, "ottla.scrub"):
+        for node_id in (1, 2, 3):
+            scrub(cluster, node_id)
+            cluster.until(
+                lambda n=node_id: partition(cluster, n).damaged
+                or list(directory(cluster, n).glob("*.quarantine")), "found",
+            )
+    told = [each.getMessage() for each in caplog.records if each.name == "ottla.scrub"]
+    assert len([text for text in told if "is damaged at byte" in text]) == 3
+    cluster.until(
+        lambda: any(len(state(cluster, n).isr) == 1 for n in (1, 2, 3)), "one is left in sync"
+    )
+    leader = state(cluster, 1).leader
+    with cluster.client(leader) as client:
+        assert values(fetch(client, "t")) == VALUES[:1]
+        assert fetch(client, "t", 1).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        refused = produce(client, "t", batch(b"more"), acks=1).error_code
+        assert refused == ErrorCode.KAFKA_STORAGE_ERROR
+    for node_id in (1, 2, 3):
+        kept = [*directory(cluster, node_id).glob(f"{0:020d}*.quarantine"),
+                directory(cluster, node_id) / FIRST]
+        assert changed in [path.read_bytes() for path in kept if path.exists()]
+
+
+def test_an_only_copy_in_sync_that_a_start_finds_damaged_leads_on_request(
+    cluster: RunningCluster,
+) -> None:
+    filled(cluster)
+    leader = state(cluster, 1).leader
+    others = [n for n in (1, 2, 3) if n != leader]
+    for node_id in others:
+        cluster.stop(node_id)
+    with cluster.client(leader) as client:
+        assert produce(client, "t", batch(b"alone"), acks=1).error_code == 0
+    cluster.run(on_loop(partition(cluster, leader).log.flush))
+    cluster.stop(leader)
+    last = max(directory(cluster, leader).glob("*.log"))
+    last.write_bytes(last.read_bytes()[:-5])
+    (cluster.directory / f"broker-{leader}" / ".kafka_cleanshutdown").unlink()
+    cluster.start(leader)
+    for node_id in others:
+        cluster.start(node_id)
+    cluster.until(lambda: len(cluster.servers[leader].metadata_log.image.brokers) == 3, "all up")
+    found = state(cluster, leader)
+    if found.leader == -1:
+        with cluster.client(cluster.controller) as client:
+            client.call(ElectLeadersRequest(
+                election_type=1, topic_partitions=[
+                    ElectLeadersRequest.TopicPartitions(topic="t", partitions=[0])
+                ], timeout_ms=10_000), 2)
+    in_sync(cluster, 1, 2, 3)
+    same_everywhere(cluster, VALUES)

@@ -40,7 +40,9 @@ def messages(data: bytes) -> None:
         again = message.encode(version)
     except UnencodableMessage:
         return
-    assert message_class.decode(again, version) == message, (api.name, version)
+    back = message_class.decode(again, version)
+    # A quota that is NaN is not equal to itself.
+    assert back == message or repr(back) == repr(message), (api.name, version)
 
 
 def record_batches(data: bytes) -> None:

@@ -146,8 +146,10 @@ class Node:
     """One process of a broker, from its start to its death."""
 
     def __init__(
-        self, time: Time, node_id: int, path: Path, incarnation: str, config: LogConfig
+        self, time: Time, node_id: int, path: Path, incarnation: str, config: LogConfig,
+        wait_ms: int = 0,
     ) -> None:
+        self.wait_ms = wait_ms
         self.node_id, self.incarnation, self.image = node_id, incarnation, MetadataImage.empty()
         self.loop = SimLoop(time)  # type: ignore[arg-type]
         self.side, self.links = Side(), list[Link]()
@@ -200,7 +202,7 @@ class Node:
                 if source not in self.fetchers:
                     self.fetchers[source] = Fetcher(
                         self.node_id, source, self.loop.poller.clock,
-                        FetchSettings(wait_ms_max=0, partition_size_max=300),
+                        FetchSettings(wait_ms_max=self.wait_ms, partition_size_max=300),
                     )
                 self.fetchers[source].follow(partition)
 
@@ -234,9 +236,11 @@ class Cluster:
     """Nodes, the metadata log, and a controller that never fails."""
 
     def __init__(
-        self, path: Path, nodes: int = 3, partitions: int = 1, min_isr: int = 1, **config: int
+        self, path: Path, nodes: int = 3, partitions: int = 1, min_isr: int = 1, wait_ms: int = 0,
+        **config: int,
     ) -> None:
-        self.time, self.path = Time(), path
+        """`wait_ms` is how long followers' fetches wait for records."""
+        self.time, self.path, self.wait_ms = Time(), path, wait_ms
         self.config = LogConfig(min_insync_replicas=min_isr, **config)
         self.images = [MetadataImage.empty("c")]
         self.changed: list[set[str]] = [set()]
@@ -273,7 +277,9 @@ class Cluster:
         self.starts += 1
         incarnation = f"{node_id}-{self.starts}"
         self.gone(node_id)
-        node = Node(self.time, node_id, self.path / str(node_id), incarnation, self.config)
+        node = Node(
+            self.time, node_id, self.path / str(node_id), incarnation, self.config, self.wait_ms
+        )
         node.follow(self.image, self.image.topics)
         self.nodes[node_id], self.seen[node_id] = node, len(self.images) - 1
         broker = BrokerImage(node_id, self.starts, (), None, incarnation)

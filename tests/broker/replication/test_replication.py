@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.broker.coordination.commits import when_committed
 from ottla.log.recovery.rebuild import Damage
 from ottla.replication.controller.directories import LOST, UNASSIGNED
 from ottla.replication.controller.reassignment import Reassignment, reassign_partitions
@@ -464,3 +465,23 @@ def test_a_repaired_replica_counts_only_by_what_it_has_fetched_since(make: Make)
     cluster.settle()
     assert set(cluster.image.topics[TOPIC].partitions[0].isr) == {1, 2, 3}
     assert records_of(cluster, 1) == records_of(cluster, 2) == records_of(cluster, 3) != b""
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_what_is_appended_when_a_fetch_commits_something_is_sent_without_waiting(
+    make: Make, first: int
+) -> None:
+    """A coordinator writes markers into other partitions as soon as the end of a transaction is
+    committed, which is while its follower's fetch is being looked at."""
+    cluster = make(nodes=2, partitions=2, wait_ms=60_000)
+    for _ in range(3):
+        cluster.fetch(2, 1)                     # a session with both partitions, at their ends
+    leader = cluster.nodes[1]
+    partition = leader.partition(first)
+    assert partition is not None
+    cluster.append(1, first)
+    when_committed(partition, lambda error: cluster.append(1, 1 - first) and None)
+    for _ in range(6):
+        cluster.fetch(2, 1)                     # no time passes
+    assert len(cluster.acked) == 2
+    assert records_of(cluster, 2, 1 - first) == records_of(cluster, 1, 1 - first) != b""

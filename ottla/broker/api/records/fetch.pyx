@@ -284,6 +284,8 @@ cdef class Fetching:
             if fetch.error == UNKNOWN_SERVER_ERROR:
                 self.refuse_all(fetch)
             return True
+        if fetch.session is not None:
+            fetch.session.moved_meanwhile = False
         items = list(fetch.session.changed.values()) if fetch.incremental else fetch.items
         began = self.broker.clock.monotonic() if len(items) > LOOKS_UNTIMED_MAX else 0.0
         for found in items:

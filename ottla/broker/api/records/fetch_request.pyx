@@ -155,6 +155,10 @@ cdef int watch(Fetch fetch, Wait wait) except -1:
     fetch.watching = True
     if fetch.session is not None:
         fetch.session.wait = wait
+        if fetch.session.moved_meanwhile:
+            # What this replica has was counted, and a coordinator has appended to another partition
+            # by that: it may be one that had been looked at.
+            wait.wake()
     else:
         for item in fetch.items:
             if (<FetchItem>item).partition is None:

@@ -42,6 +42,7 @@ cdef class FetchSession(Watcher):
     cdef dict by_partition              # Partition → FetchItem
     cdef Py_ssize_t absent              # items added while their partition was not on this broker
     cdef Wait wait                      # the fetch of this session that waits now
+    cdef bint moved_meanwhile           # a partition has moved since its last look began
     cdef double created_at, used_at
 
     cdef int put(self, FetchItem item) except -1

@@ -99,6 +99,7 @@ cdef class FetchSession(Watcher):
         cdef FetchItem item = <FetchItem>self.by_partition.get(partition)
         if item is not None:
             self.changed[(item.topic, item.index)] = item
+            self.moved_meanwhile = True
             if self.wait is not None:
                 self.wait.wake()
         return 0

@@ -26,7 +26,8 @@ PACKAGES = ("quixstreams==3.28.1", "faststream[kafka,confluent]==0.7.8", "bytewa
             "pathway==0.33.0")  # fmt: skip
 FOLDER = Path(__file__).parent / "frameworks"
 RECORDS = 3_000
-WAIT_SECONDS = 90
+WAIT_SECONDS = 180
+"""A killed member is missed after its session of 45 s only."""
 
 
 @dataclass(frozen=True)
@@ -91,11 +92,12 @@ def attempt(python: Path, bootstrap: str, framework: Framework, number: int, pla
     more = [word.format(state=place / "state") for word in framework.more]
     command = [python, FOLDER / framework.program, bootstrap, source, sink, *more]
     seen: Counter[bytes] = Counter()
+    wanted = RECORDS * (2 if framework.killed else 1)
     deadline, kills = time.monotonic() + WAIT_SECONDS, int(framework.killed)
     with (place / f"{number}.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=place)
         try:
-            while len(seen) < RECORDS and time.monotonic() < deadline and process.poll() is None:
+            while len(seen) < wanted and time.monotonic() < deadline and process.poll() is None:
                 time.sleep(0.2)
                 values = read_committed(bootstrap, sink, partitions)
                 seen = Counter(value.split(b" ")[0] for value in values)
@@ -110,7 +112,6 @@ def attempt(python: Path, bootstrap: str, framework: Framework, number: int, pla
         finally:
             process.kill()
             process.wait()
-    wanted = RECORDS * (2 if framework.killed else 1)
     values = read_committed(bootstrap, sink, partitions)
     return judge(values, wanted, framework, (place / f"{number}.log").read_text()[-1500:])
 

@@ -13,6 +13,7 @@ import signal
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from confluent_kafka import Message, Producer
@@ -25,6 +26,11 @@ from ottla.tools.cli.local_cluster import LocalBroker, LocalCluster
 TOPIC = "failover"
 PARTITIONS = 6
 LIMIT_SECONDS = 60.0
+PARTITIONS_A_TOPIC = 1000
+MOVED = {
+    "moved_s": ("from kill -9 to the last leader in another broker's Metadata, s", 2),
+    "victims_partitions": ("partitions that the killed broker led", 0),
+}
 
 
 class Writer:
@@ -117,6 +123,52 @@ def measure(rounds: int, silent_rounds: int) -> Figures:
     return figures
 
 
+def measure_many(partitions: int, rounds: int) -> Figures:
+    """Kill brokers in turn; until another broker's Metadata has a live leader for each of many
+    partitions."""
+    figures: Figures = {"moved_s": [], "victims_partitions": []}
+    with tempfile.TemporaryDirectory() as directory, LocalCluster(Path(directory), 3) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        names = [f"many-{number}" for number in range(-(-partitions // PARTITIONS_A_TOPIC))]
+        for name in names:
+            count = min(PARTITIONS_A_TOPIC, partitions)
+            admin.create_topics([NewTopic(name, count, 3)])[name].result(120)
+        for at in range(rounds):
+            wait_until(lambda: all(len(isr) == 3 for _, isr in states(admin, names)), 300)
+            victim = cluster.brokers[at % 3 + 1]
+            other = cluster.brokers[(at + 1) % 3 + 1]
+            led = sum(leader == victim.node_id for leader, _ in states(admin, names))
+            watching = AdminClient({"bootstrap.servers": f"localhost:{other.port}"})
+            states(watching, names)
+            began = time.monotonic()
+            victim.kill()
+            wait_until(lambda: all(
+                leader not in (-1, victim.node_id)      # noqa: B023
+                for leader, _ in states(watching, names)    # noqa: B023
+            ), 60)
+            figures["moved_s"].append(time.monotonic() - began)
+            figures["victims_partitions"].append(led)
+            victim.start()
+            victim.wait_ready()
+    return figures
+
+
+def states(admin: AdminClient, names: list[str]) -> list[tuple[int, list[int]]]:
+    """Leader and in-sync set of all partitions, as one broker has them."""
+    topics = admin.list_topics(timeout=30).topics
+    return [
+        (part.leader, part.isrs) for name in names for part in topics[name].partitions.values()
+    ]
+
+
+def wait_until(true: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {seconds} s")
+        time.sleep(0.02)
+
+
 def silence(broker: LocalBroker, number: int) -> None:
     assert broker.process is not None
     broker.process.send_signal(number)
@@ -127,7 +179,16 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--rounds", type=int, default=20)
     arguments.add_argument("--silent-rounds", type=int, default=3)
+    arguments.add_argument("--partitions", type=int, default=0, help="so many move instead")
     chosen = arguments.parse_args()
+    if chosen.partitions:
+        figures = measure_many(chosen.partitions, chosen.rounds)
+        print(figures)
+        text = report.figures_table({"ottla": figures}, MOVED, with_ratio=False)
+        report.write(
+            f"{chosen.partitions} partitions, a broker killed: until the last one has a leader",
+            "failover-many", text, {"ottla": figures})
+        return
     measured = {"ottla": measure(chosen.rounds, chosen.silent_rounds)}
     names = {
         "killed_s": ("kill -9 of the leader's process, s", 2),

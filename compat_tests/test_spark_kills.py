@@ -20,7 +20,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
-from compat_tests.brokers import Broker, KafkaBroker, OttlaBroker
+from compat_tests.brokers import Broker, ClusterBroker, KafkaBroker, OttlaBroker
 from compat_tests.flights import PARTITIONS, LoadedTopic, produce, read_flights
 from compat_tests.requirements import COMPAT_DIR, java
 from compat_tests.spark_flights import committed_lines, source_lines
@@ -32,6 +32,7 @@ from ottla.spark_interop.pipelines import transactional
 pytestmark = pytest.mark.timeout(900)
 FLIGHTS = int(os.environ.get("OTTLA_SPARK_FLIGHTS", "6000"))
 RUN_SECONDS = 300
+Killable = OttlaBroker | KafkaBroker | ClusterBroker
 STEPS = """
 bootstrap = "{bootstrap}"
 records_per_batch = 1000
@@ -65,17 +66,17 @@ rate = 1500
 
 
 @pytest.fixture(scope="module")
-def own_broker(new_broker: Callable[..., Broker]) -> Iterator[OttlaBroker | KafkaBroker]:
-    """A broker of this module's own, to be killed."""
+def own_broker(new_broker: Callable[..., Broker]) -> Iterator[Killable]:
+    """A broker of this module's own, or three of which one after the other is killed."""
     broker = new_broker("log.segment.bytes=1048576")
-    assert isinstance(broker, OttlaBroker | KafkaBroker)
+    assert isinstance(broker, Killable)
     broker.start()
     yield broker
     broker.stop()
 
 
 @pytest.fixture(scope="module")
-def flights_there(own_broker: OttlaBroker | KafkaBroker) -> LoadedTopic:
+def flights_there(own_broker: Killable) -> LoadedTopic:
     admin = AdminClient({"bootstrap.servers": own_broker.bootstrap})
     config = {"retention.ms": "-1", "compression.type": "uncompressed"}
     names = [NewTopic(t, PARTITIONS, -1, config=config) for t in ("flights", "again")]
@@ -130,7 +131,7 @@ def written_to(broker: Broker, topic: str, group: str) -> int:
 
 
 def test_killed_in_the_middle_of_each_step_the_results_are_the_sources(
-    spark: SparkSession, own_broker: OttlaBroker | KafkaBroker, flights_there: LoadedTopic,
+    spark: SparkSession, own_broker: Killable, flights_there: LoadedTopic,
     place: Path,
 ) -> None:  # fmt: skip
     java()
@@ -161,7 +162,7 @@ def test_killed_in_the_middle_of_each_step_the_results_are_the_sources(
 
 
 def nothing_is_missing_or_there_twice(
-    spark: SparkSession, own_broker: OttlaBroker | KafkaBroker, flights_there: LoadedTopic,
+    spark: SparkSession, own_broker: Killable, flights_there: LoadedTopic,
     path: Path,
 ) -> None:  # fmt: skip
     source = source_lines(flights_there)

@@ -8,7 +8,7 @@ entry would make aborted records look committed.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.log.index.transaction_index import ENTRY, AbortedTransaction
@@ -79,7 +79,7 @@ def aborted_in(
 ) -> list[AbortedTransaction]:
     """The aborted transactions of these segments with records in a range of offsets.
 
-    Raises OSError, or CorruptMessage if the index cannot be rebuilt from the batches.
+    Raises RebuildNeeded, OSError; CorruptMessage if the index cannot be rebuilt from the batches.
     """
     found: list[AbortedTransaction] = []
     for segment in segments:
@@ -89,12 +89,16 @@ def aborted_in(
         try:
             found += within(log, segment, from_offset, to_offset)
         except DoesNotFit:
-            entries = log.remake_aborted(segment)
-            made = AbortedTransactions(b"".join(ENTRY.pack(0, *entry) for entry in entries))
-            made.checked = bytearray(b"\1" * len(made))
-            segment.aborted.keep(made)
+            segment.aborted.keep(trusted(log.remake_aborted(segment)))
             found += within(log, segment, from_offset, to_offset)
     return found
+
+
+def trusted(entries: Iterable[tuple[int, int, int, int]]) -> AbortedTransactions:
+    """Transactions that were found in the batches themselves."""
+    made = AbortedTransactions(b"".join(ENTRY.pack(0, *entry) for entry in entries))
+    made.checked = bytearray(b"\1" * len(made))
+    return made
 
 
 def within(

@@ -415,7 +415,7 @@ cdef class PartitionLog(ReadableLog):
         """Removes segments by time, size and log start; returns paths for any thread to unlink
         later.
 
-        Raises StorageFailed.
+        Raises RebuildNeeded, before anything has changed, for who can wait; StorageFailed.
         """
         cdef int64_t now_ms = self.clock.now_ms()
         if self.at_rest is not None and not self.at_rest.retention_may_be_due(self.config, now_ms):
@@ -425,6 +425,7 @@ cdef class PartitionLog(ReadableLog):
             self.chain.segments, self.config, now_ms, self.log_start_offset, high_watermark)
         if not count or self.health.offline is not None:
             return []
+        self.open_files.patient = False
         # Removing the segments before the active one needs no disk space, and may free some.
         older = min(count, len(self.chain.segments) - 1)
         paths = self.retire(older)

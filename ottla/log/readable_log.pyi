@@ -1,6 +1,7 @@
 """One partition's log as readers see it: its offsets, its segments and what is in them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from ottla.log.chain import LogSlice
 from ottla.log.clock import Clock
@@ -13,7 +14,10 @@ from ottla.log.index.transaction_index import AbortedTransaction
 from ottla.log.open_files import OpenFiles
 from ottla.log.producers import Producers, ProducerState
 from ottla.log.recovery.rebuild import Damage
+from ottla.log.recovery.scan import BatchScan
 from ottla.log.segment import Segment
+
+Result = TypeVar("Result")
 
 class ReadableLog:
     """A log's state, and every question about it. `PartitionLog` adds what changes a log."""
@@ -70,6 +74,11 @@ class ReadableLog:
     def active_producers(self) -> list[ProducerState]: ...
     def aborted_sizes(self) -> dict[int, int] | None: ...
     def waiting_aborted(self, segment: Segment) -> list[AbortedTransaction]: ...
+    def patiently(self, call: Callable[[], Result]) -> Result: ...
+    def producers_before(self, segment: Segment) -> tuple[Producers, int, list[BatchScan]]: ...
+    def adopt_aborted(
+        self, segment: Segment, entries: list[tuple[int, int, int, int]], grown: bool
+    ) -> None: ...
     def remake_aborted(self, segment: Segment) -> list[tuple[int, int, int, int]]: ...
     def aborted_transactions(
         self, from_offset: int, to_offset: int

@@ -6,7 +6,7 @@ when they are needed. This makes a start with 100,000 partitions a matter of sec
 
 from libc.stdint cimport int32_t, int64_t
 
-from ottla.log.aborted import aborted_in
+from ottla.log.aborted import aborted_in, trusted
 from ottla.log.chain cimport LogSlice, SegmentChain
 from ottla.log.health cimport LogHealth
 from ottla.log.index import time_search
@@ -291,12 +291,40 @@ cdef class ReadableLog:
         """The aborted transactions of a segment that are not yet in its index (full disk)."""
         return self.chain.waiting(segment)
 
+    def patiently(self, call):
+        """The result of `call`, which asks this log for something and changes nothing.
+
+        Raises RebuildNeeded if an index has to be rebuilt first (`index/rebuilds`).
+        """
+        self.open_files.patient = True
+        try:
+            return call()
+        finally:
+            self.open_files.patient = False
+
+    def producers_before(self, Segment segment not None):
+        """What a thread needs to know the producers before a segment's first batch: those of the
+        newest snapshot, its offset, and scans of what follows it. Raises OSError."""
+        before = self.chain.segments[:self.chain.segments.index(segment)]
+        producers, known = rebuild.newest_snapshot(
+            self.disk, self.directory,
+            [at for at in self.snapshots.offsets if at <= segment.base_offset], before,
+            self.forgotten_ms())
+        return producers, known, rebuild.scans_from(known, before)
+
+    def adopt_aborted(self, Segment segment not None, list entries, bint grown):
+        """Uses a transaction index that was put in place; `grown`: its end is not durable yet."""
+        self.chain.forget_waiting(segment)
+        segment.aborted.placed(len(entries) * ENTRY.size, trusted(entries), grown)
+
     def remake_aborted(self, Segment segment not None):
         """Rebuilds a segment's transaction index from the batches, and returns its entries.
 
-        Raises OSError; CorruptMessage if the batches are damaged.
+        Raises RebuildNeeded for who can wait; OSError; CorruptMessage if the batches are damaged.
         """
         cdef list entries = []
+        if self.open_files.rebuilds is not None:
+            return self.open_files.rebuilds.renew(segment, self.open_files.patient, self)
         before = self.chain.segments[:self.chain.segments.index(segment)]
         producers = rebuild.load_producers(
             self.disk, self.directory,

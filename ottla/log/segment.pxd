@@ -34,6 +34,7 @@ cdef class Segment(Openable):
     cdef readonly bint reserved             # disk space after the last batch is reserved
     cdef bint unindexed                     # it is closed, and has no index entries or files
     cdef readonly AbortedIndex aborted      # what is known of its transaction index
+    cdef object fault                       # SegmentDamaged: the indexes end where it is; or None
     cdef File file
     cdef OffsetIndex index
     cdef TimeIndex times
@@ -46,6 +47,7 @@ cdef class Segment(Openable):
     cdef bint is_unindexed(self) except -1
     cdef int prepare_append(self) except -1
     cdef bint ends_with_newest(self) except -1
+    cdef int64_t entry_from(self, int64_t position) except -1
     cdef int64_t position_of_entry(self, int64_t timestamp, int64_t offset) except -1
     cdef int append(self, const uint8_t *batch, Py_ssize_t size) except -1
     cdef int append_run(
@@ -59,4 +61,11 @@ cdef class Segment(Openable):
         self, int64_t offset, Py_ssize_t *batch_size, int64_t enough) except -1
     cdef int64_t scan_for(self, int64_t offset, int64_t position, int64_t expected,
                           Py_ssize_t *batch_size) except -1
+    cdef int open_index_files(self, bint fresh=*) except -1
+    cdef int has_index_files(self) except -1
+    cdef int find_end(self) except -1
+    cdef int adopt(self, Segment built, fault) except -1
+    cdef int forget_rebuild(self) except -1
+    cdef object take_in(self, int64_t position, int64_t file_size, Producers producers, epochs,
+                        aborted, bint checked)
     cdef void forget_positions(self) noexcept

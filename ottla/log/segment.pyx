@@ -1,9 +1,8 @@
 """One data file of a partition with its offset index and its time index.
 
-Files are opened when they are needed, and may be closed at any time between two calls
-(`open_files`). The log file is authoritative; an index that contradicts it is rebuilt. A segment of
-less than an index interval has no index: scanning its few batches costs less than opening a file,
-and a broker may have 100,000 of them.
+Files are opened when needed, and may be closed between two calls (`open_files`). The log file is
+authoritative; an index that contradicts it is rebuilt (`index/rebuilds`). A segment of less than an
+index interval has none: scanning its few batches costs less than opening a file.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -14,12 +13,13 @@ from ottla.log.index.index_file import IndexDamaged
 from ottla.log.index.offset_index cimport OffsetIndex
 from ottla.log.open_files cimport OpenFiles
 from ottla.log.producers cimport Producers
-from ottla.log.recovery.scan cimport BatchScan, contradiction_of, problem_of
-from ottla.log.recovery.scan import SegmentDamaged
+from ottla.log.recovery.scan cimport BatchScan, CheckedBatches
+from ottla.log.recovery.scan import SegmentDamaged, last_in, newest_in
 from ottla.log.index.time_index cimport TimeIndex
 cimport ottla.wire.batch as fields
 
 cdef enum:
+    READS_MAX = 500                     # on the way from an index entry: half a millisecond
     CHUNK = 4608                        # an index interval and a header: usually one read suffices
 
 cdef int64_t UNLED = -0x8000000000000000    # not an offset: no index led to the position
@@ -43,7 +43,7 @@ cdef class Segment(Openable):
         return f"Segment({self.base_offset}..{self.end_offset}, {self.size} bytes)"
 
     def path(self, suffix):
-        """The path of the file with this suffix: `.log`, `.index`, `.timeindex`, `.txnindex`."""
+        """The path of the file with this suffix, such as `.log`."""
         return f"{self.directory}/{self.base_offset:020d}{suffix}"
 
     # Files
@@ -60,17 +60,19 @@ cdef class Segment(Openable):
             return 0
         self.opened()
         if self.unindexed:
-            self.index = OffsetIndex(self.disk, self.path(".index"), self.base_offset, True)
-            self.times = TimeIndex(self.disk, self.path(".timeindex"), self.base_offset, True)
-            return 0
-        # A complete segment has both files, a missing one was lost; a new segment has neither yet.
-        missing = self.size and not (
-            self.disk.exists(self.path(".index")) and self.disk.exists(self.path(".timeindex")))
-        index = OffsetIndex(self.disk, self.path(".index"), self.base_offset)
-        self.times = TimeIndex(self.disk, self.path(".timeindex"), self.base_offset)
-        self.index = index
-        if missing or index.torn or self.times.torn:
+            return self.open_index_files(True)
+        # A complete segment has both files, a new one neither.
+        missing = self.size and self.has_index_files() < 2
+        self.open_index_files()
+        if missing or self.index.torn or self.times.torn:
+            self.index = self.times = None      # used by nobody if that has to wait
             self.rebuild_indexes()
+        return 0
+
+    cdef int open_index_files(self, bint fresh=False) except -1:
+        index = OffsetIndex(self.disk, self.path(".index"), self.base_offset, fresh)
+        self.times = TimeIndex(self.disk, self.path(".timeindex"), self.base_offset, fresh)
+        self.index = index
         return 0
 
     cdef int prepare_append(self) except -1:
@@ -102,7 +104,8 @@ cdef class Segment(Openable):
         return 0
 
     cdef int renamed(self, str directory) except -1:
-        """Notes that the files are in another directory now."""
+        """The files are in another directory now."""
+        self.forget_rebuild()
         self.directory = directory
         return 0
 
@@ -121,12 +124,13 @@ cdef class Segment(Openable):
 
     def forget(self):
         """Closes the descriptors of files that are about to be removed, without writing."""
+        self.forget_rebuild()
         self.open_files.remove(self)
         self.file = self.index = self.times = None
         self.appendable = False
 
     def seal(self):
-        """Writes the last index entries: the segment gets no more batches for now."""
+        """Writes the last index entries: it gets no more batches for now."""
         if self.size == self.sealed_size or (
                 self.size <= self.index_interval and self.is_unindexed()):
             return
@@ -134,7 +138,7 @@ cdef class Segment(Openable):
         self.load_times()
         if self.max_timestamp >= 0:
             self.times.append(self.max_timestamp, self.max_timestamp_offset)
-        # Both or neither: if one is missing, the next start considers it lost.
+        # Both or neither: a missing one is considered lost.
         self.index.write(create=True)
         self.times.write(create=True)
         self.sealed_size = self.size
@@ -143,8 +147,10 @@ cdef class Segment(Openable):
         """Whether it has neither index entries nor index files."""
         if self.index is not None:
             return self.index.count == 0 and self.index.file is None and self.times.file is None
-        return not (
-            self.disk.exists(self.path(".index")) or self.disk.exists(self.path(".timeindex")))
+        return self.has_index_files() == 0
+
+    cdef int has_index_files(self) except -1:
+        return self.disk.exists(self.path(".index")) + self.disk.exists(self.path(".timeindex"))
 
     def files_to_sync(self, sealed=False):
         """The Files that have to be synced before the recovery point may pass them."""
@@ -224,7 +230,7 @@ cdef class Segment(Openable):
         return 0
 
     def undo(self):
-        """Removes what a failed write left after the last whole batch. Raises OSError."""
+        """Removes what a failed write left at the end. Raises OSError."""
         if self.file is not None:
             self.file.truncate(self.size)
 
@@ -263,18 +269,21 @@ cdef class Segment(Openable):
 
     cdef int64_t offset_after(self, int64_t position) except -1:
         """An offset that no batch before `position` reaches, by the index alone: Kafka's bound."""
-        cdef Py_ssize_t found, size
         if position >= self.size or self.size <= self.index_interval:
             return self.end_offset
+        try:
+            return self.entry_from(position)
+        except IndexDamaged:
+            self.rebuild_indexes()
+            return self.entry_from(position)
+
+    cdef int64_t entry_from(self, int64_t position) except -1:
+        cdef Py_ssize_t found, size
         self.open_indexes()
         found = self.index.first_at(position)
         if found == self.index.count:
             return self.end_offset
-        try:
-            self.scan_for(0, self.index.position_of(found), self.index.key_of(found), &size)
-        except IndexDamaged:
-            self.rebuild_indexes()
-            return self.offset_after(position)
+        self.scan_for(0, self.index.position_of(found), self.index.key_of(found), &size)
         return self.index.key_of(found)
 
     cdef int64_t find_indexed(
@@ -312,20 +321,24 @@ cdef class Segment(Openable):
         """Walks from batch to batch from `position` on.
 
         If an index led there, `expected` is the last offset of the batch that begins there
-        according to the entry, otherwise UNLED. Raises IndexDamaged, SegmentDamaged.
+        according to the entry, otherwise UNLED. Raises IndexDamaged, also where entries are missing
+        and the way is long; SegmentDamaged.
         """
         cdef File file = self.opened()
         cdef uint8_t[CHUNK] chunk
-        cdef Py_ssize_t held = 0, at = 0
-        cdef int64_t size, previous = -1
+        cdef Py_ssize_t held = 0, at = 0, reads = 0
+        cdef int64_t size, previous = -1, began = position
         if expected != UNLED and not 0 <= position <= self.size - fields.HEADER_SIZE:
             raise IndexDamaged(f"{self.index.path} points to {position}, after the log's end")
         while position + fields.HEADER_SIZE <= self.size:
             if at + fields.HEADER_SIZE > held:
                 held = file.read_at(chunk, min(<int64_t>CHUNK, self.size - position), position)
                 at = 0
+                reads += 1
                 if held < fields.HEADER_SIZE:
                     break
+                if reads > READS_MAX and position - began > self.index_interval:
+                    raise IndexDamaged(f"{self.path('.index')} has nothing after {began}")
             if expected != UNLED:
                 if fields.magic(chunk) != 2 or fields.last_offset(chunk) != expected:
                     raise IndexDamaged(
@@ -368,8 +381,10 @@ cdef class Segment(Openable):
         if self.times_known:
             return
         self.read_times()
+        self.times_known = False                # who checks them may have to wait for a rebuild
         if not self.ends_with_newest():
             self.rebuild_indexes()
+        self.times_known = True
 
     cdef bint ends_with_newest(self) except -1:
         """Whether the time index of a complete segment has the newest batch as its last entry.
@@ -377,51 +392,45 @@ cdef class Segment(Openable):
         A crash may have lost its last entries, or it may be another segment's file. The headers
         from that batch on are read: usually those of one index interval.
         """
-        cdef BatchScan scan
-        cdef const uint8_t *batch
         cdef int64_t position = 0
         if self.max_timestamp >= 0:
             try:
                 position = self.position_of_entry(self.max_timestamp, self.max_timestamp_offset)
             except IndexDamaged:
                 return False
-        scan = BatchScan(self.opened(), position, self.size, CHUNK, True)
-        batch = scan.next()
-        while batch is not NULL:
-            if fields.max_timestamp(batch) > self.max_timestamp:
-                return False
-            batch = scan.next()
-        return scan.problem is None
+        newest, _, problem = newest_in(BatchScan(self.opened(), position, self.size, CHUNK, True))
+        return newest <= self.max_timestamp and problem is None
 
     def read_times(self):
         """The first batch's timestamp from the log file, the highest one from the time index."""
         cdef uint8_t[fields.HEADER_SIZE] header
-        self.first_timestamp = self.max_timestamp = self.max_timestamp_offset = -1
+        self.first_timestamp = -1
         if self.size and self.opened().read_at(header, fields.HEADER_SIZE, 0) > 0:
             self.first_timestamp = fields.max_timestamp(header)
-        last = self.times.last()
-        if last is not None:
-            self.max_timestamp, self.max_timestamp_offset = last
+        self.max_timestamp, self.max_timestamp_offset = self.times.last() or (-1, -1)
         self.times_known = True
 
     @property
     def largest_timestamp(self):
         """The highest timestamp, in ms; the file's modification time if no batch has one."""
         self.load_times()
-        if self.max_timestamp >= 0:
+        if self.max_timestamp >= 0 and self.fault is None:
             return self.max_timestamp
         return self.disk.modified_ms(self.path(".log")) if self.size else self.created_ms
 
     def position_of_timestamp(self, timestamp):
         """A position at or before the first batch with a record as new as `timestamp`."""
-        self.open_indexes()
-        cdef Py_ssize_t found = self.times.find(timestamp)
-        try:
-            return 0 if found < 0 else self.position_of_entry(
-                self.times.key_of(found), self.times.offset_of(found))
-        except IndexDamaged:
-            self.rebuild_indexes()
-            return self.position_of_timestamp(timestamp)
+        cdef Py_ssize_t found
+        for again in (False, True):
+            self.open_indexes()
+            found = self.times.find(timestamp)
+            try:
+                return 0 if found < 0 else self.position_of_entry(
+                    self.times.key_of(found), self.times.offset_of(found))
+            except IndexDamaged:
+                if again:
+                    raise
+                self.rebuild_indexes()
 
     cdef int64_t position_of_entry(self, int64_t timestamp, int64_t offset) except -1:
         """Where the batch of an entry of the time index begins.
@@ -440,17 +449,18 @@ cdef class Segment(Openable):
         return position
 
     def newest_before(self, offset):
-        """The last entry of the time index for a batch that ends before `offset`, or None."""
-        self.open_indexes()
-        entry = self.times.before(offset)
-        if entry is None:
-            return None
-        try:
-            self.position_of_entry(entry[0], entry[1])
-        except IndexDamaged:
-            self.rebuild_indexes()
-            return self.newest_before(offset)
-        return entry
+        """The last entry of the time index before `offset`, or None."""
+        for again in (False, True):
+            self.open_indexes()
+            entry = self.times.before(offset)
+            try:
+                if entry is not None:
+                    self.position_of_entry(entry[0], entry[1])
+                return entry
+            except IndexDamaged:
+                if again:
+                    raise
+                self.rebuild_indexes()
 
     # Cut, rebuild
 
@@ -461,6 +471,7 @@ cdef class Segment(Openable):
         if position == self.size:
             return
         self.open_indexes()
+        self.forget_rebuild()
         self.index.truncate_to(offset)
         self.times.truncate_to(offset)
         self.opened().truncate(position)
@@ -472,76 +483,80 @@ cdef class Segment(Openable):
     def learn_end(self):
         """Finds the offset after the last batch, by headers from the last index entry on.
 
-        Raises IndexDamaged or SegmentDamaged.
+        Raises SegmentDamaged.
         """
-        cdef BatchScan scan
-        cdef const uint8_t *batch
-        cdef int64_t end = self.base_offset, position = 0
+        try:
+            self.find_end()
+        except IndexDamaged:
+            self.rebuild_indexes()
+            self.find_end()
+
+    cdef int find_end(self) except -1:
+        cdef int64_t position = 0
         cdef Py_ssize_t ignored
         self.end_offset = self.base_offset
-        if self.size == 0:
-            return
         if self.size > self.index_interval:
             self.open_indexes()
-        if self.index is not None and self.index.count:
+        if self.size and self.index is not None and self.index.count:
             position = self.index.position_of(self.index.count - 1)
             self.scan_for(0, position, self.index.key_of(self.index.count - 1), &ignored)
-        scan = BatchScan(self.opened(), position, self.size, 4096, True)
-        while True:
-            batch = scan.next()
-            if batch is NULL:
-                break
-            end = fields.last_offset(batch) + 1
-            self.last_offset, self.last_position = fields.base_offset(batch), scan.position
-        if scan.problem is not None:
-            raise SegmentDamaged(
-                f"{self.file.path} at {scan.position}: {scan.problem}", scan.position)
-        self.end_offset = end
-
-    def replay(self, Producers producers, int64_t from_offset):
-        """Passes the batches from `from_offset` on that have a producer to `producers`."""
-        cdef Py_ssize_t size
-        cdef const uint8_t *batch
-        cdef BatchScan scan = BatchScan(
-            self.opened(), self.position_for(from_offset, &size), self.size)
-        while True:
-            batch = scan.next()
-            if batch is NULL:
-                return
-            if fields.producer_id(batch) >= 0 and fields.base_offset(batch) >= from_offset:
-                producers.update(batch, scan.size)
+        if self.size:
+            self.last_offset, self.last_position, self.end_offset = last_in(
+                BatchScan(self.opened(), position, self.size, 4096, True))
 
     def relearn_times(self):
         """The timestamps after a cut: from the time index, and the batches after its last entry."""
-        cdef const uint8_t *batch
-        cdef Py_ssize_t size
         self.appendable = False
         self.read_times()
-        position = self.position_for(self.max_timestamp_offset, &size)
-        cdef BatchScan scan = BatchScan(self.opened(), position, self.size, 4096, True)
-        while True:
-            batch = scan.next()
-            if batch is NULL:
-                return
-            if fields.max_timestamp(batch) > self.max_timestamp:
-                self.max_timestamp = fields.max_timestamp(batch)
-                self.max_timestamp_offset = fields.last_offset(batch)
+        newest, offset, _ = newest_in(BatchScan(
+            self.opened(), self.position_of(self.max_timestamp_offset), self.size, CHUNK, True))
+        if newest > self.max_timestamp:
+            self.max_timestamp, self.max_timestamp_offset = newest, offset
 
     def reset_indexes(self):
         """Begin with empty indexes."""
         self.opened()
         if self.index is None:
-            self.index = OffsetIndex(self.disk, self.path(".index"), self.base_offset)
-            self.times = TimeIndex(self.disk, self.path(".timeindex"), self.base_offset)
+            self.open_index_files()
         self.index.cut(0)
         self.times.cut(0)
 
     def rebuild_indexes(self):
-        """Rebuilds both indexes from the log file. Raises SegmentDamaged."""
-        problem = self.rebuild(None, None, self.size)
-        if problem is not None:
-            raise SegmentDamaged(f"{self.path('.log')}: {problem[1]}", problem[0])
-        self.seal()
+        """Rebuilds both indexes from the log file, beside them if other requests are served.
+
+        Raises RebuildNeeded for who can wait; OSError, SegmentDamaged.
+        """
+        if self.fault is None and self.open_files.rebuilds is not None:
+            self.open_files.rebuilds.renew(self, self.open_files.patient)
+        elif self.fault is None:
+            problem = self.rebuild(None, None, self.size)
+            if problem is not None:
+                raise SegmentDamaged(f"{self.path('.log')}: {problem[1]}", problem[0])
+            self.seal()
+        if self.fault is not None:
+            raise SegmentDamaged(str(self.fault), self.fault.position)
+
+    cdef int adopt(self, Segment built, fault) except -1:
+        """Uses the index files that `built` has put in the place of this segment's.
+
+        With a `fault`, a SegmentDamaged, they end there; another rebuild would not help.
+        """
+        self.index = self.times = None
+        self.appendable = self.unindexed = False
+        self.forget_positions()
+        self.first_timestamp, self.max_timestamp = built.first_timestamp, built.max_timestamp
+        self.max_timestamp_offset = built.max_timestamp_offset
+        self.fault, self.times_known = fault, True
+        if self.file is not None:       # whoever has found the old ones wrong goes on with these
+            self.open_index_files()
+        return 0
+
+    cdef int forget_rebuild(self) except -1:
+        """The files change otherwise than by appends: a rebuild of the indexes is outdated."""
+        self.fault = None
+        if self.open_files.rebuilds is not None and self.open_files.rebuilds.running:
+            self.open_files.rebuilds.forget(self.path(".log"))
+        return 0
 
     def rebuild(self, Producers producers, epochs, int64_t file_size, aborted=None):
         """Checks every batch, and rebuilds size, timestamps and both indexes from them.
@@ -550,38 +565,37 @@ cdef class Segment(Openable):
         of `Producers.update` for each aborted transaction. Returns None, or (position, what is
         wrong there): the segment then ends at that position.
         """
-        cdef BatchScan scan = BatchScan(self.opened(), 0, file_size)
-        cdef const uint8_t *batch
-        cdef int32_t epoch = -1
-        cdef str problem = None
+        self.forget_rebuild()
         self.reset_indexes()
         self.end_offset, self.since_index = self.base_offset, 0
         self.first_timestamp = self.max_timestamp = self.max_timestamp_offset = -1
         self.times_known, self.appendable = True, False
         self.forget_positions()
+        return self.take_in(0, file_size, producers, epochs, aborted, True)
+
+    cdef object take_in(
+        self, int64_t position, int64_t file_size, Producers producers, epochs, aborted,
+        bint checked
+    ):
+        """The same for the batches from a position on; checksums matter only if it is `checked`."""
+        cdef const uint8_t *batch
+        cdef int32_t epoch = -1
+        cdef BatchScan scan = BatchScan(self.opened(), position, file_size)
+        cdef CheckedBatches batches = CheckedBatches(scan, self.end_offset, checked)
         while True:
-            batch = scan.next()
+            batch = batches.next()
             if batch is NULL:
-                problem = scan.problem
-                break
-            problem = problem_of(
-                batch, scan.checksum_fits(batch), self.end_offset, epoch)
-            if problem is None and (fields.base_offset(batch) > self.end_offset
-                                    or fields.leader_epoch(batch) > epoch):
-                problem = contradiction_of(scan, batch, self.end_offset, epoch)
-            if problem is not None:
                 break
             if self.since_index > self.index_interval:
                 self.index.make_room()
                 self.times.make_room()
             self.note(batch, scan.position, scan.size)
-            if fields.leader_epoch(batch) != epoch:
+            if epochs is not None and fields.leader_epoch(batch) != epoch:
                 epoch = fields.leader_epoch(batch)
-                if epochs is not None:
-                    epochs.assign(epoch, fields.base_offset(batch))
+                epochs.assign(epoch, fields.base_offset(batch))
             if producers is not None and fields.producer_id(batch) >= 0:
                 ended = producers.update(batch, scan.size)
                 if ended is not None and aborted is not None:
                     aborted(ended)
         self.size = scan.position
-        return None if problem is None else (scan.position, problem)
+        return None if batches.problem is None else (scan.position, batches.problem)

@@ -21,6 +21,7 @@ from ottla.log.config import LogConfig
 from ottla.log.deletions import Deletions
 from ottla.log.disk import Disk, is_passing
 from ottla.log.flush import LOGS_ONE_BY_ONE_MAX, run_all
+from ottla.log.index.rebuilds import IndexRebuilds
 from ottla.log.log_directory import CLEAN_MARKER, LogDirectory, StorageRefused
 from ottla.log.move.record import finish_moves
 from ottla.log.open_files import OpenFiles
@@ -28,7 +29,7 @@ from ottla.log.partition_log import PartitionLog
 from ottla.log.recovery import rebuild
 from ottla.log.recovery.task import LogRecovery, Wanted
 from ottla.log.reserve import Reserve
-from ottla.wire.errors import StorageFailed
+from ottla.wire.errors import CorruptMessage, StorageFailed
 
 if TYPE_CHECKING:
     from ottla.log.move.transfer import Move
@@ -49,6 +50,7 @@ class Storage:
         self.directories = directories
         self.logs: dict[Partition, PartitionLog] = {}
         self.open_files = OpenFiles(open_segments_max)
+        self.open_files.rebuilds = IndexRebuilds()
         self.on_failure = on_failure
         self.deletions = Deletions(disk, clock)
         self.homes: dict[Partition, LogDirectory] = {}
@@ -462,12 +464,14 @@ class Storage:
 
     def close(self, high_watermarks: Iterable[tuple[Partition, int]] = ()) -> None:
         """Flushes and closes every log, and marks this as a clean stop. Blocks."""
+        assert self.open_files.rebuilds is not None
+        self.open_files.rebuilds.close()
         self.flush_everything()
         failed = set()
         for key, log in self.logs.items():
             try:
                 log.close()
-            except (StorageFailed, OSError) as error:
+            except (CorruptMessage, StorageFailed, OSError) as error:
                 self.fail(self.homes[key], str(error))
             if log.damage is not None and log.damage.permanent:
                 failed.add(self.homes[key].path)

@@ -8,6 +8,7 @@ broker, with the parts that are compiled: decoding a request, encoding an answer
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any
 
@@ -311,6 +312,92 @@ async def times_that_no_index_knows(world: HoldsWorld, session: Session) -> Step
         yield f"ListOffsets {timestamp}", session.call(m.ListOffsetsRequest(
             replica_id=-1, isolation_level=0, topics=[made(name="w", partitions=[made.Partition(
                 partition_index=0, current_leader_epoch=-1, timestamp=timestamp)])]), 7)
+
+
+async def fetch(session: Session, topic: str, offset: int, committed: bool = False) -> Any:
+    made = m.FetchRequest.Topic
+    answer = await session.call(m.FetchRequest(
+        replica_id=-1, max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, isolation_level=int(committed),
+        session_id=0, session_epoch=-1, topics=[made(topic=topic, partitions=[made.Partition(
+            partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)])],
+        forgotten_topics_data=[]), 11)
+    found = answer.responses[0].partitions[0]
+    assert found.error_code == 0, answer
+    return found
+
+
+async def abort(session: Session, topic: str, value: bytes) -> None:
+    """A transaction with one record that is aborted."""
+    await find_coordinator(session, 1, "t")
+    who = await session.call(m.InitProducerIdRequest(
+        transactional_id="t", transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1), 4)
+    ids = {"producer_id": who.producer_id, "producer_epoch": who.producer_epoch}
+    await session.call(m.AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="t", v3_and_below_producer_id=who.producer_id,
+        v3_and_below_producer_epoch=who.producer_epoch, v3_and_below_topics=[
+            m.AddPartitionsToTxnRequest.Topic(name=topic, partitions=[0])]), 3)
+    made = m.ProduceRequest.TopicData
+    batch = build_batch([Record(timestamp=START_MS, value=value)], base_sequence=0,
+                        transactional=True, **ids)
+    await session.call(m.ProduceRequest(transactional_id="t", acks=-1, timeout_ms=60_000,
+        topic_data=[made(name=topic, partition_data=[made.PartitionData(index=0, records=batch)])],
+    ), 9)
+    await session.call(m.EndTxnRequest(transactional_id="t", committed=False, **ids), 3)
+
+
+def spoil(world: HoldsWorld, suffix: str, data: Callable[[int], bytes]) -> None:
+    """Change the content of every index of one kind, which nobody has open."""
+    assert world.server is not None
+    partition = world.server.broker.replicas.partition("w", 0)
+    assert partition is not None
+    for segment in partition.log.segments:
+        segment.close()
+        path = segment.path(suffix)
+        if world.disk.exists(path):
+            file = world.disk.open(path)
+            file.pwrite(data(file.size()), 0)
+
+
+@case
+async def indexes_that_are_wrong(world: HoldsWorld, session: Session) -> Steps:
+    """Each costs a walk through a segment, whoever finds it: a thread's."""
+    count, size = 600, 50_000
+    await make_topic(session, "w", 1, segment_bytes=str(200 * size), retention_ms="-1")
+    await abort(session, "w", b"x")
+    later_ms = world.wall_ms() + 1000
+    await produce(session, "w", (build_batch(
+        [Record(timestamp=later_ms + number, value=bytes(size))]) for number in range(count)))
+    looked = m.ListOffsetsRequest.Topic
+
+    def look_up(timestamp: int) -> Awaitable[Any]:
+        return session.call(m.ListOffsetsRequest(
+            replica_id=-1, isolation_level=0, topics=[looked(name="w", partitions=[looked.Partition(
+                partition_index=0, current_leader_epoch=-1, timestamp=timestamp)])]), 7)
+
+    for how, data in {"garbage": os.urandom, "zeroed": bytes, "all ones": lambda n: b"\xff" * n}.items():
+        for offset in (300, count):
+            spoil(world, ".index", data)
+            yield f"Fetch of {offset}, offset indexes {how}", fetch(session, "w", offset)
+        spoil(world, ".timeindex", data)
+        yield f"ListOffsets, time indexes {how}", look_up(later_ms + 30)
+        spoil(world, ".timeindex", data)
+        yield f"ListOffsets of the newest, time indexes {how}", look_up(-3)
+        spoil(world, ".txnindex", data)
+        yield f"committed Fetch, transaction index {how}", fetch(session, "w", 0, True)
+        spoil(world, ".timeindex", data)
+        yield f"retention, time indexes {how}", idle(400)
+        found = await fetch(session, "w", 0, True)
+        assert [each.first_offset for each in found.aborted_transactions] == [0]
+        assert (await look_up(later_ms + 30)).topics[0].partitions[0].offset == 32
+        assert int.from_bytes((await fetch(session, "w", 31)).records[:8], "big") == 31
+    await world.stop_cleanly()
+    for name, inode in world.disk.names.items():
+        if "/w-0/" in name and name.endswith("index") and inode is not None:
+            inode.content[:] = os.urandom(len(inode.content))
+    world.begin_broker()
+    await world.until(lambda: world.up, "it serves", 60)
+    yield "Fetch after a stop, indexes spoilt", fetch(session, "w", count)
+    yield "produce after it", produce(session, "w", [build_batch([Record(value=b"x")])])
 
 
 @pytest.mark.parametrize("name", CASES)

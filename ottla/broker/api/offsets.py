@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.api.named import merged
@@ -13,6 +14,7 @@ from ottla.broker.dispatch import handles
 from ottla.broker.security.access import TOPIC_REFUSED
 from ottla.broker.security.decisions import by_item
 from ottla.broker.threads.slices import Slices
+from ottla.log.index.index_file import RebuildNeeded
 from ottla.replication.controller.access import Operation
 from ottla.replication.partition import Partition
 from ottla.wire.apis import ApiKey
@@ -30,7 +32,9 @@ from ottla.wire.messages import (
 )
 
 if TYPE_CHECKING:
+    from ottla.log.index.rebuilds import IndexRebuild
     from ottla.log.index.time_search import Steps
+    from ottla.log.readable_log import ReadableLog
 
 log = logging.getLogger("ottla.offsets")
 
@@ -104,7 +108,9 @@ async def _list_partition(
         _require_known_end(partition, item.timestamp, request, context.version)
         end = _end(partition, request)
         if context.version == 0:
-            answer.old_style_offsets = _segment_starts(partition, item, end)
+            answer.old_style_offsets = await context.broker.workers.patiently(
+                partition.log, partial(_segment_starts, partition, item, end)
+            )
         else:
             answer.offset, answer.timestamp, epoch = await _look_up(
                 partition, item.timestamp, end, context
@@ -148,33 +154,49 @@ async def _look_up(
         return end, -1, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset
-        return start, -1, log.leader_epoch_for_offset(start)
+        epoch = await context.broker.workers.patiently(
+            log, partial(log.leader_epoch_for_offset, start)
+        )
+        return start, -1, epoch
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOTHING                      # there is no tiered storage
-    found = await _searched(
-        log.newest_steps(end) if timestamp == MAX_TIMESTAMP else log.timestamp_steps(timestamp),
-        context,
-    )
+    found = await _searched(log, timestamp, end, context)
     if found is None or found[0] >= end:
         return NOTHING
     return found
 
 
-async def _searched(steps: Steps, context: RequestContext) -> Found | None:
-    """The result of a search. A thread searches batches that may take long."""
-    slices = Slices()
-    try:
-        while True:
-            search = next(steps)
-            if search.takes_long:
-                await context.broker.workers.run(search.run)
-            else:
-                search.run()
-            if slices.over:
-                await slices.pause()
-    except StopIteration as end:
-        found: Found | None = end.value
-        return found
+async def _searched(
+    log: ReadableLog, timestamp: int, end: int, context: RequestContext
+) -> Found | None:
+    """The result of a search. A thread searches batches that may take long, and rebuilds an index
+    that turns out to be wrong: then the search begins again."""
+    slices, workers = Slices(), context.broker.workers
+    rebuilt: IndexRebuild | None = None
+
+    def begin() -> Steps:
+        return log.newest_steps(end) if timestamp == MAX_TIMESTAMP else (
+            log.timestamp_steps(timestamp))
+
+    steps = await workers.patiently(log, begin)
+    while True:
+        try:
+            search = log.patiently(partial(next, steps))
+        except StopIteration as ended:
+            found: Found | None = ended.value
+            return found
+        except RebuildNeeded as needed:
+            needed.rebuild.check_new(rebuilt)
+            rebuilt = needed.rebuild
+            await workers.renew(rebuilt)
+            steps = await workers.patiently(log, begin)
+            continue
+        if search.takes_long:
+            await workers.run(search.run)
+        else:
+            search.run()
+        if slices.over:
+            await slices.pause()
 
 
 def _segment_starts(
@@ -215,7 +237,7 @@ async def offset_for_leader_epoch(
             made(
                 topic=topic.topic,
                 partitions=[
-                    _epoch_end(topic.topic, item, context)
+                    await _epoch_end(topic.topic, item, context)
                     async for item in slices.each(topic.partitions)
                 ],
             )
@@ -233,7 +255,7 @@ async def offset_for_leader_epoch(
     )
 
 
-def _epoch_end(
+async def _epoch_end(
     topic: str,
     item: OffsetForLeaderEpochRequest.Topic.Partition,
     context: RequestContext,
@@ -246,8 +268,9 @@ def _epoch_end(
         partition.require_leader(item.current_leader_epoch)
         # Not bounded by the high watermark, which a new leader does not know yet: a client that has
         # read further would take the log for truncated, and read again.
-        answer.leader_epoch, answer.end_offset = partition.log.end_offset_for_epoch(
-            item.leader_epoch
+        log = partition.log
+        answer.leader_epoch, answer.end_offset = await context.broker.workers.patiently(
+            log, partial(log.end_offset_for_epoch, item.leader_epoch)
         )
     except ProtocolError as error:
         answer.error_code = int(error.code)

@@ -11,7 +11,13 @@ import asyncio
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+from ottla.log.index.index_file import RebuildNeeded
+
+if TYPE_CHECKING:
+    from ottla.log.index.rebuilds import IndexRebuild
+    from ottla.log.readable_log import ReadableLog
 
 Result = TypeVar("Result")
 
@@ -23,15 +29,53 @@ class Workers:
     """A few threads, each started when there is work for it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
+        self.loop, self.closed = loop, False
+        self.renewing: dict[IndexRebuild, list[asyncio.Future[None]]] = {}
         self.threads = ThreadPoolExecutor(
             min(os.cpu_count() or 1, THREADS_MAX), thread_name_prefix="ottla-worker"
         )
+        self.apart = ThreadPoolExecutor(1, thread_name_prefix="ottla-rebuild")
 
     def run(self, work: Callable[[], Result]) -> asyncio.Future[Result]:
         """Run `work` in a thread; the future belongs to the loop."""
         return self.loop.run_in_executor(self.threads, work)
 
+    def renew(self, rebuild: IndexRebuild) -> asyncio.Future[None]:
+        """Have a segment's indexes rebuilt, one rebuild after the other: reading a segment may take
+        a second. The future is done once it is over, however it ended; its `error` says how."""
+        over: asyncio.Future[None] = self.loop.create_future()
+        waiting = self.renewing.get(rebuild)
+        if waiting is not None:
+            waiting.append(over)
+            return over
+        self.renewing[rebuild] = [over]
+        self._go_on(rebuild)
+        return over
+
+    def _go_on(self, rebuild: IndexRebuild) -> None:
+        rebuild.go_on()
+        if not rebuild.over and not self.closed:
+            work = self.loop.run_in_executor(self.apart, rebuild.run)
+            work.add_done_callback(lambda _: self._go_on(rebuild))
+            return
+        for over in self.renewing.pop(rebuild):
+            if not over.done():
+                over.set_result(None)
+
+    async def patiently(self, log: ReadableLog, ask: Callable[[], Result]) -> Result:
+        """The result of `ask`, which asks a log for something and changes nothing; if an index has
+        to be rebuilt first, it is asked again afterwards. Raises OSError, ProtocolError."""
+        before: IndexRebuild | None = None
+        while True:
+            try:
+                return log.patiently(ask)
+            except RebuildNeeded as needed:
+                needed.rebuild.check_new(before)
+                before = needed.rebuild
+                await self.renew(before)
+
     def close(self) -> None:
         """Wait for running work; queued work never starts."""
+        self.closed = True
         self.threads.shutdown(wait=True, cancel_futures=True)
+        self.apart.shutdown(wait=True, cancel_futures=True)

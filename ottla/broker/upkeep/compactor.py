@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.settings.broker import CLEANER_MEMORY_MIN
@@ -15,7 +16,7 @@ from ottla.broker.threads.slices import InThread, Slices
 from ottla.log.compaction.choice import Cleanable, cleanable
 from ottla.log.compaction.cleaner import Abandoned, Cleaner
 from ottla.log.storage import Storage
-from ottla.wire.errors import ProtocolError
+from ottla.wire.errors import CorruptMessage, ProtocolError
 
 if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
@@ -55,8 +56,11 @@ class LogCleaner:
             if not partition.log.config.compacts or partition.log.directory in tried:
                 continue
             try:
-                found = cleanable(partition.log, partition.high_watermark, now_ms)
-            except OSError as error:
+                found = await self.broker.workers.patiently(
+                    partition.log,
+                    partial(cleanable, partition.log, partition.high_watermark, now_ms),
+                )
+            except (OSError, CorruptMessage) as error:
                 log.error("%r could not be checked for compaction: %s", partition, error)
                 continue
             if found is not None and found.due and (best is None or found.ratio > best.ratio):

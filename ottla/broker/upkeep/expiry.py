@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 
 from ottla.broker.threads.slices import Slices
+from ottla.broker.threads.workers import Workers
 from ottla.log.storage import Storage
 from ottla.replication.partition import Partition
-from ottla.wire.errors import StorageFailed
+from ottla.wire.errors import ProtocolError
 
 log = logging.getLogger("ottla.retention")
 
 
-async def apply_retention(partitions: Iterable[Partition], storage: Storage) -> None:
+def _apply(partition: Partition) -> list[str]:
+    return partition.log.apply_retention(partition.high_watermark)
+
+
+async def apply_retention(
+    partitions: Iterable[Partition], storage: Storage, workers: Workers
+) -> None:
     """Remove segments by time, size or log start, a slice of partitions in each turn of the loop.
 
     Nothing above the high watermark is removed: a client may still be waiting for it. A log that
@@ -23,8 +31,10 @@ async def apply_retention(partitions: Iterable[Partition], storage: Storage) -> 
     for partition in partitions:
         before = partition.log.log_start_offset
         try:
-            paths = partition.log.apply_retention(partition.high_watermark)
-        except StorageFailed as error:
+            paths = await workers.patiently(
+                partition.log, partial(_apply, partition)
+            )
+        except (OSError, ProtocolError) as error:
             log.error("retention of %r failed: %s", partition, error)
             continue
         if paths:

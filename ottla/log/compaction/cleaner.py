@@ -13,7 +13,9 @@ change: a pass whose segments are gone gives up and leaves the log as it is.
 from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
+from typing import TypeVar
 
 from ottla.log.compaction.choice import Cleanable, groups_of
 from ottla.log.compaction.filter import BatchTask, CleanedSegment, CleanerPass
@@ -21,6 +23,8 @@ from ottla.log.compaction.key_table import KeyOffsets
 from ottla.log.compaction.swaps import SUFFIXES
 from ottla.log.compaction.transactions import CleanedTransactions
 from ottla.log.disk import Disk, File
+from ottla.log.index.index_file import RebuildNeeded
+from ottla.log.index.rebuilds import IndexRebuild
 from ottla.log.index.transaction_index import TransactionIndex
 from ottla.log.open_files import OpenFiles
 from ottla.log.recovery.scan import BatchScan
@@ -69,7 +73,10 @@ class ReadTask:
             self.error = error
 
 
-Steps = Generator[SyncTask | ReadTask | BatchTask | None, None, None]
+Task = SyncTask | ReadTask | BatchTask | IndexRebuild
+Steps = Generator[Task | None, None, None]
+Result = TypeVar("Result")
+Waiting = Generator[Task, None, Result]
 
 
 class Cleaner:
@@ -118,11 +125,11 @@ class Cleaner:
         sources = [s for s in self.log.segments[:-1] if s.end_offset <= self.target.end_offset]
         if not sources:
             return
-        work = self.cleaner_pass = self._begin()
+        work = self.cleaner_pass = yield from self._begin()
         yield from self._index(work, sources)
         self.memory = work.keys.memory
         start = sources[0].base_offset
-        work.transactions = self._transactions(start)
+        work.transactions = yield from self._transactions(start)
         config = self.log.config
         for group in groups_of(
             [source for source in sources if source.base_offset < work.end_offset],
@@ -134,7 +141,7 @@ class Cleaner:
         self._check([])
         self.log.note_cleaned(work.end_offset)
 
-    def _begin(self) -> CleanerPass:
+    def _begin(self) -> Waiting[CleanerPass]:
         secret = blake2b(self.disk.new_id().encode(), digest_size=16).digest()
         first = self.target.first_dirty_offset
         keys = KeyOffsets(self.memory_max, self.target.end_offset - first, secret)
@@ -145,14 +152,30 @@ class Cleaner:
         return CleanerPass(
             keys,
             first,
-            self._transactions(first),
+            (yield from self._transactions(first)),
             producers,
             self.log.clock.now_ms(),
             self.log.config.delete_retention_ms,
         )
 
-    def _transactions(self, offset: int) -> CleanedTransactions:
-        return CleanedTransactions(self.log.aborted_transactions(offset, self.target.end_offset))
+    def _transactions(self, offset: int) -> Waiting[CleanedTransactions]:
+        found = yield from self._patiently(
+            partial(self.log.aborted_transactions, offset, self.target.end_offset))
+        return CleanedTransactions(found)
+
+    def _patiently(self, ask: Callable[[], Result]) -> Waiting[Result]:
+        """The result of `ask`; an index that turns out to be wrong is rebuilt by a thread first."""
+        rebuild: IndexRebuild | None = None
+        while True:
+            try:
+                return self.log.patiently(ask)
+            except RebuildNeeded as needed:
+                needed.rebuild.check_new(rebuild)
+                rebuild = needed.rebuild
+            while not rebuild.over:
+                yield rebuild
+                rebuild.go_on()
+            self._check([])
 
     def _check(self, sources: list[Segment]) -> None:
         log = self.log
@@ -171,7 +194,8 @@ class Cleaner:
             self._check([source])
             position = 0
             if source.base_offset < work.first_dirty_offset:
-                position = source.position_of(work.first_dirty_offset)
+                position = yield from self._patiently(
+                    partial(source.position_of, work.first_dirty_offset))
             scan = BatchScan(source.data_file(), position, source.size, READ_SIZE)
             while True:
                 yield from self._ready(scan, [source])

@@ -26,6 +26,16 @@ cdef class AbortedIndex:
         """Note that the file was written anew from the batches, and has this size."""
         self.size, self.distrusted = size, False
 
+    def placed(self, int64_t size, entries, bint grown):
+        """Note that a file made from the batches has replaced this one, and has these entries. A
+        start distrusts it until its name is durable; `grown`: its end is not durable either."""
+        self.size, self.entries, self.distrusted = size, entries, True
+        self.unsynced = self.unsynced or grown and size
+
+    def named(self):
+        """Note that the name of the file that was `placed` is durable."""
+        self.distrusted = False
+
     def cut(self, int64_t size):
         """Note that the file was cut to this size."""
         self.size, self.entries = size, None

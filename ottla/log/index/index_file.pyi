@@ -1,9 +1,17 @@
 """What the two indexes of a segment share: a file of fixed-size entries in ascending order."""
 
 from ottla.log.disk import Disk, File
+from ottla.log.index.rebuilds import IndexRebuild
+from ottla.wire.errors import CorruptMessage
 
-class IndexDamaged(Exception):
+class IndexDamaged(CorruptMessage):
     """An index contradicts itself or its segment, and has to be rebuilt from it."""
+
+class RebuildNeeded(Exception):
+    """A patient reader has to wait until `rebuild` is over, and look again."""
+
+    rebuild: IndexRebuild
+    def __init__(self, rebuild: IndexRebuild) -> None: ...
 
 class IndexFile:
     """Entries of `entry_size` bytes, found by their number."""

@@ -6,9 +6,19 @@ causes no index write; a crash loses them, and recovery rebuilds them.
 
 from libc.stdint cimport int64_t, uint8_t
 
+from ottla.wire.errors import CorruptMessage
 
-class IndexDamaged(Exception):
-    """An index contradicts itself or its segment and has to be rebuilt."""
+
+class IndexDamaged(CorruptMessage):
+    """An index contradicts itself or its segment and has to be rebuilt: once."""
+
+
+class RebuildNeeded(Exception):
+    """A patient reader has to wait until `rebuild`, an IndexRebuild, is over, and look again."""
+
+    def __init__(self, rebuild):
+        super().__init__(f"{rebuild.path}: an index is being rebuilt")
+        self.rebuild = rebuild
 
 
 cdef class IndexFile:

@@ -24,11 +24,16 @@ from ottla.log.compaction.swaps import SWAP, complete_swaps
 from ottla.log.config import LogConfig
 from ottla.log.disk import Disk, File, is_passing
 from ottla.log.epochs import LeaderEpochs
-from ottla.log.index.index_file import IndexDamaged
 from ottla.log.index.transaction_index import ENTRY, AbortedTransaction, TransactionIndex
 from ottla.log.open_files import OpenFiles
 from ottla.log.producers import Producers
-from ottla.log.recovery.scan import SegmentDamaged, find_valid_batch, note_epochs
+from ottla.log.recovery.scan import (
+    BatchScan,
+    SegmentDamaged,
+    find_valid_batch,
+    note_epochs,
+    replay,
+)
 from ottla.log.recovery.trust import epochs_fit, snapshot_fits
 from ottla.log.segment import Segment
 from ottla.log.snapshots import decode, file_name
@@ -106,7 +111,7 @@ def load(
         names = disk.listdir(directory)
     except FileNotFoundError:
         names = []
-    names = remove_unfinished(disk, directory, names)
+    names = remove_unfinished(disk, directory, names, open_files)
     if any(name.endswith(SWAP) for name in names):
         complete_swaps(disk, directory, names)
         names = disk.listdir(directory)
@@ -158,11 +163,15 @@ def offset_in(name: str) -> int:
     return int(name.partition(".")[0])
 
 
-def remove_unfinished(disk: Disk, directory: str, names: list[str]) -> list[str]:
+def remove_unfinished(
+    disk: Disk, directory: str, names: list[str], open_files: OpenFiles
+) -> list[str]:
     """Removes what an interrupted write or deletion left; returns the remaining names."""
+    rebuilds = open_files.rebuilds
     for name in names:
-        if name.endswith(UNFINISHED):
-            disk.unlink(f"{directory}/{name}")
+        path = f"{directory}/{name}"
+        if name.endswith(UNFINISHED) and not (rebuilds and rebuilds.writes(path)):
+            disk.unlink(path)
     return [name for name in names if not name.endswith(UNFINISHED)]
 
 
@@ -196,7 +205,7 @@ def end_is_known(segment: Segment) -> bool:
     """Reads the end offset of the last segment from its headers; False if they contradict it."""
     try:
         segment.learn_end()
-    except (IndexDamaged, SegmentDamaged):
+    except SegmentDamaged:
         return False
     return True
 
@@ -378,8 +387,34 @@ def load_producers(
 
     Producers that have written nothing since `forgotten_ms` may be missing.
     """
+    producers, known = newest_snapshot(disk, directory, snapshots, segments, forgotten_ms)
+    for scan in scans_from(known, segments):
+        replay(scan, producers, known)
+    return producers
+
+
+def scans_from(offset: int, segments: list[Segment]) -> list[BatchScan]:
+    """What follows an offset; of a damaged segment as much as can be read."""
+    found = []
+    for segment in segments:
+        if segment.end_offset > offset:
+            try:
+                position = segment.position_of(offset)
+            except SegmentDamaged:
+                position = 0
+            found.append(BatchScan(segment.data_file(), position, segment.size))
+    return found
+
+
+def newest_snapshot(
+    disk: Disk,
+    directory: str,
+    snapshots: list[int],
+    segments: list[Segment],
+    forgotten_ms: int,
+) -> tuple[Producers, int]:
+    """The producers of the newest valid snapshot, and its offset."""
     end = segments[-1].end_offset if segments else 0
-    producers, known = Producers(), 0
     for offset in sorted((at for at in snapshots if at <= end or not segments), reverse=True):
         try:
             found = decode(disk.read_bytes(f"{directory}/{file_name(offset, '.snapshot')}"))
@@ -387,13 +422,8 @@ def load_producers(
                 continue
         except (ValueError, FileNotFoundError, SegmentDamaged):
             continue
-        producers = found
-        known = offset
-        break
-    for segment in segments:
-        if segment.end_offset > known:
-            segment.replay(producers, known)
-    return producers
+        return found, offset
+    return Producers(), 0
 
 
 def partition_metadata(topic_id: bytes) -> bytes:

@@ -25,6 +25,16 @@ cdef class BatchScan:
     cdef void check_held(self, const uint8_t *batch) noexcept
     cdef bint checksum_fits(self, const uint8_t *batch) noexcept
 
+
+cdef class CheckedBatches:
+    cdef BatchScan scan
+    cdef bint checked                   # checksums too
+    cdef int64_t end_offset             # of the batches before
+    cdef int32_t epoch
+    cdef readonly str problem           # why it ended, None at the scan's end
+
+    cdef const uint8_t *next(self) except? NULL
+
 cdef str problem_of(
     const uint8_t *batch, bint checksum_fits, int64_t offset_min, int32_t epoch_min)
 cdef str contradiction_of(

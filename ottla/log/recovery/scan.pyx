@@ -6,6 +6,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memmove
 
 from ottla.log.disk cimport File
+from ottla.log.producers cimport Producers
 cimport ottla.wire.batch as fields
 from ottla.wire.checksum cimport crc32c
 from ottla.wire.errors import CorruptMessage
@@ -180,6 +181,64 @@ cdef str problem_of(
     if fields.leader_epoch(batch) < epoch_min:
         return f"leader epoch is {fields.leader_epoch(batch)}, below {epoch_min} before it"
     return None
+
+
+cdef class CheckedBatches:
+    """The batches of a scan up to the first that cannot follow those before it."""
+
+    def __init__(self, BatchScan scan not None, int64_t end_offset, bint checked):
+        self.scan, self.end_offset, self.checked, self.epoch = scan, end_offset, checked, -1
+
+    cdef const uint8_t *next(self) except? NULL:
+        cdef const uint8_t *batch = self.scan.next()
+        if batch is NULL:
+            self.problem = self.scan.problem
+            return NULL
+        self.problem = problem_of(
+            batch, not self.checked or self.scan.checksum_fits(batch), self.end_offset, self.epoch)
+        if self.problem is None and (fields.base_offset(batch) > self.end_offset
+                                     or fields.leader_epoch(batch) > self.epoch):
+            self.problem = contradiction_of(self.scan, batch, self.end_offset, self.epoch)
+        if self.problem is not None:
+            return NULL
+        self.end_offset, self.epoch = fields.last_offset(batch) + 1, fields.leader_epoch(batch)
+        return batch
+
+
+def last_in(BatchScan scan not None):
+    """The last batch's base offset, its position, and the offset after it; -1 without a batch.
+    Raises SegmentDamaged."""
+    cdef int64_t offset = -1, position = -1, end = -1
+    cdef const uint8_t *batch = scan.next()
+    while batch is not NULL:
+        offset, position = fields.base_offset(batch), scan.position
+        end = fields.last_offset(batch) + 1
+        batch = scan.next()
+    if scan.problem is not None:
+        raise SegmentDamaged(
+            f"{scan.file.path} at {scan.position}: {scan.problem}", scan.position)
+    return offset, position, end
+
+
+def newest_in(BatchScan scan not None):
+    """The highest timestamp of a scan, the last offset of the first batch that has it, and why the
+    scan ended early, or None."""
+    cdef int64_t newest = -1, offset = -1
+    cdef const uint8_t *batch = scan.next()
+    while batch is not NULL:
+        if fields.max_timestamp(batch) > newest:
+            newest, offset = fields.max_timestamp(batch), fields.last_offset(batch)
+        batch = scan.next()
+    return newest, offset, scan.problem
+
+
+def replay(BatchScan scan not None, Producers producers not None, int64_t from_offset):
+    """Passes the batches of a scan from an offset on that have a producer to `producers`."""
+    cdef const uint8_t *batch = scan.next()
+    while batch is not NULL:
+        if fields.producer_id(batch) >= 0 and fields.base_offset(batch) >= from_offset:
+            producers.update(batch, scan.size)
+        batch = scan.next()
 
 
 cdef str contradiction_of(

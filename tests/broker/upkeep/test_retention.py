@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ottla.broker.threads.workers import Workers
 from ottla.broker.upkeep.expiry import apply_retention
 from ottla.log.config import LogConfig
 from ottla.log.disk import Disk
@@ -29,6 +30,12 @@ DAY_MS = 24 * 3_600_000
 DEADLINE_SECONDS = 20
 
 
+async def one_round(partitions: list[Partition], storage: Storage) -> None:
+    workers = Workers(asyncio.get_running_loop())
+    await apply_retention(partitions, storage, workers)
+    workers.close()
+
+
 class OnePartition:
     """A partition in a storage of its own, with a fake clock."""
 
@@ -47,7 +54,7 @@ class OnePartition:
 
     def retain(self) -> int:
         """Run one round; returns the log's start after it."""
-        asyncio.run(apply_retention([self.partition], self.storage))
+        asyncio.run(one_round([self.partition], self.storage))
         return self.partition.log.log_start_offset
 
     def files(self, suffix: str) -> list[str]:
@@ -118,7 +125,7 @@ def test_a_log_that_fails_does_not_keep_the_next_from_its_turn(tmp_path: Path) -
     (bad.directory / "00000000000000000000.log").unlink()
     (bad.directory / "00000000000000000000.log").mkdir()
     (bad.directory / "00000000000000000000.log.deleted").write_bytes(b"in the way")
-    asyncio.run(apply_retention([bad.partition, good.partition], good.storage))
+    asyncio.run(one_round([bad.partition, good.partition], good.storage))
     assert good.partition.log.log_start_offset == 10
 
 

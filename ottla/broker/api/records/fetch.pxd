@@ -25,6 +25,8 @@ cdef class Fetch:
     cdef list forgotten                 # (topic, index); None without any
     cdef list told                      # the items in the reply
     cdef object converting              # the Conversion that `look` has to wait for
+    cdef object rebuild                 # the IndexRebuild that a look asked for last, or None
+    cdef bint waits                     # the last look has to wait for it
     cdef int64_t conversion_left        # bytes that this look may still convert
     cdef bint watching
     cdef list leaders                   # brokers that lead refused partitions (KIP-951), or None
@@ -48,6 +50,10 @@ cdef class Fetching:
     cdef FetchItem read_item(self, Cursor request, int version, object topic)
     cdef int read_forgotten(self, Fetch fetch, Cursor request) except -1
     cdef int64_t look_at(
+        self, Fetch fetch, FetchItem item, int64_t room, bint at_least_one) except -1
+    cdef int find_records(
+        self, Fetch fetch, FetchItem item, int64_t room, bint at_least_one) except -1
+    cdef int read_records(
         self, Fetch fetch, FetchItem item, int64_t room, bint at_least_one) except -1
     cdef int find(self, FetchItem item) except -1
     cdef int need_read(self, Fetch fetch, FetchItem item) except -1

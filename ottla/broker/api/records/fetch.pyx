@@ -21,6 +21,7 @@ from ottla.broker.api.records.fetch_sessions cimport FetchItem, FetchSession, Fe
 from ottla.broker.api.records.replica_fetch cimport check_replica, count_replica
 from ottla.broker.network.reply cimport Reply
 from ottla.log.chain cimport LogSlice
+from ottla.log.open_files cimport OpenFiles
 from ottla.replication.partition cimport Partition
 from ottla.wire.codec cimport Cursor, Writer
 
@@ -29,6 +30,7 @@ import logging
 from ottla.broker.security.decisions import by_item
 from ottla.broker.dispatch import handles
 from ottla.broker.security.access import access_of
+from ottla.log.index.index_file import RebuildNeeded
 from ottla.replication.controller.access import Operation
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import (
@@ -279,7 +281,7 @@ cdef class Fetching:
         cdef bint due = final or fetch.wait_ms_max <= 0 or fetch.error != 0
         cdef list told = []
         fetch.told = told
-        fetch.conversion_left, fetch.converting = CONVERSION_SIZE_MAX, None
+        fetch.conversion_left, fetch.converting, fetch.waits = CONVERSION_SIZE_MAX, None, False
         if fetch.error != 0:
             if fetch.error == UNKNOWN_SERVER_ERROR:
                 self.refuse_all(fetch)
@@ -294,7 +296,7 @@ cdef class Fetching:
                 due = True                      # full: the others stay listed and come first
                 break
             got = self.look_at(fetch, item, room, total == 0)
-            if fetch.converting is not None:
+            if fetch.converting is not None or fetch.waits:
                 return False
             room, total = max(room, 0), total + got
             unfit += got == 0 and total > 0 and item.fetch_offset < self.readable(fetch, item)
@@ -368,33 +370,9 @@ cdef class Fetching:
             if fetch.by_replica:
                 if check_replica(item, fetch.replica_id, self.throttle):
                     room, at_least_one = 0, False
-            self.check_divergence(item)
-            if item.size_max < 0 or room < 0:
-                raise ProtocolError("a negative number of bytes", ErrorCode.UNKNOWN_SERVER_ERROR)
-            if fetch.version < LEGACY_BELOW:
-                item.converted = read_converted(partition, item, fetch.version, room, at_least_one)
-            elif item.diverging_epoch < 0:
-                item.slice = partition.log.read(
-                    item.fetch_offset, max(min(<int64_t>item.size_max, room), 0), at_least_one,
-                    partition.log.log_end_offset if fetch.replica_id != CONSUMER
-                    else partition.readable_end(fetch.committed_only))
-                if item.uncounted and fetch.by_replica:
-                    count_replica(item, fetch.replica_id, fetch.replica_epoch)
-                if fetch.version < ZSTD_SINCE and item.slice.size > 0:
-                    item.converted = read_without_zstd(item, item.slice, fetch.conversion_left)
-                    if item.converted is not None and not item.converted:
-                        item.converted = item.slice = None      # other requests have their turn
-            fetch.converting = unfinished(item)
-            if fetch.converting is not None:
+            self.find_records(fetch, item, room, at_least_one)
+            if fetch.converting is not None or fetch.waits:
                 return 0
-            item.high_watermark = partition.high_watermark
-            item.last_stable_offset = partition.readable_end(True)
-            item.log_start = partition.log.log_start_offset
-            if fetch.committed_only:
-                item.aborted = [] if item.slice is None or item.slice.size == 0 else (
-                    partition.log.aborted_transactions(
-                        item.fetch_offset,
-                        item.slice.segment.offset_after(item.slice.position + item.slice.size)))
         except ProtocolError as error:
             self.refuse(fetch, item, int(error.code))
         except OSError as error:
@@ -407,6 +385,55 @@ cdef class Fetching:
             fetch.conversion_left -= len(item.converted)
             return len(item.converted)
         return 0 if item.slice is None else item.slice.size
+
+    cdef int find_records(
+        self, Fetch fetch, FetchItem item, int64_t room, bint at_least_one
+    ) except -1:
+        """Look into the log; if an index has to be rebuilt first, the look waits for that."""
+        cdef OpenFiles files = item.partition.log.open_files
+        files.patient = True
+        try:
+            self.read_records(fetch, item, room, at_least_one)
+        except RebuildNeeded as needed:
+            needed.rebuild.check_new(fetch.rebuild)
+            fetch.rebuild, fetch.waits = needed.rebuild, True
+        finally:
+            files.patient = False
+        return 0
+
+    cdef int read_records(
+        self, Fetch fetch, FetchItem item, int64_t room, bint at_least_one
+    ) except -1:
+        cdef Partition partition = item.partition
+        self.check_divergence(item)
+        if item.size_max < 0 or room < 0:
+            raise ProtocolError("a negative number of bytes", ErrorCode.UNKNOWN_SERVER_ERROR)
+        if fetch.version < LEGACY_BELOW:
+            item.converted = read_converted(partition, item, fetch.version, room, at_least_one)
+        elif item.diverging_epoch < 0:
+            item.slice = partition.log.read(
+                item.fetch_offset, max(min(<int64_t>item.size_max, room), 0), at_least_one,
+                partition.log.log_end_offset if fetch.replica_id != CONSUMER
+                else partition.readable_end(fetch.committed_only))
+            if item.uncounted and fetch.by_replica:
+                partition.log.open_files.patient = False    # it changes more than this request
+                count_replica(item, fetch.replica_id, fetch.replica_epoch)
+            if fetch.version < ZSTD_SINCE and item.slice.size > 0:
+                item.converted = read_without_zstd(item, item.slice, fetch.conversion_left)
+                if item.converted is not None and not item.converted:
+                    item.converted = item.slice = None      # other requests have their turn
+        fetch.converting = unfinished(item)
+        if fetch.converting is not None:
+            return 0
+        item.high_watermark = partition.high_watermark
+        item.last_stable_offset = partition.readable_end(True)
+        item.log_start = partition.log.log_start_offset
+        if fetch.committed_only:
+            item.aborted = [] if item.slice is None or item.slice.size == 0 else (
+                partition.log.aborted_transactions(
+                    item.fetch_offset,
+                    item.slice.segment.offset_after(item.slice.position + item.slice.size)))
+        return 0
 
     cdef int need_read(self, Fetch fetch, FetchItem item) except -1:
         """Raise TopicRefused if this client may not read the topic."""

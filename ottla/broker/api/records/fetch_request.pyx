@@ -129,8 +129,13 @@ cdef class FetchRequest(Held):
         return 0
 
     cdef int convert(self) except -1:
-        """Have a thread convert records for an old client, if the fetch waits for that."""
+        """Have a thread convert records for an old client, or rebuild an index, if the fetch waits
+        for that."""
         cdef Conversion conversion = self.fetch.converting
+        if self.fetch.waits and self.fetch.rebuild is not self.rebuild:
+            self.rebuild = self.fetch.rebuild
+            work = self.fetching.broker.workers.renew(self.rebuild)
+            work.add_done_callback(self.converted)
         if conversion is not None and not conversion.started:
             conversion.started = True
             work = self.fetching.broker.workers.run(conversion.run)
@@ -138,7 +143,7 @@ cdef class FetchRequest(Held):
         return 0
 
     def converted(self, work):
-        """The thread has finished the conversion."""
+        """The thread has finished."""
         if not self.over and not work.cancelled():
             self.receiver.resume(self)
 

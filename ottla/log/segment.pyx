@@ -185,8 +185,7 @@ cdef class Segment(Openable):
         if not self.appendable:
             self.prepare_append()
         if self.since_index > self.index_interval:
-            # Anything that may fail is done before the write.
-            self.index.make_room()
+            self.index.make_room()      # what may fail comes before the write
             self.times.make_room()
         self.file.write_at(batch, size, self.size)
         self.note(batch, self.size, size)

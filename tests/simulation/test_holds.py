@@ -316,11 +316,11 @@ async def times_that_no_index_knows(world: HoldsWorld, session: Session) -> Step
 
 async def fetch(session: Session, topic: str, offset: int, committed: bool = False) -> Any:
     made = m.FetchRequest.Topic
+    asked = made.Partition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
     answer = await session.call(m.FetchRequest(
-        replica_id=-1, max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, isolation_level=int(committed),
-        session_id=0, session_epoch=-1, topics=[made(topic=topic, partitions=[made.Partition(
-            partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)])],
-        forgotten_topics_data=[]), 11)
+        replica_id=-1, max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, session_id=0,
+        session_epoch=-1, isolation_level=int(committed), forgotten_topics_data=[],
+        topics=[made(topic=topic, partitions=[asked])]), 11)
     found = answer.responses[0].partitions[0]
     assert found.error_code == 0, answer
     return found
@@ -374,7 +374,10 @@ async def indexes_that_are_wrong(world: HoldsWorld, session: Session) -> Steps:
             replica_id=-1, isolation_level=0, topics=[looked(name="w", partitions=[looked.Partition(
                 partition_index=0, current_leader_epoch=-1, timestamp=timestamp)])]), 7)
 
-    for how, data in {"garbage": os.urandom, "zeroed": bytes, "all ones": lambda n: b"\xff" * n}.items():
+    ways: dict[str, Callable[[int], bytes]] = {
+        "garbage": os.urandom, "zeroed": bytes, "all ones": lambda size: b"\xff" * size,
+    }
+    for how, data in ways.items():
         for offset in (300, count):
             spoil(world, ".index", data)
             yield f"Fetch of {offset}, offset indexes {how}", fetch(session, "w", offset)

@@ -211,6 +211,51 @@ def test_caches_that_are_wrong_are_left_behind(source: Path, target: Path) -> No
         assert log is not None and log.epochs.entries == [(3, 0), (4, 1)]
 
 
+@pytest.mark.parametrize("known", [True, False], ids=["checkpointed", "no checkpoint"])
+def test_gaps_that_kafkas_compaction_left_between_segments_are_no_loss(
+    source: Path, target: Path, known: bool
+) -> None:
+    """Neither at the first start nor after kills, other policies and further checkpoints."""
+    first = source / "table-0" / f"{FIRST}.log"
+    data = first.read_bytes()
+    first.write_bytes(data[: 12 + int.from_bytes(data[8:12], "big")])     # "two" was compacted away
+    if not known:
+        (source / "cleaner-offset-checkpoint").unlink()
+    assert imported(source, target) == 0
+
+    def check(path: Path) -> None:
+        with Opened(path) as opened:
+            assert opened.values("table", 0) == [b"one", b"three"]
+            log = opened.storage.get("table", 0)
+            assert log is not None and log.damage is None and log.log_end_offset == 3
+            assert log.first_dirty_offset == 2
+            assert values_of(log, 1) == [b"three"], "a reader in the gap goes on after it"
+
+    killed = target
+    for round in range(3):
+        path = target.with_name(f"killed{round}")
+        with Opened(killed) as opened:
+            opened.values("table", 0)
+            opened.storage.checkpoint()
+            shutil.copytree(killed, path)
+        (path / "recovery-point-offset-checkpoint").unlink()
+        assert not (path / ".kafka_cleanshutdown").exists()
+        killed = path
+    check(killed)
+    check(killed)
+    check(target)
+
+
+def test_a_gap_in_a_topic_that_is_not_compacted_is_a_loss(
+    source: Path, target: Path, capsys: Capture
+) -> None:
+    first = source / "t-1" / f"{FIRST}.log"
+    data = first.read_bytes()
+    first.write_bytes(data[: 12 + int.from_bytes(data[8:12], "big")])
+    assert imported(source, target) == 1
+    assert "the next segment begins at 2" in capsys.readouterr().out
+
+
 def flip(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[65] ^= 1

@@ -60,7 +60,6 @@ cdef class Fetching:
     cdef int find_again(self, Fetch fetch, FetchItem item) except -1
     cdef int refuse(self, Fetch fetch, FetchItem item, int16_t code) except -1
     cdef int write_found(self, Fetch fetch, FetchItem item, Reply reply) except -1
-    cdef int check_divergence(self, FetchItem item) except -1
     cdef int write_items(self, Fetch fetch, Reply reply) except -1
     cdef int write_topic(self, Fetch fetch, object topic, list items, Reply reply) except -1
     cdef int write_item(self, Fetch fetch, FetchItem item, Reply reply) except -1

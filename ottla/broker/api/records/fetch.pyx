@@ -18,7 +18,7 @@ from ottla.broker.api.records.legacy_fetch cimport (
     read_without_zstd, share_conversion, unfinished,
 )
 from ottla.broker.api.records.fetch_sessions cimport FetchItem, FetchSession, FetchSessionCache
-from ottla.broker.api.records.replica_fetch cimport check_replica, count_replica
+from ottla.broker.api.records.replica_fetch cimport check_divergence, check_replica, count_replica
 from ottla.broker.network.reply cimport Reply
 from ottla.log.chain cimport LogSlice
 from ottla.log.open_files cimport OpenFiles
@@ -34,7 +34,7 @@ from ottla.log.index.index_file import RebuildNeeded
 from ottla.replication.controller.access import Operation
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import (
-    ErrorCode, MalformedMessage, OffsetOutOfRange, ProtocolError, UnknownTopicId,
+    ErrorCode, MalformedMessage, ProtocolError, UnknownTopicId,
 )
 
 log = logging.getLogger("ottla.fetch")
@@ -389,7 +389,7 @@ cdef class Fetching:
     cdef int find_records(
         self, Fetch fetch, FetchItem item, int64_t room, bint at_least_one
     ) except -1:
-        """Look into the log; if an index has to be rebuilt first, the look waits for that."""
+        """Look into the log; `fetch.waits` if an index has to be rebuilt first."""
         cdef OpenFiles files = item.partition.log.open_files
         files.patient = True
         try:
@@ -399,13 +399,12 @@ cdef class Fetching:
             fetch.rebuild, fetch.waits = needed.rebuild, True
         finally:
             files.patient = False
-        return 0
 
     cdef int read_records(
         self, Fetch fetch, FetchItem item, int64_t room, bint at_least_one
     ) except -1:
         cdef Partition partition = item.partition
-        self.check_divergence(item)
+        check_divergence(item)
         if item.size_max < 0 or room < 0:
             raise ProtocolError("a negative number of bytes", ErrorCode.UNKNOWN_SERVER_ERROR)
         if fetch.version < LEGACY_BELOW:
@@ -481,19 +480,6 @@ cdef class Fetching:
             partitions = <list>found
             if 0 <= item.index < len(partitions):
                 item.partition = <Partition>partitions[item.index]
-        return 0
-
-    cdef int check_divergence(self, FetchItem item) except -1:
-        """Have a client truncate whose last record's epoch ended earlier here (KIP-595)."""
-        if item.diverging_epoch >= 0 or item.last_fetched_epoch < 0:
-            return 0
-        if item.last_fetched_epoch > item.partition.leader_epoch:
-            raise OffsetOutOfRange(f"epoch {item.last_fetched_epoch} has not begun")
-        epoch, end = item.partition.log.end_offset_for_epoch(item.last_fetched_epoch)
-        if epoch < 0 or end < 0:
-            return 0
-        if epoch < item.last_fetched_epoch or end < item.fetch_offset:
-            item.diverging_epoch, item.diverging_end = epoch, end
         return 0
 
     # -- writing ---------------------------------------------------------------------------------

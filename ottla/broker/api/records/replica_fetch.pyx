@@ -12,7 +12,7 @@ from libc.stdint cimport int32_t, int64_t
 from ottla.broker.api.records.fetch_sessions cimport FetchItem
 from ottla.replication.partition cimport Partition
 
-from ottla.wire.errors import NotLeaderOrFollower, UnknownLeaderEpoch
+from ottla.wire.errors import NotLeaderOrFollower, OffsetOutOfRange, UnknownLeaderEpoch
 
 
 cdef int check_replica(FetchItem item, int32_t replica_id, object throttle) except -1:
@@ -40,4 +40,18 @@ cdef int count_replica(FetchItem item, int32_t replica_id, int64_t replica_epoch
     # If it does not count now, it may once the image has the replica's broker epoch.
     item.uncounted = not item.partition.replica_fetched(
         replica_id, replica_epoch, item.fetch_offset, item.follower_start)
+    return 0
+
+
+cdef int check_divergence(FetchItem item) except -1:
+    """Have a client truncate whose last record's epoch ended earlier here (KIP-595)."""
+    if item.diverging_epoch >= 0 or item.last_fetched_epoch < 0:
+        return 0
+    if item.last_fetched_epoch > item.partition.leader_epoch:
+        raise OffsetOutOfRange(f"epoch {item.last_fetched_epoch} has not begun")
+    epoch, end = item.partition.log.end_offset_for_epoch(item.last_fetched_epoch)
+    if epoch < 0 or end < 0:
+        return 0
+    if epoch < item.last_fetched_epoch or end < item.fetch_offset:
+        item.diverging_epoch, item.diverging_end = epoch, end
     return 0

@@ -422,12 +422,10 @@ cdef class Fetching:
                 if item.converted is not None and not item.converted:
                     item.converted = item.slice = None      # other requests have their turn
         fetch.converting = unfinished(item)
-        if fetch.converting is not None:
-            return 0
         item.high_watermark = partition.high_watermark
         item.last_stable_offset = partition.readable_end(True)
         item.log_start = partition.log.log_start_offset
-        if fetch.committed_only:
+        if fetch.committed_only and fetch.converting is None:
             item.aborted = [] if item.slice is None or item.slice.size == 0 else (
                 partition.log.aborted_transactions(
                     item.fetch_offset,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import time
@@ -18,6 +19,9 @@ import time
 from tests.simulation.cluster.options import ClusterOptions
 from tests.simulation.options import Options
 from tests.simulation.run import outcome, shorten
+
+PROCESSOR_SECONDS_MAX = 60
+"""Many times what a run takes."""
 
 
 def main() -> int:
@@ -100,11 +104,26 @@ def many(seeds: range, brokers: int, jobs: int, first: bool) -> int:
     return bool(broken or (failed and not first))
 
 
+class TooLong(KeyboardInterrupt):
+    """A run does not end, perhaps within one call; asyncio passes a KeyboardInterrupt on."""
+
+
+def end_run(*_: object) -> None:
+    """A signal handler."""
+    raise TooLong
+
+
 def work(seeds: range, brokers: int) -> None:
     """One of the worker processes: it prints a line for each seed."""
+    signal.signal(signal.SIGVTALRM, end_run)
     for seed in seeds:
-        found = outcome(seed, drawn(seed, brokers))
-        text = " ".join(found.violation.split())
+        signal.setitimer(signal.ITIMER_VIRTUAL, PROCESSOR_SECONDS_MAX)
+        try:
+            violation = outcome(seed, drawn(seed, brokers)).violation
+        except TooLong:
+            violation = f"the run has not ended after {PROCESSOR_SECONDS_MAX} s of processor time"
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        text = " ".join(violation.split())
         if len(text) > 600:
             text = f"{text[:400]} … {text[-200:]}"
         print(f"seed {seed}: {text}" if text else "kept", flush=True)

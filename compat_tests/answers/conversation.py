@@ -73,7 +73,7 @@ class Talk:
     scene: str
     seed: int
     patience: float = 0.0
-    """Seconds until a reported change of metadata is in effect everywhere."""
+    """Seconds until a reported change of metadata or of a group is visible everywhere."""
     names: Names = field(default_factory=Names)
     entries: list[Entry] = field(default_factory=list)
     connections: dict[str, WireClient] = field(default_factory=dict)
@@ -183,6 +183,10 @@ class Talk:
         while client.call(asked, 3).finalized_features_epoch < wanted:
             assert time.monotonic() < deadline, "the broker does not take over its metadata"
             time.sleep(0.001)
+        self.pause()
+
+    def pause(self) -> None:
+        """Wait for what the broker has answered, but does not show to everybody yet."""
         time.sleep(self.patience)
 
     def forget(self, connection: str) -> None:

@@ -21,7 +21,7 @@ class Machine:
         self.world, self.node_id = world, node_id
         self.jumped_ms = 0
         """How far its wall clock is ahead of the world's."""
-        self.disk = SimDisk(seed, self.wall_ms)
+        self.disk = SimDisk(seed, world.wall_ms)
         self.disk.cold_share = world.options.cold_share
         self.loop: SimLoop | None = None
         self.server: Server | None = None

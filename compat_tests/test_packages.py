@@ -57,7 +57,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tree = shutil.copytree(ROOT, directory / "tree", symlinks=True, ignore=ignored)
     forget_what_has_moved(tree)
     run(sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w",
-        directory, tree, cwd=tree)
+        directory, tree, cwd=tree, OTTLA_PROJECT_URL="https://example.org/ottla")
     return next(directory.glob("*.whl"))
 
 
@@ -94,6 +94,7 @@ def test_the_wheel_has_what_runs_and_nothing_else(wheel: Path) -> None:
     compiled = {str(p.relative_to(ROOT))[:-4] for p in (ROOT / "ottla").rglob("*.pyx")}
     assert modules == compiled | {"ottla/_cython"}
     assert "Classifier: Programming Language :: Python :: 3.13" in metadata
+    assert "Project-URL: Homepage, https://example.org/ottla\n" in metadata
     wanted = re.findall(r"^Requires-Dist: ([\w-]+)[^;\n]*$", metadata, re.MULTILINE)
     assert set(wanted) == {"google-re2", "lz4", "python-snappy", "zstandard"}
     description = metadata.partition("\n\n")[2]

@@ -13,7 +13,6 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from confluent_kafka import Message, Producer
@@ -21,6 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks import report
 from benchmarks.report import Figures
+from compat_tests.waiting import wait_until
 from ottla.tools.cli.local_cluster import LocalBroker, LocalCluster
 
 TOPIC = "failover"
@@ -134,7 +134,9 @@ def measure_many(partitions: int, rounds: int) -> Figures:
             count = min(PARTITIONS_A_TOPIC, partitions)
             admin.create_topics([NewTopic(name, count, 3)])[name].result(120)
         for at in range(rounds):
-            wait_until(lambda: all(len(isr) == 3 for _, isr in states(admin, names)), 300)
+            wait_until(
+                lambda: all(len(isr) == 3 for _, isr in states(admin, names)), "all in sync", 300
+            )
             victim = cluster.brokers[at % 3 + 1]
             other = cluster.brokers[(at + 1) % 3 + 1]
             led = sum(leader == victim.node_id for leader, _ in states(admin, names))
@@ -145,7 +147,7 @@ def measure_many(partitions: int, rounds: int) -> Figures:
             wait_until(lambda: all(
                 leader not in (-1, victim.node_id)      # noqa: B023
                 for leader, _ in states(watching, names)    # noqa: B023
-            ), 60)
+            ), "another leader for each partition", 60)
             figures["moved_s"].append(time.monotonic() - began)
             figures["victims_partitions"].append(led)
             victim.start()
@@ -159,14 +161,6 @@ def states(admin: AdminClient, names: list[str]) -> list[tuple[int, list[int]]]:
     return [
         (part.leader, part.isrs) for name in names for part in topics[name].partitions.values()
     ]
-
-
-def wait_until(true: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {seconds} s")
-        time.sleep(0.02)
 
 
 def silence(broker: LocalBroker, number: int) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from compat_tests.brokers import Broker, ClusterBroker, KafkaBroker, OttlaBroker, RunningBroker
+from compat_tests.kafka_tools import KafkaTools
 from compat_tests.requirements import java
 from tests.no_skips import pytest_make_collect_report as pytest_make_collect_report
 from tests.no_skips import pytest_runtest_makereport as pytest_runtest_makereport
@@ -59,6 +60,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         name = item.path.stem
         group = "spark" if name.startswith("test_spark") else name
         item.add_marker(pytest.mark.xdist_group(group))
+
+
+@pytest.fixture(scope="module")
+def tools() -> Iterator[KafkaTools]:
+    """Kafka's own tools, in one JVM for a file's tests."""
+    running = KafkaTools()
+    yield running
+    running.close()
 
 
 @pytest.fixture(scope="session")

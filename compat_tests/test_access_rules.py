@@ -33,13 +33,6 @@ def secured(
     found.broker.stop()
 
 
-@pytest.fixture(scope="module")
-def tools() -> Iterator[KafkaTools]:
-    running = KafkaTools()
-    yield running
-    running.close()
-
-
 def acls(secured: Secured, tools: KafkaTools, *arguments: str) -> str:
     """The output of kafka-acls, run by the administrator."""
     done = tools.run(

@@ -45,13 +45,6 @@ class Metrics:
 
 
 @pytest.fixture(scope="module")
-def tools() -> Iterator[KafkaTools]:
-    running = KafkaTools()
-    yield running
-    running.close()
-
-
-@pytest.fixture(scope="module")
 def metrics(new_broker: Callable[..., Any], tools: KafkaTools) -> Iterator[Metrics]:
     """A broker that requests all metrics from every client, set by Kafka's own
     kafka-client-metrics."""

@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, Producer
 
 from compat_tests.brokers import Broker
 from compat_tests.secured import CASES, PLAIN_MODULE, SCRAM_MODULE, Secured, start_secured
+from compat_tests.write_and_read import by_spark
 from ottla.wire.messages import CreateDelegationTokenRequest
 from tests.broker.running import WireClient
 
@@ -62,20 +63,7 @@ def test_spark_writes_and_reads(
     secured: Secured, spark: SparkSession, case: tuple[str, str]
 ) -> None:
     topic = f"spark-{'-'.join(filter(None, case))}"
-    written_and_read(spark, topic, secured.java(*case), secured.bootstrap(case[0]))
-
-
-def written_and_read(
-    spark: SparkSession, topic: str, settings: dict[str, str], bootstrap: str
-) -> None:
-    options = {f"kafka.{name}": text for name, text in settings.items()}
-    options["kafka.bootstrap.servers"] = bootstrap
-    rows = spark.range(1000).selectExpr("cast(id as string) as key", "cast(id * 2 as string) value")
-    rows.write.format("kafka").options(**options).option("topic", topic).save()
-    frame = spark.read.format("kafka").options(**options).option("subscribe", topic).load()
-    found = frame.selectExpr("cast(key as string)", "cast(value as string)").collect()
-    assert sorted(int(row.key) for row in found) == list(range(1000))
-    assert all(int(row.value) == 2 * int(row.key) for row in found)
+    by_spark(spark, topic, secured.java(*case), secured.bootstrap(case[0]))
 
 
 def test_spark_logs_in_with_a_delegation_token(secured: Secured, spark: SparkSession) -> None:
@@ -93,4 +81,4 @@ def test_spark_logs_in_with_a_delegation_token(secured: Secured, spark: SparkSes
     settings["sasl.jaas.config"] = (
         f'{SCRAM_MODULE} required username="{token.token_id}" password="{password}" tokenauth=true;'
     )
-    written_and_read(spark, "spark-by-token", settings, secured.bootstrap("SASL_SSL"))
+    by_spark(spark, "spark-by-token", settings, secured.bootstrap("SASL_SSL"))

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialDeletion,
@@ -34,6 +34,7 @@ from compat_tests.secured import (
     make_user,
     start_secured,
 )
+from compat_tests.write_and_read import by_librdkafka
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import ApiVersionsRequest, MetadataRequest, SaslHandshakeRequest
 from tests.broker.running import WireClient
@@ -54,33 +55,13 @@ def secured(
     found.broker.stop()
 
 
-@pytest.fixture(scope="module")
-def tools() -> Iterator[KafkaTools]:
-    running = KafkaTools()
-    yield running
-    running.close()
-
-
 def topic_of(client: str, case: tuple[str, str]) -> str:
     return f"{client}-{'-'.join(filter(None, case))}-{os.getpid()}"
 
 
 @pytest.mark.parametrize("case", CASES, ids="-".join)
 def test_librdkafka_writes_and_reads(secured: Secured, case: tuple[str, str]) -> None:
-    topic, settings = topic_of("confluent", case), secured.librdkafka(*case)
-    producer = Producer(settings)
-    for value in VALUES:
-        producer.produce(topic, value, partition=0)
-    assert producer.flush(30) == 0
-    consumer = Consumer({**settings, "group.id": topic, "auto.offset.reset": "earliest"})
-    consumer.subscribe([topic])
-    read = []
-    while len(read) < len(VALUES):
-        message = consumer.poll(30)
-        assert message is not None and message.error() is None
-        read.append(message.value())
-    consumer.close()
-    assert read == VALUES
+    by_librdkafka(secured.librdkafka(*case), topic_of("confluent", case), VALUES)
 
 
 @pytest.mark.parametrize("case", CASES, ids="-".join)

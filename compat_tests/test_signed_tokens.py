@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider as AsyncTokens
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import KafkaError, Producer
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError as KafkaPythonError
 from kafka.net.sasl.oauth import AbstractTokenProvider
@@ -25,6 +25,7 @@ from compat_tests.brokers import Broker, KafkaBroker, OttlaBroker, free_port
 from compat_tests.kafka_tools import KafkaTools
 from compat_tests.requirements import built, program
 from compat_tests.signed_tokens import OAUTH, Signer
+from compat_tests.write_and_read import by_librdkafka, by_spark
 from tests.broker.security.authority import Authority
 
 if TYPE_CHECKING:
@@ -118,20 +119,9 @@ def topic_of(client: str, protocol: str) -> str:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_librdkafka(by_token: ByToken, protocol: str) -> None:
     errors: list[KafkaError] = []
-    topic, settings = topic_of("librdkafka", protocol), by_token.librdkafka(protocol)
-    producer = Producer({**settings, "error_cb": errors.append})
-    for value in VALUES:
-        producer.produce(topic, value, partition=0)
-    assert producer.flush(30) == 0 and not errors
-    consumer = Consumer({**settings, "group.id": topic, "auto.offset.reset": "earliest"})
-    consumer.subscribe([topic])
-    read = []
-    while len(read) < len(VALUES):
-        message = consumer.poll(30)
-        assert message is not None and message.error() is None
-        read.append(message.value())
-    consumer.close()
-    assert read == VALUES
+    settings = by_token.librdkafka(protocol) | {"error_cb": errors.append}
+    by_librdkafka(settings, topic_of("librdkafka", protocol), VALUES)
+    assert not errors
     foreign = Producer(by_token.librdkafka(protocol, "another") | {"error_cb": errors.append})
     while not errors:
         foreign.poll(1)
@@ -255,12 +245,5 @@ def test_spark(by_token: ByToken, spark: SparkSession, protocol: str) -> None:
     system: Any = spark.sparkContext._jvm
     for name, text in by_token.allowed().items():
         system.java.lang.System.setProperty(name, text)
-    topic = topic_of("spark", protocol)
-    options = {f"kafka.{name}": text for name, text in by_token.java(protocol).items()}
-    options["kafka.bootstrap.servers"] = by_token.addresses[protocol]
-    rows = spark.range(1000).selectExpr("cast(id as string) as key", "cast(id * 2 as string) value")
-    rows.write.format("kafka").options(**options).option("topic", topic).save()
-    frame = spark.read.format("kafka").options(**options).option("subscribe", topic).load()
-    found = frame.selectExpr("cast(key as string)", "cast(value as string)").collect()
-    assert sorted(int(row.key) for row in found) == list(range(1000))
-    assert all(int(row.value) == 2 * int(row.key) for row in found)
+    topic, at = topic_of("spark", protocol), by_token.addresses[protocol]
+    by_spark(spark, topic, by_token.java(protocol), at)

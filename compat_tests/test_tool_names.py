@@ -4,7 +4,7 @@ and against Apache Kafka itself ours print the same as its own."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,13 +27,6 @@ TOO_EARLY = "kafka-e2e-latency --bootstrap-server {} --topic e2e --num-records 2
 """Kafka's tool creates this topic and may end with 1, because it has no leader yet."""
 """Played one after the other on one Apache Kafka, in this order."""
 Run = Callable[[list[str], bytes], Output]
-
-
-@pytest.fixture(scope="module")
-def tools() -> Iterator[KafkaTools]:
-    made = KafkaTools()
-    yield made
-    made.close()
 
 
 def commands_of(name: str) -> list[Step]:

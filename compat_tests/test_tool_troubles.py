@@ -53,13 +53,6 @@ DIFFERENT: dict[tuple[str, str], str] = {}
 Compare = Callable[[str, str, list[str]], None]
 
 
-@pytest.fixture(scope="module")
-def tools() -> Iterator[KafkaTools]:
-    made = KafkaTools()
-    yield made
-    made.close()
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     fill(tmp_path, "orders", "")

@@ -10,12 +10,11 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from kazoo.client import KazooClient
 
+from compat_tests.ended_sessions import keep
 from compat_tests.requirements import missing
 from ottla.replication.coordination import (
     ConnectionLost,
-    Coordination,
     CoordinationError,
     Create,
     NotConnected,
@@ -46,31 +45,11 @@ def session(connect: str) -> ZooKeeper:
     return ZooKeeper(connect, TIMEOUT_MS, 10_000, asyncio.get_running_loop())
 
 
-async def end(client: Coordination) -> None:
-    """End a session as the server does: somebody else closes it."""
-    assert isinstance(client, ZooKeeper)
-
-    def close() -> None:
-        other = KazooClient(client.hosts, client_id=client.client.client_id)
-        other.start()
-        other.stop()
-        other.close()
-
-    await asyncio.get_running_loop().run_in_executor(None, close)
-
-
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda each: each.__name__)
 def test_over_kazoo(server: LocalZooKeeper, promise: Promise) -> None:
     async def run() -> None:
         connect = f"{server.connect}/a/chroot-{next(ROOTS)}"
-        a, b = session(connect), session(connect)
-        await a.start()
-        await b.start()
-        try:
-            await promise(a, b, end)
-        finally:
-            await a.stop()
-            await b.stop()
+        await keep(promise, session(connect), session(connect), server.connect)
 
     asyncio.run(run())
 

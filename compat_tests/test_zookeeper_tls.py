@@ -16,9 +16,10 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 
 from compat_tests.brokers import BrokerFailed, OttlaBroker
+from compat_tests.ended_sessions import keep
 from compat_tests.requirements import missing
 from ottla.broker.security.tls.zookeeper import zookeeper_context
-from ottla.replication.coordination import ConnectionLost, Coordination
+from ottla.replication.coordination import ConnectionLost
 from ottla.replication.zookeeper import ZooKeeper
 from ottla.tools.cli.local_cluster import LocalCluster
 from ottla.tools.zookeeper.local import LocalZooKeeper, ZooKeeperFailed, free_port
@@ -82,27 +83,10 @@ def session(secured: SecuredZooKeeper, root: str, settings: dict[str, str]) -> Z
 
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda each: each.__name__)
 def test_what_is_promised_is_kept_over_tls(secured: SecuredZooKeeper, promise: Promise) -> None:
-    async def end(client: Coordination) -> None:
-        assert isinstance(client, ZooKeeper)
-
-        def close() -> None:
-            other = KazooClient(secured.server.connect, client_id=client.client.client_id)
-            other.start()
-            other.stop()
-            other.close()
-
-        await asyncio.get_running_loop().run_in_executor(None, close)
-
     async def run() -> None:
         root, settings = f"/tls/{next(ROOTS)}", secured.settings()
         a, b = session(secured, root, settings), session(secured, root, settings)
-        await a.start()
-        await b.start()
-        try:
-            await promise(a, b, end)
-        finally:
-            await a.stop()
-            await b.stop()
+        await keep(promise, a, b, secured.server.connect)
 
     asyncio.run(run())
 

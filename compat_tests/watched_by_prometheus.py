@@ -28,6 +28,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat_tests.brokers import OttlaBroker, free_port
 from compat_tests.requirements import ROOT, program
+from compat_tests.waiting import wait_until
 
 TOPIC, GROUP = "orders", "billing"
 SCRAPE_SECONDS = 1
@@ -155,15 +156,14 @@ class Prometheus:
 
     def wait(self) -> None:
         """Until it has scraped."""
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline:
+
+        def scraped() -> bool:
             try:
-                if self.ask("up == 1"):
-                    return
+                return bool(self.ask("up == 1"))
             except OSError:
-                pass
-            time.sleep(0.1)
-        raise AssertionError("Prometheus has not scraped")
+                return False
+
+        wait_until(scraped, "Prometheus has scraped", START_SECONDS)
 
     def stop(self) -> None:
         """End it."""

@@ -130,7 +130,7 @@ cdef class Segment(Openable):
         self.appendable = False
 
     def seal(self):
-        """Writes the last index entries: it gets no more batches for now."""
+        """Writes the last index entries: the next segment gets the batches."""
         if self.size == self.sealed_size or (
                 self.size <= self.index_interval and self.is_unindexed()):
             return

@@ -19,10 +19,8 @@ from ottla.replication.partition import Partition
 from ottla.wire.errors import StorageFailed
 
 if TYPE_CHECKING:
-    from ottla.log.scrub.round import Scrub, Steps
-
-if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
+    from ottla.log.scrub.round import Scrub, Steps
 
 log = logging.getLogger("ottla.scrub")
 

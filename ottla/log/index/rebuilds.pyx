@@ -56,7 +56,7 @@ cdef class IndexRebuild:
     cdef readonly str path              # of the segment's log file
     cdef readonly bint over
     cdef readonly object error          # why it failed: an OSError, CorruptMessage; or None
-    cdef readonly list aborted          # aborted transactions, each as `Producers.update` tells it
+    cdef readonly list aborted          # aborted transactions, as `Producers.update` returns them
     cdef readonly object log            # the ReadableLog if the transaction index is rebuilt too
     cdef Segment segment
     cdef AsideSegment built

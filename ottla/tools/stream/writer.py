@@ -167,7 +167,7 @@ class ConfluentWriter:
         timestamp_ms: int | None = None,
     ) -> None:
         """Queue one record; waits where too many are queued."""
-        if timestamp_ms == 0:       # librdkafka takes it for now
+        if timestamp_ms == 0:       # librdkafka would send the present time
             self.flush()
             record = record_of(key, value, headers, timestamp_ms)
             send_alone(self._servers, self._security, topic, record, partition)

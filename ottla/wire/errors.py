@@ -7,6 +7,7 @@ Reference: Kafka protocol guide, "Error Codes".
 """
 
 from enum import IntEnum
+from typing import Self
 
 
 class ErrorCode(IntEnum):
@@ -230,6 +231,12 @@ class ProtocolError(Exception):
     def message(self) -> str:
         """The message for the client, which may be empty; shortened if it quotes a long text."""
         return as_message(str(self.args[0]))
+
+    def kept(self) -> Self:
+        """This error, to be kept: without the frames that it comes from. They may refer to it, and
+        such a cycle is freed by a garbage collection only."""
+        self.__traceback__ = self.__context__ = self.__cause__ = None
+        return self
 
     @property
     def retriable(self) -> bool:

@@ -24,6 +24,7 @@ cdef struct Op:
 cdef class Plan:
     cdef type struct_class
     cdef bint flexible
+    cdef bint nested                    # whether a plain field is an array of structs
     cdef Py_ssize_t size_min            # bytes of the smallest value
     cdef Op *ops                        # plain fields in order, tagged ones by tag, absent ones
     cdef int plain, tagged, absent      # how many of each

@@ -53,6 +53,7 @@ cdef class Plan:
         for i, (f, place) in enumerate(plain + tagged + absent):
             self.prepare(&self.ops[i], layout, place, f, version, i < self.plain + self.tagged)
             if i < self.plain:
+                self.nested |= self.ops[i].code == ARRAY and self.ops[i].element == STRUCT
                 self.size_min += self.size_min_of(&self.ops[i])
 
     def __dealloc__(self):

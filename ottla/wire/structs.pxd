@@ -1,5 +1,7 @@
 # Messages are objects with a slot for each field; they are encoded to bytes and decoded from them.
 
+from cpython.object cimport PyObject
+
 from ottla.wire.codec cimport Cursor, Writer
 from ottla.wire.plan cimport Layout, Op, Plan
 
@@ -12,4 +14,18 @@ cdef class Message(Struct):
     cdef int encode_into(self, Writer writer, int version) except -1
 
 
+cdef class EncodedMessage(Message):
+    cdef readonly bytes data
+
+
+cdef inline PyObject **slot(object struct, Py_ssize_t offset) noexcept:
+    return <PyObject **>(<char *><PyObject *>struct + offset)
+
+
+cdef int write_value(Writer writer, int code, Op *op, object value, bint compact) except -1
+cdef int write_struct(Writer writer, Plan plan, object struct) except -1
+cdef int write_rest(Writer writer, Plan plan, object struct) except -1
+cdef list array_list(object value)
+cdef int reach(Op *field) except -1
+cdef str where(message, int version)
 cdef object decode_from(type message_class, Cursor cursor, int version)

@@ -32,10 +32,6 @@ cdef tuple NO_ARGUMENTS = ()
 cdef Op *walking = NULL                 # the field that a walk has reached, for error messages
 
 
-cdef inline PyObject **slot(object struct, Py_ssize_t offset) noexcept:
-    return <PyObject **>(<char *><PyObject *>struct + offset)
-
-
 cdef inline void put(object struct, Py_ssize_t offset, object value) noexcept:
     cdef PyObject **at = slot(struct, offset)
     cdef PyObject *old = at[0]
@@ -300,7 +296,14 @@ cdef int write_struct(Writer writer, Plan plan, object struct) except -1:
         walking = op
         write_value(writer, op.code, op, get(struct, op), plan.flexible)
         op += 1
-    end += plan.tagged
+    return write_rest(writer, plan, struct)
+
+
+cdef int write_rest(Writer writer, Plan plan, object struct) except -1:
+    """Write the tagged fields, after the plain ones, and check that no absent one is set."""
+    global walking
+    cdef Op *op = plan.ops + plan.plain
+    cdef Op *end = op + plan.tagged
     if plan.flexible:
         write_tags(writer, op, end, struct)
     op, end = end, end + plan.absent
@@ -465,6 +468,22 @@ cdef class Message(Struct):
         return decode_from(cls, data if type(data) is Cursor else Cursor(data), version)
 
 
+cdef class EncodedMessage(Message):
+    """A message that exists as bytes only, such as a response received from another broker.
+
+    It is sent as it is, whatever version is asked for: whoever makes it knows the version.
+    """
+
+    def __init__(self, bytes data not None):
+        self.data = data
+
+    def __repr__(self):
+        return f"EncodedMessage({short_repr(self.data)})"
+
+    cdef int encode_into(self, Writer writer, int version) except -1:
+        return writer.write_raw(PyBytes_AS_STRING(self.data), PyBytes_GET_SIZE(self.data))
+
+
 cdef object decode_from(type message_class, Cursor cursor, int version):
     """Reads the message and leaves the cursor after it."""
     global walking
@@ -474,6 +493,13 @@ cdef object decode_from(type message_class, Cursor cursor, int version):
         return read_struct(cursor, plan)
     except MalformedMessage as error:
         raise MalformedMessage(f"{where(message_class, version)}: {error}") from None
+
+
+cdef int reach(Op *field) except -1:
+    """A walk that is another module's has reached this field."""
+    global walking
+    walking = field
+    return 0
 
 
 cdef str where(message, int version):

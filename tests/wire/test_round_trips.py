@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.wire.errors import MalformedMessage
-from ottla.wire.messages import Message
+from ottla.wire.errors import MalformedMessage, UnencodableMessage
+from ottla.wire.messages import DescribeConfigsResponse, Message
+from ottla.wire.parts import EncodedInParts, is_long
 from tests.wire.samples import message_classes, sample
 
 CLASSES = message_classes()
@@ -33,6 +34,58 @@ def test_defaults_come_back_in_every_version(message_class: type[Message]) -> No
     for version in message_class.VERSIONS:
         data = message_class().encode(version)
         assert message_class.decode(data, version) == message_class()
+
+
+@pytest.mark.parametrize("message_class", CLASSES, ids=lambda c: c.__name__)
+@pytest.mark.parametrize("size", [1, 40])
+def test_a_message_encoded_in_parts_has_the_same_bytes(
+    message_class: type[Message], size: int
+) -> None:
+    rng = random.Random(message_class.__name__)
+    for version in message_class.VERSIONS:
+        for message in (message_class(), *(sample(message_class, version, rng) for _ in range(2))):
+            assert in_parts(message, version, size).encode(version) == message.encode(version)
+
+
+def in_parts(message: Message, version: int, size: int) -> EncodedInParts:
+    parts = EncodedInParts(message, version)
+    while not parts.go_on(size):
+        with pytest.raises(AssertionError, match="only a part"):
+            parts.encode(version)
+    return parts
+
+
+def test_parts_are_small_and_all_levels_are_divided() -> None:
+    made = DescribeConfigsResponse.Result
+    synonym = made.Config.Synonym(name="s" * 20, value="v" * 20)
+    config = made.Config(name="n" * 20, value="v" * 20, synonyms=[synonym] * 3)
+    message = DescribeConfigsResponse(results=[
+        made(error_message="", resource_name="r", configs=[config] * 30) for _ in range(40)
+    ])
+    parts, count = EncodedInParts(message, 4), 1
+    while not parts.go_on(100):
+        count += 1
+    data = parts.encode(4)
+    assert data == message.encode(4)
+    assert len(data) / 200 < count <= len(data) / 100 + 1
+    assert is_long(message, 4)
+    message.results[:] = message.results[:1]
+    assert not is_long(message, 4)
+
+
+@pytest.mark.parametrize("broken", [
+    DescribeConfigsResponse(results=[None]),
+    DescribeConfigsResponse(results="no list"),
+    DescribeConfigsResponse(results=[DescribeConfigsResponse()]),
+    DescribeConfigsResponse(results=[DescribeConfigsResponse.Result(resource_type="x")]),
+    DescribeConfigsResponse(results=[DescribeConfigsResponse.Result(resource_type=1 << 40)]),
+])
+def test_what_cannot_be_encoded_is_refused_in_parts_in_the_same_words(broken: Message) -> None:
+    with pytest.raises(UnencodableMessage) as whole:
+        broken.encode(4)
+    with pytest.raises(UnencodableMessage) as parts:
+        in_parts(broken, 4, 10)
+    assert str(parts.value) == str(whole.value)
 
 
 @given(st.sampled_from(PAIRS), st.randoms(use_true_random=False))

@@ -1,0 +1,23 @@
+# Messages that are encoded a part at a time.
+
+from ottla.wire.codec cimport Writer
+from ottla.wire.plan cimport Op, Plan
+from ottla.wire.structs cimport Message
+
+
+cdef class Level:
+    cdef Plan plan
+    cdef object struct
+    cdef int field
+    cdef list values                    # of the array that is being encoded, None before it
+    cdef Py_ssize_t element
+
+
+cdef class EncodedInParts(Message):
+    cdef readonly Message message
+    cdef Writer writer
+    cdef int version
+    cdef list levels                    # the outermost first; empty when it is complete
+
+    cdef bint encode_until(self, Py_ssize_t size) except -1
+    cdef int write_elements(self, Level level, Op *op, Py_ssize_t size) except -1

@@ -1,12 +1,11 @@
 """The settings of a topic that its logs use, with Kafka's defaults."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 FOREVER_MS = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class LogConfig:
+class LogConfig(NamedTuple):
     """One topic's settings, as its partitions use them. Kafka's names with underscores."""
 
     segment_bytes: int = 1 << 30

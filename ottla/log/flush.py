@@ -54,7 +54,7 @@ class EpochsFile:
             self.path = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class FlushTask:
     """What one flush of one log syncs, and the offset up to which the log is durable afterwards."""
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 
 from ottla.log.clock import Clock
-from ottla.log.closed_logs import ClosedLog
 from ottla.log.config import LogConfig
+from ottla.log.directories.closed_logs import ClosedLog
 from ottla.log.disk import Disk
 from ottla.log.flush import FlushTask
 from ottla.log.open_files import OpenFiles

@@ -11,16 +11,16 @@ producer snapshot files.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from ottla.log import quarantine, retention
+from ottla.log import retention
 from ottla.log.chain cimport SegmentChain
-from ottla.log.closed_logs import DISTRUSTED, ClosedLog
 from ottla.log.config import LogConfig
+from ottla.log.directories.closed_logs import DISTRUSTED, ClosedLog
 from ottla.log.disk import is_passing
 from ottla.log.flush import run_all
 from ottla.log.follower_batches cimport checked_batches, run_in_segment
 from ottla.log.open_files cimport OpenFiles
 from ottla.log.readable_log cimport ReadableLog
-from ottla.log.recovery import rebuild
+from ottla.log.recovery import quarantine, rebuild
 from ottla.log.rest cimport RestState
 from ottla.log.segment cimport Segment
 cimport ottla.wire.batch as fields

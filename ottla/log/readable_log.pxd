@@ -28,6 +28,7 @@ cdef class ReadableLog:
     cdef readonly int64_t flush_messages        # offsets that may be appended without a flush
     cdef readonly LogHealth health
     cdef readonly object expected_aborted       # sizes of the indexes, from the last checkpoint
+    cdef object reread                          # the Reread that `awake` has asked for, or None
     cdef RestState at_rest                      # None once the files have been read;
     cdef SegmentChain chain                     #   these are None while it is at rest
     cdef object _epochs
@@ -37,6 +38,7 @@ cdef class ReadableLog:
     cdef bint changed                           # since the last seal
 
     cdef int awake(self) except -1
+    cdef bint appends_at_once(self) noexcept
     cdef int load(self, recovery_point, log_start_offset, clean) except -1
     cdef int64_t durable_offset(self) noexcept
     cdef int64_t forgotten_ms(self) except? -1

@@ -10,9 +10,11 @@ from ottla.log.aborted import aborted_in, trusted
 from ottla.log.chain cimport LogSlice, SegmentChain
 from ottla.log.health cimport LogHealth
 from ottla.log.index import time_search
+from ottla.log.index.index_file import RebuildNeeded
 from ottla.log.index.transaction_index import ENTRY, TransactionIndex
 from ottla.log.open_files cimport OpenFiles
 from ottla.log.recovery import rebuild
+from ottla.log.recovery.reread import Reread
 from ottla.log.rest cimport RestState
 from ottla.log.segment cimport Segment
 from ottla.log.snapshots import SnapshotFiles
@@ -33,7 +35,8 @@ cdef class ReadableLog:
         self.configure(config)
 
     cdef int awake(self) except -1:
-        """Reads the files of a log at rest. Raises StorageFailed; a later call tries again."""
+        """Reads the files of a log at rest. Raises StorageFailed, and RebuildNeeded for who can
+        wait; a later call tries again."""
         cdef int64_t end = self.log_end_offset
         cdef int32_t epoch = self.latest_epoch
         cdef int64_t aborted_bytes
@@ -41,11 +44,19 @@ cdef class ReadableLog:
             return 0
         aborted_bytes = self.at_rest.aborted_bytes
         self.health.check()
+        if self.reread is not None and not self.reread.over:
+            if self.open_files.patient:
+                raise RebuildNeeded(self.reread)
+            self.reread.run()
         try:
             self.load(end, self.log_start_offset, True)
             if aborted_bytes != -1 and aborted_bytes != self.chain.aborted_bytes():
                 # some are missing or were cut between two entries, or were before the last stop
                 self.chain.distrust_aborted()
+        except RebuildNeeded as needed:
+            if isinstance(needed.rebuild, Reread):
+                self.reread = needed.rebuild
+            raise
         except OSError as error:
             raise StorageFailed(f"{self.directory} could not be opened: {error}") from error
         if self.log_end_offset != end and self.health.damage is None:
@@ -56,11 +67,28 @@ cdef class ReadableLog:
             self.begin_epoch(epoch)
         return 0
 
+    cdef bint appends_at_once(self) noexcept:
+        """Whether an append needs nothing but its write."""
+        cdef Segment active
+        if self.at_rest is not None:
+            return False
+        active = self.chain.active
+        return active is None or active.appendable or active.size == 0
+
+    def prepare_append(self):
+        """Reads what appends need to know of the files. Raises StorageFailed, OSError, and
+        RebuildNeeded for who can wait."""
+        self.awake()
+        if not self.appends_at_once():
+            self.chain.active.prepare_append()
+
     cdef int load(self, recovery_point, log_start_offset, clean) except -1:
         """Loads the log from its files, recovered unless the last stop was `clean`."""
+        reread, self.reread = self.reread, None
         loaded = rebuild.load(
             self.disk, self.clock, self.directory, self.config, self.open_files, recovery_point,
-            log_start_offset, clean, self.first_dirty_offset, self.expected_aborted)
+            log_start_offset, clean, self.first_dirty_offset, self.expected_aborted,
+            reread if reread is not None and reread.error is None else None)
         self.chain = SegmentChain(
             self.disk, self.clock, self.open_files, self.directory, self.config, loaded.segments)
         self.unflushed = Unflushed(

@@ -523,10 +523,10 @@ cdef class Segment(Openable):
     def rebuild_indexes(self):
         """Rebuilds both indexes from the log file, beside them if other requests are served.
 
-        Raises RebuildNeeded for who can wait; OSError, SegmentDamaged.
-        """
+        Raises RebuildNeeded for who can wait; OSError, SegmentDamaged."""
         if self.fault is None and self.open_files.rebuilds is not None:
-            self.open_files.rebuilds.renew(self, self.open_files.patient)
+            indexed = self.size > self.index_interval   # a smaller one may have none yet
+            self.open_files.rebuilds.renew(self, indexed and self.open_files.patient)
         elif self.fault is None:
             problem = self.rebuild(None, None, self.size)
             if problem is not None:

@@ -12,23 +12,23 @@ from errno import ENOSPC
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.log import closed_logs, known_directories
-from ottla.log.checkpoint_task import CheckpointTask, checkpoint_steps, log_start_steps
-from ottla.log.checkpoints import Partition
 from ottla.log.clock import Clock
-from ottla.log.closed_logs import ClosedLog
 from ottla.log.config import LogConfig
-from ottla.log.deletions import Deletions
+from ottla.log.directories import closed_logs, known_directories
+from ottla.log.directories.checkpoint_task import CheckpointTask, checkpoint_steps, log_start_steps
+from ottla.log.directories.checkpoints import Partition
+from ottla.log.directories.closed_logs import ClosedLog
+from ottla.log.directories.deletions import Deletions
+from ottla.log.directories.log_directory import CLEAN_MARKER, LogDirectory, StorageRefused
+from ottla.log.directories.reserve import Reserve
 from ottla.log.disk import Disk, is_passing
 from ottla.log.flush import LOGS_ONE_BY_ONE_MAX, run_all
 from ottla.log.index.rebuilds import IndexRebuilds
-from ottla.log.log_directory import CLEAN_MARKER, LogDirectory, StorageRefused
 from ottla.log.move.record import finish_moves
 from ottla.log.open_files import OpenFiles
 from ottla.log.partition_log import PartitionLog
 from ottla.log.recovery import rebuild
 from ottla.log.recovery.task import LogRecovery, Wanted
-from ottla.log.reserve import Reserve
 from ottla.wire.errors import CorruptMessage, StorageFailed
 
 if TYPE_CHECKING:
@@ -394,6 +394,7 @@ class Storage:
         except OSError as error:
             if not is_passing(error):
                 self.fail(home, f"{name} could not be renamed for its deletion: {error}")
+                self.forget(key)        # like what is deleted while its directory is offline
                 raise StorageFailed(str(home.offline)) from error
             # A full disk may have no space for another name. The name of the files must be freed.
             self.deletions.keep_in_place(key, home.file(name))

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecords
 
-from ottla.log import checkpoints
 from ottla.log.config import LogConfig
+from ottla.log.directories import checkpoints
 from ottla.log.disk import Disk
 from ottla.log.epochs import LeaderEpochs
 from ottla.log.index.offset_index import OffsetIndex

@@ -155,7 +155,7 @@ def test_a_reader_that_goes_on_believes_no_entry_that_cannot_be(entry: tuple[int
 def test_no_aborted_transaction_is_lost_where_another_is_open_at_the_stop(
     how: str, stops: int
 ) -> None:
-    """What ends it is appended to the index, which may have the right size again by that."""
+    """The open transaction's end is appended to the index, whose size may be right again then."""
 
     def started(disk: FaultyDisk) -> tuple[Storage, PartitionLog]:
         storage = open_storage(disk)

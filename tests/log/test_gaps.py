@@ -34,7 +34,7 @@ def keyed(key: int, value: bytes) -> bytes:
 def test_a_batch_that_a_power_cut_took_from_a_sealed_segment_ends_the_log_there(
     config: LogConfig,
 ) -> None:
-    """What follows was not flushed either. A compacted topic may be one of the other policy later:
+    """What follows was not flushed either. A compacted topic's cleanup policy may change later:
     a hole in it would stop every reader for ever."""
     disk = FaultyDisk()
     log = open_log(disk, config)
@@ -54,7 +54,7 @@ def test_a_batch_that_a_power_cut_took_from_a_sealed_segment_ends_the_log_there(
 
 
 def test_the_gaps_of_a_pass_that_did_not_come_to_its_end_are_read_over_without_compaction() -> None:
-    """The pass is known to have been where it was only at its end."""
+    """How far a pass has come is recorded at its end only."""
     disk = FaultyDisk()
     log = open_log(disk, COMPACT)
     for segment in range(4):

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.log.closed_logs import CLOSED_LOGS, ClosedLog, decode, encode
 from ottla.log.config import LogConfig
+from ottla.log.directories.closed_logs import CLOSED_LOGS, ClosedLog, decode, encode
 from ottla.log.disk import Disk
 from ottla.log.partition_log import PartitionLog
 from ottla.log.storage import Storage

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from ottla.log.config import LogConfig
+from ottla.log.directories.log_directory import StorageRefused
 from ottla.log.disk import Disk
-from ottla.log.log_directory import StorageRefused
 from ottla.log.storage import Storage
 from ottla.wire.errors import StorageFailed
 from tests.fakes import FakeClock

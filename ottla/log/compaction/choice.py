@@ -1,14 +1,13 @@
 """Which logs are due to be cleaned, by Kafka's rules, and how far. Only decides, changes
 nothing."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ottla.log.partition_log import PartitionLog
 from ottla.log.segment import Segment
 
 
-@dataclass(frozen=True, slots=True)
-class Cleanable:
+class Cleanable(NamedTuple):
     """The part of a log that may be cleaned: segments below `end_offset`, new from
     `first_dirty_offset`.
 

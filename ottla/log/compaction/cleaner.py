@@ -10,9 +10,8 @@ decompressed, filtered and compressed without the interpreter lock. Between two 
 change: a pass whose segments are gone gives up and leaves the log as it is.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from typing import TypeVar
@@ -27,6 +26,7 @@ from ottla.log.index.index_file import RebuildNeeded
 from ottla.log.index.rebuilds import IndexRebuild
 from ottla.log.index.transaction_index import TransactionIndex
 from ottla.log.open_files import OpenFiles
+from ottla.log.recovery.reread import Reread
 from ottla.log.recovery.scan import BatchScan
 from ottla.log.segment import Segment
 from ottla.wire.errors import CorruptMessage, StorageFailed
@@ -38,14 +38,14 @@ class Abandoned(Exception):
     """The log changed during a pass: it was truncated, deleted, or shortened by retention."""
 
 
-@dataclass(slots=True)
 class SyncTask:
     """Files and a directory to be synced, in any thread."""
 
-    disk: Disk
-    files: list[File] = field(default_factory=list)
-    directory: str | None = None
-    error: OSError | None = None
+    def __init__(
+        self, disk: Disk, files: Sequence[File] = (), directory: str | None = None
+    ) -> None:
+        self.disk, self.files, self.directory = disk, files, directory
+        self.error: OSError | None = None
 
     def run(self) -> None:
         """Syncs them; an OSError is kept in `error`."""
@@ -58,12 +58,12 @@ class SyncTask:
             self.error = error
 
 
-@dataclass(slots=True)
 class ReadTask:
     """The next range of a file that a pass needs, read and checked in a thread."""
 
-    scan: BatchScan
-    error: OSError | EOFError | None = None
+    def __init__(self, scan: BatchScan) -> None:
+        self.scan = scan
+        self.error: OSError | EOFError | None = None
 
     def run(self) -> None:
         """Reads it; an exception is kept in `error`."""
@@ -73,7 +73,7 @@ class ReadTask:
             self.error = error
 
 
-Task = SyncTask | ReadTask | BatchTask | IndexRebuild
+Task = SyncTask | ReadTask | BatchTask | IndexRebuild | Reread
 Steps = Generator[Task | None, None, None]
 Result = TypeVar("Result")
 Waiting = Generator[Task, None, Result]
@@ -165,7 +165,7 @@ class Cleaner:
 
     def _patiently(self, ask: Callable[[], Result]) -> Waiting[Result]:
         """The result of `ask`; an index that turns out to be wrong is rebuilt by a thread first."""
-        rebuild: IndexRebuild | None = None
+        rebuild = None
         while True:
             try:
                 return self.log.patiently(ask)

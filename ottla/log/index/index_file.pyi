@@ -2,6 +2,7 @@
 
 from ottla.log.disk import Disk, File
 from ottla.log.index.rebuilds import IndexRebuild
+from ottla.log.recovery.reread import Reread
 from ottla.wire.errors import CorruptMessage
 
 class IndexDamaged(CorruptMessage):
@@ -10,8 +11,8 @@ class IndexDamaged(CorruptMessage):
 class RebuildNeeded(Exception):
     """A patient reader has to wait until `rebuild` is over, and look again."""
 
-    rebuild: IndexRebuild
-    def __init__(self, rebuild: IndexRebuild) -> None: ...
+    rebuild: IndexRebuild | Reread
+    def __init__(self, rebuild: IndexRebuild | Reread) -> None: ...
 
 class IndexFile:
     """Entries of `entry_size` bytes, found by their number."""

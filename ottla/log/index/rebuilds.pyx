@@ -6,7 +6,7 @@ is indexed at the end, and whatever else changes a segment's files, such as a tr
 compaction, a move or a deletion, abandons its rebuild (`Segment.forget_rebuild`).
 
 Who can wait says so (`ReadableLog.patiently`), gets RebuildNeeded and looks again afterwards. Who
-cannot, such as an append or a truncation, has the same work done where it is.
+cannot, such as a truncation, has the same work done where it is.
 """
 
 from libc.stdint cimport int64_t
@@ -194,10 +194,14 @@ cdef class IndexRebuild:
         self.placed = True
         return 0
 
-    def check_new(self, IndexRebuild previous):
-        """Raises why it is of no use if `previous` has just rebuilt the same: its error, or
+    def check_new(self, before):
+        """Raises why it is of no use if the rebuild `before` has just done the same: its error, or
         CorruptMessage."""
-        if (previous is None or previous is self or previous.path != self.path
+        cdef IndexRebuild previous
+        if not isinstance(before, IndexRebuild):
+            return
+        previous = before
+        if (previous is self or previous.path != self.path
                 or (previous.log is None) != (self.log is None)
                 or not previous.placed and previous.error is None):
             return

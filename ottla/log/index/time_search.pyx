@@ -37,7 +37,7 @@ cdef class RecordSearch:
             return False
         batch = self.batch
         codec = fields.attributes(batch) & fields.CODEC_MASK
-        if not fields.record_count(batch) or fields.attributes(batch) & fields.LOG_APPEND_TIME:
+        if not fields.record_count(batch) or is_plain(batch):
             return False
         if not codec:
             return len(self.batch) > SHORT_PLAIN_SIZE
@@ -184,10 +184,16 @@ cdef RecordSearch next_due(BatchScan scan, int64_t timestamp, int64_t start, int
     return NOTHING_YET
 
 
+cdef bint is_plain(const uint8_t *batch):
+    """Whether the header says it all: one time, and no record was compacted away."""
+    return bool(fields.attributes(batch) & fields.LOG_APPEND_TIME) and (
+        fields.record_count(batch) == fields.last_offset(batch) - fields.base_offset(batch) + 1)
+
+
 cdef tuple record_in(const uint8_t *batch, Py_ssize_t size, int64_t timestamp, int64_t offset_min):
     """The first record of a batch from an offset on that is not older; the newest for HIGHEST."""
     cdef int64_t newest = -1, newest_offset = -1, offset
-    cdef bint cut_off = False
+    cdef bint cut_off = False, one_time = fields.attributes(batch) & fields.LOG_APPEND_TIME
     cdef int64_t base = fields.base_timestamp(batch), delta = 0
     cdef int32_t length = 0, offset_delta = 0, left = fields.record_count(batch)
     cdef const uint8_t *at = batch + fields.RECORDS_AT
@@ -197,13 +203,15 @@ cdef tuple record_in(const uint8_t *batch, Py_ssize_t size, int64_t timestamp, i
     cdef int codec = fields.attributes(batch) & fields.CODEC_MASK
     if not left:
         return None                                         # compaction removed its records
-    if fields.attributes(batch) & fields.LOG_APPEND_TIME:
+    if is_plain(batch):
         return (max(fields.base_offset(batch), offset_min), fields.max_timestamp(batch),
                 fields.leader_epoch(batch))
     if codec:
         records = decompress(codec, (<const char *>at)[:end - at], DECOMPRESSED_MAX)
         at = <const uint8_t *>records
         end = at + len(records)
+    if one_time:
+        base = fields.max_timestamp(batch)
     with nogil:
         while left:
             left -= 1
@@ -217,6 +225,8 @@ cdef tuple record_in(const uint8_t *batch, Py_ssize_t size, int64_t timestamp, i
                 cut_off = True
                 break
             at += length
+            if one_time:
+                delta = 0
             offset = fields.base_offset(batch) + offset_delta
             if offset < offset_min:
                 continue

@@ -15,8 +15,8 @@ A start completes the moves that have a record, and removes copies without one.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ottla.log.directories.log_directory import TORN_ID, LogDirectory, StorageRefused
 from ottla.log.disk import Disk
-from ottla.log.log_directory import TORN_ID, LogDirectory, StorageRefused
 
 MOVE_RECORD = ".ottla-move"
 

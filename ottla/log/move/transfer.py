@@ -7,13 +7,13 @@ record (`move/record`) and continues the log in the copy. `finish` makes the ren
 removes the record. Until the record is written the partition stays where it was, whatever happens.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
-from ottla.log.checkpoints import Partition
 from ottla.log.compaction.swaps import SWAP
+from ottla.log.directories.checkpoints import Partition
+from ottla.log.directories.log_directory import LogDirectory
 from ottla.log.disk import Disk
-from ottla.log.log_directory import LogDirectory
 from ottla.log.move.record import MOVE_RECORD, MoveRecord, encode
 from ottla.log.recovery import rebuild
 from ottla.log.segment import Segment
@@ -34,8 +34,7 @@ class MoveFailed(Exception):
     """The move is given up; the partition is where it was."""
 
 
-@dataclass(slots=True)
-class Piece:
+class Piece(NamedTuple):
     """Bytes of a file to be copied; `end` is None for everything from `start` on."""
 
     source: str
@@ -44,18 +43,16 @@ class Piece:
     end: int | None = None
 
 
-@dataclass(slots=True)
 class Copy:
     """One step of a move. `vanished` means that a file was removed from the log meanwhile."""
 
-    disk: Disk
-    directory: str
-    pieces: list[Piece] = field(default_factory=list)
-    sealed: list[Segment] = field(default_factory=list)
-    removed: list[str] = field(default_factory=list)
-    reached: dict[int, int] = field(default_factory=dict)
-    epochs: bytes | None = None
-    vanished: bool = False
+    def __init__(self, disk: Disk, directory: str, pieces: Iterable[Piece] = ()) -> None:
+        self.disk, self.directory, self.pieces = disk, directory, list(pieces)
+        self.sealed: list[Segment] = []
+        self.removed: list[str] = []
+        self.reached: dict[int, int] = {}
+        self.epochs: bytes | None = None
+        self.vanished = False
 
     @property
     def batch_bytes(self) -> int:

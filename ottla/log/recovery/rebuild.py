@@ -16,17 +16,19 @@ Recovery may be interrupted at any point and run again, with the same result.
 """
 
 from base64 import urlsafe_b64encode
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from ottla.log.aborted_sizes import Sizes
 from ottla.log.clock import Clock
 from ottla.log.compaction.swaps import SWAP, complete_swaps
 from ottla.log.config import LogConfig
+from ottla.log.directories.aborted_sizes import Sizes
 from ottla.log.disk import Disk, File, is_passing
 from ottla.log.epochs import LeaderEpochs
+from ottla.log.index.index_file import RebuildNeeded
 from ottla.log.index.transaction_index import ENTRY, AbortedTransaction, TransactionIndex
 from ottla.log.open_files import OpenFiles
 from ottla.log.producers import Producers
+from ottla.log.recovery.reread import Reread
 from ottla.log.recovery.scan import (
     BatchScan,
     SegmentDamaged,
@@ -47,8 +49,7 @@ OFFSET_MAX = (1 << 63) - 1
 EPOCHS = "leader-epoch-checkpoint"
 
 
-@dataclass(slots=True)
-class Damage:
+class Damage(NamedTuple):
     """Bytes that differ from what was written: where they are, and what was done with the log."""
 
     path: str
@@ -74,8 +75,7 @@ class Damage:
         )
 
 
-@dataclass(slots=True)
-class Loaded:
+class Loaded(NamedTuple):
     """The parts of a PartitionLog."""
 
     segments: list[Segment]
@@ -84,10 +84,10 @@ class Loaded:
     recovery_point: int
     epochs: LeaderEpochs
     producers: Producers
-    snapshots: list[int] = field(default_factory=list)
-    damage: Damage | None = None
-    has_epochs_file: bool = False
-    rebuilt: list[Segment] = field(default_factory=list)
+    snapshots: list[int]
+    damage: Damage | None
+    has_epochs_file: bool
+    rebuilt: list[Segment]
 
 
 def load(
@@ -101,11 +101,13 @@ def load(
     clean: bool,
     first_dirty_offset: int = 0,
     aborted_sizes: Sizes | None = None,
+    reread: Reread | None = None,
 ) -> Loaded:
     """Opens the segments in `directory`, recovering them unless the last stop was `clean`.
 
     Below `first_dirty_offset` Apache Kafka's compaction may have left gaps between segments. A
     transaction index that is shorter than `aborted_sizes` says is rebuilt before it is used.
+    `reread` has what an earlier attempt has had read. Raises RebuildNeeded for who can wait.
     """
     try:
         names = disk.listdir(directory)
@@ -119,7 +121,7 @@ def load(
     if not segments:
         start = log_start_offset
         return Loaded(
-            [], start, start, start, LeaderEpochs(), Producers(), has_epochs_file=EPOCHS in names
+            [], start, start, start, LeaderEpochs(), Producers(), [], None, EPOCHS in names, []
         )
     note_aborted_sizes(disk, segments, names, aborted_sizes or {})
     notes = [offset_in(name) for name in names if name.endswith(".damaged")]
@@ -130,8 +132,10 @@ def load(
     if clean and not notes and end_is_known(segments[-1]):
         end = recovery_point = segments[-1].end_offset
         forgotten_ms = clock.now_ms() - config.producer_id_expiration_ms
-        producers = load_producers(disk, directory, snapshots, segments, forgotten_ms)
-        epochs = load_epochs(disk, directory, segments)
+        reread = reread or what_follows(
+            disk, directory, snapshots, segments, forgotten_ms, open_files)
+        reread.finish()
+        producers, epochs = reread.producers, reread.epochs
     else:
         offset = min([recovery_point, segments[-1].base_offset, *notes])
         first = max([at for at, one in enumerate(segments) if one.base_offset <= offset], default=0)
@@ -363,17 +367,45 @@ def load_epochs(
 
     From these segments if the file is missing, damaged or from another log.
     """
-    try:
-        known = LeaderEpochs.decode(disk.read_bytes(f"{directory}/{EPOCHS}"))
-        known.truncate_from_end(upto)
-        if segments and epochs_fit(known, segments):
-            return known
-    except (FileNotFoundError, ValueError, IndexError, SegmentDamaged):
-        pass
+    known = known_epochs(disk, directory, segments, upto)
+    if known is not None:
+        return known
     epochs = LeaderEpochs()
     for segment in segments:
         note_epochs(segment.data_file(), segment.size, epochs)
     return epochs
+
+
+def known_epochs(
+    disk: Disk, directory: str, segments: list[Segment], upto: int = OFFSET_MAX
+) -> LeaderEpochs | None:
+    """The leader epochs of their file; None if it is missing, damaged or from another log."""
+    try:
+        known = LeaderEpochs.decode(disk.read_bytes(f"{directory}/{EPOCHS}"))
+        known.truncate_from_end(upto)
+        return known if segments and epochs_fit(known, segments) else None
+    except (FileNotFoundError, ValueError, IndexError, SegmentDamaged):
+        return None
+
+
+def what_follows(
+    disk: Disk, directory: str, snapshots: list[int], segments: list[Segment], forgotten_ms: int,
+    open_files: OpenFiles,
+) -> Reread:
+    """The producers and epochs that the files show, and what is to be read for the rest. Raises
+    RebuildNeeded for who can wait, if that is much."""
+    producers, known = newest_snapshot(disk, directory, snapshots, segments, forgotten_ms)
+    reread = Reread(disk, directory, producers, known, scans_from(known, segments))
+    epochs = known_epochs(disk, directory, segments)
+    if epochs is None:
+        reread.add_epochs(segments)
+    else:
+        reread.epochs = epochs
+    # Twice, as a small log has a file for neither.
+    takes_long = reread.size > 2 * REREAD_MAX
+    if takes_long and open_files.patient and open_files.rebuilds is not None:
+        raise RebuildNeeded(reread)
+    return reread
 
 
 def load_producers(
@@ -430,18 +462,3 @@ def partition_metadata(topic_id: bytes) -> bytes:
     """The content of the file with the topic id of a directory."""
     encoded = urlsafe_b64encode(topic_id).rstrip(b"=")
     return b"version: 0\ntopic_id: " + encoded + b"\n"
-
-
-def remove_directory(disk: Disk, directory: str) -> None:
-    """Deletes a partition's directory with all files in it; a missing one is not an error.
-
-    The file with the topic id goes last, so that after a crash the directory is not taken for a new
-    topic's.
-    """
-    try:
-        names = disk.listdir(directory)
-    except FileNotFoundError:
-        return
-    for name in sorted(names, key="partition.metadata".__eq__):
-        disk.unlink(f"{directory}/{name}")
-    disk.remove_directory(directory)

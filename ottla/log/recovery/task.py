@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ottla.log.checkpoints import Partition
 from ottla.log.clock import Clock
 from ottla.log.config import LogConfig
+from ottla.log.directories.checkpoints import Partition
+from ottla.log.directories.log_directory import LogDirectory
 from ottla.log.disk import Disk
-from ottla.log.log_directory import LogDirectory
 from ottla.log.open_files import OpenFiles
 from ottla.log.partition_log import PartitionLog
 
@@ -25,7 +25,7 @@ OPEN_SEGMENTS = 20
 """Files that may be open for each log being recovered: `OpenFiles` is for one thread only."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class LogRecovery:
     """The recovery of one log. `error` is the disk's error; without it and `log` nothing was
     done."""

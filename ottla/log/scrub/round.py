@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 
-from ottla.log.checkpoints import Partition, decode_offsets, encode_offsets
 from ottla.log.clock import Clock
+from ottla.log.directories.checkpoints import Partition, decode_offsets, encode_offsets
 from ottla.log.disk import Disk
 from ottla.log.partition_log import PartitionLog
 from ottla.log.recovery.rebuild import Damage

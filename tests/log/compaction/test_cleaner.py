@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -167,7 +166,7 @@ def test_the_last_batch_of_a_producer_stays_for_its_sequence() -> None:
 
 
 def test_what_may_not_be_cleaned_yet_is_left_alone() -> None:
-    table = Table(config=replace(COMPACT, min_compaction_lag_ms=500))
+    table = Table(config=COMPACT._replace(min_compaction_lag_ms=500))
     table.put((b"a", b"1"))
     table.log.roll()
     table.put((b"a", b"2"))
@@ -177,9 +176,9 @@ def test_what_may_not_be_cleaned_yet_is_left_alone() -> None:
     assert not cleanable(log, 2, now + 499).dirty_bytes, "too young"
     assert cleanable(log, 2, now + 500).due
     assert not cleanable(log, 0, now + 500).dirty_bytes, "not committed"
-    log.configure(replace(COMPACT, min_cleanable_dirty_ratio=1.0))
+    log.configure(COMPACT._replace(min_cleanable_dirty_ratio=1.0))
     assert not cleanable(log, 2, now).due
-    log.configure(replace(COMPACT, min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=100))
+    log.configure(COMPACT._replace(min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=100))
     assert not cleanable(log, 2, now + 100).due
     assert cleanable(log, 2, now + 101).due
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import random
-from dataclasses import replace
 
 import pytest
 
@@ -20,7 +19,7 @@ CRASH_POINTS = 2000
 def filled(seed: int) -> Table:
     """A log with values, deletions and transactions in several sealed segments."""
     choose = random.Random(seed)
-    table = Table(seed, replace(COMPACT, segment_bytes=choose.choice([300, 700, 2000])))
+    table = Table(seed, COMPACT._replace(segment_bytes=choose.choice([300, 700, 2000])))
     for _ in range(choose.randrange(10, 40)):
         value = choose.choice([b"v" * choose.randrange(1, 120), None])
         table.put((choose.choice(KEYS), value), producer=choose.choice([-1, -1, 1, 2]))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
 
 import pytest
 
@@ -87,7 +86,7 @@ def test_a_read_that_fails_ends_the_pass(
 
 def large_table(codec: int) -> Table:
     """Batches that are each too large for the loop: newer ones, deletions, and a small one."""
-    made = Table(config=replace(COMPACT, segment_bytes=1 << 20))
+    made = Table(config=COMPACT._replace(segment_bytes=1 << 20))
     for number in range(2):
         values = [bytes([number + at % 7]) * 40 for at in range(2500)]
         made.put(*[(b"%d" % (at * 2), value) for at, value in enumerate(values)], codec=codec)
@@ -150,7 +149,7 @@ def test_few_bytes_with_much_inside_are_a_task() -> None:
 
 
 def test_damage_inside_a_large_batch_ends_the_pass() -> None:
-    table = Table(config=replace(COMPACT, segment_bytes=1 << 20))
+    table = Table(config=COMPACT._replace(segment_bytes=1 << 20))
     records = [Record(timestamp=NOW_MS, key=b"%d" % at, value=b"v" * 40) for at in range(2500)]
     data = bytearray(build_batch(records, codec=1))
     data[3000:3100] = bytes(100)

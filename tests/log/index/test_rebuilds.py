@@ -3,7 +3,6 @@ happens to the log meanwhile, and nothing of the rebuild is left over."""
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import random
 from collections.abc import Callable, Iterator
@@ -16,7 +15,8 @@ from ottla.log.compaction import choice, cleaner
 from ottla.log.index.index_file import RebuildNeeded
 from ottla.log.index.rebuilds import IndexRebuild
 from ottla.log.partition_log import PartitionLog
-from ottla.wire.errors import CorruptMessage
+from ottla.log.recovery import rebuild as loading
+from ottla.wire.errors import CorruptMessage, StorageFailed
 from tests.log.batches import NOW_MS, batch, split
 from tests.log.faulty_disk import FaultyDisk
 from tests.log.foreign_files import (
@@ -31,7 +31,7 @@ from tests.log.foreign_files import (
     written,
 )
 
-COMPACTED = dataclasses.replace(CONFIG, cleanup_policy=frozenset({"compact"}))
+COMPACTED = CONFIG._replace(cleanup_policy=frozenset({"compact"}))
 INDEXES = (".index", ".timeindex", ".txnindex")
 SPOILT: dict[str, Callable[[bytes], bytes | None]] = {
     "garbage": lambda data: random.Random(1).randbytes(len(data)),
@@ -340,3 +340,86 @@ def test_compaction_has_a_thread_rebuild_what_it_needs() -> None:
             task.run()
     assert IndexRebuild in tasks
     assert scene.log.first_dirty_offset == target.end_offset
+
+
+KNOWN_OTHERWISE = (".snapshot", "leader-epoch-checkpoint")
+"""Files with what the batches show, too."""
+
+
+@pytest.fixture
+def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logs as small as those of these tests are read again on the spot."""
+    monkeypatch.setattr(loading, "REREAD_MAX", 0)
+
+
+@pytest.mark.usefixtures("nothing_is_small")
+@pytest.mark.parametrize("how", SPOILT)
+@pytest.mark.parametrize("suffix", KNOWN_OTHERWISE)
+def test_who_waits_until_a_log_is_read_again_is_answered_as_if_nothing_had_happened(
+    suffix: str, how: str
+) -> None:
+    waited = 0
+    for seed in range(4):
+        expected = list(everything(reopened(written(seed, clean=True))))
+        disk = written(seed, clean=True)
+        spoil(disk, (suffix,), how)
+        patient = Patient(reopened(disk))
+        assert list(everything(patient)) == expected, f"seed {seed}"    # type: ignore[arg-type]
+        waited += patient.rebuilds
+    assert waited
+
+
+class AtRest:
+    """A log after a clean stop that lacks what its batches show."""
+
+    def __init__(self) -> None:
+        self.expected = reopened(written(3, clean=True))
+        self.disk = written(3, clean=True)
+        spoil(self.disk, KNOWN_OTHERWISE, "removed")
+        self.log = reopened(self.disk)
+        self.reread = self.wait()
+
+    def wait(self) -> Any:
+        with pytest.raises(RebuildNeeded) as needed:
+            self.log.patiently(self.log.prepare_append)
+        return needed.value.rebuild
+
+    def check(self) -> None:
+        assert self.log.epochs.entries == self.expected.epochs.entries
+        known, expected = (
+            {(each.producer_id, each.epoch, each.last_sequence, each.transaction_start)
+             for each in log.producers.values()} for log in (self.log, self.expected))
+        assert known == expected
+
+
+@pytest.mark.usefixtures("nothing_is_small")
+def test_who_cannot_wait_reads_a_log_again_where_it_is() -> None:
+    at_rest = AtRest()
+    at_rest.log.append_bytes(batch(b"now"), 2)
+    at_rest.expected.append_bytes(batch(b"now"), 2)
+    at_rest.check()
+    drive(at_rest.reread)               # a thread that comes too late changes nothing
+    at_rest.check()
+
+
+@pytest.mark.usefixtures("nothing_is_small")
+def test_two_who_wait_share_the_reading() -> None:
+    at_rest = AtRest()
+    assert at_rest.wait() is at_rest.reread
+    drive(at_rest.reread)
+    at_rest.log.patiently(at_rest.log.prepare_append)
+    at_rest.check()
+
+
+@pytest.mark.usefixtures("nothing_is_small")
+def test_a_log_that_cannot_be_read_again_says_so_and_is_read_later() -> None:
+    at_rest = AtRest()
+    at_rest.disk.errors = {"read": errno.EIO}
+    drive(at_rest.reread)
+    at_rest.disk.errors = {}
+    again = at_rest.wait()
+    with pytest.raises(StorageFailed, match="could not be opened"):
+        again.check_new(at_rest.reread)
+    drive(again)
+    at_rest.log.patiently(at_rest.log.prepare_append)
+    at_rest.check()

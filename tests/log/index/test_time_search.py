@@ -70,6 +70,25 @@ def test_a_log_append_time_batch_is_found_by_its_first_record(tmp_path: Path) ->
     assert log.offset_of_max_timestamp() == (0, NOW_MS + 500, 0)
 
 
+@pytest.mark.parametrize("codec", [0, 4])
+def test_of_a_log_append_time_batch_only_what_compaction_left_is_found(
+    tmp_path: Path, codec: int
+) -> None:
+    log = PartitionLog.open(Disk(), FakeClock(), f"{tmp_path}/t-0")
+    log.append_bytes(batch(b"a"), 0)
+    left = [Record(offset=at, timestamp=NOW_MS + at, value=b"%d" % at) for at in (3, 5)]
+    log.append_run_bytes(
+        build_batch(left, base_offset=1, last_offset=9, max_timestamp=NOW_MS + 500, codec=codec,
+                    leader_epoch=0, timestamp_type=1), 0)
+    assert log.offset_for_timestamp(NOW_MS + 400) == (3, NOW_MS + 500, 0)
+    assert log.offset_of_max_timestamp() == (3, NOW_MS + 500, 0)
+    log.delete_before(4)
+    assert log.offset_for_timestamp(NOW_MS + 400) == (5, NOW_MS + 500, 0)
+    log.delete_before(6)
+    assert log.offset_for_timestamp(NOW_MS + 400) is None
+    assert log.offset_of_max_timestamp() is None
+
+
 def test_an_empty_log_has_no_times(tmp_path: Path) -> None:
     log = PartitionLog.open(Disk(), FakeClock(), f"{tmp_path}/t-0")
     assert log.offset_for_timestamp(0) is None

@@ -10,7 +10,7 @@ import pytest
 from ottla.log.compaction.choice import cleanable
 from ottla.log.compaction.cleaner import Abandoned, Cleaner, clean
 from ottla.log.config import LogConfig
-from ottla.log.log_directory import StorageRefused
+from ottla.log.directories.log_directory import StorageRefused
 from ottla.log.move.transfer import Move, MoveFailed
 from ottla.log.partition_log import PartitionLog
 from ottla.log.storage import Storage

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.log.checkpoints import Partition
 from ottla.log.config import LogConfig
+from ottla.log.directories.checkpoints import Partition
 from ottla.log.disk import Disk
 from ottla.log.partition_log import PartitionLog
 from ottla.log.recovery.rebuild import Damage

@@ -12,8 +12,8 @@ version, number of directories, then one line each with the id in `meta.properti
 
 from collections.abc import Collection, Mapping, Sequence
 
+from ottla.log.directories.log_directory import LogDirectory, StorageRefused
 from ottla.log.disk import Disk
-from ottla.log.log_directory import LogDirectory, StorageRefused
 
 DIRECTORIES = ".ottla-directories"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.log import run_record
-from ottla.log.run_record import RunRecord, stop_class
+from ottla.log.directories import run_record
+from ottla.log.directories.run_record import RunRecord, stop_class
 from tests.log.faulty_disk import FaultyDisk
 
 RAN = RunRecord(7, "boot-1", "true")

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
-from ottla.log import aborted_sizes, checkpoints, closed_logs, topic_ids
-from ottla.log.checkpoints import Partition
-from ottla.log.closed_logs import ClosedLog
+from ottla.log.directories import aborted_sizes, checkpoints, closed_logs, topic_ids
+from ottla.log.directories.checkpoints import Partition
+from ottla.log.directories.closed_logs import ClosedLog
 from ottla.log.disk import Disk, File
 
 CLEAN_MARKER = ".kafka_cleanshutdown"

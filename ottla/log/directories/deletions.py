@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.log.recovery.rebuild import remove_directory
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ottla.log.checkpoints import Partition
     from ottla.log.clock import Clock
+    from ottla.log.directories.checkpoints import Partition
     from ottla.log.disk import Disk
 
 NAME_BYTES_MAX = 255
@@ -110,3 +108,18 @@ class Deletions:
             self.removed_in_place(key)
         for path in self.due():
             remove_directory(self.disk, path)
+
+
+def remove_directory(disk: Disk, directory: str) -> None:
+    """Deletes a partition's directory with all files in it; a missing one is not an error.
+
+    The file with the topic id goes last, so that after a crash the directory is not taken for a new
+    topic's.
+    """
+    try:
+        names = disk.listdir(directory)
+    except FileNotFoundError:
+        return
+    for name in sorted(names, key="partition.metadata".__eq__):
+        disk.unlink(f"{directory}/{name}")
+    disk.remove_directory(directory)

@@ -6,7 +6,14 @@ from errno import EDQUOT, EIO, ENOSPC
 
 import pytest
 
-from ottla.log.reserve import PLENTY, PORTION_SIZE, RESERVE, RESERVE_SIZE, Reserve, is_full
+from ottla.log.directories.reserve import (
+    PLENTY,
+    PORTION_SIZE,
+    RESERVE,
+    RESERVE_SIZE,
+    Reserve,
+    is_full,
+)
 from ottla.wire.errors import StorageFailed
 from tests.log.faulty_disk import FaultyDisk
 from tests.waiting import exhaust

@@ -17,9 +17,9 @@ program changed the log meanwhile, the start reads the log itself.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ottla.log.checkpoints import Partition
+from ottla.log.directories.checkpoints import Partition
+from ottla.log.directories.topic_ids import NO_ID, id_of, id_text
 from ottla.log.disk import Disk
-from ottla.log.topic_ids import NO_ID, id_of, id_text
 
 CLOSED_LOGS = ".ottla-closed-logs"
 DISTRUSTED = -2

@@ -7,13 +7,12 @@ two steps is left to the next checkpoint.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ottla.log import aborted_sizes, checkpoints, topic_ids
-from ottla.log.checkpoints import Partition
+from ottla.log.directories import aborted_sizes, checkpoints, topic_ids
+from ottla.log.directories.checkpoints import Partition
+from ottla.log.directories.log_directory import LogDirectory
 from ottla.log.disk import Disk
-from ottla.log.log_directory import LogDirectory
 
 if TYPE_CHECKING:
     from ottla.log.storage import Storage
@@ -22,14 +21,14 @@ ENTRIES_PER_STEP = 200
 """Partitions that a checkpoint handles before it yields to the loop: a fraction of a ms."""
 
 
-@dataclass(slots=True)
 class CheckpointTask:
     """Checkpoint files to be written, by any thread."""
 
-    disk: Disk
-    files: list[tuple[LogDirectory, str, bytes]] = field(default_factory=list)
-    topic_ids: list[tuple[LogDirectory, dict[str, bytes | None]]] = field(default_factory=list)
-    failures: list[tuple[LogDirectory, OSError]] = field(default_factory=list)
+    def __init__(self, disk: Disk) -> None:
+        self.disk = disk
+        self.files: list[tuple[LogDirectory, str, bytes]] = []
+        self.topic_ids: list[tuple[LogDirectory, dict[str, bytes | None]]] = []
+        self.failures: list[tuple[LogDirectory, OSError]] = []
 
     def run(self) -> None:
         """Writes them; the error of a directory is kept in `failures` for `end_checkpoint`."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ottla.log.checkpoints import Partition
+from ottla.log.directories.checkpoints import Partition
 from ottla.log.disk import Disk
 
 ABORTED_SIZES = ".ottla-aborted-sizes"

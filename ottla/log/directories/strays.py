@@ -11,7 +11,7 @@ operator may find that they are needed.
 import re
 from collections.abc import Container
 
-from ottla.log.checkpoints import Partition
+from ottla.log.directories.checkpoints import Partition
 from ottla.log.disk import Disk
 from ottla.log.storage import Storage
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from ottla.groups.classic.messages import Join, Leaving, Sync
 from ottla.groups.classic.requests import ServedClassicGroup
-from ottla.groups.consumer.group import ConsumerGroup
 from ottla.groups.consumer.heartbeat import JOIN, Alive, Beat, Beaten, first_group, heartbeat
 from ottla.groups.errors import GroupIdNotFound, IllegalGeneration, UnknownMember
-from ottla.groups.group import Context
-from ottla.groups.offset_requests import Commit
-from ottla.groups.result import Answer, Result
-from ottla.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from ottla.groups.classic.messages import Join, Leaving, Sync
+    from ottla.groups.consumer.group import ConsumerGroup
+    from ottla.groups.group import Context
+    from ottla.groups.offset_requests import Commit
+    from ottla.groups.result import Answer, Result
+    from ottla.wire.errors import ErrorCode
 
 
 class AbsentGroup:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from ottla.groups.classic.messages import Join, Leaving, Sync
-from ottla.groups.cluster_view import Cluster
-from ottla.groups.consumer.heartbeat import Alive, Beat, Beaten
-from ottla.groups.offset_requests import Commit
-from ottla.groups.records import CommittedOffset, Record
-from ottla.groups.result import Answer, Result, TimerKey
-from ottla.groups.settings import GroupSettings
-from ottla.wire.errors import ErrorCode
+if TYPE_CHECKING:
+    from ottla.groups.classic.messages import Join, Leaving, Sync
+    from ottla.groups.cluster_view import Cluster
+    from ottla.groups.consumer.heartbeat import Alive, Beat, Beaten
+    from ottla.groups.offset_requests import Commit
+    from ottla.groups.records import CommittedOffset, Record
+    from ottla.groups.result import Answer, Result, TimerKey
+    from ottla.groups.settings import GroupSettings
+    from ottla.wire.errors import ErrorCode
 
 
 @dataclass(slots=True, eq=False)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.groups.offsets import Offsets
 from ottla.groups.records import CommittedOffset, OffsetKey, Record
-from ottla.groups.result import Result
-from ottla.groups.settings import GroupSettings
 from ottla.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from ottla.groups.offsets import Offsets
+    from ottla.groups.result import Result
+    from ottla.groups.settings import GroupSettings
+
+NONE = ErrorCode.NONE
 
 
 class OffsetToCommit(NamedTuple):
@@ -55,7 +59,7 @@ def commit_records(
             offset, leader_epoch, metadata, result.wall_ms, expire_ms, topic_id
         )
         result.records.append(Record(OffsetKey(request.group_id, topic, partition), value))
-        codes.append(ErrorCode.NONE)
+        codes.append(NONE)
     return codes
 
 

@@ -10,10 +10,11 @@ group, 3 to 8 and 16 KIP-848 groups. Types that this broker does not know are sk
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from ottla.groups.by_topic import by_topic
 from ottla.groups.records import (
     ClassicMemberValue,
     ClassicProtocols,
@@ -271,14 +272,6 @@ def _encode_target_epoch(value: TargetEpochValue) -> bytes:
 def _decode_target_epoch(data: bytes, version: int) -> TargetEpochValue:
     value = wire.ConsumerGroupTargetAssignmentMetadataValue.decode(data, version)
     return TargetEpochValue(value.assignment_epoch, value.assignment_timestamp)
-
-
-def by_topic(partitions: Iterable[TopicPartition]) -> dict[bytes, list[int]]:
-    """Sorted partition indexes by topic id."""
-    topics: dict[bytes, list[int]] = {}
-    for topic_id, index in sorted(partitions):
-        topics.setdefault(topic_id, []).append(index)
-    return topics
 
 
 def _encode_target(value: TargetMemberValue) -> bytes:

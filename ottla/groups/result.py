@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.wire.errors import ProtocolError
+if TYPE_CHECKING:
+    from ottla.wire.errors import ProtocolError
 
 Answer = Callable[[Any], None]
 """Called exactly once, with a reply or the ProtocolError in its place."""

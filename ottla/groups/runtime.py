@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
-from ottla.groups.cluster_view import Cluster
-from ottla.groups.settings import GroupSettings
 from ottla.groups.shard import NO_CLUSTER, Shard
 from ottla.groups.shard_runtime import Append, Clock, Later, ShardRuntime
+
+if TYPE_CHECKING:
+    from ottla.groups.cluster_view import Cluster
+    from ottla.groups.settings import GroupSettings
 
 
 class Runtime(ShardRuntime[Shard]):
@@ -50,7 +53,12 @@ class Runtime(ShardRuntime[Shard]):
 
     def ending_steps(self, partition: int, producer_id: int, committed: bool) -> Iterator[None]:
         """The same, a step for each offset of the transaction. The producer's next transaction may
-        begin after the last one only."""
+        begin after the last one only.
+
+        A shard that is being loaded may have been read up to where the marker is now. Where it was
+        read further, or will be, the marker ends nothing a second time.
+        """
         live = self._live.get(partition)
-        if live is not None:
-            yield from live.shard.offsets.ending_steps(producer_id, committed)
+        shard = self._loading.get(partition) if live is None else live.shard
+        if shard is not None:
+            yield from shard.offsets.ending_steps(producer_id, committed)

@@ -1,12 +1,9 @@
 """The settings that the group coordinator reads; the broker fills them from server.properties."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSettings:
+class GroupSettings(NamedTuple):
     """Kafka's own names with underscores, and Kafka's defaults."""
 
     group_initial_rebalance_delay_ms: int = 3_000
@@ -38,8 +35,7 @@ class GroupSettings:
         return self.offsets_retention_minutes * 60_000
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionSettings:
+class TransactionSettings(NamedTuple):
     """The settings of the transaction coordinator; names and defaults as above."""
 
     transaction_max_timeout_ms: int = 900_000

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.groups import offset_requests, sweeps
 from ottla.groups.absent import AbsentGroup
-from ottla.groups.classic.messages import Join, Leaving, Sync
 from ottla.groups.classic.requests import ServedClassicGroup
 from ottla.groups.cluster_view import Cluster, NoCluster
 from ottla.groups.consumer import heartbeat
-from ottla.groups.consumer.heartbeat import Alive, Beat, Beaten
 from ottla.groups.consumer.requests import ServedConsumerGroup
 from ottla.groups.errors import (
     CoordinatorLoadInProgress,
@@ -26,12 +24,16 @@ from ottla.groups.errors import (
     NonEmptyGroup,
 )
 from ottla.groups.group import Context, Group
-from ottla.groups.offset_requests import Commit, FetchedOffset
 from ottla.groups.offsets import Offsets
 from ottla.groups.records import OffsetKey, Record
-from ottla.groups.result import Answer, Result, TimerKey
-from ottla.groups.settings import GroupSettings
 from ottla.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from ottla.groups.classic.messages import Join, Leaving, Sync
+    from ottla.groups.consumer.heartbeat import Alive, Beat, Beaten
+    from ottla.groups.offset_requests import Commit, FetchedOffset
+    from ottla.groups.result import Answer, Result, TimerKey
+    from ottla.groups.settings import GroupSettings
 
 NO_CLUSTER = NoCluster()
 
@@ -161,8 +163,11 @@ class Shard:
 
         Raises what `check_commit` of the group does.
         """
-        self._require_staying(request.group_id)
-        self._served(request.group_id).check_commit(request, result, self.context)
+        group_id = request.group_id
+        if self._going:
+            self._require_staying(group_id)
+        group = self.groups.get(group_id) or AbsentGroup(group_id)
+        group.check_commit(request, result, self.context)
         return offset_requests.commit_records(request, result, self.context.settings)
 
     def fetch_offsets(

@@ -220,10 +220,10 @@ class ShardRuntime(Generic[S]):
         try:
             reply = operation(live.shard, result)
         except ProtocolError as error:
-            reply = error
             if answer is None:
                 self._perform(live, result, producer)
                 raise
+            reply = error.kept()
         if answer is not None:
             result.reply(answer, reply)
         self._perform(live, result, producer)
@@ -240,7 +240,7 @@ class ShardRuntime(Generic[S]):
         try:
             reply = operation(live.shard, gathered)
         except ProtocolError as error:
-            reply = error
+            reply = error.kept()
         gathered.replies.append((answer, reply))
         if len(gathered.records) >= GATHERED_RECORDS_MAX:
             self._append_gathered(live)
@@ -363,7 +363,7 @@ class ShardRuntime(Generic[S]):
         try:
             self._append(live.shard.partition, result.records, producer, committed)
         except Exception as error:
-            told = _told(error)
+            told = _told(error).kept()
             # A failing log directory unloads its shards at once, which answers everybody.
             if live.open_appends:
                 live.open_appends.pop()

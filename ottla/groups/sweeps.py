@@ -7,13 +7,16 @@ into it. Between two slices anything may happen to the shard, so only names are 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from ottla.groups import offset_requests
-from ottla.groups.cluster_view import Cluster
 from ottla.groups.group import Group
-from ottla.groups.offsets import Offsets
 from ottla.groups.records import CommittedOffset, OffsetKey, Record
 from ottla.groups.result import Result
+
+if TYPE_CHECKING:
+    from ottla.groups.cluster_view import Cluster
+    from ottla.groups.offsets import Offsets
 
 SWEEP = "sweep"
 """The timer of a shard for the next slice."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
 
-from ottla.groups.result import TimerKey
+if TYPE_CHECKING:
+    from ottla.groups.result import TimerKey
 
 
 class Timers:

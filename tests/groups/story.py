@@ -275,7 +275,7 @@ class Story:
 
 def setting(name: str, value: str) -> Any:
     """A setting's value as the type that it has."""
-    default = GroupSettings.__dataclass_fields__[name.replace(".", "_")].default
+    default = GroupSettings._field_defaults[name.replace(".", "_")]
     return tuple(value.split(",")) if isinstance(default, tuple) else type(default)(value)
 
 

@@ -10,6 +10,7 @@ from ottla.groups.consumer.heartbeat import Beat
 from ottla.groups.errors import NotCoordinator
 from ottla.groups.offset_requests import Commit, OffsetToCommit
 from ottla.groups.record_codec import decode_record
+from ottla.groups.records import Marker
 from ottla.groups.routing import java_hash, partition_for
 from ottla.groups.shard_runtime import GATHERED_RECORDS_MAX
 from ottla.wire.errors import ErrorCode, NotLeaderOrFollower, ProtocolError, StorageFailed
@@ -241,3 +242,35 @@ def test_groups_live_where_java_puts_them() -> None:
     assert {text: java_hash(text) for text in hashes} == hashes
     assert all(0 <= partition_for(f"group-{number}", 50) < 50 for number in range(1000))
     assert partition_for("polygenelubricants", 50) == 0  # its hash is the smallest integer
+
+
+@pytest.mark.parametrize("commits", [True, False], ids=["commit", "abort"])
+@pytest.mark.parametrize("read_before", [0, 1, 2], ids=["nothing", "the offset", "the marker too"])
+def test_a_marker_that_is_committed_while_a_shard_is_loaded_ends_its_offsets(
+    read_before: int, commits: bool
+) -> None:
+    """A load reads the log and waits until that is committed: a marker may follow meanwhile."""
+    bench = Workbench()
+    partition = partition_for("g", bench.settings.offsets_topic_num_partitions)
+    request = Commit("g", [OffsetToCommit("t", 0, 5, -1, "")], transactional=True)
+    assert bench.ask(lambda s, r: s.commit(request, r), "g", 7) == [ErrorCode.NONE]
+    ((entry, producer_id),) = bench.logs[partition]
+    assert not isinstance(entry, Marker)
+    record = decode_record(*entry)
+    assert record is not None
+    bench.runtime.unload(partition)
+    shard = bench.runtime.begin_load(partition)
+    steps: list[Any] = [
+        lambda: shard.replay(record, producer_id),
+        lambda: shard.offsets.end_transaction(7, commits),
+    ]
+    for step in steps[:read_before]:
+        step()
+    bench.runtime.end_transaction(partition, 7, commits)
+    if read_before == 0:
+        for step in steps:
+            step()
+    bench.runtime.adopt(shard)
+    assert not shard.offsets.is_pending("g", "t", 0)
+    found = shard.offsets.find("g", "t", 0)
+    assert (found is not None and found.offset == 5) is commits

@@ -21,11 +21,14 @@ import logging
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from ottla.groups.classic import subscription
 from ottla.groups.errors import FencedInstance, UnknownMember
 from ottla.groups.records import ClassicMemberValue, CommittedOffset, GroupKey, GroupValue, Record
-from ottla.groups.result import Answer
+
+if TYPE_CHECKING:
+    from ottla.groups.result import Answer
 
 log = logging.getLogger("ottla.groups")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ottla.groups.classic.group import ClassicGroup, ClassicMember, ClassicState
 from ottla.groups.classic.messages import Join, Joined, JoinedMember, NewMemberId
@@ -21,9 +22,11 @@ from ottla.groups.errors import (
     UnknownMember,
 )
 from ottla.groups.records import GroupKey, Record
-from ottla.groups.result import Answer, Result
-from ottla.groups.settings import GroupSettings
-from ottla.wire.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from ottla.groups.result import Answer, Result
+    from ottla.groups.settings import GroupSettings
+    from ottla.wire.errors import ProtocolError
 
 
 def join(

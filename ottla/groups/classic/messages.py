@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ottla.groups.errors import MemberIdRequired
@@ -24,6 +25,8 @@ class Join:
     """The client understands MEMBER_ID_REQUIRED (version 4, KIP-394)."""
     may_skip_assignment: bool = True
     """The client understands skip_assignment (version 9, KIP-814)."""
+    sees: Callable[[str], bool] | None = None
+    """Whether the client may see a topic; None where everybody sees all."""
 
 
 @dataclass(frozen=True, slots=True)

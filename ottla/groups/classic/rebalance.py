@@ -6,12 +6,16 @@ SyncGroup (`session`) ends it.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ottla.groups.classic.group import ClassicGroup, ClassicMember, ClassicState
 from ottla.groups.classic.messages import Joined, JoinedMember
 from ottla.groups.errors import RebalanceInProgress, UnknownMember
 from ottla.groups.records import GroupKey, Record
 from ottla.groups.result import RETRY_MS, Result
-from ottla.groups.settings import GroupSettings
+
+if TYPE_CHECKING:
+    from ottla.groups.settings import GroupSettings
 
 SESSION, JOIN, SYNC = "session", "join", "sync"
 """Timers: a member's session, the wait for joins, the wait for syncs."""

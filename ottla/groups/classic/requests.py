@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ottla.groups.classic import join, rebalance, session
-from ottla.groups.classic.group import ClassicGroup
-from ottla.groups.classic.messages import Join, Leaving, Sync
+from ottla.groups.classic.group import ClassicGroup, ClassicState
 from ottla.groups.consumer import heartbeat as consumer_heartbeat
 from ottla.groups.consumer import migration
-from ottla.groups.consumer.heartbeat import Alive, Beat, Beaten
 from ottla.groups.consumer.replay import upgraded
-from ottla.groups.errors import GroupIdNotFound
-from ottla.groups.group import Context
-from ottla.groups.offset_requests import Commit
+from ottla.groups.errors import (
+    GroupIdNotFound,
+    IllegalGeneration,
+    RebalanceInProgress,
+    UnknownMember,
+)
 from ottla.groups.records import GroupKey
-from ottla.groups.result import Answer, Result, TimerKey
 from ottla.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from ottla.groups.classic.messages import Join, Leaving, Sync
+    from ottla.groups.consumer.heartbeat import Alive, Beat, Beaten
+    from ottla.groups.group import Context
+    from ottla.groups.offset_requests import Commit
+    from ottla.groups.result import Answer, Result, TimerKey
+
+EMPTY, PREPARING = ClassicState.EMPTY, ClassicState.PREPARING
+COMPLETING = ClassicState.COMPLETING
+NONE, REBALANCE_IN_PROGRESS = ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS
+"""Members of enumerations are looked up by a slow path of the interpreter: these are needed for
+each heartbeat or commit."""
 
 
 class ServedClassicGroup(ClassicGroup):
@@ -42,8 +55,16 @@ class ServedClassicGroup(ClassicGroup):
     def heartbeat(
         self, generation: int, member_id: str, instance_id: str | None, tick_ms: int
     ) -> ErrorCode:
-        """Heartbeat."""
-        return session.heartbeat(self, generation, member_id, instance_id, tick_ms)
+        """Keep a member's session alive; REBALANCE_IN_PROGRESS makes it join again.
+
+        Raises UnknownMember, FencedInstance, IllegalGeneration.
+        """
+        member = self.check_member(member_id, instance_id)
+        if generation != self.generation:
+            raise IllegalGeneration(f"the generation is {self.generation}, not {generation}")
+        # The timer is not moved here: when it fires it finds the new deadline.
+        member.deadline_ms = tick_ms + member.session_timeout_ms
+        return REBALANCE_IN_PROGRESS if self.state is PREPARING else NONE
 
     def heartbeat_turn(
         self,
@@ -54,7 +75,7 @@ class ServedClassicGroup(ClassicGroup):
         context: Context,
     ) -> ErrorCode:
         """The same: here a heartbeat has no effects."""
-        return session.heartbeat(self, generation, member_id, instance_id, result.tick_ms)
+        return self.heartbeat(generation, member_id, instance_id, result.tick_ms)
 
     def leave(
         self, leaving: Sequence[Leaving], result: Result, context: Context
@@ -87,17 +108,27 @@ class ServedClassicGroup(ClassicGroup):
         """None: `beat` refuses it."""
 
     def check_commit(self, request: Commit, result: Result, context: Context) -> None:
-        """Check that the client may commit; a member's commit also keeps its session alive."""
-        session.check_commit(
-            self,
-            request.member_id,
-            request.instance_id,
-            request.generation,
-            request.transactional,
-        )
-        member = self.members.get(request.member_id)
-        if member is not None and not request.transactional:
-            member.deadline_ms = result.tick_ms + member.session_timeout_ms
+        """Check that the client may commit; a member's commit also keeps its session alive.
+
+        Raises UnknownMember, FencedInstance, IllegalGeneration, RebalanceInProgress.
+        """
+        generation = request.generation
+        if generation < 0 and self.state is EMPTY:
+            return  # a client that assigns partitions itself, or an administrator
+        if generation < 0 and not request.member_id and request.instance_id is None:
+            if not request.transactional:
+                raise UnknownMember(
+                    f"{self.group_id} has members, and only they may commit offsets"
+                )
+            return
+        member = self.check_member(request.member_id, request.instance_id)
+        if generation != self.generation:
+            raise IllegalGeneration(f"the generation is {self.generation}, not {generation}")
+        if request.transactional:
+            return
+        if self.state is COMPLETING:
+            raise RebalanceInProgress("the assignment of this generation is not known yet")
+        member.deadline_ms = result.tick_ms + member.session_timeout_ms
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
         """Anybody may fetch."""

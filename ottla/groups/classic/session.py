@@ -1,8 +1,9 @@
-"""SyncGroup, Heartbeat and LeaveGroup of a classic group, and the checks of an OffsetCommit."""
+"""SyncGroup and LeaveGroup of a classic group."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ottla.groups.classic.group import ClassicGroup, ClassicState
 from ottla.groups.classic.messages import Leaving, Sync, Synced
@@ -21,9 +22,11 @@ from ottla.groups.errors import (
     UnknownMember,
 )
 from ottla.groups.records import GroupKey, Record
-from ottla.groups.result import Answer, Result
-from ottla.groups.settings import GroupSettings
 from ottla.wire.errors import ErrorCode, ProtocolError
+
+if TYPE_CHECKING:
+    from ottla.groups.result import Answer, Result
+    from ottla.groups.settings import GroupSettings
 
 
 def sync(group: ClassicGroup, request: Sync, answer: Answer, result: Result) -> None:
@@ -75,23 +78,6 @@ def _assign(group: ClassicGroup, assignments: dict[str, bytes], result: Result) 
         arm_session(group, member, result)
 
 
-def heartbeat(
-    group: ClassicGroup, generation: int, member_id: str, instance_id: str | None, tick_ms: int
-) -> ErrorCode:
-    """Keep a member's session alive; REBALANCE_IN_PROGRESS makes it join again.
-
-    Raises UnknownMember, FencedInstance, IllegalGeneration.
-    """
-    member = group.check_member(member_id, instance_id)
-    if generation != group.generation:
-        raise IllegalGeneration(f"the generation is {group.generation}, not {generation}")
-    # The timer is not moved here: when it fires it finds the new deadline.
-    member.deadline_ms = tick_ms + member.session_timeout_ms
-    if group.state is ClassicState.PREPARING:
-        return ErrorCode.REBALANCE_IN_PROGRESS
-    return ErrorCode.NONE
-
-
 def leave(
     group: ClassicGroup, leaving: Sequence[Leaving], result: Result, settings: GroupSettings
 ) -> list[ErrorCode]:
@@ -121,26 +107,3 @@ def _leave_one(group: ClassicGroup, leaving: Leaving, result: Result) -> ErrorCo
         return error.code
     remove(group, member, result)
     return ErrorCode.NONE
-
-
-def check_commit(
-    group: ClassicGroup,
-    member_id: str,
-    instance_id: str | None,
-    generation: int,
-    transactional: bool = False,
-) -> None:
-    """Check that this member, or a client that is not a member, may commit offsets now.
-
-    Raises UnknownMember, FencedInstance, IllegalGeneration, RebalanceInProgress.
-    """
-    if generation < 0 and group.state is ClassicState.EMPTY:
-        return  # a client that assigns partitions itself, or an administrator
-    if generation >= 0 or member_id or instance_id is not None:
-        group.check_member(member_id, instance_id)
-        if generation != group.generation:
-            raise IllegalGeneration(f"the generation is {group.generation}, not {generation}")
-    elif not transactional and group.state is not ClassicState.EMPTY:
-        raise UnknownMember(f"{group.group_id} has members, and only they may commit offsets")
-    if not transactional and group.state is ClassicState.COMPLETING:
-        raise RebalanceInProgress("the assignment of this generation is not known yet")

@@ -38,24 +38,25 @@ def uniform(members: Mapping[str, Subscriber], topics: Mapping[str, Topic]) -> A
         readers = [member_id for member_id in mine if name in members[member_id].topics]
         if readers:
             subscribers[topics[name].topic_id] = readers
-    free = {
-        (topic.topic_id, partition)
-        for topic in topics.values()
-        if topic.topic_id in subscribers
-        for partition in range(topic.partitions)
-    }
+    counts = {topic.topic_id: topic.partitions for topic in topics.values()}
+    in_order = [
+        (topic_id, partition)
+        for topic_id in sorted(subscribers) for partition in range(counts[topic_id])
+    ]
+    free = set(in_order)
     _keep_former(members, mine, subscribers, free)
     loads = {member_id: len(partitions) for member_id, partitions in mine.items()}
+    in_order = [partition for partition in in_order if partition in free]
     # Partitions with few possible owners first: the others have more choices later.
     if len({len(readers) for readers in subscribers.values()} | {len(mine)}) == 1:
         least = [(load, member_id) for member_id, load in loads.items()]
         heapify(least)
-        for partition in sorted(free):
+        for partition in in_order:
             load, owner = least[0]
             mine[owner].add(partition)
             heapreplace(least, (load + 1, owner))
     else:
-        for partition in sorted(free, key=lambda p: (len(subscribers[p[0]]), p)):
+        for partition in sorted(in_order, key=lambda p: len(subscribers[p[0]])):
             owner = min(subscribers[partition[0]], key=lambda m: (loads[m], m))
             mine[owner].add(partition)
             loads[owner] += 1
@@ -75,13 +76,12 @@ def _keep_former(
     # Members with the most partitions keep the remainder, so that the fewest partitions move.
     readers = {topic_id: set(member_ids) for topic_id, member_ids in subscribers.items()}
     for member_id in sorted(mine, key=lambda m: (-len(members[m].owned), m)):
-        wanted = sorted(
-            p for p in members[member_id].owned if p in free and member_id in readers[p[0]]
-        )
+        wanted = [p for p in members[member_id].owned if p in free and member_id in readers[p[0]]]
         if same_for_all and len(wanted) > share:
             quota = share + (1 if extra > 0 else 0)
             extra -= 1 if extra > 0 else 0
-            wanted = wanted[:quota]
+            if len(wanted) > quota:
+                wanted = sorted(wanted)[:quota]
         mine[member_id].update(wanted)
         free.difference_update(wanted)
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ottla.groups.classic.group import CONSUMER_PROTOCOL_TYPE
 from ottla.groups.classic.messages import Join, Joined, NewMemberId, Sync, Synced
 from ottla.groups.classic.subscription import Subscription, read_subscription
-from ottla.groups.cluster_view import Cluster
 from ottla.groups.consumer.draft import Draft, subscription_changed, topics_changed
-from ottla.groups.consumer.group import ConsumerGroup, ConsumerMember
 from ottla.groups.consumer.heartbeat import SESSION, arm_rebalance, take_place
 from ottla.groups.consumer.migration import assignment_bytes, offer_downgrade
 from ottla.groups.errors import (
@@ -33,9 +32,13 @@ from ottla.groups.records import (
     MemberState,
     TopicPartition,
 )
-from ottla.groups.result import Result
-from ottla.groups.settings import GroupSettings
 from ottla.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from ottla.groups.cluster_view import Cluster
+    from ottla.groups.consumer.group import ConsumerGroup, ConsumerMember
+    from ottla.groups.result import Result
+    from ottla.groups.settings import GroupSettings
 
 REJOIN = "consumer rejoin"
 """Timer: a classic member has its rebalance timeout to join again once it was asked to."""
@@ -67,7 +70,7 @@ def join(
     if subscription is None:
         raise InconsistentProtocol("the subscription cannot be read")
     value = _value(member, request, subscription)
-    draft = Draft(group, result, cluster, settings.group_consumer_assignors)
+    draft = Draft(group, result, cluster, settings.group_consumer_assignors, request.sees)
     current = _enter(draft, member, member_id, value, request, result)
     draft.update(member is None or subscription_changed(member.value, value))
     owned = _owned(subscription, cluster)
@@ -105,7 +108,7 @@ def _value(
         client_host=request.client_host,
         instance_id=request.instance_id,
         rack_id=subscription.rack_id,
-        topics=frozenset(subscription.topics),
+        topics=frozenset(filter(request.sees, subscription.topics)),
         pattern=None,
         rebalance_timeout_ms=request.rebalance_timeout_ms,
         classic=ClassicProtocols(request.session_timeout_ms, request.protocols),

@@ -8,9 +8,9 @@ the log has the records.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from ottla.groups.cluster_view import Cluster, Topic
 from ottla.groups.consumer.assignors import ASSIGNORS, Subscriber
 from ottla.groups.consumer.group import ConsumerGroup, hash_of
 from ottla.groups.consumer.patterns import matching
@@ -31,7 +31,10 @@ from ottla.groups.records import (
     TargetMemberValue,
     TopicPartition,
 )
-from ottla.groups.result import Result
+
+if TYPE_CHECKING:
+    from ottla.groups.cluster_view import Cluster, Topic
+    from ottla.groups.result import Result
 
 
 class Draft:
@@ -43,7 +46,12 @@ class Draft:
         result: Result,
         cluster: Cluster,
         assignors: Sequence[str] = tuple(ASSIGNORS),
+        sees: Callable[[str], bool] | None = None,
+        pattern: str | None = None,
     ) -> None:
+        """`sees` decides which topics the sender of the request may see, None where everybody sees
+        all; `pattern` is the sender's own."""
+        self._sees, self._own = sees, pattern or ""
         self._group = group
         self._result = result
         self._cluster = cluster
@@ -86,13 +94,14 @@ class Draft:
 
     def update(self, changed: bool) -> None:
         """Resolves patterns, increments the epoch and assigns again, if there is a reason to."""
-        if changed or self._group.seen_version != self._cluster.version:
+        version = self._cluster.version
+        if changed or not self._group.has_seen(version, self._own):
             recorded = len(self._result.records)
             self._resolve_patterns()
             self._bump_epoch(changed)
             if len(self._result.records) == recorded:
                 # Otherwise the next heartbeat checks again: the log may refuse these records.
-                self._group.seen_version = self._cluster.version
+                self._group.seen_version = version
         if self.epoch > self.target_epoch:
             self._assign()
 
@@ -133,9 +142,11 @@ class Draft:
 
     def _resolve_patterns(self) -> None:
         used = {value.pattern for value in self.members.values() if value.pattern}
-        names = list(self._cluster.topic_names()) if used else []
-        resolved: dict[str, RegularExpressionValue] = {}
-        for pattern in sorted(used):
+        mine = used if self._sees is None else used & self._own_if_due()
+        names = list(filter(self._sees, self._cluster.topic_names())) if mine else []
+        self._group.resolved |= dict.fromkeys(mine, self._cluster.version)
+        resolved = {name: self.patterns[name] for name in used - mine if name in self.patterns}
+        for pattern in sorted(mine):
             topics = matching(pattern, names)
             value = self.patterns.get(pattern)
             if value is None or value.topics != topics:
@@ -147,6 +158,12 @@ class Draft:
         for pattern in sorted(self.patterns.keys() - used):
             self._record(Record(RegularExpressionKey(self._id, pattern), None))
         self.patterns = resolved
+
+    def _own_if_due(self) -> set[str]:
+        """The sender's pattern, unless a member that has it too has resolved it just now: two that
+        may see different topics would take them from each other at every heartbeat."""
+        now = self._group.resolved.get(self._own) == self._cluster.version
+        return set() if now and self._own in self.patterns else {self._own}
 
     def _bump_epoch(self, changed: bool) -> None:
         metadata_hash = hash_of(self._topics())

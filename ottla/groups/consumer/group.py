@@ -13,8 +13,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from ottla.groups.cluster_view import Topic
 from ottla.groups.errors import UnknownMember
 from ottla.groups.records import (
     CommittedOffset,
@@ -34,7 +34,10 @@ from ottla.groups.records import (
     TargetMemberValue,
     TopicPartition,
 )
-from ottla.groups.result import Answer
+
+if TYPE_CHECKING:
+    from ottla.groups.cluster_view import Topic
+    from ottla.groups.result import Answer
 
 LEFT_FOR_NOW = -2
 """The epoch of a static member that has left and may come back under its instance id."""
@@ -82,6 +85,9 @@ class ConsumerGroup:
     of each key, so a changed member's description may follow its assignment."""
     seen_version: int = -1
     """The version of the cluster's metadata that the group's topics were last read from."""
+    resolved: dict[str, int] = field(default_factory=dict)
+    """The same of each pattern: where there are access rules, only a member that has it resolves
+    it, since its matches are those that this member may see."""
     type_name = "Consumer"
     protocol_type = "consumer"
     tells_topics = True
@@ -161,6 +167,13 @@ class ConsumerGroup:
         records.append(Record(ConsumerGroupKey(self.group_id), None))
         return records
 
+    def has_seen(self, version: int, pattern: str | None) -> bool:
+        """Whether this version of the cluster's metadata has its effect on the group, and on a
+        member's pattern."""
+        return self.seen_version == version and (
+            not pattern or self.resolved.get(pattern) == version
+        )
+
     # Replay
 
     def replay_epoch(self, value: ConsumerGroupValue | None) -> None:
@@ -218,6 +231,7 @@ class ConsumerGroup:
         """The topics of a regular expression."""
         if value is None:
             self.patterns.pop(pattern, None)
+            self.resolved.pop(pattern, None)
         else:
             self.patterns[pattern] = value
 

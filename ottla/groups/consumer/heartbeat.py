@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from ottla.groups.cluster_view import Cluster
 from ottla.groups.consumer import patterns
 from ottla.groups.consumer.draft import Draft, subscription_changed
 from ottla.groups.consumer.group import LEFT_FOR_NOW, ConsumerGroup, ConsumerMember
@@ -28,8 +27,11 @@ from ottla.groups.records import (
     TopicPartition,
 )
 from ottla.groups.result import RETRY_MS, Result
-from ottla.groups.settings import GroupSettings
 from ottla.wire.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from ottla.groups.cluster_view import Cluster
+    from ottla.groups.settings import GroupSettings
 
 SESSION, REBALANCE = "consumer session", "consumer rebalance"
 """Timers: session timeout, and the time a member has to give up partitions."""
@@ -54,6 +56,8 @@ class Beat:
     client_id: str = ""
     client_host: str = ""
     version: int = 1
+    sees: Callable[[str], bool] | None = None
+    """Whether the client may see a topic; None where everybody sees all."""
 
     @property
     def is_full(self) -> bool:
@@ -150,7 +154,7 @@ def session_ms(own: Mapping[str, str], settings: GroupSettings) -> int:
 def at_rest(group: ConsumerGroup, member: ConsumerMember, cluster: Cluster) -> bool:
     """Whether the group and this member are in their target state."""
     return (
-        group.seen_version == cluster.version
+        group.has_seen(cluster.version, member.value.pattern)
         and group.epoch == group.target_epoch
         and member.is_reconciled(group.target_epoch)
     )
@@ -212,7 +216,9 @@ def heartbeat(
         assignment = frozenset(member.current.assigned) if request.is_full else None
         interval = interval_ms(own, settings)
         return Beaten(member.member_id, member.epoch, interval, assignment)
-    draft = Draft(group, result, cluster, settings.group_consumer_assignors)
+    draft = Draft(
+        group, result, cluster, settings.group_consumer_assignors, request.sees, value.pattern
+    )
     current = _enter(draft, member, value, request, result)
     draft.update(member is None or subscription_changed(member.value, value))
     updated = draft.reconcile(request.member_id, current, request.owned)

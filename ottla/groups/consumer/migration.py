@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from ottla.groups.classic.group import CONSUMER_PROTOCOL_TYPE, ClassicGroup, ClassicMember
 from ottla.groups.classic.subscription import (
@@ -17,7 +18,6 @@ from ottla.groups.classic.subscription import (
     read_subscription,
     write_assignment,
 )
-from ottla.groups.cluster_view import Cluster
 from ottla.groups.consumer.group import ConsumerGroup, hash_of
 from ottla.groups.errors import GroupIdNotFound, RebalanceInProgress
 from ottla.groups.records import (
@@ -36,8 +36,11 @@ from ottla.groups.records import (
     TargetMemberValue,
     TopicPartition,
 )
-from ottla.groups.result import Result
-from ottla.groups.settings import GroupSettings
+
+if TYPE_CHECKING:
+    from ottla.groups.cluster_view import Cluster
+    from ottla.groups.result import Result
+    from ottla.groups.settings import GroupSettings
 
 DOWNGRADE, REJOIN_ALL = "downgrade", "rejoin all"
 """Timers without a delay: convert to a classic group; then make its members join again."""

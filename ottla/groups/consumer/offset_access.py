@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from ottla.groups.cluster_view import Cluster
-from ottla.groups.consumer.group import ConsumerGroup, ConsumerMember
+from typing import TYPE_CHECKING
+
 from ottla.groups.errors import IllegalGeneration, StaleMemberEpoch
-from ottla.groups.offset_requests import Commit
 from ottla.wire.errors import ProtocolError, UnsupportedVersion
+
+if TYPE_CHECKING:
+    from ottla.groups.cluster_view import Cluster
+    from ottla.groups.consumer.group import ConsumerGroup, ConsumerMember
+    from ottla.groups.offset_requests import Commit
 
 
 def check_commit(group: ConsumerGroup, request: Commit, cluster: Cluster) -> ConsumerMember | None:

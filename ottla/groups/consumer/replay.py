@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.groups.consumer.group import ConsumerGroup
 from ottla.groups.records import (
@@ -14,7 +14,9 @@ from ottla.groups.records import (
     TargetEpochKey,
     TargetMemberKey,
 )
-from ottla.groups.result import Result
+
+if TYPE_CHECKING:
+    from ottla.groups.result import Result
 
 EFFECTS: dict[type, Callable[[ConsumerGroup, Any, Any], None]] = {
     ConsumerGroupKey: lambda group, key, value: group.replay_epoch(value),

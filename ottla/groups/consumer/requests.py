@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from ottla.groups.classic.messages import Join, Leaving, Sync
 from ottla.groups.classic.requests import ServedClassicGroup
 from ottla.groups.consumer import classic_members, heartbeat, migration, offset_access, replay
 from ottla.groups.consumer.group import LEFT_FOR_NOW, ConsumerGroup
-from ottla.groups.consumer.heartbeat import Alive, Beat, Beaten
 from ottla.groups.errors import UnknownMember
-from ottla.groups.group import Context
-from ottla.groups.offset_requests import Commit
 from ottla.groups.result import RETRY_MS, Answer, Result, TimerKey
 from ottla.wire.errors import ErrorCode, ProtocolError
+
+if TYPE_CHECKING:
+    from ottla.groups.classic.messages import Join, Leaving, Sync
+    from ottla.groups.consumer.heartbeat import Alive, Beat, Beaten
+    from ottla.groups.group import Context
+    from ottla.groups.offset_requests import Commit
 
 log = logging.getLogger("ottla.groups")
 

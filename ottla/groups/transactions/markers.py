@@ -10,11 +10,14 @@ twice does no harm: the second one ends nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.groups.result import Answer
+from ottla.groups.by_topic import by_topic
 from ottla.groups.transactions.records import TopicIndex, TransactionValue
 from ottla.wire.errors import ErrorCode, ProtocolError
+
+if TYPE_CHECKING:
+    from ottla.groups.result import Answer
 
 
 class TransactionMarker(NamedTuple):
@@ -71,7 +74,7 @@ class Ending:
         if self._open:
             return
         self._driving = True
-        self._untried = self._untried or sorted(self.remaining, reverse=True)
+        self._untried = self._untried or self._missing()
         now = self._untried[: -AT_ONCE_MAX - 1 : -1]
         del self._untried[-AT_ONCE_MAX:]
         for partition in now:
@@ -83,6 +86,10 @@ class Ending:
         self._driving = False
         if not self._open:
             settled(self)
+
+    def _missing(self) -> list[TopicIndex]:
+        in_order = by_topic(self.remaining).items()
+        return [(topic, index) for topic, indexes in in_order for index in indexes][::-1]
 
     @property
     def goes_on(self) -> bool:

@@ -7,11 +7,11 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
+from ottla.groups.by_topic import by_topic
 from ottla.wire.errors import MalformedMessage
 from ottla.wire.messages import TransactionLogKey, TransactionLogValue
 
@@ -127,14 +127,6 @@ def _encode_value(value: TransactionValue) -> bytes:
     )
     encoded: bytes = message.encode(1)
     return encoded
-
-
-def by_topic(partitions: Iterable[TopicIndex]) -> dict[str, list[int]]:
-    """Sorted partition indexes by topic name."""
-    topics: dict[str, list[int]] = {}
-    for topic, index in sorted(partitions):
-        topics.setdefault(topic, []).append(index)
-    return topics
 
 
 def decode_record(key: bytes, value: bytes | None) -> TransactionRecord | None:

@@ -9,20 +9,22 @@ It also performs the effect that only transactions have, the markers:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.groups.errors import CoordinatorLoadInProgress, NotCoordinator
 from ottla.groups.records import NO_PRODUCER, Producer
-from ottla.groups.result import Answer, MarkersDue, Result
-from ottla.groups.settings import TransactionSettings
 from ottla.groups.shard_runtime import Append, Clock, Live, ShardRuntime
-from ottla.groups.transactions.markers import Ending, WriteMarker
 from ottla.groups.transactions.shard import (
     MARKER_RETRY_MS,
     NEXT_SLICE_MS,
     TransactionShard,
 )
 from ottla.wire.errors import InvalidRequest, ProtocolError
+
+if TYPE_CHECKING:
+    from ottla.groups.result import Answer, MarkersDue, Result
+    from ottla.groups.settings import TransactionSettings
+    from ottla.groups.transactions.markers import Ending, WriteMarker
 
 
 class TransactionRuntime(ShardRuntime[TransactionShard]):

@@ -8,10 +8,10 @@ markers once the end of a transaction is durably recorded, and calls `complete` 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ottla.groups.records import NO_PRODUCER, Producer
 from ottla.groups.result import Answer, MarkersDue, Result, TimerKey
-from ottla.groups.settings import TransactionSettings
 from ottla.groups.transactions import transitions
 from ottla.groups.transactions.errors import (
     ConcurrentTransactions,
@@ -26,6 +26,9 @@ from ottla.groups.transactions.records import (
     TransactionState,
     TransactionValue,
 )
+
+if TYPE_CHECKING:
+    from ottla.groups.settings import TransactionSettings
 
 TIMEOUT = "timeout"
 """Timer: a transaction was open for too long."""
@@ -104,7 +107,7 @@ class TransactionShard:
                 raise NeedsProducerId("a new producer id is needed") from None
             aborted = transitions.aborted(value, result.wall_ms, new_id)
             result.records.append(TransactionRecord(transactional_id, aborted))
-            result.markers.append(MarkersDue(transactional_id, answer, error))
+            result.markers.append(MarkersDue(transactional_id, answer, error.kept()))
             return
         result.records.append(TransactionRecord(transactional_id, value))
         result.reply(answer, value)

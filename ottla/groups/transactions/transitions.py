@@ -8,8 +8,8 @@ request repeats one that was already done (KIP-98, KIP-360, KIP-890).
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from ottla.groups.records import Producer
 from ottla.groups.transactions.errors import (
     ConcurrentTransactions,
     InvalidProducerIdMapping,
@@ -27,7 +27,10 @@ from ottla.groups.transactions.records import (
     TransactionValue,
     is_exhausted,
 )
-from ottla.wire.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from ottla.groups.records import Producer
+    from ottla.wire.errors import ProtocolError
 
 EPOCH_PER_TRANSACTION = 2
 """The version of transactions whose producers get a new epoch with each (KIP-890)."""

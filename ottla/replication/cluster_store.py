@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any, TypeVar
 from zlib import crc32
 
@@ -33,6 +33,8 @@ from ottla.replication.coordination import (
     make,
 )
 from ottla.replication.entries import (
+    PIECE_SIZE_MAX,
+    SNAPSHOT_RAW_SIZE_MAX,
     Entry,
     Header,
     decode_entry,
@@ -40,7 +42,7 @@ from ottla.replication.entries import (
     encode_snapshot,
 )
 from ottla.replication.metadata import MetadataImage, MetadataRecord
-from ottla.replication.records import UnreadableMetadata
+from ottla.replication.records import GARBAGE, UnreadableMetadata
 from ottla.replication.standalone import snapshot_records
 
 CONTROLLER_EPOCH = "/controller_epoch"
@@ -52,11 +54,16 @@ KAFKAS_TOPICS = "/brokers/topics"
 LAYOUT = (
     "/cluster", "/brokers", "/brokers/ids", "/metadata", LOG, SNAPSHOTS,
 )
+MARK = "ottla-metadata-checkpoint"
+"""In each log directory: the last entry that this broker has read, with its ZooKeeper
+transaction."""
 READ_AHEAD = 32
 """The most entries requested at once."""
 SNAPSHOT_AFTER_ENTRIES = 1000
 """Each entry after the snapshot costs a read at every broker's start."""
+ENTRY_DIGITS = 13
 DELETED_AT_A_TIME = 100
+PIECES_MAX = SNAPSHOT_RAW_SIZE_MAX // PIECE_SIZE_MAX
 
 Answer = TypeVar("Answer")
 
@@ -84,13 +91,29 @@ class Mark:
     czxid: int
 
 
+class GoneBack(UnreadableMetadata):
+    """ZooKeeper does not have what was read from it: it was restored from a backup, or emptied."""
+
+    def __init__(self, entry: int) -> None:
+        super().__init__(
+            f"ZooKeeper does not have entry {entry} of the metadata log as this broker has read it:"
+            " it was restored from a backup, or emptied. To continue with it nevertheless, remove"
+            f" {MARK} from the log directories of all brokers: what was decided since is lost"
+        )
+
+
 class Behind(Exception):
     """The next entry has been deleted: a snapshot contains it."""
 
 
+def is_number(name: str) -> bool:
+    """Whether a node is named as an entry or a snapshot is; what else is there is left alone."""
+    return name.isdecimal() and len(name) <= ENTRY_DIGITS
+
+
 def entry_path(number: int) -> str:
     """The path of an entry; the names sort in the order of the numbers."""
-    return f"{LOG}/{number:013d}"
+    return f"{LOG}/{number:0{ENTRY_DIGITS}d}"
 
 
 class ClusterStore:
@@ -102,6 +125,8 @@ class ClusterStore:
         self.ahead = 1
         """How many entries the next read asks for: mostly one is new, and a broker that starts
         reads many."""
+        self.last = 0, ""
+        """The last entry that was read or written here: its number and its batch."""
 
     async def prepare(self) -> None:
         """Create the permanent nodes. Raises ClusterRefused if the root is Apache Kafka's."""
@@ -121,7 +146,7 @@ class ClusterStore:
         data, _ = await self.coordination.get(CLUSTER_ID)
         try:
             found = json.loads(data)["id"]
-        except (ValueError, KeyError, TypeError):
+        except GARBAGE:
             found = None
         if not isinstance(found, str) or not found:
             raise ClusterRefused(f"{CLUSTER_ID} in ZooKeeper has no id: {data[:100]!r}")
@@ -168,6 +193,8 @@ class ClusterStore:
                 raise answer
             data, stat = answer
             entries.append(decode_entry(n, stat.czxid, data))
+        if entries:
+            self.last = entries[-1].number, entries[-1].header.batch
         self.ahead = min(2 * self.ahead, READ_AHEAD) if len(entries) == len(numbers) else 1
         return entries
 
@@ -187,30 +214,62 @@ class ClusterStore:
         except NoNode:
             return None
         try:
-            return Newest(**json.loads(data))
-        except (ValueError, TypeError) as error:
+            found = Newest(**json.loads(data))
+            if any(type(each) is not int or each < 0 for each in astuple(found)):
+                raise TypeError(f"not all of {found} are numbers")
+            if found.pieces > PIECES_MAX:
+                raise ValueError(f"more than {PIECES_MAX} pieces")
+        except GARBAGE as error:
             raise UnreadableMetadata(f"{NEWEST} in ZooKeeper is not readable: {error!r}") from error
+        return found
 
     async def mark(self, entry: int) -> Mark | None:
-        """A mark to pass to `has_gone_back` later; None for an entry that does not exist."""
+        """A mark to pass to `check_mark` later; None for an entry that does not exist."""
         stat = await self.coordination.exists(entry_path(entry))
         return None if stat is None else Mark(entry, stat.czxid)
 
-    async def has_gone_back(self, mark: Mark) -> bool:
-        """Whether this is no longer the log from which the mark was made, because ZooKeeper was
-        restored from a backup or has lost its data."""
+    async def check_mark(self, mark: Mark) -> None:
+        """Raise GoneBack if this is no longer the log from which the mark was made."""
+        await self.coordination.sync()
         stat = await self.coordination.exists(entry_path(mark.entry))
-        if stat is not None:
-            return stat.czxid != mark.czxid
+        if stat is None:
+            await self._check_deleted(mark.entry)
+        elif stat.czxid != mark.czxid:
+            raise GoneBack(mark.entry)
+
+    async def check_last(self, entry: int) -> None:
+        """Raise GoneBack if this is no longer the log in which this store has read or written
+        `entry`."""
+        if entry == 0:
+            return
+        await self.coordination.sync()
+        try:
+            data, stat = await self.coordination.get(entry_path(entry))
+        except NoNode:
+            await self._check_deleted(entry)
+            return
+        number, batch = self.last
+        if number == entry and decode_entry(entry, stat.czxid, data).header.batch != batch:
+            raise GoneBack(entry)
+
+    async def _check_deleted(self, entry: int) -> None:
+        """An entry that does not exist must be part of a snapshot."""
         newest = await self._newest()
-        return newest is None or newest.entry < mark.entry
+        if newest is None or newest.entry < entry:
+            raise GoneBack(entry)
 
     async def newest(self, image: MetadataImage) -> MetadataImage:
         """The image of the newest snapshot, or `image` where that is newer."""
+        tried = None
         while True:
             newest = await self._newest()
             if newest is None or newest.entry <= image.entry:
                 return image
+            if newest == tried:
+                raise UnreadableMetadata(
+                    f"of the snapshot {SNAPSHOTS}/{newest.entry} in ZooKeeper pieces are missing"
+                )
+            tried = newest
             paths = [f"{SNAPSHOTS}/{newest.entry}/{n}" for n in range(newest.pieces)]
             answers = await each([self.coordination.get(path) for path in paths])
             if any(isinstance(answer, NoNode) for answer in answers):
@@ -225,7 +284,8 @@ class ClusterStore:
                     f"the snapshot {SNAPSHOTS}/{newest.entry} in ZooKeeper has a wrong checksum"
                 )
             header, records = decode_snapshot(newest.entry, pieces)
-            folded = MetadataImage.empty(image.cluster_id).apply(records)
+            name = f"the snapshot {SNAPSHOTS}/{newest.entry} in ZooKeeper"
+            folded = _applied(MetadataImage.empty(image.cluster_id), records, name)
             return replace(folded, offset=header.offset, entry=newest.entry)
 
     async def wants_snapshot(self, image: MetadataImage) -> bool:
@@ -256,9 +316,10 @@ class ClusterStore:
             fence, Create(NEWEST, body) if newest is None else Set(NEWEST, body)
         ])
         for name in await self.coordination.children(SNAPSHOTS):
-            if name not in (str(image.entry), str(before)):
+            if is_number(name) and name not in (str(image.entry), str(before)):
                 await self._remove_snapshot(int(name), fence)
-        old = [n for n in map(int, await self.coordination.children(LOG)) if n < before]
+        names = await self.coordination.children(LOG)
+        old = [int(name) for name in names if is_number(name) and int(name) < before]
         for at in range(0, len(old), DELETED_AT_A_TIME):
             some = old[at : at + DELETED_AT_A_TIME]
             await self.coordination.multi([fence, *(Delete(entry_path(n)) for n in some)])
@@ -286,7 +347,21 @@ def apply_entries(image: MetadataImage, entries: Iterable[Entry]) -> MetadataIma
             )
         records += entry.records
         offset, number = offset + len(entry.records), entry.number
-    return replace(image.apply(records), entry=number)
+    name = f"entry {number} of the metadata log"
+    if number > image.entry + 1:
+        name = f"one of the entries {image.entry + 1} to {number} of the metadata log"
+    return replace(_applied(image, records, name), entry=number)
+
+
+def _applied(
+    image: MetadataImage, records: Iterable[MetadataRecord], name: str
+) -> MetadataImage:
+    try:
+        return image.apply(records)
+    except GARBAGE as error:
+        raise UnreadableMetadata(
+            f"{name} does not fit what precedes it: {error!r}: ZooKeeper was changed by hand"
+        ) from error
 
 
 async def each(asked: list[Awaitable[Answer]]) -> list[Any]:

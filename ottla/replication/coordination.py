@@ -121,6 +121,20 @@ class Delete:
 Operation = Check | Create | Set | Delete
 
 
+class Latencies:
+    """Counts durations: `buckets[n]` is the number of those below 2^n microseconds that are not
+    below 2^(n-1)."""
+
+    __slots__ = ("buckets",)
+
+    def __init__(self) -> None:
+        self.buckets = [0] * 32
+
+    def took(self, seconds: float) -> None:
+        """Count one."""
+        self.buckets[min(int(seconds * 1e6).bit_length(), len(self.buckets) - 1)] += 1
+
+
 class Coordination(Protocol):
     """A session with ZooKeeper. Paths are absolute, below the chroot."""
 
@@ -137,6 +151,11 @@ class Coordination(Protocol):
     @property
     def session_timeout_ms(self) -> int:
         """The session timeout as agreed with the server."""
+        ...
+
+    @property
+    def latencies(self) -> Latencies:
+        """How long requests took until their answers."""
         ...
 
     async def start(self) -> None:

@@ -23,7 +23,7 @@ from ottla.replication.coordination import (
     Set,
     Watch,
 )
-from ottla.replication.records import UnreadableMetadata
+from ottla.replication.records import GARBAGE, UnreadableMetadata
 
 CONTROLLER = "/controller"
 
@@ -66,7 +66,7 @@ class Election:
             return Controller(
                 int(body["brokerid"]), int(body["epoch"]), str(body["incarnation"]), stat.owner
             )
-        except (ValueError, KeyError, TypeError) as error:
+        except GARBAGE as error:
             raise UnreadableMetadata(f"{CONTROLLER} is not readable: {data[:100]!r}") from error
 
     async def contest(self, deposing: Controller | None = None) -> Term | None:

@@ -15,11 +15,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
-from ottla.replication.metadata import MetadataRecord
-from ottla.replication.records import UnreadableMetadata, decode_record, encode_record
+from ottla.replication.records import (
+    GARBAGE,
+    UnreadableMetadata,
+    decode_record,
+    encode_record,
+)
 from ottla.wire.compression import Codec, compress, decompress
 from ottla.wire.errors import CorruptMessage, ErrorCode, InvalidRecord, ProtocolError
+
+if TYPE_CHECKING:
+    from ottla.replication.metadata import MetadataRecord
 
 FORMAT = 1
 ENTRY_SIZE_MAX = 512 << 10
@@ -101,7 +109,10 @@ def _read(
     try:
         first, *lines = decompress(Codec.ZSTD, data, size_max).split(b"\n")
         header = Header(**json.loads(first))
-    except (CorruptMessage, InvalidRecord, ValueError, TypeError) as error:
+        numbers = (header.format, header.controller, header.epoch, header.offset, header.records)
+        if any(type(each) is not int for each in numbers) or type(header.batch) is not str:
+            raise TypeError(f"its header is {header}")
+    except (CorruptMessage, InvalidRecord, *GARBAGE) as error:
         raise UnreadableMetadata(f"{name} is not readable: {error!r}") from error
     if header.format != FORMAT:
         raise UnreadableMetadata(
@@ -111,4 +122,7 @@ def _read(
         raise UnreadableMetadata(
             f"{name} has {len(lines)} records and should have {header.records}"
         )
-    return header, tuple(decode_record(line) for line in lines)
+    try:
+        return header, tuple(decode_record(line) for line in lines)
+    except UnreadableMetadata as error:
+        raise UnreadableMetadata(f"{name}: {error}") from error

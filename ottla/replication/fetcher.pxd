@@ -45,7 +45,8 @@ cdef class Fetcher:
     cdef dict resting                   # key → those that are fetched later
     cdef dict removed                   # keys to remove from the session
     cdef int32_t session_id, session_epoch
-    cdef int64_t requests, replies      # numbers of the latest ones
+    cdef readonly int64_t requests      # the number of the latest one
+    cdef int64_t replies                # and of the latest reply
     cdef int64_t again_ms               # no request before this time
     cdef int64_t backoff_ms
     # The reply that is being read.

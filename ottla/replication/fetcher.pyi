@@ -32,6 +32,7 @@ class Fetcher:
     news: bool
     cut: dict[Partition, None]
     outstanding: int
+    requests: int
     wanted: int
     bytes_fetched: int
     def __init__(

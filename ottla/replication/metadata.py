@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from ottla.replication.principals import (
     AccessRule,
@@ -29,8 +29,7 @@ NO_LEADER = -1
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionExtra:
+class PartitionExtra(NamedTuple):
     """The fields that few partitions have, each a tuple of node ids.
 
     `adding` and `removing` are those of a reassignment (KIP-455); `elr` are replicas outside the
@@ -49,8 +48,7 @@ class PartitionExtra:
     offline: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionState:
+class PartitionState(NamedTuple):
     """Leader and replicas of a partition. `leader` is -1 while there is none; replicas[0] is
     preferred."""
 
@@ -62,8 +60,7 @@ class PartitionState:
     extra: PartitionExtra | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TopicImage:
+class TopicImage(NamedTuple):
     """A topic in one image; `partitions[n]` is partition n.
 
     `raised_at` is the image's `raised` at its creation; see `MetadataImage.leader_epoch`.
@@ -75,8 +72,7 @@ class TopicImage:
     raised_at: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(NamedTuple):
     """The address of one listener of a broker."""
 
     listener: str
@@ -84,8 +80,7 @@ class Endpoint:
     port: int
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerImage:
+class BrokerImage(NamedTuple):
     """A registered broker.
 
     In a cluster `epoch` is the broker epoch: the id of the ZooKeeper transaction that created its
@@ -105,8 +100,7 @@ class BrokerImage:
         return next((e for e in self.endpoints if e.listener == listener), None)
 
 
-@dataclass(frozen=True, slots=True)
-class TopicCreated:
+class TopicCreated(NamedTuple):
     """A topic with its first partitions."""
 
     name: str
@@ -114,8 +108,7 @@ class TopicCreated:
     partitions: tuple[PartitionState, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionsAdded:
+class PartitionsAdded(NamedTuple):
     """More partitions, after the existing ones of a topic."""
 
     topic: str
@@ -131,23 +124,20 @@ class PartitionChanged:
     state: PartitionState
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionsChanged:
+class PartitionsChanged(NamedTuple):
     """The new states of several partitions of one topic, with their indexes."""
 
     topic: str
     rows: tuple[tuple[int, PartitionState], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TopicDeleted:
+class TopicDeleted(NamedTuple):
     """A topic is deleted with all of its settings."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigSet:
+class ConfigSet(NamedTuple):
     """One setting of a resource; None resets it to its default.
 
     Resource types are "topic", "broker" (name "" is the default for all brokers), "group" and
@@ -160,52 +150,45 @@ class ConfigSet:
     value: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerRegistered:
+class BrokerRegistered(NamedTuple):
     """A broker has registered, or registered again with another epoch or address."""
 
     broker: BrokerImage
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerGone:
+class BrokerGone(NamedTuple):
     """A broker is no longer registered."""
 
     node_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerLeaving:
+class BrokerLeaving(NamedTuple):
     """A broker is shutting down cleanly: it leads nothing any more and joins no in-sync set."""
 
     node_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerElected:
+class ControllerElected(NamedTuple):
     """A broker has become the controller; its decisions follow, until the next such record."""
 
     node_id: int
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerIdsTaken:
+class ProducerIdsTaken(NamedTuple):
     """Producer ids below `next_id` were handed to brokers in blocks."""
 
     next_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureSet:
+class FeatureSet(NamedTuple):
     """A feature is finalised at a level (KIP-584); 0 is the decision not to use it."""
 
     name: str
     level: int
 
 
-@dataclass(frozen=True, slots=True)
-class EpochsRaised:
+class EpochsRaised(NamedTuple):
     """Every existing partition has a new leader epoch, since the broker has restarted."""
 
     by: int = 1
@@ -315,8 +298,7 @@ class MetadataImage:
         return draft.image()
 
 
-@dataclass(frozen=True, slots=True)
-class Decision(Generic[Result]):
+class Decision(NamedTuple, Generic[Result]):
     """What a controller function returns: the records to write, and the result for the
     client."""
 
@@ -353,7 +335,7 @@ class _Draft:
                 )
             case PartitionsAdded():
                 topic = self._topic(record.topic)
-                self._put_topic(replace(topic, partitions=topic.partitions + record.partitions))
+                self._put_topic(topic._replace(partitions=topic.partitions + record.partitions))
             case PartitionChanged():
                 self._change(record.topic, ((record.index, record.state),))
             case PartitionsChanged():
@@ -378,7 +360,8 @@ class _Draft:
             case ControllerElected():
                 self.controller_id, self.controller_epoch = record.node_id, record.epoch
             case ProducerIdsTaken():
-                assert record.next_id >= self.next_producer_id, "producer ids are never reused"
+                if record.next_id < self.next_producer_id:
+                    raise ValueError("producer ids are never used again")
                 self.next_producer_id = record.next_id
             case FeatureSet():
                 self.features = dict(self.base.features if self.features is None else self.features)
@@ -411,7 +394,7 @@ class _Draft:
         states = list(topic.partitions)
         for index, state in rows:
             states[index] = state
-        self._put_topic(replace(topic, partitions=tuple(states)))
+        self._put_topic(topic._replace(partitions=tuple(states)))
 
     def _put_topic(self, topic: TopicImage) -> None:
         if self.topics is None or self.names is None:

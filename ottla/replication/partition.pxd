@@ -32,8 +32,9 @@ cdef class Partition:
     cdef readonly int64_t high_watermark
     cdef int64_t flush_wanted_upto          # the end of the last acks=all batch appended
     # Counted since the partition was opened, for metrics.
-    cdef readonly int64_t messages_in, bytes_in
+    cdef readonly int64_t messages_in, bytes_in, replicated_in
     cdef public int64_t bytes_out, produces, failed_produces, fetches, failed_fetches
+    cdef public int64_t bytes_rejected, replicated_out, produce_conversions, fetch_conversions
     cdef readonly int64_t isr_shrinks, isr_expands
     cdef dict watchers
     cdef list promises                      # ordered by required offset
@@ -41,6 +42,7 @@ cdef class Partition:
     # For a partition with several replicas; see `assume`.
     cdef readonly bint replicated           # it has a role among several replicas
     cdef readonly bint following            # another broker leads it, and this one copies
+    cdef readonly int64_t leader_high_watermark     # as its leader reported it last
     cdef Followers followers                # if this broker leads it
     cdef readonly tuple replicas, isr       # as of the image
     cdef readonly tuple offline             # replicas in failed log directories

@@ -38,6 +38,12 @@ class Partition:
     def messages_in(self) -> int: ...
     @property
     def bytes_in(self) -> int: ...
+    @property
+    def replicated_in(self) -> int: ...
+    bytes_rejected: int
+    replicated_out: int
+    produce_conversions: int
+    fetch_conversions: int
     bytes_out: int
     produces: int
     failed_produces: int
@@ -57,6 +63,8 @@ class Partition:
     def give_up(self, code: int = 6) -> None: ...
     replicated: bool
     following: bool
+    @property
+    def leader_high_watermark(self) -> int: ...
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     offline: tuple[int, ...]

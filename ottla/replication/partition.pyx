@@ -475,17 +475,16 @@ cdef class Partition:
 
     cdef int append_from_leader(self, const uint8_t *data, Py_ssize_t size) except -1:
         """Append whole batches that `checked_batches` found valid. Raises StorageFailed."""
-        cdef int64_t before = self.log.log_end_offset
         assert self.following, "only a follower takes its leader's batches"
         self.log.append_run(data, size)
-        self.messages_in += self.log.log_end_offset - before
-        self.bytes_in += size
+        self.replicated_in += size
         if self.log.has_sealed():
             self.with_sealed[self] = None
         return 0
 
     cdef int follow_leader(self, int64_t high_watermark, int64_t log_start) except -1:
         """Take over the offsets of its own log that the leader's reply has."""
+        self.leader_high_watermark = high_watermark
         high_watermark = min(high_watermark, self.log.log_end_offset)
         if high_watermark > self.high_watermark:
             self.advance(high_watermark)

@@ -5,9 +5,17 @@ Neither a password is kept nor anything that a client could log in with: only wh
 client's proof against (RFC 5802, section 3).
 """
 
-from __future__ import annotations
+from typing import NamedTuple
 
-from dataclasses import dataclass
+USER, CLIENT_ID, IP = "user", "client-id", "ip"
+CLIENT_KEYS = {
+    "producer_byte_rate": "LONG",
+    "consumer_byte_rate": "LONG",
+    "request_percentage": "DOUBLE",
+    "controller_mutation_rate": "DOUBLE",
+}
+IP_KEYS = {"connection_creation_rate": "INT"}
+"""The types of entities, and the limits of clients and of addresses with their types."""
 
 Entity = tuple[tuple[str, str | None], ...]
 """The clients that a quota applies to: pairs of type and name, sorted by type; the name None is the
@@ -17,8 +25,7 @@ Identity = tuple[str, int]
 """A user and the number of a SCRAM mechanism."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScramCredential:
+class ScramCredential(NamedTuple):
     """Salted keys of one user for one mechanism."""
 
     iterations: int
@@ -27,8 +34,7 @@ class ScramCredential:
     server_key: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ScramSet:
+class ScramSet(NamedTuple):
     """A user's credential for a mechanism; None removes it."""
 
     user: str
@@ -36,8 +42,7 @@ class ScramSet:
     credential: ScramCredential | None
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaSet:
+class QuotaSet(NamedTuple):
     """One limit of an entity; None removes it."""
 
     entity: Entity
@@ -45,8 +50,7 @@ class QuotaSet:
     value: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class AccessRule:
+class AccessRule(NamedTuple):
     """An ACL: who may, or may not, do what with which resources; types by Kafka's numbers.
 
     One with pattern type PREFIXED applies to all names that begin with `resource_name`.
@@ -61,16 +65,14 @@ class AccessRule:
     permission: int
 
 
-@dataclass(frozen=True, slots=True)
-class RuleSet:
+class RuleSet(NamedTuple):
     """An ACL is added, or removed if `present` is false."""
 
     rule: AccessRule
     present: bool
 
 
-@dataclass(frozen=True, slots=True)
-class DelegationToken:
+class DelegationToken(NamedTuple):
     """A token with which clients may log in as `owner`; times in wall-clock milliseconds."""
 
     token_id: str
@@ -82,8 +84,7 @@ class DelegationToken:
     max_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class TokenSet:
+class TokenSet(NamedTuple):
     """A token is issued or changed; None removes it."""
 
     token_id: str

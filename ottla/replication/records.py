@@ -14,8 +14,7 @@ not skipped: metadata must not be guessed.
 from __future__ import annotations
 
 import json
-from dataclasses import fields
-from itertools import chain, groupby
+from itertools import chain, groupby, repeat
 from typing import Any
 
 from ottla.replication.metadata import (
@@ -72,6 +71,25 @@ KINDS: dict[str, type[Any]] = {
 }
 
 
+GARBAGE = (
+    ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError,
+)
+"""What reading JSON of another form than the expected one raises."""
+
+STRING, NUMBER = (str,), (int,)
+PLAIN: dict[str, tuple[type, ...]] = {
+    "name": STRING, "topic": STRING, "resource_type": STRING, "resource_name": STRING,
+    "user": STRING, "key": STRING, "token_id": STRING, "present": (bool,),
+    "index": NUMBER, "node_id": NUMBER, "epoch": NUMBER, "next_id": NUMBER, "level": NUMBER,
+    "by": NUMBER, "mechanism": NUMBER, "value": (str, float, int, type(None)),
+}
+"""The types of the fields that are not composed of others. Numbers are from 0 to NUMBER_MAX."""
+NUMBER_MAX = (1 << 63) - 1
+NODE_MAX = (1 << 31) - 1
+PARTITIONS_MAX = 1_000_000
+"""The most partitions that a record may repeat, so that a wrong number does not fill the memory."""
+
+
 class UnreadableMetadata(ValueError):
     """A metadata record that this version cannot read; the broker must not start with a part of
     them.
@@ -80,7 +98,7 @@ class UnreadableMetadata(ValueError):
 
 def encode_record(record: MetadataRecord) -> bytes:
     """One record as UTF-8 text."""
-    body = {f.name: _to_json(getattr(record, f.name)) for f in fields(record)}
+    body = {name: _to_json(getattr(record, name)) for name in record.__match_args__}
     return json.dumps([type(record).__name__, body], separators=(",", ":")).encode()
 
 
@@ -89,7 +107,7 @@ def decode_record(data: bytes) -> MetadataRecord:
     try:
         kind, body = json.loads(data)
         record: MetadataRecord = KINDS[kind](**{k: _from_json(k, v) for k, v in body.items()})
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except GARBAGE as error:
         raise UnreadableMetadata(
             f"metadata record {data[:200]!r} is not readable by this version: {error!r}"
         ) from error
@@ -111,7 +129,7 @@ def _to_json(value: Any) -> Any:
         keys = (value.salt, value.stored_key, value.server_key)
         return [value.iterations, *(key.hex() for key in keys)]
     if isinstance(value, AccessRule | DelegationToken):
-        return [getattr(value, each.name) for each in fields(value)]
+        return [getattr(value, name) for name in value.__match_args__]
     if isinstance(value, tuple):
         if value and isinstance(value[0], tuple) and isinstance(value[0][-1], PartitionState):
             return [[index, *_state(state)] for index, state in value]
@@ -126,7 +144,7 @@ def _state(state: PartitionState) -> list[Any]:
     row = [state.leader, state.leader_epoch, state.replicas, state.isr, state.partition_epoch]
     if state.extra is None:
         return row
-    extra = {f.name: getattr(state.extra, f.name) for f in fields(state.extra)}
+    extra = {name: getattr(state.extra, name) for name in PartitionExtra.__match_args__}
     return [*row, {name: nodes for name, nodes in extra.items() if nodes}]
 
 
@@ -135,45 +153,91 @@ def _repeated(state: PartitionState, count: int) -> list[Any]:
 
 
 def _from_json(name: str, value: Any) -> Any:
+    types = PLAIN.get(name)
+    if types is not None:
+        return _plain(types, value)
     match name:
         case "topic_id":
             return bytes.fromhex(value)
         case "partitions":
-            return tuple(chain.from_iterable(_row(item) for item in value))
+            rows = [_row(item) for item in value]
+            if sum(count for _, count in rows) > PARTITIONS_MAX:
+                raise ValueError(f"more than {PARTITIONS_MAX} partitions")
+            return tuple(chain.from_iterable(repeat(state, count) for state, count in rows))
         case "state":
             return _partition(value)
         case "rows":
-            return tuple((index, _partition(state)) for index, *state in value)
+            return tuple((_plain(NUMBER, index), _partition(state)) for index, *state in value)
         case "broker":
             return _broker(*value)
         case "credential" if value is not None:
             iterations, *keys = value
+            _plain(NUMBER, iterations)
             return ScramCredential(iterations, *(bytes.fromhex(key) for key in keys))
         case "token" if value is not None:
             token_id, owner, requester, renewers, *times = value
+            _each(str, [token_id, owner, requester, *renewers])
+            _each(int, times)
             return DelegationToken(token_id, owner, requester, tuple(renewers), *times)
         case "rule":
-            return AccessRule(*value)
+            rule = AccessRule(*value)
+            _each(str, [rule.resource_name, rule.principal, rule.host])
+            _each(int, [rule.resource_type, rule.pattern_type, rule.operation, rule.permission])
+            return rule
         case "entity":
+            _each(str, [text for kind, of in value for text in (kind, of or "")])
             return tuple((kind, of) for kind, of in value)
     return value
+
+
+def _plain(types: tuple[type, ...], value: Any) -> Any:
+    """A value that is of one of these types. Raises TypeError or ValueError."""
+    if type(value) not in types:
+        raise TypeError(f"{value!r:.100} is a {type(value).__name__}")
+    if type(value) is int and not 0 <= value <= NUMBER_MAX:
+        raise ValueError(f"{value!r:.100} is out of range")
+    return value
+
+
+def _each(kind: type, values: list[Any]) -> None:
+    """Raise TypeError unless all of these are of this type."""
+    for value in values:
+        if type(value) is not kind:
+            raise TypeError(f"{value!r:.100} is not of type {kind.__name__}")
+
+
+def _nodes(value: Any) -> tuple[int, ...]:
+    """Node ids."""
+    if type(value) is not list:
+        raise TypeError(f"{value!r:.100} is not a list of nodes")
+    for node in value:
+        if type(node) is not int or not 0 <= node <= NODE_MAX:
+            raise ValueError(f"{node!r:.100} is not a node id")
+    return tuple(value)
 
 
 def _broker(
     node_id: int, epoch: int, addresses: Any, rack: str | None, incarnation: str = "",
     directories: Any = (),
 ) -> BrokerImage:
-    endpoints = tuple(Endpoint(*address) for address in addresses)
-    return BrokerImage(node_id, epoch, endpoints, rack, incarnation, tuple(directories))
+    endpoints = tuple(
+        Endpoint(_plain(STRING, listener), _plain(STRING, host), _plain(NUMBER, port))
+        for listener, host, port in addresses
+    )
+    if rack is not None:
+        _plain(STRING, rack)
+    return BrokerImage(
+        _nodes([node_id])[0], _plain(NUMBER, epoch), endpoints, rack, _plain(STRING, incarnation),
+        tuple(_plain(STRING, each) for each in directories),
+    )
 
 
-def _row(value: Any) -> tuple[PartitionState, ...]:
-    """A number of equal partitions; one if the number is missing."""
+def _row(value: Any) -> tuple[PartitionState, int]:
+    """A partition, and how many equal ones there are; one if the number is missing."""
     if len(value) > 5 and isinstance(value[-1], int):
         *state, count = value
-        repeated: tuple[PartitionState, ...] = (_partition(state),) * count
-        return repeated
-    return (_partition(value),)
+        return _partition(state), _plain(NUMBER, count)
+    return _partition(value), 1
 
 
 def _partition(value: Any) -> PartitionState:
@@ -181,5 +245,11 @@ def _partition(value: Any) -> PartitionState:
     extra = None
     if more:
         (found,) = more
-        extra = PartitionExtra(**{name: tuple(nodes) for name, nodes in found.items()})
-    return PartitionState(leader, leader_epoch, tuple(replicas), tuple(isr), partition_epoch, extra)
+        extra = PartitionExtra(**{name: _nodes(nodes) for name, nodes in found.items()})
+    if leader != -1:
+        _nodes([leader])
+    _plain(NUMBER, leader_epoch)
+    _plain(NUMBER, partition_epoch)
+    return PartitionState(
+        leader, leader_epoch, _nodes(replicas), _nodes(isr), partition_epoch, extra
+    )

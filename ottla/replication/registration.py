@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ottla.log.run_record import STOPS
+from ottla.log.directories.run_record import STOPS
 from ottla.replication.cluster_store import CONTROLLER_EPOCH
 from ottla.replication.coordination import (
     BadVersion,
@@ -25,8 +25,10 @@ from ottla.replication.coordination import (
 )
 from ottla.replication.election import CONTROLLER, Election
 from ottla.replication.metadata import BrokerImage, Endpoint
+from ottla.replication.records import GARBAGE, NODE_MAX
 
 IDS = "/brokers/ids"
+PORT_MAX = 65535
 LOST_LOGS_MAX = 1000
 """Missing logs that a registration lists; if there are more, all of the broker's count."""
 
@@ -42,7 +44,9 @@ class UnreadableRegistration(ValueError):
 @dataclass(frozen=True, slots=True)
 class Registration:
     """A broker's description of itself. `features` are the levels that its code supports, `stop`
-    how its last run ended (`log/run_record`), and `lost` the partitions whose logs are missing."""
+    how its last run ended (`log/directories/run_record`), and `lost` the partitions whose logs are
+    missing. With `adopts` it takes ZooKeeper's metadata for the truth without knowing that they are
+    as new as its logs: a backup may have been restored."""
 
     node_id: int
     incarnation: str
@@ -52,6 +56,7 @@ class Registration:
     stop: str = "clean"
     features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     lost: tuple[str, ...] = ()
+    adopts: bool = False
 
     def image(self, epoch: int) -> BrokerImage:
         """The broker in the image, with the broker epoch of its node."""
@@ -82,6 +87,7 @@ def encode(registration: Registration) -> bytes:
             "stop": registration.stop,
             "lost": list(registration.lost),
             "features": {name: list(levels) for name, levels in registration.features.items()},
+            **({"adopts": True} if registration.adopts else {}),
         },
     }
     return json.dumps(body, separators=(",", ":")).encode()
@@ -90,23 +96,29 @@ def encode(registration: Registration) -> bytes:
 def decode(node_id: int, data: bytes) -> Registration:
     """Decode what `encode` wrote. Raises UnreadableRegistration."""
     try:
+        if node_id > NODE_MAX:
+            raise ValueError(f"{node_id} is no node.id")
         body = json.loads(data)
         own = body["ottla"]
         endpoints = []
         for text in body["endpoints"]:
             listener, _, address = text.partition("://")
             host, _, port = address.rpartition(":")
+            if not 0 <= int(port) <= PORT_MAX:
+                raise ValueError(f"{text!r} has no port")
             endpoints.append(Endpoint(listener, host, int(port)))
-        stop = own["stop"]
+        stop, rack = own["stop"], body["rack"]
+        if not isinstance(rack, str | None):
+            raise TypeError(f"rack is {rack!r}")
         if stop not in STOPS:
             raise ValueError(f"stop is {stop!r}, not one of {STOPS}")
         return Registration(
             node_id, str(own["incarnation"]), tuple(endpoints),
-            tuple(str(each) for each in own["directories"]), body["rack"], stop,
+            tuple(str(each) for each in own["directories"]), rack, stop,
             {name: (int(low), int(high)) for name, (low, high) in own["features"].items()},
-            tuple(str(each) for each in own.get("lost", ())),
+            tuple(str(each) for each in own.get("lost", ())), own.get("adopts", False) is True,
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except GARBAGE as error:
         raise UnreadableRegistration(
             f"{path_of(node_id)} in ZooKeeper is not a broker of Ottla: {data[:200]!r}: {error!r}"
         ) from error

@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from ottla.log.config import LogConfig
 from ottla.log.disk import is_passing
-from ottla.log.storage import Storage
-from ottla.replication.cluster_side import ClusterSide
 from ottla.replication.metadata import MetadataImage, PartitionState, TopicImage
 from ottla.replication.partition import Partition
 from ottla.wire.errors import (
@@ -19,6 +18,10 @@ from ottla.wire.errors import (
     UnknownTopicOrPartition,
 )
 
+if TYPE_CHECKING:
+    from ottla.log.storage import Storage
+    from ottla.replication.cluster_side import ClusterSide
+
 log = logging.getLogger("ottla.replicas")
 
 Key = tuple[str, int]
@@ -27,7 +30,8 @@ MakeLogConfig = Callable[[MetadataImage, str], LogConfig]
 
 COUNTED = (
     "messages_in", "bytes_in", "bytes_out", "produces", "failed_produces", "fetches",
-    "failed_fetches", "isr_shrinks", "isr_expands",
+    "failed_fetches", "isr_shrinks", "isr_expands", "bytes_rejected", "replicated_in",
+    "replicated_out", "produce_conversions", "fetch_conversions",
 )
 """A partition's counters for metrics."""
 
@@ -61,7 +65,7 @@ class Replicas:
         """Called when `offline` has changed for another reason than a new image."""
         self.log_config = log_config
         self.gone = dict.fromkeys(COUNTED, 0)
-        """The counters of the partitions of deleted topics."""
+        """The counters of partitions that are deleted, or were moved to other brokers."""
         self.leaving: list[deque[Partition]] = []
         """Partitions of deleted topics that are not counted in `gone` yet."""
         self.flush_before_ack = flush_before_ack
@@ -191,8 +195,17 @@ class Replicas:
         self.put_off.discard((topic, index))
         self.damaged.pop((topic, index), None)
         partition.close()
+        self._count(partition)
         self.changed[partition] = None
-        self.storage.delete(topic, index)
+        self._delete(topic, index)
+
+    def _delete(self, topic: str, index: int) -> None:
+        """Delete a partition's log. A disk that refuses one keeps no other: a new topic of the same
+        name would get the logs that were left open."""
+        try:
+            self.storage.delete(topic, index)
+        except StorageFailed as error:
+            log.error("%s-%d: %s", topic, index, error)
 
     def _open(self, topic: TopicImage, index: int, image: MetadataImage) -> Partition:
         """A partition with its log, or with one that refuses everything if opening failed."""
@@ -228,6 +241,7 @@ class Replicas:
             if self.takes_part(image):
                 self._assign(partition, state, image.leader_epoch(topic, state))
             before.close()
+            self._count(before)
             self.changed[before] = None
             self._tell_roles()
             opened += (name, index) not in self.put_off
@@ -282,7 +296,7 @@ class Replicas:
                 partition = left[0]
                 partition.close()
                 self.changed[partition] = None
-                self.storage.delete(name, partition.index)
+                self._delete(name, partition.index)
                 self._count(left.popleft())
                 yield
         finally:

@@ -4,7 +4,8 @@ Each append is one record batch, so that a crash leaves all of a decision or non
 the log has grown to several times what the image needs, the image is written as one batch that
 begins with a snapshot mark, and what lies before it is deleted.
 
-On a full disk a decision that makes room is written into the room that `log/reserve` keeps for it.
+On a full disk a decision that makes room is written into the room that `log/directories/reserve`
+keeps for it.
 """
 
 from __future__ import annotations
@@ -13,20 +14,17 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from ottla.log.clock import Clock
 from ottla.log.config import LogConfig
-from ottla.log.disk import Disk
-from ottla.log.flush import FlushTask
-from ottla.log.partition_log import PartitionLog
-from ottla.log.reserve import RESERVE_SIZE, Reserve, is_full
-from ottla.log.storage import Storage
+from ottla.log.directories.reserve import RESERVE_SIZE, Reserve, is_full
 from ottla.replication.metadata import (
     BrokerGone,
     BrokerLeaving,
     BrokerRegistered,
     ConfigSet,
     ControllerElected,
+    Decision,
     EpochsRaised,
     FeatureSet,
     MetadataImage,
@@ -41,6 +39,13 @@ from ottla.replication.store import Encoded
 from ottla.wire.batch import batches
 from ottla.wire.errors import StorageFailed
 from ottla.wire.records import Record, build_batch
+
+if TYPE_CHECKING:
+    from ottla.log.clock import Clock
+    from ottla.log.disk import Disk
+    from ottla.log.flush import FlushTask
+    from ottla.log.partition_log import PartitionLog
+    from ottla.log.storage import Storage
 
 log = logging.getLogger("ottla.metadata")
 
@@ -65,7 +70,13 @@ it."""
 METADATA_SIZE_MAX = 1 << 30
 
 
-@dataclass(slots=True)
+def raise_leader_epochs(image: MetadataImage) -> Decision[None]:
+    """Begin a new leader epoch of every partition, as Kafka's controller does for a broker that
+    returns: unflushed records may be lost, and clients notice that by the epoch (KIP-320)."""
+    return Decision([EpochsRaised()] if image.topics else (), None)
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class StandaloneWrite:
     """One append that is being made durable."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from ottla.replication.metadata import MetadataImage, MetadataRecord
+if TYPE_CHECKING:
+    from ottla.replication.metadata import MetadataImage, MetadataRecord
 
 
 class MetadataWrite(Protocol):
@@ -28,8 +28,7 @@ class MetadataWrite(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Encoded:
+class Encoded(NamedTuple):
     """Records as bytes, and those of the snapshot that is to take their place, if any."""
 
     records: list[bytes]

@@ -12,10 +12,9 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
-from ottla.log.clock import Clock
-from ottla.replication.metadata import MetadataImage
-
 if TYPE_CHECKING:
+    from ottla.log.clock import Clock
+    from ottla.replication.metadata import MetadataImage
     from ottla.replication.partition import Partition
 
 SAMPLES = 11

@@ -6,8 +6,8 @@ they pass their result to the event loop. kazoo's blocking methods are called on
 
 Some of kazoo's behaviour does not fit what `coordination` promises, and is corrected here: it
 queues requests while it is disconnected and sends them later; it forgets all watches when the
-connection breaks, calling each with an event without a type; and it waits longer and longer between
-attempts to connect.
+connection breaks, calling each with an event without a type; it waits longer and longer between
+attempts to connect; and one attempt without an answer lasts as long as the session.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from ottla.replication.coordination import (
     ConnectionLost,
     CoordinationError,
     Create,
+    Latencies,
     Listener,
     NodeExists,
     NoNode,
@@ -66,31 +67,62 @@ STATES = {
     KazooState.LOST: SessionState.LOST,
 }
 RECONNECT_DELAY_SECONDS_MAX = 1.0
+ANSWER_SHARE = 1 / 3
+"""How much of a session's time an attempt to connect may take: two more fit into the session."""
 
 
-class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo's threads, with connections over TLS as a context says: kazoo's own would trust all of
-    the system's authorities beside the given ones."""
+class Handler(SequentialThreadingHandler):  # type: ignore[misc]
+    """kazoo's threads, with two things of their connections changed.
 
-    def __init__(self, context: ssl.SSLContext) -> None:
+    With a context, connections are over TLS as it says: kazoo's own would trust all of the system's
+    authorities beside the given ones. And a server that accepts a connection and then says nothing
+    costs `answer_seconds`, not the whole session: ZooKeeper leaves a connection open and unanswered
+    that arrives in a certain moment of its start.
+    """
+
+    def __init__(self, context: ssl.SSLContext | None, answer_seconds: float) -> None:
         super().__init__()
         self.context = context
+        self.answer_seconds = answer_seconds
+        self.unanswered: socket.socket | None = None
+        """The latest connection, until its first answer."""
         self.refused = ""
-        """Why the last handshake failed."""
+        """Why the last handshake failed, as the end of a sentence."""
 
     def create_connection(
         self, address: tuple[str, int], hostname: str, timeout: float, **of_kazoo: object
-    ) -> ssl.SSLSocket:
+    ) -> socket.socket:
         """Connect to one server. Raises OSError."""
-        plain = socket.create_connection(address, timeout)
+        plain = socket.create_connection(address, min(timeout, self.answer_seconds))
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.unanswered = self._secured(plain, hostname)
+        except OSError:
+            plain.close()
+            raise
+        return self.unanswered
+
+    def _secured(self, plain: socket.socket, hostname: str) -> socket.socket:
+        if self.context is None:
+            return plain
+        try:
             return self.context.wrap_socket(plain, server_hostname=hostname)
         except OSError as error:
-            plain.close()
             reason = getattr(error, "verify_message", "") or getattr(error, "reason", "") or error
             self.refused = f"; the TLS handshake with {hostname} failed: {reason}"
             raise
+
+    def select(
+        self, read: list[Any], write: list[Any], failed: list[Any], timeout: float | None = None
+    ) -> Any:
+        """Which of them are ready, as `select.select`."""
+        first = self.unanswered is not None and self.unanswered in read
+        if first and timeout is not None:
+            timeout = min(timeout, self.answer_seconds)
+        ready = super().select(read, write, failed, timeout)
+        if first and ready[0]:
+            self.unanswered = None
+        return ready
 
 
 class ZooKeeper:
@@ -112,13 +144,15 @@ class ZooKeeper:
         self.state = SessionState.LOST
         self.listeners: list[Listener] = []
         self.waiting: set[asyncio.Future[Any]] = set()
+        self.latencies = Latencies()
         self.missed: list[Watch] = []
         """Watches that kazoo forgot: they are called once the connection is back."""
-        self.tls = None if tls is None else TlsHandler(tls)
+        answer_seconds = session_timeout_ms / 1000 * ANSWER_SHARE
+        self.handler = Handler(tls, answer_seconds)
         self.client = KazooClient(
             self.hosts,
             timeout=session_timeout_ms / 1000,
-            handler=self.tls,
+            handler=self.handler,
             connection_retry=KazooRetry(
                 max_tries=-1, delay=0.1, max_delay=RECONNECT_DELAY_SECONDS_MAX
             ),
@@ -137,10 +171,10 @@ class ZooKeeper:
         try:
             await self.loop.run_in_executor(None, self._start)
         except self.client.handler.timeout_exception as error:
-            refused = "" if self.tls is None else self.tls.refused
             raise ConnectionLost(
                 f"zookeeper.connect={self.hosts}{self.root}: no server answered within"
-                f" {self.connection_timeout_ms} ms (zookeeper.connection.timeout.ms){refused}"
+                f" {self.connection_timeout_ms} ms (zookeeper.connection.timeout.ms)"
+                f"{self.handler.refused}"
             ) from error
         self.state = SessionState.CONNECTED
 
@@ -204,17 +238,19 @@ class ZooKeeper:
             future.set_exception(NotConnected(f"ZooKeeper at {self.hosts} is not connected"))
             return future
         self.waiting.add(future)
+        sent_at = self.loop.time()
 
         def completed(result: Any) -> None:                 # in kazoo's thread
-            self._call_on_loop(self._answer, future, read, result)
+            self._call_on_loop(self._answer, future, read, result, sent_at)
 
         method(*arguments).rawlink(completed)
         return future
 
     def _answer(
-        self, future: asyncio.Future[Any], read: Callable[[Any], Any], result: Any
+        self, future: asyncio.Future[Any], read: Callable[[Any], Any], result: Any, sent_at: float
     ) -> None:
         self.waiting.discard(future)
+        self.latencies.took(self.loop.time() - sent_at)
         if future.done():
             return                                          # it has failed already
         try:
@@ -237,6 +273,11 @@ class ZooKeeper:
             self.missed.append(watch)
 
     def _state_changed(self, state: str) -> None:           # in kazoo's thread
+        if state != KazooState.CONNECTED:
+            # A server that has not seen as much closes the connection without a word. That is left
+            # to `sync`: one restored from a backup would be asked again and again, and nobody
+            # would know why.
+            self.client.last_zxid = 0
         self._call_on_loop(self._enter, STATES[state])
 
     def _enter(self, state: SessionState) -> None:

@@ -42,7 +42,7 @@ class Called:
         self.event.set()
 
     async def wait(self) -> None:
-        await asyncio.wait_for(self.event.wait(), 20)
+        await asyncio.wait_for(self.event.wait(), 60)
 
 
 async def what_is_written_is_read(a: Coordination, b: Coordination, end: EndSession) -> None:
@@ -106,6 +106,16 @@ async def requests_under_way_are_answered_in_order(
     assert order == list(range(20))
 
 
+async def each_answer_is_timed_a_refusal_too(
+    a: Coordination, b: Coordination, end: EndSession
+) -> None:
+    before = sum(a.latencies.buckets)
+    await a.multi([Create("/x")])
+    with pytest.raises(NodeExists):
+        await a.multi([Create("/x")])
+    assert sum(a.latencies.buckets) == before + 2
+
+
 async def a_watch_is_called_once(a: Coordination, b: Coordination, end: EndSession) -> None:
     comes, child, changes = Called(), Called(), Called()
     assert await a.exists("/x", comes) is None
@@ -166,6 +176,7 @@ PROMISES: list[Promise] = [
     refusals_have_their_names,
     a_multi_is_done_whole_or_not,
     requests_under_way_are_answered_in_order,
+    each_answer_is_timed_a_refusal_too,
     a_watch_is_called_once,
     an_ephemeral_node_ends_with_its_session,
     a_watch_outlives_its_session,

@@ -1,7 +1,8 @@
-"""A broker's partitions follow the image, but only if it is about this process."""
+"""A broker's partitions follow the image, but only if it has this process registered."""
 
 from __future__ import annotations
 
+from errno import EIO
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from ottla.replication.metadata import (
     TopicCreated,
 )
 from ottla.replication.replicas import Replicas
+from ottla.wire.records import Record, build_batch
 
 
 @pytest.fixture
@@ -50,3 +52,50 @@ def test_nothing_is_led_by_an_image_that_names_another_process_of_the_same_id(
     list(replicas.follow(gone, new, ()))
     assert first.led_here and first.leader_epoch == 4
     assert not second.led_here and second.leader_id == 2
+
+
+class UnrenamedDisk(Disk):
+    """A disk on which the directories with some names cannot be renamed."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__()
+        self.names = names
+
+    def rename(self, old: str, new: str) -> None:
+        if Path(old).name in self.names:
+            raise OSError(EIO, "input/output error", old)
+        super().rename(old, new)
+
+
+def topics(**named: tuple[bytes, int]) -> MetadataImage:
+    """An image of topics by name, each with its id and number of partitions."""
+    return MetadataImage.empty("c").apply([
+        TopicCreated(name, topic_id * 16, (PartitionState(1, 0, (1,), (1,)),) * count)
+        for name, (topic_id, count) in named.items()
+    ])
+
+
+@pytest.mark.parametrize("between", [True, False], ids=["deleted first", "made again at once"])
+def test_a_partition_whose_deletion_fails_keeps_no_other_from_it(
+    tmp_path: Path, between: bool
+) -> None:
+    disk = UnrenamedDisk("t-0")
+    storage = Storage.open(
+        disk, Clock(), [str(tmp_path / "d0"), str(tmp_path / "d1")], node_id=1)
+    replicas = Replicas(1, storage, lambda image, name: LogConfig(), True)
+    empty, old, new = topics(), topics(t=(b"1", 4)), topics(t=(b"2", 4))
+    list(replicas.follow(empty, old, old.topics))
+    for partition in replicas:
+        partition.append_bytes(build_batch([Record(0, 1, None, b"of the old topic")]))
+    [failing] = [each for each in storage.directories if storage.homes["t", 0] is each]
+    if between:
+        list(replicas.follow(old, empty, old.topics))
+        assert list(replicas) == [] and not storage.logs
+        old = empty
+    list(replicas.follow(old, new, new.topics))
+    assert failing.offline is not None
+    for index in range(4):
+        partition = replicas.partition("t", index)
+        assert partition is not None and partition.topic_id == b"2" * 16
+        assert storage.homes["t", index] is not failing
+        assert partition.led_here and partition.log.log_end_offset == 0

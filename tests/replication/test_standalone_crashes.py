@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import errno
-from dataclasses import replace
 
 import pytest
 
-from ottla.log.reserve import RESERVE, RESERVE_SIZE
+from ottla.log.directories.reserve import RESERVE, RESERVE_SIZE
 from ottla.log.storage import Storage
 from ottla.replication import standalone
 from ottla.replication.metadata import (
@@ -116,7 +115,7 @@ def test_a_crash_between_removals_of_old_segments_leaves_the_metadata_whole(
 ) -> None:
     """The log before a snapshot may begin anywhere, so that its records may not make sense."""
     monkeypatch.setattr(standalone, "SNAPSHOT_AFTER_RECORDS", 12)
-    monkeypatch.setattr(standalone, "KEPT_FOR_EVER", replace(KEPT_FOR_EVER, segment_bytes=400))
+    monkeypatch.setattr(standalone, "KEPT_FOR_EVER", KEPT_FOR_EVER._replace(segment_bytes=400))
     operation, ended = 0, False
     while not ended:
         operation += 1

@@ -21,7 +21,7 @@ from ottla.broker.cluster.metadata_log import (
     OutcomeUnknown,
     Results,
 )
-from ottla.replication.cluster_store import Behind, ClusterStore, apply_entries
+from ottla.replication.cluster_store import Behind, ClusterStore, GoneBack, apply_entries
 from ottla.replication.coordination import ConnectionLost, CoordinationError, Refused
 from ottla.replication.election import Term
 from ottla.replication.entries import FORMAT, Entry, Header, encode_entry
@@ -57,6 +57,8 @@ class ClusterLog(Metadata):
         self.store, self.node_id, self.new_id = store, node_id, new_id
         self.failed: Callable[[str], None] = lambda reason: None
         self.deposed: Callable[[], None] = lambda: None
+        self.gone_back: Callable[[], None] = lambda: None
+        """Called when ZooKeeper turns out to be one that was restored, before `failed`."""
         self.term: Term | None = None
         self.is_controller = False
         self.order = asyncio.Lock()
@@ -65,6 +67,9 @@ class ClusterLog(Metadata):
         """Writes of unknown outcome: batch to the number that the entry would have."""
         self.reader: asyncio.Task[None] | None = None
         self.news = False
+        self.unsure = False
+        """Whether the connection has broken since the last read: what answers now may be a
+        ZooKeeper that was restored from a backup."""
         self.seen_moved = asyncio.Event()
 
     async def decide(self, function: Decide[Any], *arguments: Any) -> Any:
@@ -121,6 +126,7 @@ class ClusterLog(Metadata):
                     log.warning("entry %d: another broker is the controller", write.number)
                 self.deposed()
                 raise self._not_controller() from error
+            self.store.last = write.number, write.batch
             self.decided = replace(image, entry=write.number)
             return self.decided
 
@@ -137,18 +143,36 @@ class ClusterLog(Metadata):
                 await self.read_to_end()
         except CoordinationError:
             pass                                # when it is connected again the member continues
-        except UnreadableMetadata as error:
-            self.failed(str(error))
+        except UnreadableMetadata:
+            pass                                # the broker ends
         finally:
             self.reader = None
 
     async def read_to_end(self) -> None:
-        """Read all available entries. Raises CoordinationError or UnreadableMetadata."""
-        while await self._read_some():
-            pass
+        """Read all available entries. Raises CoordinationError, or UnreadableMetadata after calling
+        `failed`."""
+        try:
+            while await self._read_some():
+                pass
+        except UnreadableMetadata as error:
+            self.failed(str(error))
+            raise
+
+    async def _check_last(self) -> None:
+        """After the connection broke, check that the log is still the one that was read."""
+        self.unsure = False
+        try:
+            await self.store.check_last(self.decided.entry)
+        except BaseException as error:
+            self.unsure = True
+            if isinstance(error, GoneBack):
+                self.gone_back()
+            raise
 
     async def _read_some(self) -> bool:
         async with self.order:
+            if self.unsure:
+                await self._check_last()
             try:
                 entries = await self.store.after(self.decided.entry, self.read_on)
             except Behind:
@@ -192,7 +216,7 @@ class ClusterLog(Metadata):
     async def catch_up(self) -> None:
         """Return once this image has everything that was decided before this call on any broker.
 
-        Raises CoordinationError if ZooKeeper does not answer.
+        Raises CoordinationError if ZooKeeper does not answer, and UnreadableMetadata.
         """
         await self.store.coordination.sync()
         await self.read_to_end()

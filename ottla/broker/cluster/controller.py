@@ -24,10 +24,13 @@ from ottla.replication.controller.brokers import (
     controller_elected,
     distrust,
     in_sync_everywhere,
+    outdo_logs,
     preferred_leaders,
     repair,
+    skip_producer_ids,
 )
 from ottla.replication.controller.configs import adopt_min_isr
+from ottla.replication.controller.elections import unclean_elections
 from ottla.replication.controller.features import finalise_features
 from ottla.replication.coordination import (
     Coordination,
@@ -51,6 +54,7 @@ log = logging.getLogger("ottla.controller")
 
 SNAPSHOT_LOOK_SECONDS = 5.0
 RETURN_LOOK_SECONDS = 5.0
+NODE_DIGITS_MAX = 10
 LOOK_AGAIN_SECONDS = 1.0
 """The delay after a failed look while ZooKeeper is connected."""
 
@@ -80,6 +84,8 @@ class Controller:
         """The controller's periodic tasks, which run during its term."""
         self.elections: Elections | None = None
         """Elections for which replicas have to be asked."""
+        self.unclean_elections = 0
+        """How many this broker has noticed as the controller."""
         self.min_isr = 1
         """min.insync.replicas of this broker's file, the cluster's if this is its first
         controller."""
@@ -168,7 +174,8 @@ class Controller:
         self.look()
 
     async def _look_at_brokers(self) -> None:
-        names = [n for n in await self.coordination.children(IDS, self.look) if n.isdecimal()]
+        found_there = await self.coordination.children(IDS, self.look)
+        names = [n for n in found_there if len(n) <= NODE_DIGITS_MAX and n.isdecimal()]
         answers = await each([self.coordination.get(path_of(int(name))) for name in names])
         there: dict[int, tuple[BrokerImage, Registration]] = {}
         for name, answer in zip(names, answers, strict=True):
@@ -191,6 +198,10 @@ class Controller:
             now = self.metadata.decided.brokers.get(node_id)
             if self.fenced.get(node_id) == broker.epoch or (now and now.epoch == broker.epoch):
                 continue
+            if found.adopts:
+                await self.metadata.decide(skip_producer_ids)
+                for name in list(self.metadata.decided.topics):
+                    await self.metadata.decide(outdo_logs, name)
             while await self.metadata.decide(distrust, broker, found.stop, found.lost):
                 pass
             if await self.metadata.decide(broker_registered, broker, found.stop, found.lost):
@@ -240,6 +251,8 @@ class Controller:
 
     def _follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
         """Keep a connection to the controller, so that its failure is noticed."""
+        if self.metadata.is_controller:
+            self.unclean_elections += unclean_elections(old, new, topics)
         if not self.metadata.is_controller and not self.closed and (
             new.controller_id != old.controller_id or new.brokers is not old.brokers
         ):
@@ -284,6 +297,8 @@ class Controller:
                 if await store.wants_snapshot(image):
                     await store.write_snapshot(image, term.version)
                     log.info("metadata: a snapshot of %d entries was written", image.entry)
+            except UnreadableMetadata as error:
+                self.metadata.failed(str(error))
             except CoordinationError as error:
                 log.info("metadata: a snapshot could not be written: %r", error)
 

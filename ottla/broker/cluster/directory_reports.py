@@ -68,6 +68,12 @@ class DirectoryReports:
         if self.task is None and not self.closed and some:
             self.task = self.loop.create_task(self._send())
 
+    async def settled(self) -> None:
+        """Return once the image has what there is to report."""
+        self.look()
+        while self.task is not None:
+            await asyncio.wait([self.task])
+
     def close(self) -> None:
         """Send nothing more."""
         self.closed = True

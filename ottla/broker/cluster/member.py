@@ -11,18 +11,20 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 from ottla.broker.cluster.cluster_log import ClusterLog
 from ottla.broker.cluster.controller import Controller
 from ottla.broker.cluster.feature_levels import SUPPORTED_FEATURES
 from ottla.broker.peers.envelopes import Forwarding
 from ottla.broker.settings.config import BrokerConfig
-from ottla.log import checkpoints, run_record
+from ottla.log.directories import checkpoints, run_record
+from ottla.log.directories.log_directory import CLEAN_MARKER, META, StorageRefused, check_mode
 from ottla.log.disk import Disk
-from ottla.log.log_directory import CLEAN_MARKER, META, StorageRefused, check_mode
-from ottla.replication.cluster_store import CLUSTER_ID, ClusterStore, Mark
+from ottla.replication.cluster_store import CLUSTER_ID, MARK, ClusterStore, Mark
 from ottla.replication.controller.brokers import controlled_shutdown
 from ottla.replication.coordination import (
     Coordination,
@@ -33,6 +35,7 @@ from ottla.replication.coordination import (
 )
 from ottla.replication.election import Election
 from ottla.replication.metadata import Endpoint, MetadataImage
+from ottla.replication.records import GARBAGE, UnreadableMetadata
 from ottla.replication.registration import (
     LOST_LOGS_MAX,
     DuplicateBroker,
@@ -46,9 +49,8 @@ from ottla.wire.messages import BrokerHeartbeatRequest
 
 log = logging.getLogger("ottla.member")
 
-MARK = "ottla-metadata-checkpoint"
-"""In each log directory: the last entry that this broker has read, with its ZooKeeper
-transaction."""
+NO_TRANSACTION = -1
+"""In a mark: the entry was read, and what ZooKeeper has in its place now is another one."""
 SESSION_LASTS = 1.5
 """Of the session timeout: ZooKeeper ends sessions at its next tick, of which a timeout has two."""
 REGISTER_AGAIN_SECONDS = 1.0
@@ -85,6 +87,10 @@ class Member:
         self.registering: asyncio.Task[None] | None = None
         self.run_epoch = -1
         """The broker epoch in the run records of this process, -1 before there is one."""
+        self.session_changes: Counter[SessionState] = Counter()
+        """How often the session with ZooKeeper has entered each state."""
+        self.adopts = False
+        """Whether the mark was removed, so as to go on with a restored ZooKeeper."""
         self.was_seen = False
         """Whether the image has had this process at some time."""
         self.stopping = self.broken = False
@@ -125,11 +131,16 @@ class Member:
                 f" {self.config.zookeeper_connect} to {self.cluster_id}. Correct zookeeper.connect,"
                 " or set log.dirs to this broker's own directory."
             )
-        await self.coordination.sync()
         await self._check_time_travel()
+        if known is not None and self.mark is None:
+            log.warning(
+                "%s is missing in the log directories: what ZooKeeper has is taken as it is, and"
+                " goes on with leader epochs and producer ids that no log has", MARK)
+            self.adopts = True
         image = await self.store.load(self.cluster_id)
         self.metadata = ClusterLog(self.store, image, self.node_id, self.new_id, self.loop)
         self.metadata.failed = self._fail
+        self.metadata.gone_back = self._remember_all
         config = self.config
         seconds = float(config.leader_imbalance_check_interval_seconds)
         self.controller = Controller(
@@ -173,6 +184,7 @@ class Member:
         self.registration = Registration(
             self.node_id, self.incarnation, tuple(Endpoint(*each) for each in endpoints),
             tuple(directories), self.config.broker_rack, stop, SUPPORTED_FEATURES, lost,
+            self.adopts,
         )
         try:
             await register(self.coordination, self.registration)
@@ -183,6 +195,7 @@ class Member:
         await self.metadata.until(
             lambda image: image.is_registered(self.node_id, self.incarnation)
         )
+        self.registration = replace(self.registration, adopts=False)
         with suppress(CoordinationError):
             await self._remember()
 
@@ -268,9 +281,11 @@ class Member:
             self._register_again(replace=True)
 
     def _session_changed(self, state: SessionState) -> None:
+        self.session_changes[state] += 1
         if self.stopping:
             return
         if state is not SessionState.CONNECTED:
+            self.metadata.unsure = True
             log.warning("the session with ZooKeeper is %s", state.value)
             if self.metadata.term is not None:
                 self.controller.deposed()
@@ -296,7 +311,7 @@ class Member:
         except CoordinationError as error:
             log.warning("registering again failed: %s", error)
             self.loop.call_later(REGISTER_AGAIN_SECONDS, self._register_again, replace)
-        except (DuplicateBroker, StorageRefused) as error:
+        except (DuplicateBroker, UnreadableRegistration, UnreadableMetadata) as error:
             self._fail(str(error))
         finally:
             self.registering = None
@@ -311,23 +326,27 @@ class Member:
             pass
 
     async def _check_time_travel(self) -> None:
-        """Raise StorageRefused if ZooKeeper has gone back in time, as far as that can be seen from
-        the marks that this broker has written."""
+        """Raise GoneBack if ZooKeeper has gone back in time, as far as that can be seen from the
+        marks that this broker has written."""
         if self.mark is None:
             self.mark = read_mark(self.disk, self.directories)
-        if self.mark is not None and await self.store.has_gone_back(self.mark):
-            raise StorageRefused(
-                f"ZooKeeper at {self.config.zookeeper_connect} does not have entry"
-                f" {self.mark.entry} of the metadata log as this broker has read it: it was"
-                f" restored from a backup, or emptied. To continue with it nevertheless, remove"
-                f" {MARK} from the log directories of all brokers: what was decided since is lost"
-            )
+        if self.mark is not None:
+            await self.store.check_mark(self.mark)
 
     async def _remember(self) -> None:
         """Write a mark of how far this broker has read."""
         mark = await self.store.mark(self.metadata.decided.entry)
         if mark is None or mark == self.mark:
             return
+        self._write_mark(mark)
+
+    def _remember_all(self) -> None:
+        """Write a mark of what this broker has read although ZooKeeper no longer has it.
+
+        So the next start is refused, too: the former mark may be older than the backup."""
+        self._write_mark(Mark(self.metadata.decided.entry, NO_TRANSACTION))
+
+    def _write_mark(self, mark: Mark) -> None:
         self.mark = mark
         data = json.dumps({"version": 1, "entry": mark.entry, "czxid": mark.czxid}).encode()
         for path in self.directories:
@@ -341,7 +360,7 @@ class Member:
         try:
             async with asyncio.timeout(CATCH_UP_SECONDS):
                 await self.metadata.catch_up()
-        except (TimeoutError, CoordinationError) as error:
+        except (TimeoutError, CoordinationError, UnreadableMetadata) as error:
             log.info("catching up with the metadata: %r", error)
 
     async def leave(self) -> None:
@@ -353,7 +372,7 @@ class Member:
                 while not await self._may_stop():
                     await asyncio.sleep(HAND_OVER_AGAIN_SECONDS)
                 await self.metadata.catch_up()
-        except (TimeoutError, ProtocolError, CoordinationError) as error:
+        except (TimeoutError, ProtocolError, CoordinationError, UnreadableMetadata) as error:
             log.warning("leadership could not be handed over: %r", error)
 
     async def _may_stop(self) -> bool:
@@ -389,8 +408,9 @@ class Member:
             self.registering.cancel()
         await self.controller.close()
         await self.metadata.settle()
-        with suppress(CoordinationError):
-            await self._remember()
+        if not self.broken:
+            with suppress(CoordinationError):
+                await self._remember()
         if self.run_epoch >= 0:
             self._remember_run(self.run_epoch, clean=True)
         self.metadata.close()
@@ -404,7 +424,7 @@ def read_mark(disk: Disk, directories: Iterable[str]) -> Mark | None:
         try:
             body = json.loads(disk.read_bytes(f"{path}/{MARK}"))
             found.append(Mark(int(body["entry"]), int(body["czxid"])))
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, *GARBAGE):
             continue
     return max(found, key=lambda mark: mark.entry, default=None)
 

@@ -68,7 +68,9 @@ class GroupCoordinator(LogCoordinator[Shard]):
 
     def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
         """Load what this broker leads now, drop what it does not, forget deleted topics."""
-        if new.topics is old.topics:
+        if new.topics is old.topics and (
+            new.rules is old.rules or self.broker.authorizer is None
+        ):
             self.view.image = new
             return
         self.view = ImageView(new, self.view.version + 1)
@@ -99,5 +101,5 @@ class GroupCoordinator(LogCoordinator[Shard]):
 
 def settings_from(config: object) -> GroupSettings:
     """The group settings that the broker sets under the same names; Kafka's defaults otherwise."""
-    names = GroupSettings.__dataclass_fields__
+    names = GroupSettings._fields
     return GroupSettings(**{n: getattr(config, n) for n in names if hasattr(config, n)})

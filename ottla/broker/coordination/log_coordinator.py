@@ -6,6 +6,7 @@ import asyncio
 import logging
 import struct
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ottla.broker.coordination.commits import when_committed
@@ -186,10 +187,11 @@ class LogCoordinator(Generic[S]):
 
     async def read_log(self, partition: Partition, shard: S) -> None:
         """Replay a partition in a shard, and leave the loop to others in between."""
-        plog, slices = partition.log, Slices()
+        plog, slices, workers = partition.log, Slices(), self.broker.workers
+        await workers.patiently(plog, plog.prepare_append)
         offset = plog.log_start_offset
         while offset < plog.log_end_offset:
-            data = plog.read_bytes(offset, LOAD_BYTES)
+            data = await workers.patiently(plog, partial(plog.read_bytes, offset, LOAD_BYTES))
             if not data:
                 break
             for batch, next_offset in batches_of(data):

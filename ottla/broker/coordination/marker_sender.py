@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ottla.broker.peers.peers import MARKERS, Peers, PeerUnavailable
+from ottla.groups.by_topic import by_topic
 from ottla.groups.transactions.markers import MarkerWritten, TransactionMarker
-from ottla.groups.transactions.records import TopicIndex, by_topic
+from ottla.groups.transactions.records import TopicIndex
 from ottla.wire.errors import ErrorCode, NotLeaderOrFollower, ProtocolError
 from ottla.wire.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 

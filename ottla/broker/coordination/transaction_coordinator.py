@@ -197,5 +197,5 @@ def as_produce_error(error: ProtocolError, version: int) -> ProtocolError:
 
 def settings_from(config: object) -> TransactionSettings:
     """The settings that the broker sets under the same names; Kafka's defaults otherwise."""
-    names = TransactionSettings.__dataclass_fields__
+    names = TransactionSettings._fields
     return TransactionSettings(**{n: getattr(config, n) for n in names if hasattr(config, n)})

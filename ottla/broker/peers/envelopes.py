@@ -21,7 +21,7 @@ from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import ErrorCode, ProtocolError, RequestTimedOut
 from ottla.wire.headers import RequestHeader, response_header_size
 from ottla.wire.messages import DefaultPrincipalData, EnvelopeRequest
-from ottla.wire.structs import Message
+from ottla.wire.structs import EncodedMessage, Message
 
 if TYPE_CHECKING:
     from ottla.broker.dispatch import RequestContext
@@ -64,8 +64,8 @@ class Forwarding:
             return not all(each.resource_type == BROKER_LOGGER for each in resources)
         return True
 
-    async def forward(self, context: RequestContext, body: bytes) -> Any:
-        """Have the controller serve a client's request; returns the body of its response."""
+    async def forward(self, context: RequestContext, body: bytes) -> Message:
+        """Have the controller serve a client's request; returns its response."""
         client = context.client
         header = RequestHeader(context.api_key, context.version, 0, client.client_id)
         envelope = EnvelopeRequest(
@@ -89,7 +89,8 @@ class Forwarding:
             )
         await self.caught_up()
         data: bytes = answer.response_data
-        return data[response_header_size(context.api_key, context.version, data) :]
+        head = response_header_size(context.api_key, context.version, data)
+        return EncodedMessage(data[head:])
 
     async def ask(
         self, request: Message, version: int, timeout_seconds: float = REQUEST_SECONDS

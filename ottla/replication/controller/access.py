@@ -4,8 +4,8 @@ matches."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from ottla.replication.metadata import Decision, MetadataImage, MetadataRecord
 from ottla.replication.principals import AccessRule, RuleSet
@@ -66,8 +66,7 @@ class Permission(IntEnum):
     ALLOW = 3
 
 
-@dataclass(frozen=True, slots=True)
-class RuleFilter:
+class RuleFilter(NamedTuple):
     """Selects ACLs; None and ANY match all."""
 
     resource_type: int = Resource.ANY
@@ -92,7 +91,7 @@ def create_rules(
             _check(rule)
             errors.append(None)
         except ProtocolError as error:
-            errors.append(error)
+            errors.append(error.kept())
         else:
             if rule not in image.rules:
                 records.append(RuleSet(rule, True))
@@ -135,7 +134,7 @@ def delete_rules(
                 found.append(rule)
                 yield
         except ProtocolError as error:
-            results.append(error)
+            results.append(error.kept())
             continue
         gone.update(dict.fromkeys(found))
         results.append(found)

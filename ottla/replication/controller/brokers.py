@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from itertools import groupby, islice
 
-from ottla.log.run_record import LOST, MACHINE
+from ottla.log.directories.run_record import LOST, MACHINE
 from ottla.replication.controller.elections import (
     NONE,
     available,
@@ -40,11 +40,15 @@ from ottla.replication.metadata import (
     MetadataRecord,
     PartitionsChanged,
     PartitionState,
+    ProducerIdsTaken,
 )
 from ottla.wire.errors import ErrorCode, InvalidRequest, ProtocolError
 
 PARTITIONS_AT_A_TIME = 1000
 """Partitions that one decision changes at most."""
+
+EPOCHS_SKIPPED, PRODUCER_IDS_SKIPPED = 10_000, 1_000_000_000
+"""More elections, and more producers, than there are between a backup and its return."""
 
 Change = tuple[str, int, PartitionState]
 
@@ -87,6 +91,28 @@ def controller_elected(image: MetadataImage, node_id: int, epoch: int) -> Decisi
         raise Deposed(f"broker {image.controller_id} has been elected in epoch"
                       f" {image.controller_epoch}, after epoch {epoch}")
     return Decision([ControllerElected(node_id, epoch)], None)
+
+
+def outdo_logs(image: MetadataImage, name: str) -> Decision[None]:
+    """Give a topic's partitions leader epochs that no log can have, where the metadata may be older
+    than the logs: these refuse to be led in an earlier epoch than their last."""
+    topic = image.topics.get(name)
+    if topic is None:
+        return Decision((), None)
+    rows = tuple(
+        (index, state._replace(
+            leader_epoch=state.leader_epoch + EPOCHS_SKIPPED,
+            partition_epoch=state.partition_epoch + 1,
+        ))
+        for index, state in enumerate(topic.partitions)
+    )
+    return Decision([PartitionsChanged(name, rows)], None)
+
+
+def skip_producer_ids(image: MetadataImage) -> Decision[None]:
+    """The same for producer ids: with one that a log has, a new producer's first records would be
+    taken for retries of the former one's, and dropped."""
+    return Decision([ProducerIdsTaken(image.next_producer_id + PRODUCER_IDS_SKIPPED)], None)
 
 
 def broker_gone(image: MetadataImage, node_id: int, epoch: int) -> Decision[bool]:
@@ -155,9 +181,9 @@ def distrust(
 ) -> Decision[bool]:
     """Take back the trust in replicas of a broker that returns, before it is registered.
 
-    `stop` is how its last run ended (`log/run_record`), `lost` are the partitions whose logs it
-    misses. Returns whether there is more to do. Nothing happens if the process itself is known
-    already: it has only got a new session.
+    `stop` is how its last run ended (`log/directories/run_record`), `lost` are the partitions
+    whose logs it misses. Returns whether there is more to do. Nothing happens if the process
+    itself is known already: it has only got a new session.
     """
     changes = list(islice(_distrusted(image, broker, stop, lost), PARTITIONS_AT_A_TIME + 1))
     more = len(changes) > PARTITIONS_AT_A_TIME

@@ -93,7 +93,7 @@ def alter_configs(
             records += [*changed, *_without_eligible(image, each, changed)]
             errors.append(None)
         except ProtocolError as error:
-            errors.append(error)
+            errors.append(error.kept())
     return Decision([] if validate_only else records, errors)
 
 

@@ -18,7 +18,7 @@ Where no trusted member is alive the set stays as it is: whoever has everything 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ottla.replication.metadata import (
     NO_LEADER,
@@ -104,8 +104,8 @@ def moved(
         elr = tuple(n for n in out if n in left)
         before = {*extra.elr, *extra.last_elr, *state.isr}
         last = tuple(n for n in out if n in before and n not in elr)
-    return changed(state, leader, isr, replace(
-        extra, elr=elr, last_elr=last,
+    return changed(state, leader, isr, extra._replace(
+        elr=elr, last_elr=last,
         doubtful=tuple(node for node in extra.doubtful if node in isr),
         lost=tuple(node for node in extra.lost if node in isr),
         offline=tuple(node for node in extra.offline if node in state.replicas),
@@ -119,8 +119,8 @@ def changed(
     extra = None if extra == NONE else extra
     if (leader, isr, extra) == (state.leader, state.isr, state.extra):
         return state
-    return replace(
-        state, leader=leader, isr=isr, extra=extra, partition_epoch=state.partition_epoch + 1,
+    return state._replace(
+        leader=leader, isr=isr, extra=extra, partition_epoch=state.partition_epoch + 1,
         leader_epoch=state.leader_epoch + (leader != state.leader),
     )
 
@@ -220,7 +220,7 @@ def longest(
 
 def led_alone(state: PartitionState, leader: int) -> PartitionState:
     """A leader that may lack records: it alone is in sync, and nobody else is eligible."""
-    extra = replace(state.extra or NONE, elr=(), last_elr=(), doubtful=(), lost=())
+    extra = (state.extra or NONE)._replace(elr=(), last_elr=(), doubtful=(), lost=())
     return changed(state, leader, (leader,), extra)
 
 
@@ -242,6 +242,23 @@ def elect_longest(
             continue
         records.append(PartitionChanged(name, index, led_alone(state, leader)))
     return Decision(records, len(records))
+
+
+def unclean_elections(old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> int:
+    """How many partitions of these topics a replica leads now that was neither in sync nor an
+    eligible leader."""
+    found = 0
+    for name in topics:
+        before, after = old.topics.get(name), new.topics.get(name)
+        if before is None or after is None or before.topic_id != after.topic_id:
+            continue
+        for state, changed_to in zip(before.partitions, after.partitions, strict=False):
+            leader = changed_to.leader
+            found += (
+                changed_to is not state and changed_to.isr == (leader,)
+                and leader not in state.isr and leader not in (state.extra or NONE).elr
+            )
+    return found
 
 
 def distrusted_state(
@@ -268,8 +285,8 @@ def distrusted_state(
             gone += (node_id,)
         else:
             doubtful += (node_id,)
-        extra = replace(extra, doubtful=doubtful, lost=gone)
-    return changed(state, state.leader, state.isr, replace(extra, elr=elr, last_elr=last))
+        extra = extra._replace(doubtful=doubtful, lost=gone)
+    return changed(state, state.leader, state.isr, extra._replace(elr=elr, last_elr=last))
 
 
 def offline_state(
@@ -287,15 +304,15 @@ def offline_state(
     elr = tuple(node for node in extra.elr if node != node_id)
     before = {*extra.last_elr, *extra.elr} - {*elr}
     last = tuple(node for node in state.replicas if node in before)
-    extra = replace(extra, elr=elr, last_elr=last, offline=(*extra.offline, node_id))
+    extra = extra._replace(elr=elr, last_elr=last, offline=(*extra.offline, node_id))
     after = changed(state, state.leader, state.isr, extra)
     others = tuple(node for node in state.isr if node != node_id)
     isr = others if trusted(after, available(image, after, others)) else state.isr
     leader = state.leader
     if leader == node_id:
-        leader, isr = elect(image, replace(after, leader=NO_LEADER), isr)
+        leader, isr = elect(image, after._replace(leader=NO_LEADER), isr)
     after = moved(after, leader, isr, wanted, distrusted=(node_id,))
-    return replace(_once(state, after), leader_epoch=state.leader_epoch + 1)
+    return _once(state, after)._replace(leader_epoch=state.leader_epoch + 1)
 
 
 def online_state(state: PartitionState, node_id: int) -> PartitionState:
@@ -303,13 +320,13 @@ def online_state(state: PartitionState, node_id: int) -> PartitionState:
     if state.extra is None or node_id not in state.extra.offline:
         return state
     offline = tuple(node for node in state.extra.offline if node != node_id)
-    return changed(state, state.leader, state.isr, replace(state.extra, offline=offline))
+    return changed(state, state.leader, state.isr, state.extra._replace(offline=offline))
 
 
 def _once(before: PartitionState, after: PartitionState) -> PartitionState:
     """`after` with the epochs of a single change, whatever steps it took."""
-    return replace(
-        after, partition_epoch=before.partition_epoch + 1,
+    return after._replace(
+        partition_epoch=before.partition_epoch + 1,
         leader_epoch=before.leader_epoch + (after.leader != before.leader),
     )
 
@@ -318,4 +335,4 @@ def without_eligible(state: PartitionState) -> PartitionState:
     """No replica outside the in-sync set is eligible any more: min.insync.replicas changes."""
     if state.extra is None or not (state.extra.elr or state.extra.last_elr):
         return state
-    return changed(state, state.leader, state.isr, replace(state.extra, elr=(), last_elr=()))
+    return changed(state, state.leader, state.isr, state.extra._replace(elr=(), last_elr=()))

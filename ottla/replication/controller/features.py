@@ -7,8 +7,8 @@ having been asked: the next start of a broker does not undo it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from ottla.replication.metadata import Decision, FeatureSet, MetadataImage
 from ottla.wire.errors import ErrorCode, ProtocolError
@@ -31,8 +31,7 @@ class UpgradeType(IntEnum):
     UNSAFE_DOWNGRADE = 3
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureUpdate:
+class FeatureUpdate(NamedTuple):
     """A level that a client wants. `upgrade_type` is as it was sent."""
 
     name: str

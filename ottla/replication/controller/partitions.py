@@ -19,7 +19,6 @@ from ottla.replication.controller.reassignment import partition_of
 from ottla.replication.metadata import (
     NO_LEADER,
     Decision,
-    EpochsRaised,
     MetadataImage,
     MetadataRecord,
     PartitionChanged,
@@ -84,7 +83,7 @@ def elect_leaders(
             elected.add((topic, index))
             errors.append(None)
         except ProtocolError as error:
-            errors.append(error)
+            errors.append(error.kept())
     return Decision(records, errors)
 
 
@@ -120,9 +119,3 @@ def _new_leader(
     for node in available(image, state, (*state.isr, *state.replicas)):
         return node
     raise EligibleLeadersNotAvailable("Eligible topic partition leaders are not available.")
-
-
-def raise_leader_epochs(image: MetadataImage) -> Decision[None]:
-    """Begin a new leader epoch of every partition, as Kafka's controller does for a broker that
-    returns: unflushed records may be lost, and clients notice that by the epoch (KIP-320)."""
-    return Decision([EpochsRaised()] if image.topics else (), None)

@@ -11,18 +11,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from ottla.replication.metadata import Decision, MetadataImage, MetadataRecord
-from ottla.replication.principals import Entity, QuotaSet
+from ottla.replication.principals import CLIENT_ID, CLIENT_KEYS, IP, IP_KEYS, USER, Entity, QuotaSet
 from ottla.replication.steps import Steps, Stepwise
 from ottla.wire.errors import InvalidRequest, ProtocolError, UnsupportedVersion
 
-USER, CLIENT_ID, IP = "user", "client-id", "ip"
-CLIENT_KEYS = {
-    "producer_byte_rate": "LONG",
-    "consumer_byte_rate": "LONG",
-    "request_percentage": "DOUBLE",
-    "controller_mutation_rate": "DOUBLE",
-}
-IP_KEYS = {"connection_creation_rate": "INT"}
 TOP = {"INT": 2**31 - 1, "LONG": 2**63 - 1}
 WHOLE_NUMBER_TOLERANCE = 1e-6
 """How far an integer limit may be from a whole number, as in Kafka."""
@@ -82,7 +74,7 @@ def alter_quotas(
             records += [record for record in changed if known.get(record.key) != record.value]
             errors.append(None)
         except ProtocolError as error:
-            errors.append(error)
+            errors.append(error.kept())
     return Decision([] if validate_only else records, errors)
 
 

@@ -9,7 +9,7 @@ who counts. A partition that a broker has no replica of any more is deleted from
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ottla.replication.controller.elections import NONE, elect, min_isr, moved
 from ottla.replication.metadata import (
@@ -71,7 +71,7 @@ def reassign_partitions(
                 records.append(PartitionChanged(each.topic, each.index, after))
             errors.append(None)
         except ProtocolError as error:
-            errors.append(error)
+            errors.append(error.kept())
     return Decision(records, errors)
 
 
@@ -116,10 +116,10 @@ def _begun(
     before = state.extra or NONE
     if (replicas, adding, removing) == (state.replicas, before.adding, before.removing):
         return state
-    extra = replace(before, adding=adding, removing=removing)
+    extra = before._replace(adding=adding, removing=removing)
     if not adding:
         # Those in sync have everything: nobody has to be waited for.
-        extra = replace(extra, removing=())
+        extra = extra._replace(removing=())
         return _placed(image, state, target, extra, least)
     return completed(image, _placed(image, state, replicas, extra, least), least)
 
@@ -133,7 +133,7 @@ def _cancelled(image: MetadataImage, state: PartitionState, least: int) -> Parti
         raise InvalidReplicaAssignment(
             f"None of the former replicas {list(original)} is in sync: the records would be lost."
         )
-    extra = replace(before, adding=(), removing=())
+    extra = before._replace(adding=(), removing=())
     # Those that were to go are last; their place in the order of preference is not kept.
     return _placed(image, state, original, extra, least)
 
@@ -144,7 +144,7 @@ def completed(image: MetadataImage, state: PartitionState, least: int) -> Partit
     target = tuple(node for node in state.replicas if node not in extra.removing)
     if not (extra.adding or extra.removing) or not set(target) <= set(state.isr):
         return state
-    return _placed(image, state, target, replace(extra, adding=(), removing=()), least)
+    return _placed(image, state, target, extra._replace(adding=(), removing=()), least)
 
 
 def _placed(
@@ -156,13 +156,13 @@ def _placed(
 ) -> PartitionState:
     """The partition on these replicas: in a new leader epoch unless only their order changes."""
     isr = tuple(node for node in state.isr if node in replicas)
-    after = replace(state, replicas=replicas, isr=isr, extra=extra)
+    after = state._replace(replicas=replicas, isr=isr, extra=extra)
     leader = state.leader
     if leader not in replicas:
-        leader, isr = elect(image, replace(after, leader=NO_LEADER), isr)
+        leader, isr = elect(image, after._replace(leader=NO_LEADER), isr)
     after = moved(after, leader, isr, least)
     others = set(replicas) != set(state.replicas) or leader != state.leader
-    return replace(
-        after, leader_epoch=state.leader_epoch + others, partition_epoch=state.partition_epoch + 1,
+    return after._replace(
+        leader_epoch=state.leader_epoch + others, partition_epoch=state.partition_epoch + 1,
         extra=None if after.extra == NONE else after.extra,
     )

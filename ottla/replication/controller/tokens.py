@@ -7,7 +7,7 @@ A token's secret is not stored: it is derived from the token's id and
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ottla.replication.metadata import Decision, MetadataImage, MetadataRecord
 from ottla.replication.principals import DelegationToken, TokenSet
@@ -32,8 +32,7 @@ class ExpiredToken(ProtocolError):
     code = ErrorCode.DELEGATION_TOKEN_EXPIRED
 
 
-@dataclass(frozen=True, slots=True)
-class TokenTimes:
+class TokenTimes(NamedTuple):
     """Lifetimes of tokens, in milliseconds."""
 
     lifetime_ms_max: int
@@ -106,7 +105,7 @@ def _removals(image: MetadataImage, now_ms: int) -> list[MetadataRecord]:
 
 def _ends(token: DelegationToken, expires_ms: int) -> Decision[int]:
     return Decision(
-        [TokenSet(token.token_id, replace(token, expires_ms=expires_ms))], expires_ms
+        [TokenSet(token.token_id, token._replace(expires_ms=expires_ms))], expires_ms
     )
 
 

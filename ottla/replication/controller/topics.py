@@ -125,7 +125,7 @@ def create_topics(
             partitions, configs = _plan_topic(image, topic, defaults, made, turn)
             permit(len(partitions))
         except ProtocolError as error:
-            answers.append(TopicAnswer(topic.name, error))
+            answers.append(TopicAnswer(topic.name, error.kept()))
             continue
         topic_id = _unused_id(image, new_topic_id)
         made.add(topic.name)
@@ -243,7 +243,7 @@ def delete_topics(
             permit(len(image.topics[found].partitions))
         except ProtocolError as error:
             if (name, topic_id) not in answered:
-                answers.append(TopicAnswer(name, error, topic_id))
+                answers.append(TopicAnswer(name, error.kept(), topic_id))
                 answered.add((name, topic_id))
             continue
         records.append(TopicDeleted(found))
@@ -299,7 +299,7 @@ def create_partitions(
             partitions = _plan_partitions(image, topic, left)
             permit(len(partitions))
         except ProtocolError as error:
-            answers.append(TopicAnswer(topic.name, error))
+            answers.append(TopicAnswer(topic.name, error.kept()))
             continue
         left -= len(partitions)
         records.append(PartitionsAdded(topic.name, partitions))

@@ -14,7 +14,7 @@ from ottla.log.disk import Disk
 from ottla.wire.messages import (
     CreateTopicsRequest,
 )
-from tests.broker.running import TIMEOUT_SECONDS, WireClient
+from tests.broker.running import TIMEOUT_SECONDS, WireClient, end_loop
 from tests.fakes import LeapingClock
 from tests.simulation.zookeeper import MemoryCoordination, ZooKeeperServer
 
@@ -118,9 +118,7 @@ class RunningCluster:
         """Stop everything."""
         for node_id in list(self.servers):
             self.stop(node_id)
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(TIMEOUT_SECONDS)
-        self.loop.close()
+        end_loop(self.loop, self.thread)
 
     def __enter__(self) -> RunningCluster:
         return self

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from ottla.log.log_directory import StorageRefused
+from ottla.broker.http.server import all_metrics
+from ottla.log.directories.log_directory import StorageRefused
 from ottla.replication.cluster_store import CLUSTER_ID
 from ottla.replication.coordination import Create, Delete, Set
 from ottla.wire.messages import (
@@ -18,6 +18,7 @@ from ottla.wire.messages import (
     MetadataRequest,
 )
 from tests.broker.cluster.running_cluster import RunningCluster, create, leaders
+from tests.imports import imported
 
 
 @pytest.fixture
@@ -110,6 +111,39 @@ def test_a_broker_whose_session_ends_comes_back_under_another_epoch(
         "a new broker epoch, and what nobody else could lead",
     )
     assert server.failure is not None and not server.failure.done()
+
+
+def test_metrics_count_what_happened_to_the_session_and_who_fetches(tmp_path: Path) -> None:
+    with RunningCluster(tmp_path, 2, ottla_http_listener="127.0.0.1:0") as cluster:
+        assert create(cluster, 1, "t", 2, 2) == 0
+        server = cluster.servers[2]
+        assert server.http is not None
+        monitor = server.http.monitor
+
+        async def metrics() -> str:
+            return "".join(all_metrics(monitor))
+
+        cluster.until(lambda: cluster.leap(5) or monitor.fetch_rate > 0, "its fetcher has asked")
+        before = cluster.run(metrics())
+        session = "\nkafka_server_sessionexpirelistener_zookeeper"
+        assert f"{session}expires_total 0\n" in before
+        latency = "\nkafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms"
+        assert re.search(rf"{latency}_count [1-9]", before)
+        assert f'{latency}{{quantile="0.99"}} ' in before
+        epoch = server.metadata_log.image.brokers[2].epoch
+        cluster.expire(2)
+        cluster.until(
+            lambda: (b := server.metadata_log.image.brokers.get(2)) and b.epoch > epoch,
+            "it is back",
+        )
+        after = cluster.run(metrics())
+        for name in ("expires", "syncconnects"):
+            assert f"{session}{name}_total 1\n" in after
+        assert "\nkafka_controller_controllerstats_uncleanleaderelections_total 0\n" in after
+        assert re.search(
+            r'^kafka_server_fetcherlagmetrics_consumerlag\{clientId="ReplicaFetcherThread-0-1",'
+            r'topic="t",partition="\d"\} 0$', before, re.MULTILINE)
+        assert '\nkafka_server_replicafetchermanager_maxlag{clientId="Replica"} 0\n' in after
 
 
 def test_a_controller_whose_session_ends_is_replaced_and_decides_nothing(
@@ -274,11 +308,7 @@ def test_a_registration_that_is_not_readable_is_passed_over(cluster: RunningClus
 
 
 def test_a_broker_alone_imports_nothing_of_clusters() -> None:
-    program = (
-        "import sys, ottla.broker.service;"
-        "print([m for m in sys.modules if m.startswith('kazoo') or m in ("
-        "'ottla.broker.cluster.member', 'ottla.broker.peers.peers',"
-        "'ottla.replication.cluster_store')])"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout == "[]\n", done.stdout + done.stderr
+    assert imported(
+        "import ottla.broker.service", "kazoo", "ottla.broker.cluster.member",
+        "ottla.broker.peers.peers", "ottla.replication.cluster_store",
+    ) == []

@@ -169,3 +169,35 @@ def test_a_broker_with_a_failed_directory_names_coordinators_on_other_brokers(
         )
         answers = client.call(ask, 4).coordinators
         assert {each.error_code for each in answers} == {0}
+
+
+def test_a_broker_whose_last_directory_fails_ends_once_the_others_know(
+    tmp_path: Path, disks: dict[int, FaultyDisk]
+) -> None:
+    """A failed disk does not remove the run record, which says that only the process died: without
+    the report the next start would be trusted with what the disk has lost."""
+    with RunningCluster(tmp_path, 3, disks, log_dirs="/a", min_insync_replicas=2) as cluster:
+        assert create(cluster, 1, "t", PARTITIONS, 3) == 0
+        fill(cluster, b"before")
+        index = next(n for n in range(PARTITIONS) if state(cluster, 2, n).leader == 2)
+        failing = dict.fromkeys(("write", "name"), errno.EIO)
+        with cluster.client(2) as client:
+            disks[2].failing, disks[2].errors = "/a/", failing
+            code = produce(client, "t", batch(b"fails"), partition=index, acks=1).error_code
+            assert code == ErrorCode.KAFKA_STORAGE_ERROR
+        failure = cluster.servers[2].failure
+        assert failure is not None
+        cluster.until(failure.done, "the broker ends")
+        assert "the last log directory has failed" in failure.result()
+        image = cluster.servers[2].metadata_log.image
+        for partition in image.topics["t"].partitions:
+            assert 2 not in partition.isr and partition.leader in (1, 3)
+            assert partition.extra is not None and partition.extra.offline == (2,)
+        assert disks[2].exists("/a/ottla-run")
+        cluster.stop(2)
+        disks[2].errors = {}
+        cluster.start(2)
+        cluster.until(
+            lambda: all(len(state(cluster, 1, n).isr) == 3 for n in range(PARTITIONS)), "it is back"
+        )
+        assert all(state(cluster, 1, n).extra is None for n in range(PARTITIONS))

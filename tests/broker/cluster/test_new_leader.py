@@ -15,6 +15,7 @@ from ottla.wire.messages import (
     FindCoordinatorRequest,
     ListOffsetsRequest,
     OffsetForLeaderEpochRequest,
+    ProduceRequest,
 )
 from tests.broker.cluster.running_cluster import RunningCluster, create
 from tests.broker.produce_fetch import batch, produce_request
@@ -67,6 +68,97 @@ def test_produce_names_the_leader(cluster: RunningCluster, topic: str, version: 
         (part,) = answer.responses[0].partition_responses
         assert (part.error_code, part.current_leader.leader_id) == (0, -1)
         assert answer.node_endpoints == []
+
+
+@pytest.fixture
+def waiting(tmp_path: Path) -> Iterator[RunningCluster]:
+    """Three brokers that copy a topic, whose followers do not fetch any more: acks=all waits."""
+    with RunningCluster(tmp_path, 3, broker_rack="r") as running:
+        assert create(running, 1, "copied", 3, 3) == 0
+        for server in running.servers.values():
+            running.until(
+                lambda s=server: "copied" in s.metadata_log.image.topics, "the topic is seen"
+            )
+        for server in running.servers.values():
+            assert server.broker.fetchers is not None
+            running.run(called(server.broker.fetchers.close))
+        yield running
+
+
+async def called(function: Any) -> Any:
+    """Something that has to happen on the brokers' loop."""
+    return function()
+
+
+def declare_gone(cluster: RunningCluster, node_id: int) -> None:
+    """The controller takes a broker for gone that goes on running."""
+    member = cluster.servers[cluster.controller].member
+    assert member is not None
+    cluster.run(called(lambda: member.controller.refused(node_id)))
+
+
+def everywhere(topic: Any, version: int, indexes: tuple[int, ...]) -> ProduceRequest:
+    """A produce with acks=all to several partitions of one topic."""
+    made = ProduceRequest.TopicData
+    named = {"topic_id": topic.topic_id} if version >= 13 else {"name": topic.name}
+    return ProduceRequest(acks=-1, timeout_ms=20_000, topic_data=[made(**named, partition_data=[
+        made.PartitionData(index=index, records=batch(b"v")) for index in indexes
+    ])])
+
+
+@pytest.mark.parametrize("version", [9, 10, 13])
+def test_a_produce_that_waits_names_the_new_leader_when_leadership_moves(
+    waiting: RunningCluster, version: int
+) -> None:
+    cluster = waiting
+    leader = next(n for n in cluster.servers if n != cluster.controller)
+    topic = topic_of(cluster, "copied")
+    indexes = (2, 0, 1)
+    (led,) = (at for at in indexes if topic.partitions[at].leader == leader)
+    partition = cluster.servers[leader].replicas.partition("copied", led)
+    assert partition is not None
+    with cluster.client(leader) as client:
+        # Two are refused at once, the third waits between or after them. A second request on the
+        # connection comes after the first one; its only partition is the one that waits.
+        sent = [client.send(everywhere(topic, version, indexes), version)]
+        cluster.until(lambda: partition.log.log_end_offset == 1, "it is appended")
+        sent.append(client.send(everywhere(topic, version, (led,)), version))
+        cluster.until(lambda: partition.log.log_end_offset == 2, "so is the second")
+        declare_gone(cluster, leader)
+        both, single = [client.answer(each) for each in sent]
+    cluster.until(
+        lambda: topic_of(cluster, "copied").partitions[led].leader not in (-1, leader), "it moves"
+    )
+    moved = topic_of(cluster, "copied").partitions[led]
+    found = {part.index: part for part in both.responses[0].partition_responses}
+    assert [part.error_code for part in found.values()] == [NOT_LEADER] * 3
+    assert [found[at].base_offset for at in indexes] == [0 if at == led else -1 for at in indexes]
+    (alone,) = single.responses[0].partition_responses
+    assert (alone.error_code, alone.base_offset, alone.index) == (NOT_LEADER, 1, led)
+    if version < 10:
+        assert both.node_endpoints == single.node_endpoints == []
+        return
+    for part in (found[led], alone):
+        assert part.current_leader.leader_id == moved.leader
+        assert part.current_leader.leader_epoch == 1
+    for index in set(indexes) - {led}:
+        assert found[index].current_leader.leader_id == topic.partitions[index].leader
+    named = {n: (n, "127.0.0.1", cluster.ports[n], "r") for n in cluster.servers}
+    others = [topic.partitions[at].leader for at in indexes if at != led]
+    assert sorted(endpoints(cluster, both)) == sorted(named[n] for n in {*others, moved.leader})
+    assert endpoints(cluster, single) == [named[moved.leader]]
+
+
+def test_a_produce_that_waits_too_long_names_nobody(waiting: RunningCluster) -> None:
+    cluster = waiting
+    topic = topic_of(cluster, "copied")
+    request = everywhere(topic, 12, (0,))
+    request.timeout_ms = 100
+    with cluster.client(topic.partitions[0].leader) as client:
+        answer = client.call(request, 12)
+    (part,) = answer.responses[0].partition_responses
+    assert (part.error_code, part.current_leader.leader_id) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+    assert answer.node_endpoints == []
 
 
 def fetched(

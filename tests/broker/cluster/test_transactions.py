@@ -179,7 +179,7 @@ def test_a_verdict_counts_only_while_nothing_has_happened(tmp_path: Path) -> Non
     verifier.require(verdicts, partition, producer)
     with pytest.raises(ProtocolError):
         verifier.require(verdicts, partition, Producer(9, 1))
-    partition.append_bytes(marker(Producer(8, 0)))          # of somebody else
+    partition.append_bytes(marker(Producer(8, 0)))          # of another producer
     verifier.require(verdicts, partition, producer)
     partition.append_bytes(marker(producer))                # it overtook the answer
     with pytest.raises(ProtocolError) as refused:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -465,7 +465,7 @@ class Cluster:
 
 def elected(state: PartitionState, leader: int) -> PartitionState:
     """A state with another leader, as an election makes it."""
-    return replace(
-        state, leader=leader, leader_epoch=state.leader_epoch + 1,
+    return state._replace(
+        leader=leader, leader_epoch=state.leader_epoch + 1,
         partition_epoch=state.partition_epoch + 1,
     )

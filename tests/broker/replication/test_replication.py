@@ -109,7 +109,8 @@ def test_a_new_leader_has_all_that_was_acknowledged_and_the_old_one_gives_up_the
 
 
 def test_a_high_watermark_in_an_answer_that_was_dropped_comes_again(make: Make) -> None:
-    """The answer for an earlier leader epoch is dropped; the fetch session had noted it as told."""
+    """The answer for an earlier leader epoch is dropped; the fetch session had recorded it as
+    delivered."""
     cluster = make(nodes=2)
     cluster.append(1)
     cluster.fetch(2, 1)                         # the record
@@ -267,11 +268,10 @@ def test_a_partition_that_moved_away_goes_and_its_source_is_asked_no_more(make: 
     cluster = make()
     cluster.append(1)
     cluster.settle()
-    from dataclasses import replace
 
     before = cluster.image.topics[TOPIC].partitions[0]
-    moved = replace(
-        before, replicas=(1, 2), isr=(1, 2), leader_epoch=before.leader_epoch + 1,
+    moved = before._replace(
+        replicas=(1, 2), isr=(1, 2), leader_epoch=before.leader_epoch + 1,
         partition_epoch=before.partition_epoch + 1,
     )
     cluster.decide([PartitionsChanged(TOPIC, ((0, moved),))])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from ottla.replication.controller.brokers import StaleBrokerEpoch, preferred_leaders
@@ -77,7 +75,7 @@ def test_a_follower_whose_directory_fails_leaves_and_what_it_said_of_its_log_no_
 
 
 def test_the_only_replica_in_sync_is_waited_for_until_its_directory_is_back() -> None:
-    world = World(replace(THREE, isr=(1,)), min_isr=1)
+    world = World(THREE._replace(isr=(1,)), min_isr=1)
     assert report(world, 1) == 0
     assert (world.state.leader, world.state.isr) == (-1, (1,))
     world.gone(2)
@@ -92,7 +90,7 @@ def test_the_only_replica_in_sync_is_waited_for_until_its_directory_is_back() ->
 
 
 def test_a_failed_replica_that_comes_back_is_doubtful_whatever_its_run_record_says() -> None:
-    world = World(replace(THREE, isr=(1, 2)))
+    world = World(THREE._replace(isr=(1, 2)))
     assert report(world, 1) == 0
     assert (world.state.leader, world.state.isr, world.extra.elr) == (2, (2,), ())
     world.gone(2)
@@ -102,7 +100,7 @@ def test_a_failed_replica_that_comes_back_is_doubtful_whatever_its_run_record_sa
 
 
 def test_an_eligible_replica_whose_directory_fails_is_none_any_more() -> None:
-    world = World(replace(THREE, isr=(1,), extra=PartitionExtra(elr=(2,))))
+    world = World(THREE._replace(isr=(1,), extra=PartitionExtra(elr=(2,))))
     assert report(world, 2) == 0
     assert (world.extra.elr, world.extra.last_elr, world.extra.offline) == ((), (2,), (2,))
 

@@ -11,9 +11,11 @@ from ottla.replication.controller.elections import (
     LogEnd,
     elect_longest,
     leaderless,
+    unclean_elections,
 )
 from ottla.replication.metadata import (
     ConfigSet,
+    MetadataImage,
     PartitionExtra,
     PartitionState,
 )
@@ -55,7 +57,7 @@ def test_after_a_power_cut_of_all_the_longest_log_leads_once_all_are_back() -> N
     assert world.state.isr == (3,) and world.state.extra is None
     world.back(3, "machine")
     assert (world.state.leader, world.state.isr) == (3, (3,)), "nobody else could know better"
-    world = World(replace(THREE, leader=-1), min_isr=1)
+    world = World(THREE._replace(leader=-1), min_isr=1)
     world.image = replace(world.image, brokers={}, former=world.image.brokers)
     world.back(2, "machine")
     assert world.extra.doubtful == (2,) and list(leaderless(world.image, True))
@@ -70,7 +72,7 @@ def test_after_a_power_cut_of_all_the_longest_log_leads_once_all_are_back() -> N
 
 def test_nobody_takes_over_from_the_only_one_in_sync_while_it_stops() -> None:
     alone = PartitionExtra(doubtful=(3,))
-    world = World(replace(THREE, leader=-1, isr=(3,), replicas=(3, 1), extra=alone), min_isr=1)
+    world = World(THREE._replace(leader=-1, isr=(3,), replicas=(3, 1), extra=alone), min_isr=1)
     before = world.state
     decision = controlled_shutdown(world.image, 3, world.image.brokers[3].epoch)
     world.image = world.image.apply(decision.records)
@@ -83,7 +85,7 @@ def test_nobody_takes_over_from_the_only_one_in_sync_while_it_stops() -> None:
 
 
 def test_one_trusted_replica_is_better_than_any_long_log() -> None:
-    world = World(replace(THREE, leader=-1), min_isr=1)
+    world = World(THREE._replace(leader=-1), min_isr=1)
     world.image = replace(world.image, brokers={}, former=world.image.brokers)
     world.back(1, "machine")
     world.back(2, "machine")
@@ -125,7 +127,7 @@ def test_a_new_session_of_the_same_process_is_not_doubted() -> None:
     world = World()
     known = world.image.brokers[1]
     world.gone(1)
-    again = replace(known, epoch=9)
+    again = known._replace(epoch=9)
     assert distrust(world.image, again, "machine", ()).records == []
 
 
@@ -137,3 +139,19 @@ def test_unclean_elections_follow_the_topics_setting(setting: str | None, expect
         [ConfigSet("topic", "t", "unclean.leader.election.enable", setting)]
     )
     assert len(list(leaderless(world.image, False))) == expected
+
+
+def test_only_leaders_that_were_not_trusted_are_counted_as_unclean() -> None:
+    def counted(before: MetadataImage) -> int:
+        return unclean_elections(before, world.image, ["t", "missing"])
+
+    world = World(PartitionState(-1, 0, (1, 2), (3,)), min_isr=1)
+    world.gone(3)
+    before = world.image
+    assert world.elect({1: (1, 5), 2: (1, 7)}, unclean=True) == 1
+    assert (world.state.leader, counted(before), counted(world.image)) == (2, 1, 0)
+    world = World()
+    before = world.image
+    for node in (1, 2):
+        world.gone(node)
+        assert world.state.leader == node + 1 and counted(before) == 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from ottla.replication.controller.isr import alter_partitions
@@ -131,7 +129,7 @@ def test_a_new_replica_is_waited_for_and_the_old_one_stays_until_then() -> None:
     assert isinstance(moves, PartitionState)
     assert completed(image_of(moves), moves, 1) is moves
     image = image_of(moves)
-    joined = replace(moves, isr=(1, 2))
+    joined = moves._replace(isr=(1, 2))
     assert completed(image, joined, 1) == PartitionState(2, 2, (2,), (2,), 2)
     assert reassigned(moves, (2,)) == moves, "it is in progress already"
 
@@ -140,9 +138,9 @@ def test_a_reassignment_in_progress_is_cancelled_or_replaced() -> None:
     moves = PartitionState(1, 1, (2, 1), (1,), 1, PartitionExtra(adding=(2,), removing=(1,)))
     assert reassigned(moves, None) == PartitionState(1, 2, (1,), (1,), 2)
     assert reassigned(moves, (1,)) == PartitionState(1, 2, (1,), (1,), 2)
-    led_by_new = replace(moves, leader=2, isr=(1, 2))
+    led_by_new = moves._replace(leader=2, isr=(1, 2))
     assert reassigned(led_by_new, None) == PartitionState(1, 2, (1,), (1,), 2)
-    only_new = replace(moves, leader=2, isr=(2,))
+    only_new = moves._replace(leader=2, isr=(2,))
     assert reassigned(only_new, None) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 

@@ -9,15 +9,21 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from ottla.broker.settings.broker import BrokerSettings
+from ottla.broker.settings.kafka_settings import kafka_settings
+from ottla.broker.settings.listener_settings import bare_name
 from ottla.broker.threads.slices import in_slices
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import ErrorCode
+from ottla.wire.parts import EncodedInParts
 from ottla.wire.structs import Message, Struct
 
 if TYPE_CHECKING:
     from ottla.broker.dispatch import RequestContext
+
+Item = TypeVar("Item")
 
 log = logging.getLogger("ottla.audit")
 
@@ -26,7 +32,12 @@ ITEMS_MAX = 1000
 LINES_AT_ONCE_MAX = 20
 """Lines that are written before the response is sent. The rest follow in slices: 1,000 of them
 would hold the loop for 30 ms."""
+ITEMS_A_STEP = 20
+"""Items that are looked through at once."""
 VALUE_SIZE_MAX = 200
+LISTED_MAX = VALUE_SIZE_MAX // 2
+"""Elements of a list that are looked at: as text, these are more than VALUE_SIZE_MAX allows."""
+NOT_LISTED = "not listed"
 SECRET = ("password", "salt", "hmac", "secret", "jaas", "keystore.key", "certificate")
 ERROR = "error_code"
 NAMES = (
@@ -34,7 +45,11 @@ NAMES = (
     "principal", "feature",
 )
 """The fields that may name the subject of an item in a response."""
+NOT_ASKED = {"timeout_ms", "validate_only", "hmac"}
+"""Fields of whole requests that are no part of what was asked for, or secret."""
 VALUES_BEFORE = {ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS}
+OF_TOKENS = {ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN}
+BROKER = 4
 KINDS = {2: "topic", 4: "broker", 8: "broker-logger", 16: "client-metrics", 32: "group"}
 """Kafka's types of config resources, with the names used by the metadata."""
 
@@ -55,11 +70,15 @@ class Act:
     def __init__(self, request: Message, context: RequestContext) -> None:
         self.request, self.context = request, context
         self.before = dict(_values_before(request, context))
+        self.token = _token_of(request, context)
 
     def ended(self, response: object) -> None:
-        """Log the outcome; `response` is a message or an exception."""
-        if not log.isEnabledFor(logging.INFO):
+        """Log the outcome; `response` is a message or an exception. At level WARNING there are
+        lines for refusals only."""
+        if not log.isEnabledFor(logging.WARNING):
             return
+        if isinstance(response, EncodedInParts):
+            response = response.message
         lines = self._lines(response)
         for _ in islice(lines, LINES_AT_ONCE_MAX):
             pass
@@ -67,7 +86,7 @@ class Act:
             asyncio.get_running_loop().create_task(_the_rest(lines))
 
     def _lines(self, response: object) -> Iterator[None]:
-        """Write one line at each step."""
+        """Write one line at each step, after steps that look through many items."""
         key, client = self.context.api_key, self.context.client
         fields = {
             "principal": client.principal, "address": client.host, "client_id": client.client_id,
@@ -77,10 +96,29 @@ class Act:
             self._line(fields, "", f"failed: {response}")
             yield
             return
-        outcomes = list(_outcomes(response)) or [("", getattr(response, ERROR, 0), None)]
-        asked = dict(_asked(self.request, self.before))
+        outcomes: list[tuple[str, int, str | None]] = []
+        yield from _collect(_outcomes(response), outcomes)
+        if not outcomes:
+            name = self.token or getattr(response, "token_id", "")
+            outcomes = [(name, getattr(response, ERROR, 0), None)]
+        items: list[tuple[str, str]] = []
+        yield from _collect(_asked(self.request, self.before), items)
+        if len(items) == len(outcomes[:ITEMS_MAX]) and not any(name for name, _, _ in outcomes):
+            # The items of such a response have no names: they are in the request's order.
+            outcomes[: len(items)] = [
+                (" ".join(filter(None, item)), code, message)
+                for item, (_, code, message) in zip(items, outcomes, strict=False)
+            ]
+            items = []
+        asked = {name: text for name, text in items if name}
+        asked[""] = "; ".join(text for name, text in items if not name)
+        rest = _of_request(self.request)
+        if len(outcomes) > ITEMS_MAX:
+            outcomes.sort(key=lambda outcome: not outcome[1])       # refusals first
         for name, code, message in outcomes[:ITEMS_MAX]:
-            what = " ".join(filter(None, (name, asked.get(name) or asked.get(""))))
+            topic = name.rpartition("-")[0]         # of a partition
+            wanted = asked.get(name) or asked.get(topic) or asked.get("")
+            what = " ".join(filter(None, (name, wanted, rest)))
             if code == ErrorCode.NONE:
                 done = "tried" if getattr(self.request, "validate_only", False) else "done"
             else:
@@ -89,11 +127,14 @@ class Act:
             self._line(fields, what, done)
             yield
         if len(outcomes) > ITEMS_MAX:
-            self._line(fields, f"{len(outcomes) - ITEMS_MAX} more", "not listed")
+            more = outcomes[ITEMS_MAX:]
+            refused = sum(1 for _, code, _ in more if code)
+            outcome = f"not listed, {refused} of them refused" if refused else NOT_LISTED
+            self._line(fields, f"{len(more)} more", outcome)
             yield
 
     def _line(self, fields: dict[str, Any], what: str, outcome: str) -> None:
-        level = logging.INFO if outcome in ("done", "tried") else logging.WARNING
+        level = logging.INFO if outcome in ("done", "tried", NOT_LISTED) else logging.WARNING
         log.log(
             level, "%s from %s, client %r: %s%s: %s", fields["principal"], fields["address"],
             fields["client_id"], fields["api"], f" {what}" if what else "", outcome,
@@ -108,6 +149,14 @@ async def _the_rest(lines: Iterator[None]) -> None:
     finally:
         for _ in lines:
             pass
+
+
+def _collect(found: Iterator[Item], into: list[Item]) -> Iterator[None]:
+    """Collect what is found, in steps."""
+    for each in found:
+        into.append(each)
+        if len(into) > ITEMS_A_STEP and not len(into) % ITEMS_A_STEP:
+            yield
 
 
 def _outcomes(response: Struct) -> Iterator[tuple[str, int, str | None]]:
@@ -125,47 +174,65 @@ def _outcomes(response: Struct) -> Iterator[tuple[str, int, str | None]]:
 
 
 def _name_of(item: Struct) -> str:
-    for name in NAMES:
-        value = getattr(item, name, None)
-        if isinstance(value, str):
-            return value
+    field = _name_field(item)
+    if field:
+        return str(getattr(item, field))
     for name in ("partition_index", "partition"):
         if hasattr(item, name):
             return str(getattr(item, name))
     return ""
 
 
+def _name_field(item: Struct) -> str:
+    """The field that names an item; "" if there is none."""
+    return next((name for name in NAMES if isinstance(getattr(item, name, None), str)), "")
+
+
+def _of_request(request: Message) -> str:
+    """What a request asks for beside its items."""
+    lists = {field.name for field in type(request).LAYOUT.fields if field.array}
+    return _fields(request, lists | NOT_ASKED)
+
+
+def _token_of(request: Any, context: RequestContext) -> str:
+    """The id of the delegation token that a request changes by its secret."""
+    known = context.broker.token_secrets
+    if context.api_key not in OF_TOKENS or known is None:
+        return ""
+    return known.find(context.broker.image.tokens, bytes(request.hmac)) or ""
+
+
 def _asked(request: Message, before: dict[tuple[str, str], str]) -> Iterator[tuple[str, str]]:
     """Yield the requested change of each item as text with the item's name; "" for no name."""
-    unnamed = []
     for field in type(request).LAYOUT.fields:
         value = getattr(request, field.name, None)
         if not field.array or not value:
             continue
         for item in value[:ITEMS_MAX]:
-            if not isinstance(item, Struct):
-                continue
-            name = _name_of(item)
-            if name:
-                yield name, _text(item, before)
-            else:
-                unnamed.append(_text(item, before))
-    if unnamed:
-        yield "", "; ".join(unnamed)
+            if isinstance(item, Struct):
+                yield _name_of(item), _text(item, before)
 
 
 def _text(item: Any, before: dict[tuple[str, str], str]) -> str:
     """The fields of an item that were set, without secrets; settings are shown as old → new."""
     if "configs" in {field.name for field in type(item).LAYOUT.fields}:
-        settings = [_setting(_name_of(item), each, before) for each in item.configs or ()]
-        rest = _fields(item, {"configs"})
+        of_broker = getattr(item, "resource_type", 0) == BROKER
+        settings = [
+            _setting(_name_of(item), each, before, of_broker) for each in item.configs or ()
+        ]
+        rest = _fields(item, {"configs", _name_field(item)})
         return " ".join(filter(None, [rest, *settings]))
-    return _fields(item, set())
+    return _fields(item, {_name_field(item)})
 
 
-def _setting(resource: str, config: Any, before: dict[tuple[str, str], str]) -> str:
+def _setting(
+    resource: str, config: Any, before: dict[tuple[str, str], str], of_broker: bool
+) -> str:
     name, value = config.name, config.value
-    if any(word in name.lower() for word in SECRET):
+    # As in DescribeConfigs: an unknown setting of a broker is a plugin's, perhaps a password.
+    bare = bare_name(name)
+    known = bare in BrokerSettings.declared or bare in kafka_settings("broker")
+    if (of_broker and not known) or any(word in name.lower() for word in SECRET):
         return f"{name}=(hidden)"
     operation = getattr(config, "config_operation", 0)
     new = "(default)" if operation == 1 or value is None else {2: "+", 3: "-"}.get(
@@ -179,12 +246,15 @@ def _fields(item: Struct, without: set[str]) -> str:
     parts = []
     for field in type(item).LAYOUT.fields:
         value = getattr(item, field.name)
-        if field.name in NAMES or field.name in without or value == field.default:
+        if field.name in without or value == field.default:
             continue
         if any(word in field.name for word in SECRET) or isinstance(value, bytes):
             continue
         if isinstance(value, list):
-            value = [_fields(e, set()) if isinstance(e, Struct) else e for e in value]
+            value = [
+                _fields(e, set()) or _name_of(e) if isinstance(e, Struct) else e
+                for e in value[:LISTED_MAX]
+            ]
             if not value:
                 continue
         elif isinstance(value, Struct):

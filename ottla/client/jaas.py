@@ -50,7 +50,8 @@ def parse_jaas(text: str) -> LoginModule:
     while at < len(tokens) and tokens[at] != ("mark", ";"):
         key = tokens[at][1]
         if len(tokens) < at + 3 or tokens[at + 1] != ("mark", "=") or tokens[at + 2][0] == "mark":
-            raise JaasError(f"Value not specified for key '{key}' in JAAS config")
+            # Not Kafka's words, which have the key: it may be a part of a password without quotes.
+            raise JaasError(f"Value not specified for option {len(options) + 1} in JAAS config")
         options[key] = tokens[at + 2][1]
         at += 3
     if at >= len(tokens):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import socket
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.client.errors import ClientError, Unreachable
 from ottla.client.frames import Frames, frame_size
-from ottla.client.sasl import ClientMechanism
 from ottla.wire.messages import SaslAuthenticateRequest, SaslHandshakeRequest
+
+if TYPE_CHECKING:
+    from ottla.client.sasl import ClientMechanism
 
 CLIENT_ID = "ottla"
 VERSION = 1

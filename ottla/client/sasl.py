@@ -17,8 +17,8 @@ from typing import Protocol
 from ottla.client.errors import ClientError
 
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-ITERATIONS_MAX = 1_000_000
-"""A server that asks for more wants to keep this client busy."""
+ITERATIONS_MAX = 100_000
+"""Brokers allow 16,384 at most (KIP-84); one that asks for more than this wants to keep us busy."""
 FIRST = re.compile(rb"r=([!-+\--~]+),s=([A-Za-z0-9+/=]+),i=([0-9]{1,9})(?:,[^,]*)*")
 LAST = re.compile(rb"v=([A-Za-z0-9+/=]+)(?:,[^,]*)*")
 

@@ -8,18 +8,25 @@ from pathlib import Path
 
 import pytest
 
+from ottla.broker.audit import ITEMS_MAX
 from ottla.broker.security.client import Client
 from ottla.broker.security.denials import KEPT_MAX, Denials
 from ottla.replication.controller.access import Operation, Resource
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
     AlterUserScramCredentialsRequest,
+    CreateAclsRequest,
+    CreateDelegationTokenRequest,
     CreateTopicsRequest,
     DeleteTopicsRequest,
+    ExpireDelegationTokenRequest,
     IncrementalAlterConfigsRequest,
     MetadataRequest,
+    UnregisterBrokerRequest,
 )
 from tests.broker.running import RunningBroker, WireClient
+from tests.broker.security.logging_in import SaslBroker, log_in
+from tests.waiting import until
 
 
 def create(client: WireClient, *names: str, validate_only: bool = False) -> None:
@@ -149,6 +156,7 @@ def test_refusals_take_bounded_memory_and_none_waits_for_ever(
         for number in range(KEPT_MAX + 7):
             await noted(denials, f"made up\n{number}" + "x" * 30_000)
         assert len(denials.times) == len(denials.unwritten) == KEPT_MAX
+        assert all(len(denial.name) <= 250 for denial in denials.times)
         denials.close()
         assert not denials.unwritten
 
@@ -182,3 +190,81 @@ def test_lines_of_a_large_request_follow_in_slices_and_none_is_lost_at_a_stop(
             create(client, *names)
     written = [line.split()[6] for line in said(lines)]
     assert written == names
+
+
+def test_at_level_warning_refusals_are_lines_and_nothing_else(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "ottla.audit")
+    rules = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:alice",
+    }
+    with SaslBroker(tmp_path, rules) as broker:
+        for user in ("alice", "bob"):
+            with WireClient(broker.inside) as client:
+                log_in(client, "PLAIN", user, f"{user}-secret")
+                create(client, f"of-{user}")
+                alter(client, f"of-{user}", "2000")
+    printed = said(caplog)
+    who = "User:bob from 127.0.0.1, client 'test'"
+    assert [line.split(": ")[0] for line in printed] == [who] * 2
+    assert "CreateTopics of-bob" in printed[0] and "TOPIC_AUTHORIZATION_FAILED" in printed[0]
+    assert "IncrementalAlterConfigs of-bob" in printed[1] and ": refused, " in printed[1]
+
+
+def test_among_more_items_than_are_listed_the_refused_ones_come_first(
+    client: WireClient, lines: pytest.LogCaptureFixture
+) -> None:
+    names = [f"n{number}" for number in range(ITEMS_MAX + 5)]
+    topics = [CreateTopicsRequest.Topic(name=name, num_partitions=1, replication_factor=1)
+              for name in [*names, "not a name"]]
+    client.call(CreateTopicsRequest(topics=topics, validate_only=True), 5)
+    until(lambda: len(said(lines)) > ITEMS_MAX, "all lines")
+    printed = said(lines)
+    assert "CreateTopics not a name: refused, INVALID_TOPIC_EXCEPTION" in printed[0]
+    assert printed[-1] == f"{WHO}CreateTopics 6 more: not listed"
+    assert len(printed) == ITEMS_MAX + 1
+
+
+def test_the_line_says_what_was_changed_where_the_answer_has_no_names(
+    tmp_path: Path, lines: pytest.LogCaptureFixture
+) -> None:
+    rule = CreateAclsRequest.Creation(
+        resource_type=2, resource_name="r", principal="User:eve", host="*", operation=3,
+        permission_type=3,
+    )
+    with SaslBroker(tmp_path, {
+        "delegation.token.secret.key": "key",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:alice",
+    }) as broker, WireClient(broker.inside) as client:  # fmt: skip
+        log_in(client, "PLAIN", "alice", "alice-secret")
+        client.call(CreateAclsRequest(creations=[rule]), 3)
+        client.call(UnregisterBrokerRequest(broker_id=77), 0)
+        token = client.call(CreateDelegationTokenRequest(
+            renewers=[], max_lifetime_ms=-1, owner_principal_type="User",
+            owner_principal_name="app",
+        ), 3)  # fmt: skip
+        secret = bytes(token.hmac)
+        client.call(ExpireDelegationTokenRequest(hmac=secret, expiry_time_period_ms=-1), 2)
+    made, gone, issued, ended = said(lines)
+    assert "CreateAcls r resource_type=2 principal=User:eve host=*" in made
+    assert "UnregisterBroker broker_id=77: refused, BROKER_ID_NOT_REGISTERED" in gone
+    assert f"CreateDelegationToken {token.token_id} " in issued and "name=app" in issued
+    assert f"ExpireDelegationToken {token.token_id} " in ended
+    assert secret.hex() not in "".join(said(lines))
+
+
+def test_an_act_whose_client_has_gone_is_a_line_too(
+    tmp_path: Path, lines: pytest.LogCaptureFixture
+) -> None:
+    """A client that disconnected at once left no line, although its request was carried out."""
+    topic = CreateTopicsRequest.Topic(name="quietly", num_partitions=1, replication_factor=1)
+    with RunningBroker(tmp_path) as broker:
+        with WireClient(broker.address) as client:
+            client.send(CreateTopicsRequest(topics=[topic], timeout_ms=1000), 5)
+        until(lambda: any("quietly" in line for line in said(lines)), "its line")
+        with WireClient(broker.address) as client:
+            assert client.call(MetadataRequest(topics=None), 5).topics[0].name == "quietly"
+    assert said(lines)[0].endswith(": done")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.client.errors import ClientError
-from ottla.client.sasl import ScramClient
+from ottla.client.sasl import ITERATIONS_MAX, ScramClient
 
 SALT = b"c2FsdA=="
 
@@ -23,6 +23,7 @@ def client() -> ScramClient:
         b"r=mineX,s=!!!!,i=4096", b"r=mineX,s=c2F,i=4096", b"r=mineX,s=" + SALT + b",i=0",
         b"r=mineX,s=" + SALT + b",i=-1", b"r=mineX,s=" + SALT + b",i=99999999999",
         b"r=mineX,s=" + SALT + b",i=4x", b"r=yours,s=" + SALT + b",i=4096",
+        b"r=mineX,s=" + SALT + b",i=%d" % (ITERATIONS_MAX + 1),
     ],
 )  # fmt: skip
 def test_a_first_answer_that_is_none_is_an_error_of_the_broker(token: bytes) -> None:

@@ -12,7 +12,8 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from ottla.broker.quotas.windows import Rate
-from ottla.replication.controller.quotas import IP, IP_KEYS
+from ottla.broker.settings.addresses import canonical_host
+from ottla.replication.principals import IP, IP_KEYS
 
 if TYPE_CHECKING:
     from ottla.broker.settings.config import BrokerConfig
@@ -33,6 +34,8 @@ class ConnectionRates:
         self.samples = config.quota_window_num
         self.sample_seconds = config.quota_window_size_seconds
         self.quotas: Mapping[Entity, Mapping[str, float]] = {}
+        self.limits: dict[str | None, float] = {}
+        """The limit of each address that has one; of None for all others."""
         self.addresses: OrderedDict[str, Rate] = OrderedDict()
         self.all = self._rate(UNLIMITED)
         endpoints = config.endpoints()
@@ -48,7 +51,13 @@ class ConnectionRates:
         self, old: MetadataImage, new: MetadataImage, topics: Collection[str] = ()
     ) -> None:
         """Use the quotas of the new image; called for each change of the metadata."""
+        if new.quotas is self.quotas:
+            return
         self.quotas = new.quotas
+        self.limits = {
+            name and canonical_host(name): limits[KEY]
+            for ((kind, name), *_), limits in new.quotas.items() if kind == IP and KEY in limits
+        }
 
     def accepted(self, listener: str, now: float) -> float:
         """Count a connection; the result is for how long its listener has to accept no others."""
@@ -65,7 +74,7 @@ class ConnectionRates:
     def held(self, host: str, now: float) -> float:
         """For how long a new connection is held before it is closed; 0 if it may be served, which
         is counted then."""
-        limit = self._limit(host)
+        limit = self.limits.get(host, self.limits.get(None))
         if limit is None:
             return 0.0
         rate = self.addresses.pop(host, None) or self._rate(limit)
@@ -79,13 +88,6 @@ class ConnectionRates:
             return min(seconds, self._window_seconds())
         rate.record(1, now)
         return 0.0
-
-    def _limit(self, host: str) -> float | None:
-        for name in (host, None):
-            limits = self.quotas.get(((IP, name),))
-            if limits is not None and KEY in limits:
-                return limits[KEY]
-        return None
 
     def _window_seconds(self) -> float:
         """The longest wait, as in Kafka: all samples but the current one."""

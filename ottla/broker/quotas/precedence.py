@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ottla.replication.controller.quotas import CLIENT_ID, USER
-from ottla.replication.principals import Entity
+from ottla.replication.principals import CLIENT_ID, USER, Entity
 
 DEFAULT: Final = None
 Scope = tuple[str, str]

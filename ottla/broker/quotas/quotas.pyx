@@ -14,7 +14,7 @@ from ottla.broker.security.client cimport Client
 from ottla.log.clock cimport Clock
 
 from ottla.broker.quotas.precedence import quota_of
-from ottla.replication.controller.quotas import CLIENT_KEYS
+from ottla.replication.principals import CLIENT_KEYS
 from ottla.wire.errors import ErrorCode, ProtocolError
 
 cdef enum:

@@ -7,6 +7,7 @@ authorizer everything is allowed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ottla.broker.threads.slices import Slices
@@ -133,6 +134,13 @@ class Access:
         if not self.topic(operation, name):
             raise TopicRefused("Topic authorization failed.")
 
+    def need_topic_of(self, operation: int, topic: str | bytes) -> bool:
+        """The same of a topic's name or id; False for an unknown id, which handlers report."""
+        name = self.name_of(topic) if isinstance(topic, bytes) else topic
+        if name is not None:
+            self.need_topic(operation, name)
+        return name is not None
+
     def need_transaction(self, operation: int, name: str) -> None:
         """Raise TransactionRefused if an operation is not allowed on a transactional id."""
         if not self.transaction(operation, name):
@@ -175,6 +183,12 @@ class Access:
         async for item in Slices().each(items):
             (kept if allowed(item) else refused).append(item)
         return kept, refused
+
+    def sight(self) -> Callable[[str], bool] | None:
+        """Decides which topics the client may see; None where it may see all."""
+        if self.authorizer is None:
+            return None
+        return partial(self.quiet.topic, Operation.DESCRIBE)
 
     def operations(self, resource_type: int, name: str, of: Iterable[Operation]) -> int:
         """The allowed operations as bits (KIP-430)."""

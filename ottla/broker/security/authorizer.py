@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from ottla.broker.security.denials import Denials
+from ottla.broker.settings.addresses import canonical_host
 from ottla.replication.controller.access import (
     EVERYTHING,
     Operation,
@@ -26,6 +27,8 @@ IMPLIED_BY = {
 }
 """Each operation with those that imply it; denials imply nothing (KIP-11)."""
 CACHE_SIZE_MAX = 100_000
+NAME_SIZE_MAX = 300
+"""Decisions about longer names are not kept: clients may ask for any name, of 32,767 characters."""
 
 Question = tuple[str, str, int, int, str]
 
@@ -80,7 +83,9 @@ class Authorizer:
         self.known = {}             # another object, which keepers of decisions compare
         self.by_type = {kind: RuleIndex() for kind in Resource}
         for rule in new.rules:
-            self.by_type[rule.resource_type].add(rule)
+            host = canonical_host(rule.host)
+            same = rule if host == rule.host else rule._replace(host=host)
+            self.by_type[rule.resource_type].add(same)
 
     def allows(
         self, principal: str, host: str, operation: int, resource_type: int, name: str
@@ -89,9 +94,12 @@ class Authorizer:
         question = (principal, host, operation, resource_type, name)
         answer = self.known.get(question)
         if answer is None:
+            answer = self._decide(*question)
+            if len(name) > NAME_SIZE_MAX:
+                return answer
             if len(self.known) >= CACHE_SIZE_MAX:
                 self.known.clear()
-            answer = self.known[question] = self._decide(*question)
+            self.known[question] = answer
         return answer
 
     def _decide(

@@ -10,7 +10,10 @@ cdef class Client:
     cdef readonly str client_id             # from the request's header; None if null
     cdef readonly str software_name         # from ApiVersions; None before that (KIP-511)
     cdef readonly str software_version
-    cdef object rules, written              # kept here by Producing: topics that it may write to
+    cdef object rules                       # the decisions from which these two come
+    cdef set writable, readable             # kept here by Producing and Fetching, see `allowed`
     cdef object quotas                      # kept here by broker/quotas: the client's quotas
 
     cpdef Client named(self, str client_id)
+    cdef bint allowed(self, object rules, bint writing, object topic) except -1
+    cdef int allow(self, object rules, bint writing, object topic) except -1

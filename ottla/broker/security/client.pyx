@@ -3,6 +3,9 @@
 ANONYMOUS = "User:ANONYMOUS"
 """The principal of clients of a listener that does not authenticate."""
 
+cdef enum:
+    ALLOWED_MAX = 1000              # topics kept for each client, to write to and to read
+
 
 cdef class Client:
     """One client, made by the listener that accepted it."""
@@ -21,6 +24,25 @@ cdef class Client:
         client.client_id, client.by_token = client_id, self.by_token
         client.software_name, client.software_version = self.software_name, self.software_version
         return client
+
+    cdef bint allowed(self, object rules, bint writing, object topic) except -1:
+        """Whether the authorizer has allowed this client to write to, or to read, a topic by name
+        or id; `rules` is its table of decisions, another one after each change of the ACLs.
+
+        What is not known here the authorizer decides: this only saves every request to ask it.
+        """
+        return self.rules is rules and topic in (self.writable if writing else self.readable)
+
+    cdef int allow(self, object rules, bint writing, object topic) except -1:
+        """Note that the authorizer has allowed it."""
+        cdef set topics
+        if self.rules is not rules:
+            self.rules, self.writable, self.readable = rules, set(), set()
+        topics = self.writable if writing else self.readable
+        if len(topics) >= ALLOWED_MAX:
+            topics.clear()
+        topics.add(topic)
+        return 0
 
     def authenticated(self, str principal, bint by_token):
         """The same client after it has authenticated as `principal`."""

@@ -45,7 +45,7 @@ class Denial(NamedTuple):
         return (
             f"{self.principal} from {self.host}, client {self.client_id!r}:"
             f" {APIS[ApiKey(self.api_key)].name}: refused, {operation} of {kind.replace('_', ' ')}"
-            f" {self.name[:NAME_SIZE_MAX]!r}"
+            f" {self.name!r}"
         )
 
 
@@ -65,7 +65,8 @@ class Denials:
     ) -> None:
         """Log a refusal, or count it if it was logged a short time ago."""
         denial = Denial(
-            client.principal, client.host, client.client_id, api_key, operation, resource_type, name
+            client.principal, client.host, client.client_id and client.client_id[:NAME_SIZE_MAX],
+            api_key, operation, resource_type, name[:NAME_SIZE_MAX],
         )
         if denial in self.times:
             self.times[denial] += 1

@@ -25,11 +25,13 @@ from ottla.broker.security.sasl.exchange import (
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import ErrorCode, MalformedMessage
 from ottla.wire.messages import SaslAuthenticateResponse, SaslHandshakeResponse
+from ottla.wire.structs import EncodedMessage
 
 if TYPE_CHECKING:
     from ottla.broker.connection import Connection
     from ottla.broker.context import BrokerContext
-    from ottla.broker.security.listener_security import ListenerSecurity, Mechanism
+    from ottla.broker.security.listener_security import ListenerSecurity
+    from ottla.broker.security.sasl.mechanisms import Mechanism
 
 log = logging.getLogger("ottla.authentication")
 
@@ -147,13 +149,13 @@ class Session:
             response.session_lifetime_ms = self._lifetime_ms()
         return response
 
-    async def bare_token(self, token: bytes) -> bytes:
+    async def bare_token(self, token: bytes) -> EncodedMessage:
         """Process a token without a request around it; the reply has no response header either."""
         try:
-            return await self._step(token)
+            return EncodedMessage(await self._step(token))
         except AuthenticationFailed as error:
             await self._fail(error)
-            return b""
+            return EncodedMessage(b"")
 
     async def _step(self, token: bytes) -> bytes:
         assert self.exchange is not None and self.mechanism is not None

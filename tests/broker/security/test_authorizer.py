@@ -147,3 +147,12 @@ def test_an_idempotent_producer_needs_some_topic_to_write_to(
     made = with_rules(*rules)
     assert made.allows_any(A, HOST, Operation.WRITE, Resource.TOPIC) == allowed
     assert made.allows_any("User:root", HOST, Operation.WRITE, Resource.TOPIC)
+
+
+def test_long_names_leave_nothing_in_memory() -> None:
+    """A client may ask about 100,000 names of 32,767 characters: all were kept, three gigabytes."""
+    made = with_rules(rule(Operation.READ, "l", PREFIXED))
+    for number in range(50):
+        assert may(made, Operation.READ, f"l{number}" + "x" * 30_000)
+    assert not made.known
+    assert may(made, Operation.READ, "l1") and len(made.known) == 1

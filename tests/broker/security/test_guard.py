@@ -325,6 +325,20 @@ def test_a_right_that_is_taken_away_counts_at_once(
     assert produce(client, TOPIC, batch(b"v")).error_code == TOPIC_REFUSED
 
 
+@pytest.mark.parametrize("version", [12, 17])
+def test_a_right_to_read_that_is_taken_away_counts_at_once(
+    guarded: RunningBroker, client: WireClient, rules: Rules, version: int
+) -> None:
+    key, question = QUESTIONS["fetch"]
+    assert key == ApiKey.FETCH
+    rules.add(topic(Operation.READ))
+    for _ in range(2):      # by the rules, and by what is remembered of them
+        assert not ask(guarded, client, question, version) & REFUSALS
+    assert produce(client, TOPIC, batch(b"v")).error_code == TOPIC_REFUSED, "it may only read"
+    rules.clear()
+    assert ask(guarded, client, question, version) == {TOPIC_REFUSED}
+
+
 def test_deletion_needs_its_right(
     guarded: RunningBroker, client: WireClient, rules: Rules
 ) -> None:

@@ -12,6 +12,7 @@ from ottla.client.jaas import JaasError, parse_jaas
 from ottla.wire.messages import MetadataRequest
 from tests.broker.running import WireClient
 from tests.broker.security.logging_in import JAAS, SaslBroker, log_in, shake
+from tests.imports import imported
 
 SASL = ("listeners=SASL_PLAINTEXT://h:1", "sasl.enabled.mechanisms=PLAIN")
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -45,6 +46,17 @@ def test_a_listener_that_nobody_could_log_in_to_is_an_error_at_start(
     with pytest.raises(SettingsError) as raised:
         secured(*overrides)
     assert problem in str(raised.value)
+
+
+def test_a_broker_without_tls_and_sasl_imports_nothing_of_them() -> None:
+    security = "ottla.broker.security."
+    program = (
+        "import ottla.broker.service;"
+        "from ottla.broker.security.listener_security import ListenerSecurity;"
+        "ListenerSecurity('PLAINTEXT', 'PLAINTEXT', {}).session(None, None)"
+    )
+    wanted = (security + "sasl.", security + "tls.", security + "session", "ottla.client.")
+    assert imported(program, *wanted) == []
 
 
 def test_a_listeners_own_setting_wins_over_the_brokers() -> None:

@@ -16,7 +16,10 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
+from ottla.broker.security.sasl.exchange import AuthenticationFailed
+from ottla.broker.security.sasl.web_tokens import WITHOUT_KEYS_SECONDS, TokenRules, subject_of
 from ottla.broker.settings.declaration import SettingsError
+from ottla.broker.settings.listener_settings import ListenerSettings
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import MetadataRequest
 from tests.broker.running import WireClient
@@ -94,7 +97,7 @@ NOW = int(time.time())
 
 
 def deep() -> str:
-    """JSON of 20,000 arrays in each other."""
+    """JSON of 20,000 nested arrays."""
     return base64.urlsafe_b64encode(b"[" * 20_000).decode().rstrip("=")
 
 
@@ -213,3 +216,82 @@ def test_keys_at_an_https_url_are_read_again(
 def test_a_listener_without_keys_is_an_error_at_start(data: Path, url: str) -> None:
     with pytest.raises(SettingsError, match="jwks"):
         SaslBroker(data, settings(url))
+
+
+class Endpoint:
+    """An issuer's URL, which serves these keys or fails."""
+
+    def __init__(self) -> None:
+        self.keys: list[dict[str, Any]] | None = json.loads(key_set())["keys"]
+        outer = self
+
+        class Answering(Keys):
+            def do_GET(self) -> None:
+                self.send_response(500 if outer.keys is None else 200)
+                self.end_headers()
+                self.wfile.write(json.dumps({"keys": outer.keys}).encode())
+
+        self.server = HTTPServer(("127.0.0.1", 0), Answering)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def rules(self) -> TokenRules:
+        url = f"http://127.0.0.1:{self.server.server_port}/keys"
+        return TokenRules(ListenerSettings({
+            "sasl.oauthbearer.jwks.endpoint.url": url,
+            "sasl.oauthbearer.jwks.endpoint.refresh.ms": "1",
+        }))  # fmt: skip
+
+    def __enter__(self) -> Endpoint:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def test_known_keys_count_while_the_issuer_cannot_be_reached(
+    caplog: pytest.LogCaptureFixture
+) -> None:
+    """An hour after the last answer nobody could log in any more."""
+    with Endpoint() as endpoint:
+        rules, token = endpoint.rules(), signed(claims())
+        assert rules.check(token)[0] == "alice"
+        endpoint.keys, rules.read_at = None, float("-inf")
+        assert rules.check(token)[0] == rules.check(token)[0] == "alice"
+        assert caplog.text.count("cannot be read, the 2 known ones stay") == 1, "not asked again"
+        with pytest.raises(AuthenticationFailed):
+            rules.check(signed(claims(), RSA, "RS256", "unknown"))
+        endpoint.keys, rules.failed_at = [], float("-inf")
+        with pytest.raises(AuthenticationFailed):
+            rules.check(token)
+
+
+def test_an_issuer_that_answers_later_is_asked_again() -> None:
+    with Endpoint() as endpoint:
+        endpoint.keys, known = None, endpoint.keys
+        rules = endpoint.rules()
+        with pytest.raises(AuthenticationFailed):
+            rules.check(signed(claims()))
+        endpoint.keys = known
+        rules.failed_at -= WITHOUT_KEYS_SECONDS
+        assert rules.check(signed(claims()))[0] == "alice"
+
+
+def test_a_key_that_is_of_no_use_here_does_not_spoil_the_others(
+    caplog: pytest.LogCaptureFixture
+) -> None:
+    with Endpoint() as endpoint:
+        assert endpoint.keys is not None
+        spoilt = {"kty": "RSA", "alg": "RSA-OAEP", "n": "AQAB", "e": "AQAB", "kid": "for-secrets"}
+        endpoint.keys[:0] = [spoilt, {"kty": "of tomorrow", "kid": "new"}]
+        assert endpoint.rules().check(signed(claims()))[0] == "alice"
+        assert "'for-secrets' is of no use here" in caplog.text
+        endpoint.keys[2:] = []
+        with pytest.raises(AuthenticationFailed):
+            endpoint.rules().check(signed(claims()))
+
+
+@pytest.mark.parametrize("subject", ["", "  ", 7, None, "half \ud800 of a character"])
+def test_a_subject_that_is_no_name_is_refused(subject: object) -> None:
+    with pytest.raises(AuthenticationFailed):
+        subject_of(subject)

@@ -26,8 +26,9 @@ from tests.broker.running import NODE_ID, WireClient
 from tests.broker.security.authority import Authority
 from tests.broker.security.logging_in import SaslBroker, log_in, make_user, send_token, shake
 
+MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 JAAS = (
-    "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    f"{MODULE}"
     ' user_alice="PLAIN-hunter2" user_bob="PLAIN-correct-horse";'
 )
 SECRETS = (
@@ -59,6 +60,7 @@ def use_every_secret(broker: SaslBroker) -> str:
             alter(admin, **{"listener.name.inside.plain.sasl.jaas.config": JAAS + " "}),
             alter(admin, **{"listener.name.inside.plain.sasl.jaas.config": JAAS[:-5]}),
             alter(admin, **{"listener.name.tls.ssl.keystore.password": "STORE-password"}),
+            alter(admin, **{"plugin.credentials": "hunter2", "SSL.KEY.PASSWORD": "hunter2"}),
             admin.call(DescribeUserScramCredentialsRequest(users=None), 0),
         ]
         kind = DescribeConfigsRequest.Resource
@@ -115,6 +117,11 @@ def test_a_configuration_that_is_refused_is_told_without_its_secrets(tmp_path: P
         f"ssl.keystore.location={key}\nssl.keystore.type=PEM\nssl.key.password=wrong-guess\n",
         f"ssl.keystore.type=PEM\nssl.keystore.key={key.read_text().encode()!r}-correct-horse\n",
         f"listener.name.s.plain.sasl.jaas.config={JAAS[:-1]}\n",
+        # A password without its quotes, an escape that is not valid, a value without its name.
+        f"listener.name.s.plain.sasl.jaas.config={MODULE} user_a=a hunter2 correct-horse;\n",
+        "ssl.key.password=hunter2\\users\n", "=hunter2\n",
+        # A key whose lines do not end with a backslash: each is the name of a setting.
+        f"ssl.keystore.key=-----BEGIN PRIVATE KEY-----\n{'hunter2' * 9}\n",
     ):
         properties.write_text(
             f"listeners=S://127.0.0.1:0\nlistener.security.protocol.map=S:SASL_SSL\n"
@@ -127,6 +134,27 @@ def test_a_configuration_that_is_refused_is_told_without_its_secrets(tmp_path: P
         printed = ran.stdout + ran.stderr
         assert ran.returncode and "Traceback" not in printed
         assert not [secret for secret in SECRETS if secret in printed], printed
+
+
+@pytest.mark.parametrize(
+    ("hard", "limit", "dumpable"), [(resource.RLIM_INFINITY, 1, 1), (4096, 1, 1), (0, 0, 0)]
+)
+def test_no_file_and_no_program_gets_a_core(hard: int, limit: int, dumpable: int) -> None:
+    """With a limit of 0 the kernel writes no file but still starts the program that `core_pattern`
+    names, systemd-coredump perhaps."""
+    if 0 <= resource.getrlimit(resource.RLIMIT_CORE)[1] < (1 << 62 if hard < 0 else hard):
+        pytest.skip("this process may not raise its limit")
+    shown = (
+        "import ctypes, resource\n"
+        "from ottla.broker.core_dumps import forbid_core_dumps\n"
+        f"resource.setrlimit(resource.RLIMIT_CORE, (0, {hard}))\n"
+        "forbid_core_dumps()\n"
+        "print(resource.getrlimit(resource.RLIMIT_CORE)[0], ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", shown], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert ran.stdout.split() == [str(limit), str(dumpable)]
 
 
 def test_a_running_broker_writes_no_core_and_its_command_line_has_no_secret(

@@ -4,6 +4,7 @@ silent clients.
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 from collections.abc import Iterator
@@ -328,6 +329,30 @@ def test_a_store_that_does_not_load_is_refused_and_the_listener_keeps_its_own(
         )
     assert code == ErrorCode.INVALID_REQUEST and problem in (message or "")
     assert certificate_of(broker.at(TLS)) == first
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "directory", "large", "no path"])
+def test_what_is_no_store_of_a_sensible_size_neither_blocks_nor_fills_the_broker(
+    broker: TlsBroker, tmp_path: Path, kind: str
+) -> None:
+    store = tmp_path / "store"
+    if kind == "pipe":
+        os.mkfifo(store)
+    elif kind == "large":
+        with store.open("wb") as file:
+            file.truncate(1 << 40)
+    others = {"device": "/dev/zero", "directory": str(tmp_path), "no path": "a\0b"}
+    path = others.get(kind, str(store))
+    with WireClient(broker.at(OPEN)) as admin:
+        code, message = alter(admin, listener_name_tls_ssl_keystore_location=path)
+        assert code == ErrorCode.INVALID_REQUEST and "ssl.keystore.location" in (message or "")
+    assert served(broker.connect(TLS))
+
+
+def test_a_client_cannot_ask_for_another_handshake(broker: TlsBroker) -> None:
+    tls = broker.server.listeners[TLS].security.tls
+    assert tls is not None
+    assert tls.server.options & tls.client.options & ssl.OP_NO_RENEGOTIATION
 
 
 def test_a_file_that_has_another_certificate_by_now_counts_from_sighup_on(

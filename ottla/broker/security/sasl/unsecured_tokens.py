@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ottla.broker.security.sasl.exchange import AuthenticationFailed
+from ottla.broker.security.sasl.web_tokens import subject_of
 from ottla.broker.settings.declaration import SettingsError
 
 log = logging.getLogger("ottla.authentication")
@@ -64,10 +65,7 @@ class UnsecuredRules:
             raise AuthenticationFailed("a token that is issued in the future")
         if missing:
             raise AuthenticationFailed(f"a token without the scope {' '.join(sorted(missing))}")
-        subject = claims.get(self.principal)
-        if not isinstance(subject, str) or not subject.strip():
-            raise AuthenticationFailed("a token without a subject")
-        return subject.strip(), expires_ms
+        return subject_of(claims.get(self.principal)), expires_ms
 
     def refused(self, error: AuthenticationFailed) -> None:
         """Log why a token was refused; the client does not learn it."""

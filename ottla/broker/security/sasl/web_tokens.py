@@ -31,7 +31,10 @@ EXPIRY_MS_MAX = 1 << 53
 UNUSABLE = (OSError, ArithmeticError, ValueError, TypeError, LookupError, RecursionError)
 """What a token's JSON may lead to, in some release of PyJWT or of Python."""
 AGAIN_SECONDS = 30.0
-"""A token with an unknown key makes us read the keys again, at most once in this time."""
+"""A token with an unknown key makes us read the keys again, at most once in this time; so long we
+wait after a failure, too."""
+WITHOUT_KEYS_SECONDS = 1.0
+"""The wait after a failure while no key is known."""
 
 
 class TokenRules:
@@ -56,7 +59,7 @@ class TokenRules:
             raise SettingsError(URL, f"{url!r} is none of file:/path, http://… and https://…")
         self.lock = Lock()
         self.keys: dict[str, Any] = {}
-        self.read_at = float("-inf")
+        self.read_at = self.failed_at = float("-inf")
         if self.url.scheme == "file":
             try:
                 self._read()
@@ -90,24 +93,45 @@ class TokenRules:
         except (*UNUSABLE, jwt.PyJWTError) as error:
             raise AuthenticationFailed(f"{type(error).__name__}: {error}") from error
         subject = claims[settings.sasl_oauthbearer_sub_claim_name]
-        if not isinstance(subject, str) or not subject.strip():
-            raise AuthenticationFailed("a token without a subject")
-        return subject.strip(), expires_ms
+        return subject_of(subject), expires_ms
 
     def refused(self, error: AuthenticationFailed) -> None:
         """Log why a token was refused; the client does not learn it."""
         log.warning("an OAUTHBEARER token was refused: %.300s", error)
 
     def _key(self, key_id: str) -> Any:
-        with self.lock:
-            age = time.monotonic() - self.read_at
-            if age > self.settings.sasl_oauthbearer_jwks_endpoint_refresh_ms / 1000 or (
-                key_id not in self.keys and age > AGAIN_SECONDS
-            ):
-                self._read()
-            if key_id not in self.keys:
-                raise AuthenticationFailed(f"a token signed by the unknown key {key_id!r:.80}")
-            return self.keys[key_id]
+        # One thread reads the keys. Others wait only if they need a key that is not known yet.
+        if self._due(key_id) and self.lock.acquire(blocking=key_id not in self.keys):
+            try:
+                if self._due(key_id):
+                    self._renew()
+            finally:
+                self.lock.release()
+        key = self.keys.get(key_id)
+        if key is None:
+            raise AuthenticationFailed(f"a token signed by the unknown key {key_id!r:.80}")
+        return key
+
+    def _due(self, key_id: str) -> bool:
+        """Whether the keys have to be read before a token with this key is checked."""
+        now = time.monotonic()
+        if now - self.failed_at < (AGAIN_SECONDS if self.keys else WITHOUT_KEYS_SECONDS):
+            return False
+        age = now - self.read_at
+        return age > self.settings.sasl_oauthbearer_jwks_endpoint_refresh_ms / 1000 or (
+            key_id not in self.keys and age > AGAIN_SECONDS
+        )
+
+    def _renew(self) -> None:
+        """Read the keys; where that fails those that are known stay in use, as in Kafka."""
+        try:
+            self._read()
+        except (*UNUSABLE, self.jwt.PyJWTError) as error:
+            self.failed_at = time.monotonic()
+            log.warning(
+                "the keys of %s cannot be read, the %d known ones stay: %.300s",
+                self.settings.sasl_oauthbearer_jwks_endpoint_url, len(self.keys), error,
+            )
 
     def _read(self) -> None:
         if self.url.scheme == "file":
@@ -117,10 +141,29 @@ class TokenRules:
                 data = answer.read(KEYS_SIZE_MAX + 1)
         if len(data) > KEYS_SIZE_MAX:
             raise ValueError(f"more than {KEYS_SIZE_MAX} bytes of keys")
-        found = json.loads(data)
-        self.keys = {
-            str(each.get("kid", "")): self.jwt.PyJWK(each).key
-            for each in found["keys"]
+        listed = [
+            each for each in json.loads(data)["keys"]
             if each.get("use", "sig") == "sig" and each.get("kty") != "oct"
-        }
-        self.read_at = time.monotonic()
+        ]
+        keys: dict[str, Any] = {}
+        for each in listed:
+            key_id = str(each.get("kid", ""))
+            try:
+                keys[key_id] = self.jwt.PyJWK(each).key
+            except (*UNUSABLE, self.jwt.PyJWTError) as error:
+                log.warning("the key %.80r is of no use here: %.300s", key_id, error)
+        if listed and not keys:
+            raise ValueError("none of the keys is of use here")
+        self.keys, self.read_at = keys, time.monotonic()
+
+
+def subject_of(claim: object) -> str:
+    """The name in a token's claim. Raises AuthenticationFailed where it is none."""
+    if not isinstance(claim, str) or not claim.strip():
+        raise AuthenticationFailed("a token without a subject")
+    try:
+        claim.encode()
+    except UnicodeEncodeError as error:
+        # JSON may escape halves of a character, which no answer and no record could hold.
+        raise AuthenticationFailed("a token whose subject is no text") from error
+    return claim.strip()

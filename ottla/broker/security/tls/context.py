@@ -145,6 +145,8 @@ def _restrict(context: ssl.SSLContext, settings: ListenerSettings) -> None:
         if not enabled:
             raise SettingsError("ssl.cipher.suites", "none is of a protocol that is enabled")
     context.minimum_version, context.maximum_version = min(enabled), max(enabled)
+    # A client could make the broker repeat the expensive half of a handshake again and again.
+    context.options |= ssl.OP_NO_RENEGOTIATION
 
 
 def _key(settings: ListenerSettings) -> tuple[str, str]:

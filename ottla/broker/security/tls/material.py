@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import re
 import ssl
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from ottla.broker.settings.declaration import SettingsError
 
@@ -26,11 +26,20 @@ TYPES = ("JKS", "PKCS12", "PEM")
 def read_store(setting: str, path: str) -> bytes:
     """A key store or trust store. Raises SettingsError."""
     try:
-        data = Path(path).read_bytes()
+        # An administrator may name anything: a pipe would block the broker, a device never end.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise SettingsError(setting, f"{path} is no file")
+            data = file.read(SIZE_MAX + 1)
+    except ValueError as error:
+        if isinstance(error, SettingsError):
+            raise
+        raise SettingsError(setting, f"{path!r} is no path: {error}") from error
     except OSError as error:
         raise SettingsError(setting, f"{path} cannot be read: {error.strerror}") from error
     if len(data) > SIZE_MAX:
-        raise SettingsError(setting, f"{path} has {len(data)} bytes, {SIZE_MAX} are allowed")
+        raise SettingsError(setting, f"{path} has more than the {SIZE_MAX} bytes that are allowed")
     if data.startswith(JKS_START):
         raise SettingsError(
             setting,

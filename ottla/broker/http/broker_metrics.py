@@ -1,4 +1,4 @@
-"""Metrics of the broker as a whole: requests, connections, the controller's view, the process."""
+"""Metrics of the broker as a whole: connections, the controller's view, the process."""
 
 from __future__ import annotations
 
@@ -7,29 +7,28 @@ import resource
 import time
 from collections import Counter
 from collections.abc import Iterator
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from ottla import __version__
 from ottla.broker.http.exposition import counter, gauge, labels, metric
-from ottla.wire.apis import APIS
-from ottla.wire.errors import ErrorCode
+from ottla.broker.http.request_metrics import request_metrics, waiting_requests
+from ottla.wire.apis import ApiKey
 
 if TYPE_CHECKING:
     from ottla.broker.http.monitor import Monitor
     from ottla.broker.http.partition_metrics import Found
+    from ottla.replication.metadata import MetadataImage
 
-QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
 CLIENTS_MAX = 1000
 """Limit on the series of connections by client; further ones are not listed."""
-REQUESTS = "kafka_network_requestmetrics_"
+TOPICS_PER_SLICE = CONNECTIONS_PER_SLICE = 50
 
 
 def broker_metrics(monitor: Monitor, found: Found) -> Iterator[str]:
     """Metrics that belong to no topic, partition or group."""
     yield from _replicas(monitor, found)
     yield from _cluster(monitor)
-    yield from _requests(monitor)
+    yield from request_metrics(monitor)
     yield from _connections(monitor)
     yield from _work(monitor)
     yield from _process(monitor)
@@ -40,11 +39,11 @@ def _replicas(monitor: Monitor, found: Found) -> Iterator[str]:
     offline = len(monitor.broker.replicas.offline)
     for name, help_text, value in (
         ("partitioncount", "Partitions here.", len(found.rows)),
-        ("leadercount", "Partitions that are led here.", sum(found.led) - offline),
+        ("leadercount", "Partitions that are led here.", found.led() - offline),
         ("underreplicatedpartitions", "Led partitions with replicas missing.",
-         found.rows.sum("under_replicated")),
+         found.sum("under_replicated")),
         ("underminisrpartitioncount", "Led partitions below min.insync.replicas.",
-         found.rows.sum("under_min_isr")),
+         found.sum("under_min_isr")),
         ("offlinereplicacount", "Replicas in failed log directories.", offline),
     ):
         yield from gauge(f"kafka_server_replicamanager_{name}", help_text, value)
@@ -56,13 +55,9 @@ def _cluster(monitor: Monitor) -> Iterator[str]:
     broker, image = monitor.broker, monitor.broker.image
     controls = broker.member is None or broker.metadata_log.is_controller
     partitions = offline = moving = imbalanced = 0
-    for topic in image.topics.values() if controls else ():
-        partitions += len(topic.partitions)
-        for state in topic.partitions:
-            offline += state.leader < 0
-            imbalanced += state.leader != state.replicas[0]
-            moving += state.extra is not None and bool(state.extra.adding or state.extra.removing)
-        yield ""                        # a slice may end
+    if controls:
+        yield from _count_partitions(monitor, image)
+        partitions, offline, imbalanced, moving = monitor.counted[1]
     if broker.member is None:
         offline = len(broker.replicas.offline)
     live = len(image.brokers) or 1      # one that is alone is not in its image
@@ -81,66 +76,26 @@ def _cluster(monitor: Monitor) -> Iterator[str]:
         ("kafka_brokers", "Brokers of the cluster.", live),
     ):
         yield from gauge(name, help_text, int(value))
-    yield from counter(
-        "kafka_controller_controllerstats_uncleanleaderelections_total", "Unclean elections.", 0)
     yield from gauge(
         "kafka_broker_info", "Where a broker is.", 1, address=monitor.address, id_=broker.node_id)
     for name in ("ottla_build_info", "kafka_server_app_info"):
         yield from gauge(name, "The version.", 1, version=__version__)
 
 
-def _requests(monitor: Monitor) -> Iterator[str]:
-    counts = monitor.broker.counts
-    rows = [
-        (labels(request=_api(key), version=version), count)
-        for (key, version), count in counts.by_version()
-    ]
-    yield from metric(f"{REQUESTS}requests_total", "counter", "Requests.", rows)
-    errors = [
-        (labels(request=_api(key), error=_error(code)), count)
-        for (key, code), count in sorted(counts.errors.items())
-    ]
-    yield from metric(f"{REQUESTS}errors_total", "counter", "Errors in responses.", errors)
-    durations = counts.durations()
-    times = [
-        (labels(request=_api(key), quantile=quantile), _quantile_ms(buckets, quantile))
-        for key, (buckets, _) in durations.items() for quantile in QUANTILES
-    ]
-    name = f"{REQUESTS}totaltimems"
-    yield from metric(name, "gauge", "From a request to its response, since the start.", times)
-    totals = [(labels(request=_api(key)), sum(found[0])) for key, found in durations.items()]
-    yield from metric(f"{name}_count", "counter", "Requests that were timed.", totals)
-    seconds = "ottla_request_duration_seconds"
-    yield f"# HELP {seconds} From a request to its response.\n# TYPE {seconds} histogram\n"
-    for key, (buckets, spent) in durations.items():
-        last = max(at for at, count in enumerate(buckets) if count)
-        api = _api(key)
-        lines = [
-            f'{seconds}_bucket{{request="{api}",le="{2**at / 1e6}"}} {count}\n'
-            for at, count in enumerate(accumulate(buckets[: last + 1]))
-        ]
-        lines.append(f'{seconds}_bucket{{request="{api}",le="+Inf"}} {sum(buckets)}\n')
-        lines.append(f'{seconds}_sum{{request="{api}"}} {spent}\n')
-        lines.append(f'{seconds}_count{{request="{api}"}} {sum(buckets)}\n')
-        yield "".join(lines)
-
-
-def _api(key: int) -> str:
-    return APIS[key].name if key in APIS else str(key)
-
-
-def _error(code: int) -> str:
-    return ErrorCode(code).name if code in ErrorCode._value2member_map_ else str(code)
-
-
-def _quantile_ms(buckets: list[int], quantile: float) -> float:
-    """The upper bound of the bucket that contains the quantile, in milliseconds."""
-    wanted, seen = quantile * sum(buckets), 0
-    for at, count in enumerate(buckets):
-        seen += count
-        if seen >= wanted:
-            return float(2**at / 1000)
-    return 0.0
+def _count_partitions(monitor: Monitor, image: MetadataImage) -> Iterator[str]:
+    """Count them in slices, if the image has other topics than at the last scrape."""
+    if monitor.counted[0] is image.topics:
+        return
+    partitions = offline = imbalanced = moving = 0
+    for number, topic in enumerate(image.topics.values()):
+        partitions += len(topic.partitions)
+        for state in topic.partitions:
+            offline += state.leader < 0
+            imbalanced += state.leader != state.replicas[0]
+            moving += state.extra is not None and bool(state.extra.adding or state.extra.removing)
+        if number % TOPICS_PER_SLICE == 0 or len(topic.partitions) > TOPICS_PER_SLICE:
+            yield ""
+    monitor.counted = image.topics, (partitions, offline, imbalanced, moving)
 
 
 def _connections(monitor: Monitor) -> Iterator[str]:
@@ -163,15 +118,23 @@ def _connections(monitor: Monitor) -> Iterator[str]:
     yield from counter("ottla_received_bytes_total", "Bytes of requests.", counts.received)
     yield from counter("ottla_sent_bytes_total", "Bytes of responses.", counts.sent)
     yield from _throttles(monitor)
-    clients = Counter(
-        (c.client_id or "", c.software_name or "", c.software_version or "", c.host)
-        for c in (connection.client for connection in monitor.connections())
-    )
+    clients: Counter[tuple[str, str, str, str]] = Counter()
+    waiting: Counter[int] = Counter()
+    for number, connection in enumerate(monitor.connections()):
+        held, produces = connection.waiting_for()
+        if held >= 0:
+            waiting[held] += 1
+        waiting[ApiKey.PRODUCE] += produces
+        c = connection.client
+        clients[c.client_id or "", c.software_name or "", c.software_version or "", c.host] += 1
+        if number % CONNECTIONS_PER_SLICE == 0:
+            yield ""
     rows = [
         (labels(client_id=who[0], software=who[1], version=who[2], address=who[3]), count)
         for who, count in clients.most_common(CLIENTS_MAX)
     ]
     yield from metric("ottla_connections", "gauge", "Open connections by client.", rows)
+    yield from waiting_requests(waiting)
 
 
 def _throttles(monitor: Monitor) -> Iterator[str]:
@@ -227,7 +190,9 @@ def _process(monitor: Monitor) -> Iterator[str]:
     for name, help_text, value in (
         ("process_resident_memory_bytes", "Resident memory.", pages[1] * page_size),
         ("process_virtual_memory_bytes", "Virtual memory.", pages[0] * page_size),
-        ("process_open_fds", "Open descriptors.", len(os.listdir("/proc/self/fd"))),
+        # Since Linux 6.2 the size of the directory is their number: listing 100,000 takes long.
+        ("process_open_fds", "Open descriptors.",
+         os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))),
         ("process_max_fds", "Limit of descriptors.", resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
         ("process_start_time_seconds", "Start, since 1970.", monitor.started_seconds),
         ("ottla_uptime_seconds", "Seconds since the start.", time.time() - monitor.started_seconds),

@@ -6,9 +6,14 @@ A scrape of a large broker is megabytes: it is written in pieces, between which 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.broker.http.partition_rows import PartitionRows
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-ROWS_PER_PIECE = 2000
+ROWS_PER_PIECE = 500
+"""Some 30 µs of the loop: no piece may be long beside a slice of `server`."""
 
 Labels = Mapping[str, object]
 
@@ -38,6 +43,18 @@ def metric(
             yield "".join(lines)
             lines = []
     yield "".join(lines)
+
+
+def rows_metric(
+    name: str, help_text: str, rows: PartitionRows, column: int, kind: str = "gauge",
+    thousandths: bool = False, total: int | None = None,
+) -> Iterator[str]:
+    """A metric's lines in pieces, one for each of `rows` that has a value; `total` is its value
+    without labels."""
+    yield f"# HELP {name} {help_text}\n# TYPE {name} {kind}\n" + (
+        "" if total is None else f"{name} {total}\n")
+    for start in range(0, len(rows), ROWS_PER_PIECE):
+        yield rows.lines(name, column, start, start + ROWS_PER_PIECE, thousandths)
 
 
 def gauge(name: str, help_text: str, value: object, **where: object) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ottla.broker.http.exposition import ROWS_PER_PIECE, gauge, labels, metric
+from ottla.broker.http.exposition import gauge, labels, metric, rows_metric
 from ottla.broker.http.families import LAG_EXPORTER, lag_exporter_metrics
 from ottla.broker.http.partition_rows import PartitionRows
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ottla.groups.shard import Shard
 
 PREFIX = "kafka_coordinator_group_groupmetadatamanager_"
-READ_PER_SLICE = 50
+READ_PER_SLICE = 25
 STATES = {
     "numgroupsstable": "Stable", "numgroupspreparingrebalance": "PreparingRebalance",
     "numgroupscompletingrebalance": "CompletingRebalance", "numgroupsempty": "Empty",
@@ -73,27 +73,17 @@ def group_metrics(monitor: Monitor) -> Iterator[str]:
 
 def lag_metrics(monitor: Monitor, shards: list[Shard]) -> Iterator[str]:
     """The lag of each partition, and of each topic, by group."""
-    rows = PartitionRows()
-    sums: dict[str, list[int]] = {}
+    rows, sums = PartitionRows(sum(len(shard.offsets) for shard in shards)), PartitionRows()
     monitor.lags.begin()
     for shard in shards:
         for group_id in list(shard.offsets.groups()):
             offsets = list(shard.offsets.of_group(group_id).items())
-            heads: dict[str, bytes] = {}
-            of_topic: dict[str, list[int]] = {}
-            for topic in dict.fromkeys(topic for (topic, _), _ in offsets):
-                where = labels(consumergroup=group_id, topic=topic)
-                heads[topic] = f'{where[:-1]},partition="'.encode()
-                of_topic[topic] = sums[where] = [0, 0]
+            numbers: dict[str, int] = {}
             for start in range(0, len(offsets), READ_PER_SLICE):
                 some = offsets[start : start + READ_PER_SLICE]
-                monitor.lags.read(rows, group_id, some, heads, of_topic)
+                monitor.lags.read(rows, sums, group_id, some, numbers)
                 yield ""            # a slice ends
     for at, (name, help_text) in enumerate(OF_A_PARTITION):
-        yield f"# HELP {name} {help_text}\n# TYPE {name} gauge\n"
-        for start in range(0, len(rows), ROWS_PER_PIECE):
-            thousandths = name.endswith("_seconds")
-            yield rows.lines(name, at, start, start + ROWS_PER_PIECE, thousandths)
+        yield from rows_metric(name, help_text, rows, at, thousandths=name.endswith("_seconds"))
     for at, (name, help_text) in enumerate(OF_A_TOPIC):
-        yield from metric(
-            name, "gauge", help_text, ((where, values[at]) for where, values in sums.items()))
+        yield from rows_metric(name, help_text, sums, at)

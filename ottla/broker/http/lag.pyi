@@ -24,8 +24,8 @@ class Lags:
     def read(
         self,
         rows: PartitionRows,
+        sums: PartitionRows,
         group_id: str,
         offsets: list[tuple[TopicIndex, CommittedOffset]],
-        heads: dict[str, bytes],
-        sums: dict[str, list[int]],
+        numbers: dict[str, int],
     ) -> None: ...

@@ -11,11 +11,12 @@ from libc.stdint cimport int64_t
 
 from typing import NamedTuple
 
-from ottla.broker.http.partition_rows cimport PartitionRows, Row
+from ottla.broker.http.partition_rows cimport PartitionRows, Row, WITHOUT_INDEX
 from ottla.log.chain cimport LogSlice
 from ottla.log.partition_log cimport PartitionLog
 from ottla.log.segment cimport Segment
 from ottla.replication.partition cimport Partition
+from ottla.broker.http.exposition import escaped
 from ottla.wire.errors import ProtocolError
 
 # | base offset 8 | length 4 | epoch 4 | magic 1 | crc 4 | attributes 2 | delta 4 | first time 8 |
@@ -41,59 +42,79 @@ cdef class Place:
 
 
 cdef class Lags:
-    """The lags of all groups. Places are cached from one round to the next."""
+    """The lags of all groups. Places are cached from one round to the next: by group, and there by
+    the topic and index with which its offsets are kept."""
 
     cdef object broker
-    cdef dict places, before
+    cdef dict places, before, older
     cdef Row measured
 
     def __init__(self, broker):
         self.broker = broker
-        self.places, self.before = {}, {}
+        self.places, self.before, self.older = {}, {}, {}
 
     def begin(self):
         """Start a new round: places that the previous round did not use are dropped."""
-        self.before, self.places = self.places, {}
+        # What is older is freed group by group: all at once would take a while.
+        self.older, self.before, self.places = self.before, self.places, {}
 
     def of_group(self, shard, str group_id not None):
         """The lag of each partition with an offset committed by the group, sorted."""
         cdef Partition partition
-        for (topic, index), committed in sorted(shard.offsets.of_group(group_id).items()):
+        cdef tuple key
+        for key, committed in sorted(shard.offsets.of_group(group_id).items()):
+            topic, index = key
             partition = self.broker.replicas.partition(topic, index)
             if partition is not None:
-                self.measure(partition, group_id, committed.offset, self.broker.clock.now_ms(),
-                             &self.measured)
+                self.measure(
+                    partition, self.known(self.before, group_id), self.known(self.places, group_id),
+                    key, committed.offset, self.broker.clock.now_ms(), &self.measured)
                 _, records, size, age = [self.measured.values[at] for at in range(4)]
                 yield Lag(topic, index, committed.offset, records, size,
                           None if age == ABSENT else age / 1000)
 
-    def read(self, PartitionRows rows not None, str group_id not None, list offsets not None,
-             dict heads not None, dict sums not None):
-        """Append the COLUMNS of these committed offsets of a group to `rows`.
-
-        `heads` are the labels of a topic's lines, and to `sums` the lag of each topic is added.
-        """
+    def read(self, PartitionRows rows not None, PartitionRows sums not None,
+             str group_id not None, list offsets not None, dict numbers not None):
+        """Append the COLUMNS of these committed offsets of a group to `rows`, and add them to its
+        topics' rows of `sums`, of which `numbers` has those known so far."""
         cdef Partition partition
         cdef Row *row
+        cdef Row *of_topic
         cdef int64_t now_ms = self.broker.clock.now_ms()
         cdef dict by_name = self.broker.replicas.by_name
-        cdef list partitions, total
+        self.older.pop(group_id, None)
+        cdef dict before = self.known(self.before, group_id)
+        cdef dict here = self.known(self.places, group_id)
+        cdef list partitions
+        cdef tuple key
+        cdef str topic
         cdef Py_ssize_t index
-        for (topic, at), committed in offsets:
-            partitions, index = by_name.get(topic), at
+        for key, committed in offsets:
+            topic, index = key
+            partitions = by_name.get(topic)
             if partitions is None or not 0 <= index < len(partitions):
                 continue
             partition = partitions[index]
             if partition is None:
                 continue
-            row = rows.add(heads[topic], index)
-            self.measure(partition, group_id, committed.offset, now_ms, row)
-            total = sums[topic]
-            total[0] += row.values[0]
-            total[1] += row.values[1]
+            number = numbers.get(topic)
+            if number is None:
+                number = numbers[topic] = new_topic(sums, group_id, topic)
+            row = rows.add(<bytes>sums.heads[number], index)
+            self.measure(partition, before, here, key, committed.offset, now_ms, row)
+            of_topic = &sums.rows[<Py_ssize_t>number]
+            of_topic.values[0] += row.values[0]
+            of_topic.values[1] += row.values[1]
 
-    cdef int measure(self, Partition partition, str group_id, int64_t committed, int64_t now_ms,
-                     Row *row) except -1:
+    cdef dict known(self, dict round_, str group_id):
+        """The places of one group in a round."""
+        cdef dict found = round_.get(group_id)
+        if found is None:
+            found = round_[group_id] = {}
+        return found
+
+    cdef int measure(self, Partition partition, dict before, dict here, tuple key,
+                     int64_t committed, int64_t now_ms, Row *row) except -1:
         """Fill in the COLUMNS for one partition."""
         cdef Place place
         cdef int64_t size
@@ -104,7 +125,7 @@ cdef class Lags:
         row.values[2] = row.values[3] = 0
         if row.values[1] == 0:
             return 0
-        place = self.place(partition, group_id, committed)
+        place = self.place(partition, before, here, key, committed)
         if place is None:
             row.values[3] = ABSENT
             return 0
@@ -118,15 +139,15 @@ cdef class Lags:
         row.values[3] = ABSENT if place.timestamp < 0 else max(0, now_ms - place.timestamp)
         return 0
 
-    cdef Place place(self, Partition partition, str group_id, int64_t committed):
+    cdef Place place(self, Partition partition, dict before, dict here, tuple key,
+                     int64_t committed):
         """Where the group reads next; None for a partition that cannot be read now."""
         cdef PartitionLog log = partition.log
         cdef int64_t offset = max(committed, log.log_start_offset)
-        cdef tuple key = (group_id, partition.topic, partition.index)
-        cdef Place found = self.places.get(key)
+        cdef Place found = here.get(key)
         cdef Py_ssize_t number
         if found is None:
-            found = self.before.get(key)
+            found = before.get(key)
         log.awake()
         if found is not None:
             number = log.chain.number_of(found.segment.base_offset)
@@ -136,8 +157,16 @@ cdef class Lags:
         if found is None:
             found = look_up(log, offset)
         if found is not None:
-            self.places[key] = found
+            here[key] = found
         return found
+
+
+cdef Py_ssize_t new_topic(PartitionRows sums, str group_id, str topic) except -1:
+    """The number of a new row for a group's topic."""
+    cdef bytes where = f'{{consumergroup="{escaped(group_id)}",topic="{escaped(topic)}"'.encode()
+    cdef Row *row = sums.add(where, WITHOUT_INDEX)
+    row.values[0] = row.values[1] = 0
+    return sums.count - 1
 
 
 cdef Place look_up(PartitionLog log, int64_t offset):

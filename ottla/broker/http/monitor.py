@@ -51,12 +51,18 @@ class Monitor:
         self.started_seconds = time.time()
         self.lag = LoopLag(loop)
         self.lags = Lags(broker)
+        self.counted: tuple[object, tuple[int, int, int, int]] = None, (0, 0, 0, 0)
+        """The image's topics when they were counted last: partitions, those without a leader, with
+        another than the preferred one, and those that are being reassigned."""
         self.rates: dict[Connection, tuple[float, float]] = {}
         self.opened_rate = self.closed_rate = 0.0
         """Connections a second."""
+        self.fetch_rate = 0.0
+        """Requests a second of the replica fetcher that sends the fewest; 0.0 without one."""
         self.idle = 1.0
         """The share of time in which the loop's thread used no CPU."""
         self._before: dict[Connection, tuple[int, int]] = {}
+        self._fetches: dict[int, int] = {}
         self._marks = self._mark()
         self._timer = loop.call_later(RATES_EVERY_SECONDS, self._measure)
         broker.counts.timing = True
@@ -77,6 +83,13 @@ class Monitor:
         self._marks = marks
         self.idle = min(1.0, max(0.0, 1.0 - cpu / wall))
         self.opened_rate, self.closed_rate = opened / wall, closed / wall
+        fetchers = self.broker.fetchers
+        fetches = {} if fetchers is None else {
+            node_id: source.fetcher.requests for node_id, source in fetchers.sources.items()}
+        self.fetch_rate = min(
+            (max(0, count - self._fetches.get(node_id, 0)) / wall
+             for node_id, count in fetches.items()), default=0.0)
+        self._fetches = fetches
         now = {each: (each.received, each.sent) for each in self.connections()}
         self.rates = {
             each: (

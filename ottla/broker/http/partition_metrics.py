@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ottla.broker.http.exposition import ROWS_PER_PIECE, escaped, labels, metric
-from ottla.broker.http.partition_rows import FIGURES, PartitionRows, read_partitions
+from ottla.broker.http.exposition import counter, rows_metric
+from ottla.broker.http.partition_rows import FIGURES, LED, Reading
 from ottla.broker.http.partition_rows import TRAFFIC as COUNTED
 
 if TYPE_CHECKING:
@@ -24,10 +24,24 @@ TRAFFIC: dict[str, tuple[str, str]] = {
     "totalfetchrequests": ("fetches", "Partitions of fetch responses."),
     "failedproducerequests": ("failed_produces", "Partitions of produce requests that failed."),
     "failedfetchrequests": ("failed_fetches", "Partitions of fetch requests that failed."),
+    "bytesrejected": ("bytes_rejected", "Bytes of record batches larger than is allowed."),
+    "producemessageconversions": (
+        "produce_conversions", "Records stored in another format or codec than they were sent in."),
+    "fetchmessageconversions": (
+        "fetch_conversions", "Records sent in another format or codec than they are stored in."),
 }
 """By the suffix of Kafka's name: what is counted, and its description."""
-NOT_HERE = ("replicationbytesin", "replicationbytesout")
-"""Replication traffic, always reported as 0; dashboards add it up."""
+BETWEEN_BROKERS: dict[str, tuple[str, str]] = {
+    "kafka_server_brokertopicmetrics_replicationbytesin_total": (
+        "replicated_in", "Bytes of record batches copied from leaders."),
+    "kafka_server_brokertopicmetrics_replicationbytesout_total": (
+        "replicated_out", "Bytes of record batches sent to followers."),
+    "kafka_server_replicamanager_isrshrinks_total": (
+        "isr_shrinks", "Replicas that left the in-sync set."),
+    "kafka_server_replicamanager_isrexpands_total": (
+        "isr_expands", "Replicas that joined the in-sync set."),
+}
+"""By name, of all topics only: what is counted, and its description."""
 
 PARTITION: dict[str, tuple[str, str]] = {
     "kafka_log_log_size": ("size", "Bytes on disk."),
@@ -52,7 +66,7 @@ PARTITION: dict[str, tuple[str, str]] = {
         "under_replicated", "1 if replicas are missing."),
 }
 """By name: the figure of `partition_rows`, and its description."""
-READ_PER_SLICE = 1000
+READ_PER_SLICE = 50
 
 
 class Found:
@@ -63,16 +77,10 @@ class Found:
     """
 
     def __init__(self, broker: BrokerContext) -> None:
-        self.rows = PartitionRows()
         self.gone = dict(broker.replicas.gone)
         self.leaving = [each for left in broker.replicas.leaving for each in left]
-        self.topics = [
-            (name, [p for p in partitions if p is not None])
-            for name, partitions in sorted(broker.replicas.by_name.items())
-        ]
-        self.traffic: list[tuple[str, list[int]]] = []
-        self.led: list[int] = []
-        """By topic, how many partitions are led here."""
+        self.reading = Reading(broker.replicas.by_name)
+        self.rows, self.topics = self.reading.partitions, self.reading.topics
 
     def read(self) -> Iterator[str]:
         """Read everything, a slice at a time."""
@@ -80,44 +88,34 @@ class Found:
             for counted in COUNTED:
                 self.gone[counted] += getattr(partition, counted)
             yield ""
-        for name, partitions in self.topics:
-            head = f'{{topic="{escaped(name)}",partition="'.encode()
-            sums = [0] * len(COUNTED)
-            for start in range(0, len(partitions), READ_PER_SLICE):
-                read_partitions(self.rows, head, partitions[start : start + READ_PER_SLICE], sums)
-                yield ""
-            self.traffic.append((labels(topic=name), sums))
-            self.led.append(sum(partition.led_here for partition in partitions))
+        while self.reading.go_on(READ_PER_SLICE):
             yield ""
+
+    def sum(self, figure: str) -> int:
+        """The sum of a figure over all partitions that have it."""
+        return self.rows.sum(FIGURES.index(figure))
 
     def total(self, counted: str) -> int:
         """A counter of all topics, deleted ones included."""
-        at = COUNTED.index(counted)
-        return sum(sums[at] for _, sums in self.traffic) + self.gone[counted]
+        return self.topics.sum(COUNTED.index(counted)) + self.gone[counted]
+
+    def led(self) -> int:
+        """The number of partitions that are led here."""
+        return self.topics.sum(LED)
 
 
 def traffic_metrics(found: Found) -> Iterator[str]:
     """Produce and fetch traffic, by topic and in total; deleted topics stay in the totals."""
     for name, (counted, help_text) in TRAFFIC.items():
-        at = COUNTED.index(counted)
-        rows = [(where, sums[at]) for where, sums in found.traffic]
-        full = f"kafka_server_brokertopicmetrics_{name}_total"
-        yield from metric(full, "counter", help_text, [("", found.total(counted)), *rows])
-    for name in NOT_HERE:
-        full = f"kafka_server_brokertopicmetrics_{name}_total"
-        yield from metric(full, "counter", "Bytes between brokers.", [("", 0)])
-    for name in ("isr_shrinks", "isr_expands"):
-        full = f"kafka_server_replicamanager_{name.replace('_', '')}_total"
-        rows = [("", found.total(name))]
-        yield from metric(full, "counter", "Changes of in-sync replicas.", rows)
-    led = [(where, count) for (where, _), count in zip(found.traffic, found.led, strict=True)]
-    yield from metric("kafka_topic_partitions", "gauge", "Partitions of a topic.", led)
+        yield from rows_metric(
+            f"kafka_server_brokertopicmetrics_{name}_total", help_text, found.topics,
+            COUNTED.index(counted), kind="counter", total=found.total(counted))
+    for name, (counted, help_text) in BETWEEN_BROKERS.items():
+        yield from counter(name, help_text, found.total(counted))
+    yield from rows_metric("kafka_topic_partitions", "Partitions of a topic.", found.topics, LED)
 
 
 def partition_metrics(found: Found) -> Iterator[str]:
     """Offsets, sizes and replicas of each partition. Optimized: there may be 100,000."""
     for name, (figure, help_text) in PARTITION.items():
-        column = FIGURES.index(figure)
-        yield f"# HELP {name} {help_text}\n# TYPE {name} gauge\n"
-        for start in range(0, len(found.rows), ROWS_PER_PIECE):
-            yield found.rows.lines(name, column, start, start + ROWS_PER_PIECE)
+        yield from rows_metric(name, help_text, found.rows, FIGURES.index(figure))

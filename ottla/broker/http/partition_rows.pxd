@@ -5,15 +5,16 @@ from libc.stdint cimport int32_t, int64_t
 cdef enum:
     COLUMNS = 16
     ROOM_AT_FIRST = 256
+    WITHOUT_INDEX = -1
 
 cdef struct Row:
-    int32_t index                       # of the partition
+    int32_t index                       # of the partition; WITHOUT_INDEX for a topic
     int64_t values[16]                  # COLUMNS; INT64_MIN where there is none: it gets no line
 
 
 cdef class PartitionRows:
     cdef Row *rows
     cdef Py_ssize_t count, room
-    cdef list heads                     # of each row: b'{topic="t",partition="'
+    cdef list heads                     # of each row, the labels but the partition: b'{topic="t"'
 
     cdef Row *add(self, bytes head, int32_t index) except NULL

@@ -9,15 +9,20 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport INT64_MIN as ABSENT
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from ottla.log.partition_log cimport PartitionLog
 from ottla.replication.partition cimport Partition
 
+from ottla.broker.http.exposition import escaped
+
 TRAFFIC = (
     "messages_in", "bytes_in", "bytes_out", "produces", "fetches", "failed_produces",
-    "failed_fetches", "isr_shrinks", "isr_expands",
+    "failed_fetches", "isr_shrinks", "isr_expands", "bytes_rejected", "replicated_in",
+    "replicated_out", "produce_conversions", "fetch_conversions",
 )
+LED = len(TRAFFIC)
+"""The column of a topic's row, after its TRAFFIC, with the number of partitions led here."""
 FIGURES = (
     "size", "start", "end", "segments", "under_min_isr", "in_sync", "replicas", "stable_lag",
     "led_end", "led_start", "led_in_sync", "leader", "preferred", "led_replicas",
@@ -53,10 +58,13 @@ cdef inline char *put_number(char *at, int64_t value) noexcept nogil:
 
 
 cdef class PartitionRows:
-    """A row of figures for each partition."""
+    """A row of figures for each partition, or for each topic: those have no index.
 
-    def __cinit__(self):
-        self.room = ROOM_AT_FIRST
+    `room` is how many are expected: to copy a megabyte for more room takes a millisecond.
+    """
+
+    def __cinit__(self, Py_ssize_t room=0):
+        self.room = max(room, ROOM_AT_FIRST)
         self.rows = <Row *>malloc(self.room * sizeof(Row))
         if self.rows == NULL:
             raise MemoryError()
@@ -81,14 +89,24 @@ cdef class PartitionRows:
         self.rows[self.count - 1].index = index
         return &self.rows[self.count - 1]
 
-    def sum(self, str figure not None):
-        """The sum of one of the FIGURES over all partitions that have it."""
-        cdef int column = FIGURES.index(figure)
+    def sum(self, int column):
+        """The sum of a column over all rows that have a value in it."""
         cdef int64_t total = 0
+        if not 0 <= column < COLUMNS:
+            raise ValueError(f"there is no column {column}")
         for at in range(self.count):
             if self.rows[at].values[column] != ABSENT:
                 total += self.rows[at].values[column]
         return total
+
+    def max(self, int column):
+        """The largest value of a column, at least 0."""
+        cdef int64_t found = 0
+        if not 0 <= column < COLUMNS:
+            raise ValueError(f"there is no column {column}")
+        for at in range(self.count):
+            found = max(found, self.rows[at].values[column])
+        return found
 
     def lines(self, str name not None, int column, Py_ssize_t first, Py_ssize_t after,
               bint thousandths=False):
@@ -107,7 +125,7 @@ cdef class PartitionRows:
             head = self.heads[at_row]
             room += PyBytes_GET_SIZE(head)
         if after > first:
-            room += (after - first) * (PyBytes_GET_SIZE(metric) + 2 * DIGITS_MAX + 8)
+            room += (after - first) * (PyBytes_GET_SIZE(metric) + 2 * DIGITS_MAX + 20)
         buffer = <char *>malloc(room + 1)
         if buffer == NULL:
             raise MemoryError()
@@ -119,8 +137,12 @@ cdef class PartitionRows:
             head = <bytes>self.heads[at_row]
             at = put(at, PyBytes_AS_STRING(metric), PyBytes_GET_SIZE(metric))
             at = put(at, PyBytes_AS_STRING(head), PyBytes_GET_SIZE(head))
-            at = put_number(at, self.rows[at_row].index)
-            at = put(at, b'"} ', 3)
+            if self.rows[at_row].index != WITHOUT_INDEX:
+                at = put(at, b',partition="', 12)
+                at = put_number(at, self.rows[at_row].index)
+                at = put(at, b'"} ', 3)
+            else:
+                at = put(at, b'} ', 2)
             if thousandths:
                 at = put_number(at, value // 1000)
                 at[0] = c'.'
@@ -138,18 +160,58 @@ cdef class PartitionRows:
             free(buffer)
 
 
-def read_partitions(PartitionRows rows not None, bytes head not None, list partitions not None,
-                    list sums not None):
-    """Append the FIGURES of these partitions to `rows`, and add their TRAFFIC to `sums`."""
-    cdef Partition partition
-    cdef PartitionLog log
-    cdef Row *row
-    cdef int64_t traffic[9]
-    cdef int64_t replicas, in_sync
-    cdef bint led
-    for number in range(9):
-        traffic[number] = sums[number]
-    for partition in partitions:
+cdef class Reading:
+    """Reads all partitions a few at a time; those are meant that there were at the beginning.
+
+    `partitions` gets a row of FIGURES for each, `topics` one of their TRAFFIC and LED for each
+    topic, `followed` one with the records that are missing for each that another broker leads.
+    """
+
+    cdef readonly PartitionRows partitions, topics, followed
+    cdef list names, ends, flat
+    cdef Py_ssize_t topic, at
+    cdef bytes head
+
+    def __init__(self, dict by_name not None):
+        # One list for all: a list for each of many topics would set off full collections.
+        self.names, self.ends, self.flat = list(by_name), [], []
+        for partitions in by_name.values():
+            self.flat.extend(partitions)
+            self.ends.append(len(self.flat))
+        self.topic, self.at = -1, 0
+        self.partitions, self.topics = PartitionRows(len(self.flat)), PartitionRows(len(by_name))
+        self.followed = PartitionRows()
+
+    def go_on(self, int most):
+        """Read up to `most` more partitions or topics; returns whether some are left."""
+        cdef Partition partition
+        while most > 0:
+            most -= 1
+            if self.topic < 0 or self.at == <Py_ssize_t>self.ends[self.topic]:
+                if self.topic + 1 == len(self.names):
+                    return False
+                self.begin_topic()
+                continue
+            partition = self.flat[self.at]
+            self.at += 1
+            if partition is not None:
+                self.read(partition, &self.topics.rows[self.topics.count - 1])
+        return True
+
+    cdef int begin_topic(self) except -1:
+        cdef Row *row
+        self.topic += 1
+        self.head = f'{{topic="{escaped(self.names[self.topic])}"'.encode()
+        row = self.topics.add(self.head, WITHOUT_INDEX)
+        memset(row.values, 0, sizeof(row.values))
+        return 0
+
+    cdef int read(self, Partition partition, Row *of_topic) except -1:
+        cdef PartitionLog log = partition.log
+        cdef Row *row = self.partitions.add(self.head, partition.index)
+        cdef int64_t replicas = 1, in_sync = 1
+        cdef bint led = partition.led_here
+        cdef int64_t *traffic = of_topic.values
         traffic[0] += partition.messages_in
         traffic[1] += partition.bytes_in
         traffic[2] += partition.bytes_out
@@ -159,12 +221,14 @@ def read_partitions(PartitionRows rows not None, bytes head not None, list parti
         traffic[6] += partition.failed_fetches
         traffic[7] += partition.isr_shrinks
         traffic[8] += partition.isr_expands
-        log = partition.log
-        led = partition.led_here
-        replicas = in_sync = 1
+        traffic[9] += partition.bytes_rejected
+        traffic[10] += partition.replicated_in
+        traffic[11] += partition.replicated_out
+        traffic[12] += partition.produce_conversions
+        traffic[13] += partition.fetch_conversions
+        traffic[14] += led
         if partition.replicated:
             replicas, in_sync = len(partition.replicas), len(partition.isr)
-        row = rows.add(head, partition.index)
         row.values[0] = log.size_bytes
         row.values[1] = log.log_start_offset
         row.values[2] = log.log_end_offset
@@ -178,7 +242,12 @@ def read_partitions(PartitionRows rows not None, bytes head not None, list parti
             for number in range(8, 15):
                 row.values[number] = ABSENT
             row.values[15] = 0
-            continue
+            if partition.following:
+                row = self.followed.add(
+                    b'{clientId="ReplicaFetcherThread-0-%d",' % partition.leader_id
+                    + self.head[1:], partition.index)
+                row.values[0] = max(0, partition.leader_high_watermark - log.log_end_offset)
+            return 0
         row.values[8] = partition.high_watermark
         row.values[9] = log.log_start_offset
         row.values[10] = in_sync
@@ -187,5 +256,4 @@ def read_partitions(PartitionRows rows not None, bytes head not None, list parti
         row.values[13] = replicas
         row.values[14] = in_sync < replicas
         row.values[15] = in_sync == min(<int64_t>log.config.min_insync_replicas, replicas)
-    for number in range(9):
-        sums[number] = traffic[number]
+        return 0

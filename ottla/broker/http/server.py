@@ -18,6 +18,7 @@ from typing import Any
 from ottla.broker.http import status
 from ottla.broker.http.broker_metrics import broker_metrics
 from ottla.broker.http.client_metrics import client_metrics
+from ottla.broker.http.cluster_metrics import cluster_metrics
 from ottla.broker.http.exposition import CONTENT_TYPE
 from ottla.broker.http.families import CONFLUENT, confluent_connections, with_confluent_names
 from ottla.broker.http.group_metrics import group_metrics
@@ -33,8 +34,9 @@ HEAD_SIZE_MAX = 8192
 HEAD_SECONDS = 10.0
 SEND_SECONDS = 60.0
 CONNECTIONS_MAX = 32
-SLICE_SECONDS = 0.0005
-"""How long a scrape may hold the loop: less than other work, since it comes every few seconds."""
+SLICE_SECONDS = 0.00005
+"""How long a scrape may hold the loop: much less than other work, since it comes every few seconds.
+A pause costs 10 µs."""
 JSON: dict[str, Callable[[Monitor], Any]] = {
     "/api/v1/status": status.status,
     "/api/v1/connections": status.connections,
@@ -119,12 +121,13 @@ class HttpServer:
         """Write the metrics in pieces; clients are served between them."""
         writer.write(_head(200, CONTENT_TYPE, ""))
         slices = Slices(SLICE_SECONDS)
+        pieces: list[str] = []
         for piece in () if head_only else all_metrics(self.monitor):
-            if piece:
-                writer.write(piece.encode())
-                await writer.drain()
+            pieces.append(piece)
             if slices.over:
+                await _send(writer, pieces)
                 await slices.pause()
+        await _send(writer, pieces)
 
     def close(self) -> None:
         """Stop listening; requests in progress are aborted."""
@@ -147,10 +150,20 @@ def _pieces(monitor: Monitor) -> Iterator[str]:
     found = Found(monitor.broker)
     yield from found.read()
     yield from broker_metrics(monitor, found)
+    yield from cluster_metrics(monitor, found)
     yield from traffic_metrics(found)
     yield from group_metrics(monitor)
     yield from partition_metrics(found)
     yield from client_metrics(monitor.broker)
+
+
+async def _send(writer: asyncio.StreamWriter, pieces: list[str]) -> None:
+    """Write what has been gathered, if anything, once the client has taken what was before."""
+    text = "".join(pieces)
+    pieces.clear()
+    if text:
+        writer.write(text.encode())
+        await writer.drain()
 
 
 def _head(code: int, kind: str, extra: str) -> bytes:

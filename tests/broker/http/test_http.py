@@ -18,14 +18,17 @@ from ottla.broker.settings.config import BrokerConfig, SettingsError
 from ottla.client.cluster import Cluster
 from ottla.client.errors import check
 from ottla.tools.command import main
+from ottla.wire.batch import batches
+from ottla.wire.compression import Codec
 from ottla.wire.errors import ErrorCode
+from ottla.wire.legacy import down_convert
 from ottla.wire.messages import (
     CreateTopicsRequest,
     DeleteTopicsRequest,
     MetadataRequest,
     OffsetCommitRequest,
 )
-from tests.broker.produce_fetch import batch, fetch, produce
+from tests.broker.produce_fetch import batch, fetch, fetch_request, produce
 from tests.broker.running import RunningBroker, WireClient, pass_time
 from tests.waiting import until
 
@@ -117,6 +120,67 @@ def test_prometheus_reads_what_was_produced_fetched_and_committed(
     assert value(found, timed, request="Produce") >= 4
     assert 0 < value(found, "ottla_request_duration_seconds_sum", request="Produce") < 60
     assert value(found, "process_resident_memory_bytes") > 1 << 20
+
+
+def test_the_time_of_a_request_has_its_parts_and_what_waits_is_counted(
+    broker: RunningBroker, topic: str
+) -> None:
+    def now(name: str, **of: Any) -> float:
+        return value(samples(broker), name, **of)
+
+    def times(phase: str) -> float:
+        return now(f"kafka_network_requestmetrics_{phase}timems", request="Fetch", quantile=0.999)
+
+    def waiting() -> float:
+        return now("kafka_server_delayedoperationpurgatory_purgatorysize", delayedOperation="Fetch")
+
+    with WireClient(broker.address) as client:
+        fetch(client, topic)
+        assert waiting() == 0
+        later = client.send(fetch_request(topic, max_wait_ms=60_000), 11)
+        until(lambda: waiting() == 1, "it waits for bytes")
+        assert now("ottla_requests_waiting", request="Fetch") == 1
+        pass_time(broker, 60)
+        client.answer(later)
+        assert waiting() == 0
+    assert times("remote") >= 60_000 <= times("total")
+    assert times("local") < 60_000 and times("requestqueue") < 60_000
+    assert times("throttle") < 1
+    counted = [                     # prometheus_client adds _total to the name of a counter
+        now(f"kafka_network_requestmetrics_{phase}timems_count_total", request="Fetch")
+        for phase in ("total", "requestqueue", "local", "remote", "throttle")
+    ]
+    assert len(set(counted)) == 1
+
+
+def test_what_was_too_large_and_what_was_converted_is_counted(
+    broker: RunningBroker, topic: str
+) -> None:
+    traffic = "kafka_server_brokertopicmetrics_"
+    counted = ("bytesrejected", "producemessageconversions", "fetchmessageconversions")
+
+    def figures(**where: object) -> list[float]:
+        found = samples(broker)
+        return [value(found, f"{traffic}{name}_total", **where) for name in counted]
+
+    before = figures()
+    too_large = batch(bytes(2 << 20))
+    with WireClient(broker.address) as client:
+        assert produce(client, topic, batch(b"a", b"b")).error_code == 0
+        assert figures(topic=topic) == [0, 0, 0]
+        assert produce(client, topic, too_large).error_code == ErrorCode.MESSAGE_TOO_LARGE
+        assert figures(topic=topic) == [len(too_large), 0, 0]
+        old = down_convert(batch(b"c", b"d", b"e"), 1)
+        assert produce(client, topic, old, 2).error_code == 0
+        assert figures(topic=topic) == [len(too_large), 3, 0]
+        assert len(client.call(fetch_request(topic), 3).responses[0].partitions[0].records)
+        assert produce(client, topic, batch(b"f", b"g", codec=Codec.ZSTD)).error_code == 0
+        assert figures(topic=topic) == [len(too_large), 3, 5]
+        without = client.call(fetch_request(topic, 5), 9).responses[0].partitions[0].records
+        assert [each.codec for each in batches(without)] == [Codec.GZIP]
+    now = figures(topic=topic)
+    assert now == [len(too_large), 3, 7]
+    assert [after - one for after, one in zip(figures(), before, strict=True)] == now
 
 
 def test_sums_over_all_topics_never_go_back(broker: RunningBroker, used: str) -> None:

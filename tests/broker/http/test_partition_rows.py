@@ -6,10 +6,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ottla.broker.http.partition_metrics import Found, partition_metrics, traffic_metrics
-from ottla.broker.http.partition_rows import FIGURES, TRAFFIC
+from ottla.broker.http.partition_rows import FIGURES, LED, TRAFFIC
+from ottla.replication.metadata import PartitionChanged
 from ottla.replication.replicas import COUNTED
 from ottla.wire.messages import CreateTopicsRequest, DeleteTopicsRequest
 from tests.broker.produce_fetch import batch, produce
@@ -39,9 +41,14 @@ def test_numbers_of_every_size_are_written(tmp_path: Path) -> None:
         assert ends == {index: 12.0 * (index == 1) for index in range(1201)}
         assert found.rows.lines("m", FIGURES.index("end"), 5, 5) == ""
         assert found.rows.lines("m", FIGURES.index("end"), 10**6, 10**7) == ""
-        first = next(at for at, (name, _) in enumerate(found.topics) if name == "numbers")
-        assert first == 0 and found.rows.lines("m", FIGURES.index("end"), 1, 2, True) == (
+        assert found.rows.lines("m", FIGURES.index("end"), 1, 2, True) == (
             'm{topic="numbers",partition="1"} 0.012\n')
+        assert found.topics.lines("m", LED, 0, 1) == 'm{topic="numbers"} 1201\n'
+        assert found.rows.max(FIGURES.index("end")) == 12 == found.sum("end")
+        for wrong in (-1, 16):
+            for ask in (found.rows.sum, found.rows.max):
+                with pytest.raises(ValueError, match="no column"):
+                    ask(wrong)
 
 
 def read(broker: Any) -> Found:
@@ -75,7 +82,7 @@ def test_a_partition_of_a_cluster_is_reported_by_its_leader(tmp_path: Path) -> N
                      for node in sorted(cluster.nodes)]
             names = ("led_replicas", "led_in_sync", "under_replicated", "under_min_isr",
                      "at_min_isr")
-            return {name: [one.rows.sum(name) for one in found] for name in names} | {
+            return {name: [one.sum(name) for one in found] for name in names} | {
                 "isr_shrinks": [one.total("isr_shrinks") for one in found]}
 
         assert sums() == {
@@ -88,5 +95,70 @@ def test_a_partition_of_a_cluster_is_reported_by_its_leader(tmp_path: Path) -> N
             "led_replicas": [3, 0], "led_in_sync": [2, 0], "under_replicated": [1, 0],
             "under_min_isr": [1, 0], "at_min_isr": [0, 0], "isr_shrinks": [1, 0]}
         assert cluster.image.topics[TOPIC].partitions[0].isr == (1, 2)
+    finally:
+        cluster.close()
+
+
+def test_what_replicas_copy_is_no_traffic_of_clients(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    try:
+        for _ in range(3):
+            assert cluster.append(1)
+        cluster.settle()
+        found = {node: read(SimpleNamespace(replicas=one.replicas))
+                 for node, one in cluster.nodes.items()}
+        size = found[1].sum("size")
+        traffic = ("messages_in", "bytes_in", "bytes_out", "replicated_in", "replicated_out")
+        counted = {node: [one.total(name) for name in traffic] for node, one in found.items()}
+        assert counted == {
+            1: [3, size, 0, 0, 2 * size], 2: [0, 0, 0, size, 0], 3: [0, 0, 0, size, 0]}
+        assert len(found[1].reading.followed) == 0
+        assert found[2].reading.followed.lines("lag", 0, 0, 9) == (
+            'lag{clientId="ReplicaFetcherThread-0-1",topic="t",partition="0"} 0\n')
+    finally:
+        cluster.close()
+
+
+def test_a_follower_says_how_many_committed_records_it_lacks(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    try:
+        cluster.kill(3)
+        cluster.gone(3)
+        for _ in range(8):
+            assert cluster.append(1)
+            cluster.settle()
+        cluster.start(3)
+        for node in cluster.nodes:
+            cluster.catch_up(node)
+        link = cluster.link(3, 1)
+        assert link is not None and link.ask()
+
+        def missing() -> int:
+            return read(SimpleNamespace(replicas=cluster.nodes[3].replicas)).reading.followed.max(0)
+
+        assert missing() == 0, "no answer has come yet"
+        link.receive()
+        partition = cluster.nodes[3].partition()
+        assert partition is not None and 0 < partition.log.log_end_offset < 8
+        assert missing() == 8 - partition.log.log_end_offset
+        cluster.settle()
+        assert missing() == 0
+    finally:
+        cluster.close()
+
+
+def test_what_a_replica_counted_stays_after_it_has_moved_away(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    try:
+        assert cluster.append(1)
+        cluster.settle()
+        state = cluster.image.topics[TOPIC].partitions[0]
+        before = read(SimpleNamespace(replicas=cluster.nodes[2].replicas))
+        moved = state._replace(replicas=(1, 3), isr=(1, 3))
+        cluster.decide([PartitionChanged(TOPIC, 0, moved)])
+        cluster.settle()
+        after = read(SimpleNamespace(replicas=cluster.nodes[2].replicas))
+        assert (len(before.rows), len(after.rows)) == (1, 0)
+        assert before.total("replicated_in") == after.total("replicated_in") > 0
     finally:
         cluster.close()

@@ -1,0 +1,55 @@
+"""Metrics of a broker's part in a cluster: copying from leaders, elections, ZooKeeper's session.
+
+A broker without a cluster has the counters too, at 0, as Apache Kafka has for one alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ottla.broker.http.exposition import counter, gauge, labels, metric, rows_metric
+from ottla.broker.http.request_metrics import QUANTILES, quantile_ms
+from ottla.replication.coordination import SessionState
+
+if TYPE_CHECKING:
+    from ottla.broker.http.monitor import Monitor
+    from ottla.broker.http.partition_metrics import Found
+
+SESSION = {
+    "disconnects": (SessionState.SUSPENDED, "Connections to ZooKeeper that broke."),
+    "expires": (SessionState.LOST, "Sessions with ZooKeeper that ended."),
+    "syncconnects": (SessionState.CONNECTED, "Connections to ZooKeeper made again."),
+}
+
+
+def cluster_metrics(monitor: Monitor, found: Found) -> Iterator[str]:
+    """What there is to say about other brokers and ZooKeeper."""
+    member, followed = monitor.broker.member, found.reading.followed
+    prefix = "kafka_server_replicafetchermanager_"
+    yield from gauge(
+        f"{prefix}maxlag", "The largest lag of a partition that is copied from its leader.",
+        followed.max(0), clientId="Replica")
+    yield from gauge(
+        f"{prefix}minfetchrate", "Requests a second of the slowest replica fetcher.",
+        monitor.fetch_rate, clientId="Replica")
+    yield from rows_metric(
+        "kafka_server_fetcherlagmetrics_consumerlag",
+        "Committed records that are not copied from the leader yet.", followed, 0)
+    yield from counter(
+        "kafka_controller_controllerstats_uncleanleaderelections_total",
+        "Leaders elected that were not in sync.",
+        0 if member is None else member.controller.unclean_elections)
+    if member is None:
+        return
+    changes: Counter[SessionState] = member.session_changes
+    for name, (state, help_text) in SESSION.items():
+        yield from counter(
+            f"kafka_server_sessionexpirelistener_zookeeper{name}_total", help_text, changes[state])
+    latencies = member.coordination.latencies.buckets
+    name = "kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms"
+    yield from metric(
+        name, "gauge", "From a request to ZooKeeper to its answer, since the start.",
+        [(labels(quantile=each), quantile_ms(latencies, each)) for each in QUANTILES])
+    yield from counter(f"{name}_count", "Requests to ZooKeeper.", sum(latencies))

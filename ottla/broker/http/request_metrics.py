@@ -1,0 +1,106 @@
+"""Metrics of requests: how many, their errors, how long they took and where, what waits now."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from ottla.broker.http.exposition import labels, metric
+from ottla.wire.apis import APIS
+from ottla.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from ottla.broker.http.monitor import Monitor
+
+QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
+REQUESTS = "kafka_network_requestmetrics_"
+PHASES = {
+    "requestqueue": "From a request's arrival until it was begun, after those before it",
+    "local": "From there until its handler had ended, or waited",
+    "remote": "From there to the response: acknowledgements, bytes, other members, the disk",
+    "throttle": "How long the client was held back afterwards by a quota",
+}
+PURGATORIES = {0: "Produce", 1: "Fetch", 11: "Rebalance", 14: "Rebalance"}
+"""Kafka's names for the requests that wait: Produce, Fetch, JoinGroup and SyncGroup."""
+
+
+def request_metrics(monitor: Monitor) -> Iterator[str]:
+    """The number and the duration of the requests so far."""
+    counts = monitor.broker.counts
+    rows = [
+        (labels(request=_api(key), version=version), count)
+        for (key, version), count in counts.by_version()
+    ]
+    yield from metric(f"{REQUESTS}requests_total", "counter", "Requests.", rows)
+    errors = [
+        (labels(request=_api(key), error=_error(code)), count)
+        for (key, code), count in sorted(counts.errors.items())
+    ]
+    yield from metric(f"{REQUESTS}errors_total", "counter", "Errors in responses.", errors)
+    durations = counts.durations()
+    totals = {key: buckets for key, (buckets, _) in durations.items()}
+    yield from _times("total", "From a request to its response", totals)
+    for phase, help_text in PHASES.items():
+        yield from _times(phase, help_text, counts.phase(phase))
+    yield from _histogram(durations)
+
+
+def _times(phase: str, help_text: str, by_key: Mapping[int, Sequence[int]]) -> Iterator[str]:
+    """A duration as Kafka names it, in milliseconds."""
+    name = f"{REQUESTS}{phase}timems"
+    times = [
+        (labels(request=_api(key), quantile=quantile), quantile_ms(buckets, quantile))
+        for key, buckets in by_key.items() for quantile in QUANTILES
+    ]
+    yield from metric(name, "gauge", f"{help_text}, since the start.", times)
+    counted = [(labels(request=_api(key)), sum(buckets)) for key, buckets in by_key.items()]
+    yield from metric(f"{name}_count", "counter", "Requests that were timed.", counted)
+
+
+def _histogram(durations: Mapping[int, tuple[list[int], float]]) -> Iterator[str]:
+    seconds = "ottla_request_duration_seconds"
+    yield f"# HELP {seconds} From a request to its response.\n# TYPE {seconds} histogram\n"
+    for key, (buckets, spent) in durations.items():
+        last = max(at for at, count in enumerate(buckets) if count)
+        api = _api(key)
+        lines = [
+            f'{seconds}_bucket{{request="{api}",le="{2**at / 1e6}"}} {count}\n'
+            for at, count in enumerate(accumulate(buckets[: last + 1]))
+        ]
+        lines.append(f'{seconds}_bucket{{request="{api}",le="+Inf"}} {sum(buckets)}\n')
+        lines.append(f'{seconds}_sum{{request="{api}"}} {spent}\n')
+        lines.append(f'{seconds}_count{{request="{api}"}} {sum(buckets)}\n')
+        yield "".join(lines)
+
+
+def waiting_requests(waiting: Mapping[int, int]) -> Iterator[str]:
+    """How many requests wait, by API key: as Kafka's purgatories, and every kind of request."""
+    sizes: Counter[str] = Counter()
+    for key, name in PURGATORIES.items():
+        sizes[name] += waiting.get(key, 0)
+    yield from metric(
+        "kafka_server_delayedoperationpurgatory_purgatorysize", "gauge", "Requests that wait.",
+        [(labels(delayedOperation=name), size) for name, size in sizes.items()])
+    yield from metric(
+        "ottla_requests_waiting", "gauge", "Requests that wait for something, by API.",
+        [(labels(request=_api(key)), count) for key, count in waiting.items() if count])
+
+
+def _api(key: int) -> str:
+    return APIS[key].name if key in APIS else str(key)
+
+
+def _error(code: int) -> str:
+    return ErrorCode(code).name if code in ErrorCode._value2member_map_ else str(code)
+
+
+def quantile_ms(buckets: Sequence[int], quantile: float) -> float:
+    """The upper bound of the bucket that contains the quantile, in milliseconds."""
+    wanted, seen = quantile * sum(buckets), 0
+    for at, count in enumerate(buckets):
+        seen += count
+        if seen >= wanted:
+            return float(2**at / 1000)
+    return 0.0

@@ -32,7 +32,6 @@ from ottla.wire.structs cimport Message
 import logging
 
 from ottla.broker.network.reply import RangeLost
-from ottla.broker.security.session import Session
 from ottla.wire.errors import MalformedMessage
 
 log = logging.getLogger("ottla.connection")
@@ -56,8 +55,9 @@ cdef class Connection:
         self.broker = listener.broker
         self.producing, self.fetching = listener.producing, listener.fetching
         self.inbox = Inbox(listener.frame_size_max)
-        if security is not None and security.authenticates:
-            self.session = Session(security, self.broker, self)
+        if security is not None:
+            self.session = security.session(self.broker, self)
+        if self.session is not None:
             self.inbox.frame_size_max = security.settings.sasl_server_max_receive_size
         self.transport = transport
         self.poller = loop.poller
@@ -202,7 +202,8 @@ cdef class Connection:
         request.at, request.end = frame, frame + size
         request.elements_max = self.broker.request_elements_max
         header = read_request_header(request, self.client.client_id)
-        self.queue.began, self.newest_key = self.active_at, header.api_key
+        self.queue.arrived(self.active_at)
+        self.newest_key = header.api_key
         self.received += size + 4
         self.requests += 1
         self.counts.received += size + 4
@@ -251,6 +252,8 @@ cdef class Connection:
         self.holding = held
         if held is not None and held.stops_reading:
             self.pause()
+        if held is not None:
+            self.queue.waits()
         if held is not None and self.quotas.timing:
             self.queue.in_hand -= self.poller.clock.monotonic()     # spent before the request waits
         return 0
@@ -337,17 +340,14 @@ cdef class Connection:
     cdef int write_response(
         self, RequestContext context, int32_t correlation_id, response
     ) except -1:
-        """Add a reply: a message, or a body that is encoded already."""
+        """Add a reply: the response with its header."""
         cdef Py_ssize_t start = self.out.size, body_at
         self.out.write_int32(0)
         if context.api_key != BARE:
             write_response_header(self.out, context.api_key, context.version, correlation_id)
         body_at = self.out.size
         try:
-            if type(response) is bytes:
-                self.out.write_raw(<const char *><bytes>response, len(response))
-            else:
-                (<Message?>response).encode_into(self.out, context.version)
+            (<Message?>response).encode_into(self.out, context.version)
         except BaseException:
             self.out.size = start
             raise
@@ -356,7 +356,7 @@ cdef class Connection:
         store_int32(self.out.data + start, <int32_t>(self.out.size - start - 4))
         if context.api_key == BARE:
             return 0
-        return self.queue.answered(context.api_key, self.queue.began)
+        return self.queue.answered(context.api_key)
 
     cdef int throttle(self, RequestContext context, Py_ssize_t body_at) except -1:
         """Throttle the client of the last reply if it has exceeded its quota."""
@@ -497,6 +497,11 @@ cdef class Connection:
         if self.inbox.held() == 0 or self.writing or self.held():
             return None
         return self.active_at
+
+    def waiting_for(self):
+        """What waits here: the API key of the current request if it waits, otherwise -1, and the
+        number of produces that wait for acknowledgements."""
+        return -1 if self.holding is None else self.newest_key, self.queue.waiting()
 
     def held(self):
         """Whether frames wait here for the broker, not for the client."""

@@ -40,7 +40,7 @@ REQUEST_ELEMENTS_MIN = 50_000
 """The array elements that any request may contain, however few partitions exist."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class BrokerContext:
     """The parts of one running broker, built by server.py and handed to every handler."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import resource
 
+PR_SET_DUMPABLE = 4
 NEVER = 1
 """A limit of one byte: the kernel then writes no file, and starts no program that
 `core_pattern` names, which it would with a limit of 0 (core(5))."""
@@ -14,5 +15,16 @@ def forbid_core_dumps() -> None:
     """No core dumps of this process and its children from now on, whatever `ulimit -c` allows."""
     with contextlib.suppress(ValueError, OSError):
         _, hard = resource.getrlimit(resource.RLIMIT_CORE)
-        allowed = NEVER if hard == resource.RLIM_INFINITY or hard > NEVER else hard
-        resource.setrlimit(resource.RLIMIT_CORE, (allowed, hard))
+        if hard == 0:
+            _forbid_the_program()
+            return
+        resource.setrlimit(resource.RLIMIT_CORE, (NEVER, hard))
+
+
+def _forbid_the_program() -> None:
+    """Where the limit is 0 and cannot be raised to NEVER (`docker run --ulimit core=0`, systemd's
+    LimitCORE=0), `core_pattern`'s program would get the memory: the process becomes one that may
+    not be dumped, nor traced (prctl(2))."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)

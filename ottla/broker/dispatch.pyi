@@ -7,6 +7,7 @@ from ottla.broker.security.client import Client
 from ottla.broker.security.decisions import Decision
 from ottla.broker.security.session import Session
 from ottla.wire.apis import Api, ApiKey
+from ottla.wire.structs import Message
 
 class RequestContext:
     def __init__(
@@ -55,4 +56,4 @@ def handles(
     key: ApiKey, versions: range, *, access: Decision
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]: ...
 def arrival(response: Any) -> Awaitable[Any]: ...
-async def serve_inside(context: RequestContext, data: bytes) -> Any: ...
+async def serve_inside(context: RequestContext, data: bytes) -> Message: ...

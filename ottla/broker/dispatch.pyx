@@ -15,16 +15,21 @@ from types import CoroutineType
 
 from ottla.broker.network.promises cimport LateReply, TaskReply
 from ottla.broker.security.client cimport Client
-from ottla.wire.structs cimport Message, decode_from
+from ottla.wire.parts cimport EncodedInParts
+from ottla.wire.structs cimport EncodedMessage, decode_from
 
 from ottla.broker.security.access import Access
 from ottla.broker.audit import AUDITED, Act
+from ottla.broker.threads.slices import Slices
 from ottla.broker.peers.api_roles import BETWEEN_BROKERS, DECIDED
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import ErrorCode, MalformedMessage, ProtocolError
-from ottla.wire.messages import ApiVersionsResponse
+from ottla.wire.parts import is_long
 
 log = logging.getLogger("ottla.dispatch")
+
+cdef enum:
+    PART_SIZE = 1 << 14                 # bytes of a long response that are encoded at once
 
 
 cdef class RequestContext:
@@ -99,7 +104,7 @@ def handles(key, versions, *, access):
 
 
 cdef object serve(RequestContext context, Cursor body):
-    """Answer one request; returns the response, its body as bytes, or a LateReply.
+    """Answer one request; returns the response, or a LateReply that will have it.
 
     Raises MalformedMessage where only closing the connection is a valid reaction.
     """
@@ -136,7 +141,11 @@ cdef object decided(Handler handler, request, RequestContext context):
 cdef object audited(Handler handler, request, RequestContext context):
     """Log the outcome of an administrative request when it ends."""
     act = Act(request, context)
-    response = decided(handler, request, context)
+    try:
+        response = decided(handler, request, context)
+    except Exception as error:
+        act.ended(error)
+        raise
     when_ready(response, act.ended)
     return response
 
@@ -197,6 +206,8 @@ class Arrival:
             return
         if isinstance(late.response, BaseException):
             self.future.set_exception(late.response)
+        elif isinstance(late.response, EncodedInParts):
+            self.future.set_result((<EncodedInParts>late.response).message)
         else:
             self.future.set_result(late.response)
 
@@ -209,8 +220,7 @@ cdef int when_ready(response, call) except -1:
         return 0
     late = <LateReply>response
     if late.response is not None:
-        if not isinstance(late.response, BaseException):
-            call(late.response)
+        call(late.response)
     else:
         late.observer = call
     return 0
@@ -238,15 +248,16 @@ cdef object task_of(coroutine, RequestContext context):
     return TaskReply(coroutine)
 
 
-cdef bytes version_of_versions(Handler handler):
+cdef object version_of_versions(Handler handler):
     """The answer to an unknown version of ApiVersions: code 35 in version 0, with the known range.
 
     The client then asks again on the same connection, in a version that both know (KIP-511).
     """
-    known = ApiVersionsResponse.ApiKey(
+    response_class = handler.api.response
+    known = response_class.ApiKey(
         api_key=int(ApiKey.API_VERSIONS), min_version=handler.first, max_version=handler.last)
-    answer = ApiVersionsResponse(error_code=int(ErrorCode.UNSUPPORTED_VERSION), api_keys=[known])
-    return answer.encode(0)
+    answer = response_class(error_code=int(ErrorCode.UNSUPPORTED_VERSION), api_keys=[known])
+    return EncodedMessage(answer.encode(0))
 
 
 cdef object refused(Handler handler, request, RequestContext context):
@@ -266,7 +277,14 @@ async def finish(Handler handler, request, RequestContext context):
 
 async def outcome_of(coroutine, RequestContext context):
     try:
-        return await coroutine
+        response = await coroutine
+        if is_long(response, context.version):
+            response = EncodedInParts(response, context.version)
+            slices = Slices()
+            while not response.go_on(PART_SIZE):
+                if slices.over:
+                    await slices.pause()
+        return response
     except ProtocolError as error:
         return error_response(context, error)
     except Exception:

@@ -13,6 +13,7 @@ from ottla.broker.handshakes import Handshakes
 from ottla.broker.network.transport import Transport
 from ottla.broker.security.client import Client
 from ottla.broker.security.listener_security import ListenerSecurity
+from ottla.broker.settings.addresses import canonical_host
 
 if TYPE_CHECKING:
     import asyncio
@@ -125,7 +126,7 @@ class Listener:
                 elif error.errno != errno.ECONNABORTED:
                     log.error("listener %s: accept failed: %s", self.name, error)
                 return
-            self._admit_or_close(sock, address)
+            self._admit_or_close(sock, (canonical_host(address[0]), *address[1:]))
             pause = self.rates.accepted(self.name, self.loop.time())
             if pause > 0:
                 self.loop.remove_reader(self.sock.fileno())

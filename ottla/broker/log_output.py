@@ -2,6 +2,9 @@
 
 A closed terminal, a full disk or a reader that has stopped must neither block nor end a broker:
 lines that cannot be written are dropped and counted. Rotation is left to the system.
+
+What clients send can neither begin a line of its own nor fill the memory: control characters are
+written as escapes, and long messages are cut.
 """
 
 from __future__ import annotations
@@ -10,12 +13,18 @@ import atexit
 import json
 import logging
 import os
+import re
 import threading
 from collections import deque
 
 LINES_MAX = 10_000
 FLUSH_SECONDS = 1.0
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+MESSAGE_SIZE_MAX = 8192
+"""Characters of a message; a client's name for something may have 32,767."""
+CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What would begin another line, move the cursor, change the order of what is shown, or is no
+character."""
 
 
 class Output(logging.Handler):
@@ -75,6 +84,30 @@ class Output(logging.Handler):
             self.wanted.wait_for(lambda: self.idle, FLUSH_SECONDS)
 
 
+def printable(text: str) -> str:
+    """The text as a part of one line."""
+    return CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def shortened(text: str) -> str:
+    """The beginning of a long text, and how much of it is missing."""
+    more = len(text) - MESSAGE_SIZE_MAX
+    return text if more <= 0 else f"{text[:MESSAGE_SIZE_MAX]}... ({more} more characters)"
+
+
+class TextLines(logging.Formatter):
+    """One line a record, but where its `block` is true; tracebacks follow in lines of their own."""
+
+    def __init__(self) -> None:
+        super().__init__(TEXT)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """The line of a record, without its traceback."""
+        if not getattr(record, "block", False):
+            record.message = printable(shortened(record.message))
+        return super().formatMessage(record)
+
+
 class JsonLines(logging.Formatter):
     """One JSON object per line: time, level, logger, message, and the record's extra fields."""
 
@@ -85,8 +118,11 @@ class JsonLines(logging.Formatter):
             + self.formatTime(record, "%z"),
             "level": record.levelname,
             "logger": record.name,
-            "message": record.getMessage(),
-            **getattr(record, "fields", {}),
+            "message": shortened(record.getMessage()),
+            **{
+                name: shortened(value) if isinstance(value, str) else value
+                for name, value in getattr(record, "fields", {}).items()
+            },
         }
         if record.exc_info:
             shown["exception"] = self.formatException(record.exc_info)
@@ -96,7 +132,7 @@ class JsonLines(logging.Formatter):
 def start_logging(level: str, form: str) -> None:
     """Log to standard error from now on. `form` is text or json."""
     output = Output(2)
-    output.setFormatter(JsonLines() if form == "json" else logging.Formatter(TEXT))
+    output.setFormatter(JsonLines() if form == "json" else TextLines())
     root = logging.getLogger()
     root.addHandler(output)
     root.setLevel(level.upper())

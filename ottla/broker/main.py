@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -44,6 +45,18 @@ def parser() -> argparse.ArgumentParser:
     return root
 
 
+def hold_standard_descriptors() -> None:
+    """Open /dev/null as each of the descriptors 0, 1 and 2 that is closed.
+
+    Otherwise a segment or a connection gets the number, and lines of the log are written into it.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)    # the lowest free number
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     root = parser()
@@ -56,6 +69,8 @@ def main(arguments: list[str] | None = None) -> int:
     if chosen.command != "server":
         root.print_help()
         return 2
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    hold_standard_descriptors()
     environment = os.environ if chosen.env else None
     level = chosen.log_level or (log_level(environment) if environment else None) or "info"
     start_logging(level, chosen.log_format)

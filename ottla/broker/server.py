@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import random
 import resource
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.bootstrap import take_bootstrap
@@ -31,16 +31,15 @@ from ottla.broker.upkeep.checkpoint_writer import Checkpoints
 from ottla.broker.upkeep.directory_moves import Moving
 from ottla.broker.upkeep.housekeeping import Housekeeping, high_watermarks
 from ottla.log.clock import Clock
+from ottla.log.directories.log_directory import StorageRefused
+from ottla.log.directories.strays import expire_strays, put_strays_aside
 from ottla.log.disk import Disk
-from ottla.log.log_directory import StorageRefused
 from ottla.log.storage import Storage
-from ottla.log.strays import expire_strays, put_strays_aside
 from ottla.replication.controller.features import finalise_features
-from ottla.replication.controller.partitions import raise_leader_epochs
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.replicas import Replicas
 from ottla.replication.standalone import TOPIC as METADATA
-from ottla.replication.standalone import StandaloneStore
+from ottla.replication.standalone import StandaloneStore, raise_leader_epochs
 from ottla.wire.errors import StorageFailed
 
 if TYPE_CHECKING:
@@ -53,7 +52,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.server")
 
 MIN_OPEN_SEGMENTS = 10
-FREEZE_AFTER_PARTITIONS = 500
+
+REPORT_SECONDS = 5.0
+"""How long a broker whose last log directory has failed tries to report it before it ends."""
 
 
 class Server:
@@ -79,6 +80,7 @@ class Server:
         self.clock = clock or Clock()
         self.listeners: list[Listener] = []
         self.failure: asyncio.Future[str] | None = None
+        self.reporting: asyncio.Task[None] | None = None
         self.housekeeping: Housekeeping | None = None
         self.metadata_log: Metadata
         self.http: HttpServer | None = None
@@ -181,7 +183,7 @@ class Server:
         for quotas in (self.broker.quotas, self.broker.connection_rates):
             quotas.follow(MetadataImage.empty(), image)
             self.metadata_log.subscribe(quotas.follow)
-        self.metadata_log.subscribe(self._follow_with_replicas)
+        self.metadata_log.subscribe(self.replicas.follow)
         if self.broker.directory_reports is not None:
             self.metadata_log.subscribe(self.broker.directory_reports.follow)
         try:
@@ -253,18 +255,6 @@ class Server:
             # With a full disk the broker still has to serve, so that clients can free space.
             log.error("the leader epochs could not be raised at this start: %s", error)
 
-    def _follow_with_replicas(
-        self, old: MetadataImage, new: MetadataImage, topics: Collection[str]
-    ) -> Iterator[None]:
-        """Exempt partitions from garbage collection: they live as long as their topics.
-
-        With 100,000 of them each full collection would block all clients for a second.
-        """
-        for count, step in enumerate(self.replicas.follow(old, new, topics), 1):
-            if count % FREEZE_AFTER_PARTITIONS == 0:
-                gc.freeze()
-            yield step
-
     def _authorize(self) -> None:
         """Have every request checked by the authorizer, if there is one."""
         config = self.config
@@ -303,9 +293,27 @@ class Server:
         self.replicas.note_failures()
         self.coordinators.let_go_of(self.replicas.offline)
         if all(directory.offline is not None for directory in self.storage.directories):
-            self._fail(f"the last log directory has failed: {path}: {reason}")
+            self._fail_after_report(f"the last log directory has failed: {path}: {reason}")
         elif self.member is None and self.storage.homes[METADATA, 0].path == path:
             self._fail(f"the metadata's log directory has failed: {path}: {reason}")
+
+    def _fail_after_report(self, reason: str) -> None:
+        """End the broker; in a cluster once the others know of the failure. The run record may be
+        there still, as a failed disk removes no file, and would vouch for what the disk has lost.
+        """
+        member = self.member
+        reports = self.broker.directory_reports if member is not None else None
+        if member is None or member.broker_epoch < 0 or reports is None:
+            self._fail(reason)
+            return
+
+        async def reported() -> None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(REPORT_SECONDS):
+                    await reports.settled()
+            self._fail(reason)
+
+        self.reporting = member.loop.create_task(reported())
 
     def _check_unknown_partitions(self) -> None:
         """Refuse to start a new cluster where records of an older one exist."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import resource
 import signal
@@ -21,8 +20,9 @@ from ottla.broker.settings.config import BrokerConfig
 from ottla.broker.settings.declaration import SettingsError
 from ottla.broker.settings.hazards import framed, hazards, unresolvable
 from ottla.broker.settings.sources import Sources
+from ottla.broker.threads.garbage import Garbage
 from ottla.broker.threads.heap import keep_freed_memory
-from ottla.log.log_directory import StorageRefused
+from ottla.log.directories.log_directory import StorageRefused
 from ottla.wire.errors import StorageFailed
 
 log = logging.getLogger("ottla.server")
@@ -33,10 +33,13 @@ async def _serve(config: BrokerConfig) -> None:
     stopped = asyncio.Event()
     reloads: set[asyncio.Task[None]] = set()
     server = Server(config)
+    serving = asked_early = False
 
     def reload() -> None:
-        if server.housekeeping is None:
-            return                      # the start is still reading the data
+        nonlocal asked_early
+        if not serving:
+            asked_early = not stopped.is_set()
+            return
         notify(*reloading())
         task = loop.create_task(server.reload())
         reloads.add(task)
@@ -49,6 +52,7 @@ async def _serve(config: BrokerConfig) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     loop.add_signal_handler(signal.SIGHUP, reload)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})     # blocked by main.py
     began = loop.time()
     _tell_what_starts(config)
     await server.start()
@@ -63,18 +67,20 @@ async def _serve(config: BrokerConfig) -> None:
         len(server.metadata_log.image.topics), loop.time() - began,
     )
     directories = ",".join(str(path) for path in config.log_directories())
-    # Objects of the start live as long as the broker: exempt them from garbage collection.
-    gc.freeze()
-    gc.enable()
+    Garbage().begin()           # objects of the start live as long as the broker
     ready = f"node {config.node_id} on {','.join(addresses)}, data in {directories}"
     for handler in logging.getLogger().handlers:
         handler.flush()                 # so that the ready line is the last one
     say(f"ottla ready: {ready}")
     notify("READY=1", f"STATUS=serving {', '.join(addresses)}")
     _look_names_up(config)
+    serving = True
+    if asked_early:
+        reload()
     assert server.failure is not None
     waiting = asyncio.create_task(stopped.wait())
     await asyncio.wait((waiting, server.failure), return_when=asyncio.FIRST_COMPLETED)
+    serving = False
     log.info("stopping")
     notify("STOPPING=1")
     await server.stop()
@@ -114,25 +120,32 @@ def run(sources: Sources) -> int:
     try:
         config = BrokerConfig.of(sources)
     except (SettingsError, OSError) as error:
-        print(f"ottla: {error}", file=sys.stderr)
+        _complain(str(error))
         return 2
     for warning in config.warnings:
         log.warning("%s", warning)
     if risks := list(hazards(config)):
-        log.warning("%s", framed(risks))
+        log.warning("%s", framed(risks), extra={"block": True})
     _raise_descriptor_limit()
     keep_freed_memory()
     try:
         with asyncio.Runner(loop_factory=BrokerLoop) as runner:
             runner.run(_serve(config))
     except SettingsError as error:
-        print(f"ottla: {error}", file=sys.stderr)
+        _complain(str(error))
         return 2
     except (OSError, StorageRefused, StorageFailed) as error:
-        with contextlib.suppress(OSError):
-            print(f"ottla: {error}{_hint(config)}", file=sys.stderr)
+        _complain(f"{error}{_hint(config)}")
         return 1
     return 0
+
+
+def _complain(text: str) -> None:
+    """Say why the broker ends, as the last line on standard error."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()                 # the log is written by a thread
+    with contextlib.suppress(OSError):
+        print(f"ottla: {text}", file=sys.stderr, flush=True)
 
 
 def _hint(config: BrokerConfig) -> str:

@@ -23,6 +23,21 @@ NODE_ID = 4
 """Neither the default nor a partition's index, so that a mix-up is found."""
 
 
+def end_loop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    """End a loop in a thread like `asyncio.Runner`: tasks that were cancelled come to their end."""
+
+    async def end_tasks() -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run_coroutine_threadsafe(end_tasks(), loop).result(TIMEOUT_SECONDS)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(TIMEOUT_SECONDS)
+    loop.close()
+
+
 class RunningBroker:
     """A Server on its own loop in a thread, on a free port of the loopback address."""
 
@@ -63,9 +78,7 @@ class RunningBroker:
     def stop(self) -> None:
         """Stop cleanly, as SIGTERM does."""
         self.run(self.server.stop())
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(TIMEOUT_SECONDS)
-        self.loop.close()
+        end_loop(self.loop, self.thread)
 
     def __enter__(self) -> RunningBroker:
         return self

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from pathlib import Path
 
 import pytest
 
-from ottla.log.log_directory import StorageRefused
+from ottla.broker.network.poller import BrokerLoop
+from ottla.broker.server import Server
+from ottla.log.directories.log_directory import StorageRefused
+from ottla.wire.messages import FindCoordinatorRequest
 from tests.broker.produce_fetch import batch, produce
 from tests.broker.running import RunningBroker, WireClient
 from tests.broker.topics import create
+from tests.waiting import until
 
 
 def test_records_without_their_metadata_refuse_a_start(data: Path) -> None:
@@ -24,3 +29,35 @@ def test_records_without_their_metadata_refuse_a_start(data: Path) -> None:
     assert (data / "kept-0").exists()
 
 
+
+
+async def turn(count: int) -> None:
+    """Let the loop turn so many times."""
+    loop = asyncio.get_running_loop()
+    for _ in range(count):
+        turned = loop.create_future()
+        loop.call_soon(turned.set_result, None)
+        await turned
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_stop_at_any_time_leaves_no_task_behind(
+    data: Path, turns: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not even one that loads a coordinator: what is left when a loop ends is destroyed."""
+    with RunningBroker(data) as broker, WireClient(broker.address) as client:
+        find = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
+        until(lambda: client.call(find, 4).coordinators[0].error_code == 0, "a coordinator")
+        config = broker.config
+
+    async def stopped_early() -> set[asyncio.Task[object]]:
+        server = Server(config)
+        await server.start()
+        await turn(turns)
+        await server.stop()
+        await turn(3)
+        return asyncio.all_tasks() - {asyncio.current_task()}
+
+    with asyncio.Runner(loop_factory=BrokerLoop) as runner:
+        assert not runner.run(stopped_early())
+    assert "was destroyed" not in caplog.text

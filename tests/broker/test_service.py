@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.service import READY, WAIT_SECONDS, Service, serves
+from tests.waiting import until
 
 F_SETPIPE_SZ = 1031
 
@@ -57,6 +58,31 @@ def test_sighup_reads_dynamic_settings_again_and_never_kills(service: Service) -
     service.properties.write_text(before + "log.retention.ms=60000\n")
     service.process.send_signal(signal.SIGHUP)
     service.wait_for("reload: nothing has changed")
+    assert serves(address)
+    assert service.stop() == 0
+
+
+def test_sighup_while_a_broker_starts_waits_until_it_serves(service: Service) -> None:
+    state = Path(f"/proc/{service.process.pid}/status")
+
+    def blocked() -> bool:
+        found = re.search(r"SigBlk:\s*(\w+)", state.read_text())
+        return found is not None and bool(int(found[1], 16) & 1 << (signal.SIGHUP - 1))
+
+    until(blocked, "the signal is kept")
+    service.process.send_signal(signal.SIGHUP)
+    address = service.ready()
+    service.wait_for("reload: nothing has changed")
+    assert serves(address) and not blocked()
+    assert service.stop() == 0
+
+
+def test_without_standard_streams_nothing_else_gets_their_numbers(tmp_path: Path) -> None:
+    """The log is written to descriptor 2, which would be a segment's or a client's."""
+    service = Service(tmp_path, preexec_fn=lambda: (os.close(0), os.close(2)))
+    address = service.ready()
+    for number in (0, 2):
+        assert os.readlink(f"/proc/{service.process.pid}/fd/{number}") == "/dev/null"
     assert serves(address)
     assert service.stop() == 0
 
@@ -135,11 +161,12 @@ def test_a_start_that_is_refused_says_what_to_do(tmp_path: Path) -> None:
     (kafka / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=abc\n")
     service = Service(tmp_path)
     assert service.process.wait(WAIT_SECONDS) == 1
-    assert "ottla log import --help" in service.text()
+    assert "ottla log import --help" in service.text().splitlines()[-1]
     service = Service(tmp_path, "--override", "listeners=PLAINTEXT://no-such.invalid:9092")
     assert service.process.wait(WAIT_SECONDS) == 1
     (kafka / "meta.properties").unlink()
     (kafka / "__cluster_metadata-0").rmdir()
     service = Service(tmp_path, "--override", "listeners=PLAINTEXT://no-such.invalid:9092")
     assert service.process.wait(WAIT_SECONDS) == 1
-    assert "listener PLAINTEXT cannot listen on no-such.invalid:9092" in service.text()
+    last = service.text().splitlines()[-1]
+    assert last.startswith("ottla: listener PLAINTEXT cannot listen on no-such.invalid:9092")

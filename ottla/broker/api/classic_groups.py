@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.context import RequestContext
 from ottla.broker.coordination.answers import answer_of, deliver_to
@@ -30,6 +30,9 @@ from ottla.wire.messages import (
     SyncGroupResponse,
 )
 
+if TYPE_CHECKING:
+    from ottla.groups.runtime import Runtime
+
 
 @handles(ApiKey.JOIN_GROUP, versions=range(0, 10), access=on_group(Operation.READ))
 async def join_group(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
@@ -48,6 +51,7 @@ async def join_group(request: JoinGroupRequest, context: RequestContext) -> Join
         tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
         needs_member_id=context.version >= 4,
         may_skip_assignment=context.version >= 9,
+        sees=context.access.sight(),
     )
     future: asyncio.Future[Any] = coordinator.loop.create_future()
     answer = deliver_to(future)
@@ -118,18 +122,26 @@ async def sync_group(request: SyncGroupRequest, context: RequestContext) -> Sync
 def heartbeat(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
     """Keep a session alive."""
     runtime = context.broker.coordinators.groups.runtime
-    told = (
-        request.group_id, request.generation_id, request.member_id, request.group_instance_id
-    )
     try:
-        code = runtime.shard(request.group_id).heartbeat(*told, runtime.tick_ms())
+        code = runtime.shard(request.group_id).heartbeat(
+            request.group_id, request.generation_id, request.member_id,
+            request.group_instance_id, runtime.tick_ms(),
+        )
         if code is None:
-            code = runtime.turn(
-                request.group_id, lambda shard, result: shard.heartbeat_turn(*told, result)
-            )
+            code = _heartbeat_turn(request, runtime)
     except CoordinatorLoadInProgress:
         code = ErrorCode.NONE  # its session starts when the group is loaded
     return _heartbeat_answer(code)
+
+
+def _heartbeat_turn(request: HeartbeatRequest, runtime: Runtime) -> ErrorCode:
+    member = (
+        request.group_id, request.generation_id, request.member_id, request.group_instance_id
+    )
+    code: ErrorCode = runtime.turn(
+        request.group_id, lambda shard, result: shard.heartbeat_turn(*member, result)
+    )
+    return code
 
 
 @cache

@@ -20,7 +20,7 @@ from ottla.broker.security.access import (
 )
 from ottla.broker.security.decisions import by_item, on_cluster
 from ottla.broker.security.listener_security import listeners_security
-from ottla.broker.settings.change_rules import rules_for, without_effect
+from ottla.broker.settings.change_rules import NODE_ID, rules_for, without_effect
 from ottla.broker.settings.entries import (
     TYPES,
     Entry,
@@ -168,7 +168,7 @@ def _entries(resource_type: int, name: str, context: RequestContext) -> Iterator
 
 
 def _require_this_broker(name: str, node_id: int, or_what: str) -> None:
-    if not name.removeprefix("-").isdecimal():
+    if NODE_ID.fullmatch(name) is None:
         raise InvalidRequest(f"Broker id must be an integer, but it is: {name}")
     if int(name) != node_id:
         raise InvalidRequest(
@@ -310,7 +310,7 @@ async def _alter(
                     raise InvalidRequest("Each resource must appear at most once.")
                 _alter_loggers(name, changes, validate_only, context)
             except ProtocolError as refusal:
-                errors[place] = refusal
+                errors[place] = refusal.kept()
         else:
             errors[place] = InvalidRequest(f"Unknown resource type {resource_type}: not supported")
     if alterations:
@@ -333,7 +333,7 @@ def _alter_loggers(
     name: str, changes: Sequence[ConfigChange], validate_only: bool, context: RequestContext
 ) -> None:
     node_id = context.broker.node_id
-    if not name.removeprefix("-").isdecimal():
+    if NODE_ID.fullmatch(name) is None:
         raise InvalidRequest(f"Node id must be an integer, but it is: {name}")
     if int(name) != node_id:
         raise InvalidRequest(f"Unexpected node id. Expected {node_id}, but received {name}")

@@ -15,6 +15,7 @@ from ottla.broker.network.promises import LateReply
 from ottla.broker.security.access import GROUP_REFUSED, TOPIC_REFUSED, Access
 from ottla.broker.security.decisions import by_item
 from ottla.broker.threads.slices import Slices
+from ottla.groups.by_topic import by_topic
 from ottla.groups.cluster_view import Cluster
 from ottla.groups.consumer.draft import preferred_assignor
 from ottla.groups.consumer.group import ConsumerGroup, ConsumerMember
@@ -22,7 +23,6 @@ from ottla.groups.consumer.heartbeat import Beat, Beaten
 from ottla.groups.consumer.requests import ServedConsumerGroup
 from ottla.groups.errors import GroupIdNotFound, InvalidGroupId
 from ottla.groups.group import Context
-from ottla.groups.record_codec import by_topic
 from ottla.groups.records import TopicPartition
 from ottla.replication.controller.access import Operation
 from ottla.wire.apis import ApiKey
@@ -75,6 +75,7 @@ def consumer_group_heartbeat(
         else frozenset((each.topic_id, index) for each in owned for index in each.partitions),
         *client,
         context.version,
+        context.access.sight(),
     )
     return answer_later(
         runtime.change,

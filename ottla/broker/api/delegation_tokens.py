@@ -69,7 +69,7 @@ async def from_controller(context: RequestContext, request: Message, kind: type[
     if forwarding is None or context.forwarded or forwarding.deciding():
         return None
     answer = await forwarding.forward(context, request.encode(context.version))
-    return kind.decode(answer, context.version) if isinstance(answer, bytes) else answer
+    return kind.decode(answer.encode(context.version), context.version)
 
 
 def times_of(context: RequestContext) -> TokenTimes:

@@ -49,7 +49,7 @@ async def delete_records(
     for name, items in merged(asked).items():
         once = {item.partition_index: item for item in items}       # the last one wins
         partitions = [
-            _delete_below(name, item, context) async for item in slices.each(once.values())
+            await _delete_below(name, item, context) async for item in slices.each(once.values())
         ]
         response.topics.append(DeleteRecordsResponse.Topic(name=name, partitions=partitions))
     moved = [
@@ -124,20 +124,20 @@ def _is_open(partition: Partition, answer: DeleteRecordsResponse.Topic.Partition
     return partition.low_watermark() < answer.low_watermark
 
 
-def _delete_below(
+async def _delete_below(
     topic: str, item: DeleteRecordsRequest.Topic.Partition, context: RequestContext
 ) -> DeleteRecordsResponse.Topic.Partition:
     answer = DeleteRecordsResponse.Topic.Partition(
         partition_index=item.partition_index, low_watermark=NO_LOW_WATERMARK
     )
     try:
-        answer.low_watermark = _move_start(topic, item.partition_index, item.offset, context)
+        answer.low_watermark = await _move_start(topic, item.partition_index, item.offset, context)
     except ProtocolError as error:
         answer.error_code = int(error.code)
     return answer
 
 
-def _move_start(topic: str, index: int, offset: int, context: RequestContext) -> int:
+async def _move_start(topic: str, index: int, offset: int, context: RequestContext) -> int:
     """The resulting log start offset: a request for a lower offset changes nothing."""
     broker = context.broker
     if is_internal(topic):
@@ -156,6 +156,8 @@ def _move_start(topic: str, index: int, offset: int, context: RequestContext) ->
     if not 0 <= offset <= end:
         raise OffsetOutOfRange(f"{partition!r} can be deleted up to {end}, not up to {offset}")
     if offset > partition.log.log_start_offset:
+        await broker.workers.patiently(partition.log, lambda: partition.log.segments)
+        partition.require_leader()
         partition.log.delete_before(offset)
         partition.wake()
         partition.wake_followers()

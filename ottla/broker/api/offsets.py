@@ -32,7 +32,6 @@ from ottla.wire.messages import (
 )
 
 if TYPE_CHECKING:
-    from ottla.log.index.rebuilds import IndexRebuild
     from ottla.log.index.time_search import Steps
     from ottla.log.readable_log import ReadableLog
 
@@ -172,7 +171,7 @@ async def _searched(
     """The result of a search. A thread searches batches that may take long, and rebuilds an index
     that turns out to be wrong: then the search begins again."""
     slices, workers = Slices(), context.broker.workers
-    rebuilt: IndexRebuild | None = None
+    rebuilt = None
 
     def begin() -> Steps:
         return log.newest_steps(end) if timestamp == MAX_TIMESTAMP else (

@@ -17,13 +17,13 @@ from ottla.broker.security.access import (
 )
 from ottla.broker.security.decisions import by_item
 from ottla.broker.threads.slices import Slices, in_parts
+from ottla.groups.by_topic import by_topic
 from ottla.groups.consumer import patterns
 from ottla.groups.transactions.markers import AT_ONCE_MAX, TransactionMarker
 from ottla.groups.transactions.records import (
     TopicIndex,
     TransactionState,
     TransactionValue,
-    by_topic,
 )
 from ottla.replication.controller.access import Operation
 from ottla.replication.topic_names import require_legal_name
@@ -239,6 +239,9 @@ async def _producers(
         if partition is None:
             raise context.broker.replicas.absent(topic, index)
         partition.require_leader()
+        producers = await context.broker.workers.patiently(
+            partition.log, lambda: list(partition.log.producers.values())
+        )
     except ProtocolError as error:
         return made(
             partition_index=index, error_code=int(error.code), error_message=error.message
@@ -254,6 +257,6 @@ async def _producers(
                 coordinator_epoch=state.coordinator_epoch,
                 current_txn_start_offset=state.transaction_start,
             )
-            async for state in slices.each(list(partition.log.producers.values()))
+            async for state in slices.each(producers)
         ],
     )

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from operator import itemgetter
+from typing import TYPE_CHECKING
 
 from ottla.broker.context import RequestContext
 from ottla.broker.coordination.answers import answer_of, deliver_to
 from ottla.broker.dispatch import handles
 from ottla.broker.security.access import TOPIC_REFUSED, TRANSACTION_REFUSED, Access
 from ottla.broker.security.decisions import by_item, on_transaction
+from ottla.broker.threads.slices import Slices
 from ottla.broker.topic_creation import create_missing, is_internal
 from ottla.groups.records import Producer
 from ottla.groups.result import Answer, Result
@@ -29,6 +31,9 @@ from ottla.wire.messages import (
     EndTxnRequest,
     EndTxnResponse,
 )
+
+if TYPE_CHECKING:
+    from ottla.broker.coordination.transaction_coordinator import TransactionCoordinator
 
 FENCED_FROM = 2
 """First version of these requests whose clients know PRODUCER_FENCED."""
@@ -52,23 +57,25 @@ async def with_new_producer_id(
     transactions = context.broker.coordinators.transactions
     new_id: int | None = None
     while True:
-        future: asyncio.Future[TransactionValue] = transactions.loop.create_future()
-        answer = deliver_to(future)
         try:
-            transactions.runtime.change(
-                transactional_id, _turn(operation, answer, new_id)
-            )
+            return await _begun(transactions, transactional_id, operation, new_id)
         except NeedsProducerId:
             assert new_id is None, "a new producer id was available"
             new_id = await context.broker.producer_ids.take()
-        else:
-            return await future
 
 
-def _turn(
-    operation: Operation, answer: Answer, new_id: int | None
-) -> Callable[[TransactionShard, Result], Any]:
-    return lambda shard, result: operation(shard, answer, result, new_id)
+def _begun(
+    transactions: TransactionCoordinator,
+    transactional_id: str,
+    operation: Operation,
+    new_id: int | None,
+) -> asyncio.Future[TransactionValue]:
+    future: asyncio.Future[TransactionValue] = transactions.loop.create_future()
+    answer = deliver_to(future)
+    transactions.runtime.change(
+        transactional_id, lambda shard, result: operation(shard, answer, result, new_id)
+    )
+    return future
 
 
 def as_client_error(error: ProtocolError, knows_fenced: bool) -> ErrorCode:
@@ -101,7 +108,7 @@ async def add_partitions_to_txn(
             context,
         )
         return made(
-            results_by_topic_v3_and_below=_by_topic(request.v3_and_below_topics, codes)
+            results_by_topic_v3_and_below=await _by_topic(request.v3_and_below_topics, codes)
         )
     context.access.need_cluster(AclOperation.CLUSTER_ACTION)
     results = await asyncio.gather(
@@ -119,7 +126,8 @@ async def add_partitions_to_txn(
     return made(
         results_by_transaction=[
             made.ResultsByTransaction(
-                transactional_id=each.transactional_id, topic_results=_by_topic(each.topics, codes)
+                transactional_id=each.transactional_id,
+                topic_results=await _by_topic(each.topics, codes),
             )
             for each, codes in zip(request.transactions, results, strict=True)
         ]
@@ -152,11 +160,11 @@ def _refusals(
     ]
 
 
-def _by_topic(
+async def _by_topic(
     topics: list[AddPartitionsToTxnRequest.Topic], codes: dict[TopicIndex, ErrorCode]
 ) -> list[AddPartitionsToTxnResponse.TopicResult]:
     """The codes in the order of the request's partitions; after a refusal, each partition once."""
-    made = AddPartitionsToTxnResponse.TopicResult
+    made, slices = AddPartitionsToTxnResponse.TopicResult, Slices()
     if not REFUSALS.isdisjoint(codes.values()):
         topics = [
             AddPartitionsToTxnRequest.Topic(
@@ -171,7 +179,7 @@ def _by_topic(
                 made.ResultsByPartition(
                     partition_index=index, partition_error_code=int(codes[topic.name, index])
                 )
-                for index in topic.partitions
+                async for index in slices.each(topic.partitions)
             ],
         )
         for topic in topics
@@ -186,23 +194,26 @@ async def _add(
     context: RequestContext,
 ) -> dict[TopicIndex, ErrorCode]:
     """A code for each partition: all are added or, if one does not exist, none."""
-    topics = context.broker.image.topics
+    topics, slices = context.broker.image.topics, Slices()
     unknown = [
         (name, index)
-        for name, index in partitions
+        async for name, index in slices.each(partitions)
         if name not in topics or not 0 <= index < len(topics[name].partitions)
     ]
     codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
     # Producers do not write to internal topics; AddOffsetsToTxn is for offsets.
-    internal = [
-        each for each in partitions if context.version < BATCHED_FROM and is_internal(each[0])
-    ]
+    names = set(map(itemgetter(0), partitions)) if context.version < BATCHED_FROM else ()
+    internal = [each for each in partitions if is_internal(each[0])] if any(
+        map(is_internal, names)) else []
     if unknown or internal:
         codes.update(dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         codes.update(dict.fromkeys(internal, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         return codes
     if verify_only:
-        return {each: _verify(transactional_id, producer, each, context) for each in partitions}
+        return {
+            each: _verify(transactional_id, producer, each, context)
+            async for each in slices.each(partitions)
+        }
     version = 2 if context.version >= EPOCHS_FROM else 0
     try:
         await answer_of(

@@ -8,18 +8,27 @@ cdef enum:
     BUCKETS = 32                # of durations: bucket n is below 2^n microseconds
 
 
+cdef enum:
+    TOTAL                       # from the request's arrival to its response
+    QUEUED                      # until it was begun, after the requests before it
+    LOCAL                       # until its handler had ended, or waited
+    REMOTE                      # from then to the response
+    THROTTLED                   # how long the client is held back afterwards; not part of the total
+
+
 cdef class Counts:
     cdef public bint traced             # whether each request is logged (ottla.requests at DEBUG)
     cdef public bint timing             # whether durations are measured; a clock read costs 25 ns
     cdef public int64_t opened, closed_connections, received, sent
     cdef public int64_t throttled       # replies after which a connection was muted
     cdef int64_t requests[128][24]
-    cdef int64_t times[128][32]
-    cdef double seconds[128]
+    cdef int64_t times[5][128][32]
+    cdef double seconds[128]            # in all, of the total
     cdef readonly dict errors           # (key, code) -> count
     cdef inline int began(self, int key, int version) noexcept:
         if 0 <= key < KEYS and 0 <= version < VERSIONS:
             self.requests[key][version] += 1
         return 0
-    cdef int took(self, int key, double seconds) noexcept
+    cdef int took(self, int key, int phase, double seconds) noexcept
+    cdef dict _by_key(self, int phase)
     cpdef int failed(self, int key, int code) except -1

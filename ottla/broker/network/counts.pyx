@@ -4,11 +4,15 @@
 While nobody reads metrics, a request costs no more than one addition here.
 """
 
+from libc.math cimport frexp
+
 import logging
 
 from ottla.wire.apis import APIS
 
 log = logging.getLogger("ottla.requests")
+
+PHASES = ("requestqueue", "local", "remote", "throttle")
 
 
 cdef class Counts:
@@ -17,17 +21,17 @@ cdef class Counts:
     def __init__(self):
         self.errors = {}
 
-    cdef int took(self, int key, double seconds) noexcept:
-        """Count the duration of a request that was answered."""
+    cdef int took(self, int key, int phase, double seconds) noexcept:
+        """Count how long a phase of a request lasted that was answered."""
         cdef int bucket = 0
-        cdef double limit = 1e-6
         if not 0 <= key < KEYS:
             return 0
-        while seconds >= limit and bucket < BUCKETS - 1:
-            limit *= 2
-            bucket += 1
-        self.times[key][bucket] += 1
-        self.seconds[key] += seconds
+        if seconds >= 1e-6:             # the bits that the microseconds need
+            frexp(seconds * 1e6, &bucket)
+            bucket = min(bucket, BUCKETS - 1)
+        self.times[phase][key][bucket] += 1
+        if phase == TOTAL:
+            self.seconds[key] += seconds
         return 0
 
     cpdef int failed(self, int key, int code) except -1:
@@ -56,9 +60,26 @@ cdef class Counts:
     def durations(self):
         """By API key: a histogram of durations whose bucket limits are 1, 2, 4… microseconds, and
         the total in seconds."""
-        found = {}
+        return {key: (found, self.seconds[key]) for key, found in self._by_key(TOTAL).items()}
+
+    def phase(self, name):
+        """By API key: a histogram as in `durations` of "requestqueue", "local", "remote" or
+        "throttle". In the last, requests that were not throttled are in the first bucket."""
+        found = self._by_key(QUEUED + PHASES.index(name))
+        if name == "throttle":
+            for key, counts in self._by_key(TOTAL).items():
+                throttled = found.setdefault(key, [0] * BUCKETS)
+                throttled[0] += max(0, sum(counts) - sum(throttled))
+        return found
+
+    cdef dict _by_key(self, int phase):
+        cdef int key, bucket
+        cdef int64_t counted
+        cdef dict found = {}
         for key in range(KEYS):
-            counts = [self.times[key][bucket] for bucket in range(BUCKETS)]
-            if any(counts):
-                found[key] = counts, self.seconds[key]
+            counted = 0
+            for bucket in range(BUCKETS):
+                counted += self.times[phase][key][bucket]
+            if counted > 0:
+                found[key] = [self.times[phase][key][bucket] for bucket in range(BUCKETS)]
         return found

@@ -19,14 +19,17 @@ cdef class PendingReply:
     cdef Writer frame                   # the whole reply with its length; error codes may change
     cdef int open_promises
     cdef list promises                  # of AckPromise; None once all are kept
+    cdef list moved                     # of AckPromise: broken, as others lead; None without any
     cdef double deadline                # loop time
     cdef double began                   # loop time: when the request arrived
+    cdef double begun, waits_since      # ReplyQueue's
     cdef object receiver                # its promise_kept is called with the last promise
 
     cdef int promise(self, Partition partition, int64_t required, Py_ssize_t error_at) except -1
     cdef int move_to(self, Writer frame, Py_ssize_t start) except -1
     cdef int promise_ended(self) except -1
     cdef int expire(self) except -1
+    cdef int complete(self) except -1
 
 
 cdef class AckPromise(Promise):

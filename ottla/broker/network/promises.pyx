@@ -13,6 +13,7 @@ from ottla.wire.errors import ErrorCode
 
 cdef int16_t REQUEST_TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT
 cdef int16_t STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
+cdef int16_t NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 cdef class PendingReply:
@@ -59,13 +60,19 @@ cdef class PendingReply:
         self.open_promises = 1
         return self.promise_ended()
 
+    cdef int complete(self) except -1:
+        """All promises have ended, and the reply will be sent: add what was not known before."""
+        return 0
+
 
 cdef class AckPromise(Promise):
     cdef int kept(self, Partition partition) except -1:
+        cdef int16_t code
         if partition.high_watermark < self.required:    # failed: the leader or its disk is gone
-            store_int16(
-                self.reply.frame.data + self.error_at,
-                STORAGE_ERROR if partition.log.offline is not None else partition.ended_code)
+            code = STORAGE_ERROR if partition.log.offline is not None else partition.ended_code
+            store_int16(self.reply.frame.data + self.error_at, code)
+            if code == NOT_LEADER:
+                self.reply.moved = [*(self.reply.moved or ()), self]
         return self.reply.promise_ended()
 
 
@@ -130,11 +137,11 @@ cdef class LateReply(Held):
 
     def deliver(self, response):
         """Complete with this message, or fail with this exception; once, in the loop's thread."""
+        if self.observer is not None:
+            self.observer(response)     # also if the client has disconnected meanwhile
         if self.over:
             return                      # the client has disconnected
         self.over = True
-        if self.observer is not None and not isinstance(response, Exception):
-            self.observer(response)
         self.response = response
         if self.receiver is not None:
             self.receiver.deliver_late(self)
@@ -152,8 +159,12 @@ cdef class TaskReply(LateReply):
         if not task.cancelled():
             error = task.exception()
             self.deliver(task.result() if error is None else error)
+        elif self.observer is not None:
+            self.observer(ConnectionAbortedError("the broker stopped before its end"))
 
     cdef int abandon(self) except -1:
+        """An observed request runs to its end: the audit names what it has done."""
         self.over = True
-        self.task.cancel()
+        if self.observer is None:
+            self.task.cancel()
         return 0

@@ -19,6 +19,8 @@ cdef class ReplyQueue:
     cdef Counts counts
     cdef object connection              # for the log; None once it is closed
     cdef double began                   # when the current request arrived
+    cdef double waits_since             # when its handler waited; 0 if it has not, or nobody asks
+    cdef double free_at                 # when the request before it was answered, or waited
     cdef Quotas quotas
     cdef Client client                  # the sender of the current request
     cdef Py_ssize_t frame_size          # of the current request
@@ -28,7 +30,10 @@ cdef class ReplyQueue:
     cdef int add(self, Writer reply, Py_ssize_t start, PendingReply pending) except -1
     cdef int release(self) except -1
     cdef int watch(self) except -1
-    cdef int answered(self, int key, double began) except -1
+    cdef int arrived(self, double seconds) noexcept
+    cdef int waits(self) except -1
+    cdef int answered(self, int key) except -1
+    cdef double count(self, int key, double began, double begun, double waits_since) except -1
     cdef int32_t charge(self, int key, Py_ssize_t size) except -1
     cdef int throttle(
         self, Writer reply, Py_ssize_t body_at, int key, int version, int32_t ms) except -1

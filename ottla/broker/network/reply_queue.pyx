@@ -5,7 +5,7 @@ from libc.stdint cimport int32_t
 
 from collections import deque
 
-from ottla.broker.network.counts cimport Counts
+from ottla.broker.network.counts cimport Counts, LOCAL, QUEUED, REMOTE, THROTTLED, TOTAL
 from ottla.broker.network.promises cimport PendingReply
 from ottla.broker.network.reply cimport Reply
 from ottla.broker.quotas.quotas cimport Quotas
@@ -40,16 +40,18 @@ cdef class ReplyQueue:
             pending = None
         if reply is self.out:
             if pending is None:
-                return self.answered(PRODUCE, self.began)
+                return self.answered(PRODUCE)
             # acks=1 that waits because of flush.messages: earlier replies are sent without it.
             pending.move_to(Writer(), start)
             self.out.cut(start, len(self.out.ranges))
         if pending is None and not self.promised:
             self.out.write_raw(reply.data, reply.size)
-            return self.answered(PRODUCE, self.began)
+            return self.answered(PRODUCE)
         if pending is None:
             pending = PendingReply(reply, None, 0)
-        pending.began = self.began
+        self.waits()
+        pending.began, pending.begun = self.began, max(self.began, self.free_at)
+        pending.waits_since = self.free_at = self.waits_since
         self.promised.append(pending)
         if len(self.promised) == 1:
             self.watch()
@@ -66,8 +68,11 @@ cdef class ReplyQueue:
                     self.watch()
                 return 0
             self.promised.popleft()
+            if head.moved is not None:
+                head.complete()
             self.out.write_raw(head.frame.data, head.frame.size)
-            self.answered(PRODUCE, head.began)
+            if self.counts.timing or self.counts.traced:
+                self.count(PRODUCE, head.began, head.begun, head.waits_since)
             released = True
         return 0
 
@@ -94,15 +99,38 @@ cdef class ReplyQueue:
         if self.promised:
             self.watch()
 
-    cdef int answered(self, int key, double began) except -1:
-        """A reply is ready: measure and count its duration if that is wanted."""
-        cdef double seconds
-        if self.counts.timing or self.counts.traced:
-            seconds = self.clock.monotonic() - began
-            self.counts.took(key, seconds)
-            if self.counts.traced:
-                self.counts.trace(self.connection, key, seconds)
+    cdef int arrived(self, double seconds) noexcept:
+        """There is a new current request, which arrived at `seconds`."""
+        self.began, self.waits_since = seconds, 0
         return 0
+
+    cdef int waits(self) except -1:
+        """The current request's handler has ended, or waits: the rest of its time is not its own.
+        """
+        if self.waits_since == 0 and self.counts.timing:
+            self.waits_since = self.clock.monotonic()
+        return 0
+
+    cdef int answered(self, int key) except -1:
+        """The current request's reply is ready: count its duration if that is wanted."""
+        if self.counts.timing or self.counts.traced:
+            self.free_at = self.count(
+                key, self.began, max(self.began, self.free_at), self.waits_since)
+        return 0
+
+    cdef double count(self, int key, double began, double begun, double waits_since) except -1:
+        """Count a request that was begun and waited at these times. Returns the time it is now."""
+        cdef double now = self.clock.monotonic()
+        cdef Counts counts = self.counts
+        if waits_since == 0:
+            waits_since = now
+        counts.took(key, TOTAL, now - began)
+        counts.took(key, QUEUED, begun - began)
+        counts.took(key, LOCAL, waits_since - begun)
+        counts.took(key, REMOTE, now - waits_since)
+        if counts.traced:
+            counts.trace(self.connection, key, now - began)
+        return now
 
     cdef int32_t charge(self, int key, Py_ssize_t size) except -1:
         """Charge the current request, whose reply is known, to its client's quotas.
@@ -119,6 +147,7 @@ cdef class ReplyQueue:
         if reply is not None:
             set_throttle_time(reply, body_at, key, version, ms)
         self.counts.throttled += 1
+        self.counts.took(key, THROTTLED, ms * 0.001)
         if self.connection is not None:
             self.connection.mute(ms * 0.001)
         return 0

@@ -2,25 +2,50 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
+import socket
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ottla.broker.settings.declaration import SettingsError
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-ADDRESS = re.compile(r"([\w.-]+)://(?:\[([0-9a-fA-F:.%\w]+)\]|([^\s:/\[\]]*)):(-?\d+)")
-EVERYWHERE = ("0.0.0.0", "::")
+ADDRESS = re.compile(r"([\w.-]+)://(?:\[([0-9a-fA-F:.%\w]+)\]|([^\s:/\[\]]*)):(-?\d{1,9})")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(NamedTuple):
     """A listener's name with a host and a port. An empty host means every interface."""
 
     name: str
     host: str
     port: int
+
+
+def canonical_host(host: str) -> str:
+    """The one form in which an address of a client is compared: rules and limits may have Java's
+    form of IPv6, `0:0:0:0:0:0:0:1`, and a socket that serves both has IPv4 as `::ffff:192.0.2.1`.
+    """
+    if ":" not in host:
+        return host
+    try:
+        address = ipaddress.IPv6Address(host)
+    except ValueError:
+        return host
+    return str(address.ipv4_mapped or address)
+
+
+def is_everywhere(host: str) -> bool:
+    """Whether a host means every interface, in any of the forms that the system takes."""
+    if not host:
+        return True
+    for read in (socket.inet_aton, lambda text: socket.inet_pton(socket.AF_INET6, text)):
+        try:
+            return not any(read(host))
+        except OSError:
+            pass
+    return False
 
 
 def parse_addresses(setting: str, listed: Iterable[str]) -> list[Address]:
@@ -44,7 +69,7 @@ def parse_addresses(setting: str, listed: Iterable[str]) -> list[Address]:
 def parse_http_address(text: str) -> tuple[str, int]:
     """ottla.http.listener: `host:port`, an IPv6 address in brackets. Raises SettingsError."""
     host, colon, port = text.strip().rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535 or "/" in host:
+    if not colon or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535 or "/" in host:
         raise SettingsError("ottla.http.listener", f"{text!r} is not of the form host:port")
     return host.strip("[]"), int(port)
 
@@ -79,7 +104,7 @@ def check_advertised(advertised: Iterable[Address], listeners: Iterable[Address]
     for address in advertised:
         if address.name not in names:
             raise SettingsError("advertised.listeners", f"{address.name} is not in listeners")
-        if address.host in EVERYWHERE:
+        if address.host and is_everywhere(address.host):
             raise SettingsError(
                 "advertised.listeners",
                 f"{address.host} is no address that a client can reach; name the host",

@@ -14,6 +14,7 @@ from ottla.broker.settings.topic import TopicConfig, check_topic_configs, defaul
 from ottla.replication.controller.configs import ConfigRules
 from ottla.wire.errors import InvalidConfig, InvalidRequest, ProtocolError
 
+NODE_ID = re.compile(r"-?[0-9]{1,10}")
 METRICS_INTERVAL_MS = range(100, 3_600_001)
 MATCHED = (
     "client_id", "client_instance_id", "client_software_name", "client_software_version",
@@ -95,7 +96,7 @@ def _check_broker(
     changed: frozenset[str],
 ) -> None:
     if name:
-        if not re.fullmatch(r"-?\d+", name):
+        if NODE_ID.fullmatch(name) is None:
             raise InvalidRequest(f"Node id must be an integer, but it is: {name}")
         if int(name) not in nodes:
             raise InvalidRequest(f"Unexpected broker id, expected {node_id}, but received {name}")

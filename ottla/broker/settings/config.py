@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import logging
 import operator
+import re
 import socket
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.broker.settings import topic
 from ottla.broker.settings.addresses import (
-    EVERYWHERE,
     LOOPBACK,
     Address,
+    canonical_host,
     check_advertised,
     check_ports,
     check_protocols,
+    is_everywhere,
     parse_addresses,
     parse_http_address,
     parse_protocols,
@@ -56,18 +57,19 @@ AUTHORIZERS = (
 """Both have the same rules; the second is the one of Kafka's ZooKeeper mode."""
 NEAR = 0.8
 """The similarity, from 0 to 1, above which an unknown name is taken for a typing error."""
+KEY_LINE_SIZE_MIN = 40
 METRICS_FAMILIES = frozenset({"confluent", "lag_exporter"})
 OF_AUTHORIZERS = ("super.users", "allow.everyone.if.no.acl.found")
 NOTHING: Mapping[str, str] = {}
 Layers = tuple[Mapping[str, str], ...]
 
 
-@dataclass
 class Reloaded:
     """The result of reading the properties again: changes (old and new text) and refused names."""
 
-    changed: dict[str, tuple[str | None, str | None]] = field(default_factory=dict)
-    refused: list[str] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.changed: dict[str, tuple[str | None, str | None]] = {}
+        self.refused: list[str] = []
 
 
 class BrokerConfig(BrokerSettings):
@@ -172,7 +174,7 @@ class BrokerConfig(BrokerSettings):
         advertised = {each.name: each for each in told}
         for each in listeners:
             address = advertised.setdefault(each.name, each)
-            if address is each and each.host in EVERYWHERE:
+            if address is each and each.host and is_everywhere(each.host):
                 raise SettingsError(
                     "advertised.listeners",
                     f"has to name the host for {each.name}: clients cannot reach {each.host}",
@@ -264,7 +266,7 @@ class BrokerConfig(BrokerSettings):
             if old == new:
                 continue
             if name not in DYNAMIC and name not in TOPIC_DEFAULTS and not is_dynamic(name):
-                found.refused.append(name)
+                found.refused.append(shown(name))
                 continue
             found.changed[name] = old, new
             if new is None:
@@ -308,11 +310,11 @@ def limits_by_host(text: str) -> dict[str, int]:
     found = {}
     for pair in filter(None, text.split(",")):
         host, _, count = pair.rpartition(":")
-        if not host or not count.strip().isdecimal():
+        if not host or re.fullmatch("[0-9]{1,10}", count.strip()) is None:
             raise SettingsError(
                 "max.connections.per.ip.overrides", f"{pair!r} is not of the form host:count"
             )
-        found[host.strip().strip("[]")] = int(count)
+        found[canonical_host(host.strip().strip("[]"))] = int(count)
     return found
 
 
@@ -322,4 +324,12 @@ def _unknown(name: str) -> str:
     known = [*BrokerSettings.declared, *kafka_settings("broker"), *kafka_settings("removed")]
     near = get_close_matches(name, known, 1, NEAR)
     hint = f"; did you mean {near[0]}?" if near else ""
-    return f"{name} is no setting that Kafka or Ottla know{hint}"
+    return f"{shown(name)} is no setting that Kafka or Ottla know{hint}"
+
+
+def shown(name: str) -> str:
+    """A setting's name for the log; not what is probably a line of a key in PEM, whose lines have
+    no backslash at their ends."""
+    if len(name) < KEY_LINE_SIZE_MIN or "." in name:
+        return name
+    return f"a line of {len(name)} characters (of a key, without a backslash at its end?)"

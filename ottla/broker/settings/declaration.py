@@ -11,7 +11,6 @@ Parsing, errors, DescribeConfigs and docs/settings.md all follow from the declar
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -28,7 +27,8 @@ KINDS = {
 }
 """The annotation of a setting, and Kafka's name of the type."""
 BITS = {"short": 15, "int": 31, "long": 63}
-INTEGER = re.compile(r"[+-]?[0-9]+")
+INTEGER = re.compile(r"[+-]?[0-9]{1,100}")
+"""A whole number; Python's `int` refuses thousands of digits with an error of its own."""
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
@@ -68,9 +68,9 @@ class Setting:
 
     def __set_name__(self, owner: type[Settings], attribute: str) -> None:
         self.attribute = attribute
-        if dataclasses.is_dataclass(self.default):
+        if isinstance(self.default, type):
             # Declared where it is used, for instance in groups/settings.py.
-            self.default = self.default.__dataclass_fields__[attribute].default
+            self.default = self.default._field_defaults[attribute]  # type: ignore[attr-defined]
         annotation, _, rest = owner.__annotations__[attribute].partition(" | ")
         self.kind = KINDS[annotation]
         self.nullable = rest == "None"

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from ottla.broker.settings.addresses import EVERYWHERE
+from ottla.broker.settings.addresses import is_everywhere
 from ottla.broker.settings.config import BrokerConfig
 
 WIDTH = 100
@@ -17,8 +17,7 @@ TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm", "/run")
 def hazards(config: BrokerConfig) -> Iterator[str]:
     """One or two sentences for each hazard."""
     for endpoint in config.endpoints():
-        open_to_all = config.protocols[endpoint.name] == "PLAINTEXT"
-        if open_to_all and endpoint.host in ("", *EVERYWHERE):
+        if _is_open(config, endpoint.name) and is_everywhere(endpoint.host):
             yield (
                 f"listeners: {endpoint.name} listens on all interfaces without authentication:"
                 f" whoever reaches port {endpoint.port} of this machine can read, write and delete"
@@ -38,6 +37,15 @@ def hazards(config: BrokerConfig) -> Iterator[str]:
             " zookeeper.connect is not set. It knows nothing of other brokers, and topics have one"
             " replica."
         )
+
+
+def _is_open(config: BrokerConfig, listener: str) -> bool:
+    """Whether clients of a listener need neither a login nor a certificate."""
+    if config.protocols[listener] == "PLAINTEXT":
+        return True
+    wanted = config.static.get("ssl.client.auth", "none")
+    wanted = config.static.get(f"listener.name.{listener.lower()}.ssl.client.auth", wanted)
+    return config.protocols[listener] == "SSL" and wanted.strip().lower() != "required"
 
 
 def _other_brokers(static: dict[str, str]) -> str | None:

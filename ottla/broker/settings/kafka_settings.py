@@ -8,10 +8,9 @@ DescribeConfigs, the documentation.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ottla.broker.settings.declaration import Setting
 
@@ -25,8 +24,7 @@ OUTSIDE_THE_TABLE = (
 """Properties that Kafka's plugins read by themselves."""
 
 
-@dataclass(frozen=True, slots=True)
-class KafkaSetting:
+class KafkaSetting(NamedTuple):
     """A setting of Kafka. `update` is read-only, per-broker or cluster-wide."""
 
     setting: Setting

@@ -59,7 +59,11 @@ def _entry(line: str) -> tuple[str, str]:
     name, value = line[:at], line[at:].lstrip(BLANK)
     if value[:1] in ("=", ":"):
         value = value[1:].lstrip(BLANK)
-    return _unescape(name), _unescape(value)
+    name = _unescape(name)
+    try:
+        return name, _unescape(value)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
 
 
 def _unescape(text: str) -> str:
@@ -73,5 +77,6 @@ def _character(match: re.Match[str]) -> str:
     if len(escaped) == 5:
         return chr(int(escaped[1:], 16))
     if escaped == "u":
-        raise ValueError(f"\\u without four hexadecimal digits in {match.string!r}")
+        # The text is not quoted: it may be a password.
+        raise ValueError(f"\\u without four hexadecimal digits at character {match.start() + 1}")
     return LETTERS.get(escaped, escaped)

@@ -57,7 +57,7 @@ def resolve(
         try:
             # Only the config.providers settings themselves may not depend on providers.
             found[name] = text if name.startswith("config.providers") else REFERENCE.sub(one, text)
-        except (Unresolved, OSError) as error:
+        except (Unresolved, OSError, ValueError) as error:
             raise SettingsError(name, f"{error} ({where.get(name, 'default')})") from error
     return found
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from ottla.broker.settings.declaration import SettingsError
 from ottla.broker.settings.environment import from_environment
@@ -20,8 +20,7 @@ WITHOUT_A_FILE = {"listeners": "PLAINTEXT://localhost:9092", "log.dirs": "./data
 NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 
-@dataclass(frozen=True)
-class Sources:
+class Sources(NamedTuple):
     """The sources given on the command line; SIGHUP reads them again."""
 
     path: Path | None = None
@@ -70,9 +69,7 @@ def read_file(path: Path) -> list[tuple[int, str, str]]:
         entries = list(numbered_entries(text))
     except ValueError as error:
         raise SettingsError(str(path), str(error)) from error
-    for number, name, value in entries:
+    for number, name, _ in entries:
         if not name:
-            raise SettingsError(
-                str(path), f"line {number} has no name before its separator: {value[:40]!r}"
-            )
+            raise SettingsError(str(path), f"line {number} has no name before its separator")
     return entries

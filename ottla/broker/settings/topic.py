@@ -7,8 +7,8 @@ means that the broker's value has another unit.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
 from typing import Any
 
 from ottla.broker.settings.declaration import Long, Names, Settings, SettingsError, days, setting
@@ -17,6 +17,8 @@ from ottla.wire.errors import InvalidConfig
 
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
+REPLICA = re.compile("[0-9]{1,10}:[0-9]{1,10}")
+"""partition:broker"""
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
 REMOVED = (
@@ -212,7 +214,7 @@ def log_config(
     """The LogConfig of a topic: its own settings override those in `defaults`."""
     settings = TopicConfig({**broker, **topic})
     values: dict[str, Any] = vars(settings)
-    config = {f.name: values[f.name] for f in fields(LogConfig) if f.name in values}
+    config = {name: values[name] for name in LogConfig._fields if name in values}
     config["cleanup_policy"] = frozenset(settings.cleanup_policy)
     return LogConfig(**config, producer_id_expiration_ms=producer_id_expiration_ms)
 
@@ -244,6 +246,5 @@ def _check_together(configs: Mapping[str, str]) -> None:
 
 def _check_replicas(name: str, replicas: Iterable[str]) -> None:
     for replica in replicas:
-        partition, _, broker = replica.partition(":")
-        if replica != "*" and not (partition.isdecimal() and broker.isdecimal()):
+        if replica != "*" and REPLICA.fullmatch(replica) is None:
             raise SettingsError(name, f"{replica!r} is neither partition:broker nor *")

@@ -112,7 +112,8 @@ class Flusher:
         try:
             await self._flush_beside(partition, in_thread)
         except StorageFailed as error:
-            log.error("%r could not be flushed: %s", partition, error)
+            if partition.log.offline is None:       # its topic may have been deleted
+                log.error("%r could not be flushed: %s", partition, error)
             self._refused(partition)
 
     async def make_durable(self, partition: Partition) -> None:

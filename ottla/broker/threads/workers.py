@@ -18,6 +18,9 @@ from ottla.log.index.index_file import RebuildNeeded
 if TYPE_CHECKING:
     from ottla.log.index.rebuilds import IndexRebuild
     from ottla.log.readable_log import ReadableLog
+    from ottla.log.recovery.reread import Reread
+
+    Rebuild = IndexRebuild | Reread
 
 Result = TypeVar("Result")
 
@@ -30,7 +33,7 @@ class Workers:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop, self.closed = loop, False
-        self.renewing: dict[IndexRebuild, list[asyncio.Future[None]]] = {}
+        self.renewing: dict[Rebuild, list[asyncio.Future[None]]] = {}
         self.threads = ThreadPoolExecutor(
             min(os.cpu_count() or 1, THREADS_MAX), thread_name_prefix="ottla-worker"
         )
@@ -40,9 +43,10 @@ class Workers:
         """Run `work` in a thread; the future belongs to the loop."""
         return self.loop.run_in_executor(self.threads, work)
 
-    def renew(self, rebuild: IndexRebuild) -> asyncio.Future[None]:
-        """Have a segment's indexes rebuilt, one rebuild after the other: reading a segment may take
-        a second. The future is done once it is over, however it ended; its `error` says how."""
+    def renew(self, rebuild: Rebuild) -> asyncio.Future[None]:
+        """Have a segment's indexes rebuilt, or a log read again, one after the other: reading a
+        segment may take a second. The future is done once it is over, however it ended; its `error`
+        says how."""
         over: asyncio.Future[None] = self.loop.create_future()
         waiting = self.renewing.get(rebuild)
         if waiting is not None:
@@ -52,7 +56,7 @@ class Workers:
         self._go_on(rebuild)
         return over
 
-    def _go_on(self, rebuild: IndexRebuild) -> None:
+    def _go_on(self, rebuild: Rebuild) -> None:
         rebuild.go_on()
         if not rebuild.over and not self.closed:
             work = self.loop.run_in_executor(self.apart, rebuild.run)
@@ -65,7 +69,7 @@ class Workers:
     async def patiently(self, log: ReadableLog, ask: Callable[[], Result]) -> Result:
         """The result of `ask`, which asks a log for something and changes nothing; if an index has
         to be rebuilt first, it is asked again afterwards. Raises OSError, ProtocolError."""
-        before: IndexRebuild | None = None
+        before: Rebuild | None = None
         while True:
             try:
                 return log.patiently(ask)

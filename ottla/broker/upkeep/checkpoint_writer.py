@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from ottla.broker.threads.slices import in_slices
-from ottla.log.checkpoint_task import CheckpointTask
-from ottla.log.checkpoints import Partition as PartitionKey
+from ottla.log.directories.checkpoint_task import CheckpointTask
+from ottla.log.directories.checkpoints import Partition as PartitionKey
 from ottla.log.storage import Storage
 from ottla.wire.errors import StorageFailed
 

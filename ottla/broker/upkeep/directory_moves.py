@@ -15,8 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from ottla.broker.settings.config import BrokerConfig
 from ottla.broker.upkeep.checkpoint_writer import Checkpoints
-from ottla.log.checkpoints import Partition
-from ottla.log.log_directory import LogDirectory
+from ottla.log.directories.checkpoints import Partition
+from ottla.log.directories.log_directory import LogDirectory
 from ottla.log.move.transfer import STEP_BYTES, Move, MoveFailed
 from ottla.log.storage import Storage
 from ottla.wire.errors import ErrorCode, StorageFailed

@@ -18,10 +18,10 @@ from ottla.broker.threads.slices import Slices
 from ottla.broker.upkeep.compactor import LogCleaner
 from ottla.broker.upkeep.expiry import apply_retention
 from ottla.broker.upkeep.scrubber import DoubtedSegments, scrub_for_ever
-from ottla.log.checkpoints import Partition as PartitionKey
 from ottla.log.config import FOREVER_MS
+from ottla.log.directories.checkpoints import Partition as PartitionKey
+from ottla.log.directories.deletions import remove_directory
 from ottla.log.disk import Disk
-from ottla.log.recovery import rebuild
 from ottla.log.storage import Storage
 from ottla.replication.controller.tokens import has_expired_tokens, remove_expired_tokens
 from ottla.replication.metadata import MetadataImage
@@ -187,7 +187,7 @@ class Housekeeping:
     async def _removed(self, path: str) -> bool:
         """Remove a partition's directory; returns whether it is gone."""
         try:
-            await self.in_thread(partial(rebuild.remove_directory, self.storage.disk, path))
+            await self.in_thread(partial(remove_directory, self.storage.disk, path))
         except OSError as error:
             log.error("%s could not be removed: %s", path, error)
             return False

@@ -12,7 +12,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ottla.broker.threads.slices import InThread
-from ottla.log.checkpoints import Partition as PartitionKey
+from ottla.log.directories.checkpoints import Partition as PartitionKey
 from ottla.log.recovery.rebuild import Damage
 from ottla.log.storage import Storage
 from ottla.replication.partition import Partition
@@ -34,10 +34,10 @@ async def scrub_for_ever(
     broker: BrokerContext,
     storage: Storage,
     in_thread: InThread,
-    start_seconds: float = START_SECONDS,
+    start_seconds: float | None = None,
 ) -> None:
     """Scrub round after round until cancelled."""
-    await asyncio.sleep(start_seconds)
+    await asyncio.sleep(START_SECONDS if start_seconds is None else start_seconds)
     scrub = _scrub(broker, storage, broker.config.ottla_log_scrub_bytes_per_second)
     await _run(scrub.steps(), in_thread)
 

@@ -70,10 +70,15 @@ def exposed(broker: RunningBroker) -> dict[tuple[str, str], float]:
     }
 
 
-def test_a_client_is_asked_for_what_is_subscribed(client: WireClient) -> None:
+def test_a_client_is_asked_for_what_is_subscribed(
+    broker: RunningBroker, client: WireClient
+) -> None:
+    with Cluster(f"127.0.0.1:{broker.port}") as cluster:      # longer than two calls may take
+        configs.alter(cluster, configs.CLIENT_METRICS, "all", {"interval.ms": "60000"}, [])
     asked = ask(client)
     assert asked.client_instance_id != bytes(16) and asked.subscription_id != 0
-    assert (asked.error_code, asked.push_interval_ms, asked.telemetry_max_bytes) == (0, 100, 5000)
+    limits = asked.push_interval_ms, asked.telemetry_max_bytes
+    assert (asked.error_code, *limits) == (0, 60_000, 5000)
     assert (asked.accepted_compression_types, asked.requested_metrics) == ([4, 3, 1, 2], ["*"])
     again = ask(client, asked.client_instance_id)
     assert again.error_code == 89 and again.throttle_time_ms == 0

@@ -373,7 +373,7 @@ def test_a_transaction_that_times_out_is_aborted(data: Path) -> None:
         made = CreateTopicsRequest.Topic(name="t", num_partitions=1, replication_factor=1)
         client.call(CreateTopicsRequest(topics=[made], timeout_ms=10_000), 5)
         find(client, "x")
-        producer = init(client, "x", timeout_ms=50)
+        producer = init(client, "x", timeout_ms=1000)       # a busy machine writes first, too
         write(client, "x", producer, "t", b"a", version=12)
         answer = fetch(
             client, "t", isolation_level=READ_COMMITTED, max_wait_ms=15_000, version=11

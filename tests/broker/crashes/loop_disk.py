@@ -22,11 +22,22 @@ EXT4_IOC_SHUTDOWN = 0x8004587D
 NO_LOG_FLUSH = 2
 
 
-def run(*command: str) -> None:
+def run(*command: str | Path) -> None:
     """Run a command; its output becomes the error's text."""
-    ended = subprocess.run(command, capture_output=True, text=True)
+    words = [str(word) for word in command]
+    ended = subprocess.run(words, capture_output=True, text=True)
     if ended.returncode:
-        raise OSError(f"{' '.join(command)}: {ended.stderr.strip()}")
+        raise OSError(f"{' '.join(words)}: {ended.stderr.strip()}")
+
+
+def cut_power(mount_point: Path) -> None:
+    """Nothing reaches the medium any more, and what was not written is lost; every access fails
+    until the next mount."""
+    handle = os.open(mount_point, os.O_RDONLY)
+    try:
+        fcntl.ioctl(handle, EXT4_IOC_SHUTDOWN, struct.pack("=I", NO_LOG_FLUSH))
+    finally:
+        os.close(handle)
 
 
 class Mounted:
@@ -71,12 +82,8 @@ class LoopDisk(Mounted):
         run("umount", str(self.mount_point))
 
     def cut_power(self) -> None:
-        """Cut the power: nothing reaches the medium any more, and unwritten data are lost."""
-        handle = os.open(self.mount_point, os.O_RDONLY)
-        try:
-            fcntl.ioctl(handle, EXT4_IOC_SHUTDOWN, struct.pack("=I", NO_LOG_FLUSH))
-        finally:
-            os.close(handle)
+        """Cut the power of the disk."""
+        cut_power(self.mount_point)
 
 
 class MemoryDisk(Mounted):

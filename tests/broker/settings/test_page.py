@@ -20,14 +20,14 @@ SOURCES = "\n".join(
     if str(path.relative_to(PACKAGE)) not in DECLARATIONS
 )
 EFFECTS = {
-    "cleanup_policy": r"config\.(?:deletes|compacts)",    # LogConfig's words for it
+    "cleanup_policy": r"config\.(?:deletes|compacts)",    # the properties of LogConfig that read it
     **{f"compression_{codec}_level": "compression_{config.compression_type}_level"
        for codec in ("gzip", "lz4", "zstd")},
     # `zookeeper_context` reads them as a listener's settings of the same names.
     **{name.replace(".", "_"): rf"\.{name.removeprefix('zookeeper.').replace('.', '_')}\b"
        for name in BrokerSettings.declared if name.startswith("zookeeper.ssl.")
        and name != "zookeeper.ssl.client.enable"},
-    # The throttle puts the name together.
+    # The throttle composes the names of its settings.
     **{f"{side}_replication_throttled_replicas": r"\{side\}\.replication\.throttled\.replicas"
        for side in ("leader", "follower")},
 }

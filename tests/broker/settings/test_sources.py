@@ -29,8 +29,8 @@ def refusal(data: bytes, tmp_path: Path) -> str:
         (b"node.id=1\nlog.dirs=\x00\x01", r"FILE: line 2 has the byte '\x00': it is not a text"),
         (b"\x7fELF\x02\x01\x01\x00", r"FILE: line 1 has the byte '\x02': it is not a text file"),
         (b'\n {"node.id": 1}', "FILE: appears to be JSON"),
-        (b"# a\n\nnode.id=1\n=7\n", "FILE: line 4 has no name before its separator: '7'"),
-        (b"a=\\u12\nb=1", "FILE: line 1: \\u without four hexadecimal digits"),
+        (b"# a\n\nnode.id=1\n=7\n", "FILE: line 4 has no name before its separator"),
+        (b"a=\\u12\nb=1", "FILE: line 1: a: \\u without four hexadecimal digits at character 1"),
         (b"node.id=1\nlog.dirs=${env:OTTLA_DIR}", "config.providers does not name 'env' (FILE, li"),
         (b"log.dirs=/a,\\\n /b/${DATA}", "names no provider: it is ${env:NAME} or the like (F"),
         (b"config.providers=env\nrack=${env:OTTLA_NOT_SET}", "OTTLA_NOT_SET is not set (FILE, li"),
@@ -102,6 +102,14 @@ def test_what_a_configuration_risks_is_said(monkeypatch: pytest.MonkeyPatch) -> 
     assert said() == ""
     everywhere = ("listeners=PLAINTEXT://:9092", "advertised.listeners=PLAINTEXT://me:9092")
     assert "on all interfaces without authentication" in said(*everywhere)
+    for host in ("0.0.0.0", "0", "[::]", "[0:0::0]"):
+        other = (f"listeners=PLAINTEXT://{host}:9092", everywhere[1])
+        assert "on all interfaces" in said(*other)
+    assert said("listeners=PLAINTEXT://10.0.0.0:9092", everywhere[1]) == ""
+    tls = ("listeners=SSL://:9092", "advertised.listeners=SSL://me:9092")
+    assert "on all interfaces without authentication" in said(*tls)
+    assert "without authentication" in said(*tls, "ssl.client.auth=requested")
+    assert said(*tls, "listener.name.ssl.ssl.client.auth=required") == ""
     assert "a temporary directory" in said("log.dirs=/tmp/kafka-logs")
     assert "names 3 controllers" in said("controller.quorum.voters=1@a:1,2@b:1,3@c:1")
     assert "process.roles=broker" in said("process.roles=broker")

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.upkeep.checkpoint_writer import Checkpoints
-from ottla.log import checkpoints
 from ottla.log.config import LogConfig
-from ottla.log.log_directory import LogDirectory
+from ottla.log.directories import checkpoints
+from ottla.log.directories.log_directory import LogDirectory
 from ottla.log.storage import Storage
 from ottla.wire.errors import ErrorCode, StorageFailed
 from tests.broker.produce_fetch import batch, produce

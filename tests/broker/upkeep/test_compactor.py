@@ -10,9 +10,11 @@ import pytest
 
 from ottla.broker.threads import flusher
 from ottla.broker.upkeep import compactor
+from ottla.broker.upkeep.housekeeping import Housekeeping
 from ottla.log.compaction.choice import cleanable
+from ottla.replication.partition import Partition
 from ottla.wire.batch import batches
-from ottla.wire.messages import CreateTopicsRequest
+from ottla.wire.messages import CreateTopicsRequest, DeleteTopicsRequest
 from ottla.wire.records import Record, build_batch
 from tests.broker.produce_fetch import fetch, produce
 from tests.broker.running import RunningBroker, WireClient
@@ -116,6 +118,32 @@ def test_what_was_sealed_with_acks_1_reaches_the_disk_and_is_compacted(tmp_path:
         assert found is not None and found.end_offset == sealed_end
 
 
+def sealed(broker: RunningBroker, client: WireClient) -> tuple[Partition, Housekeeping]:
+    """A partition with a sealed segment that nobody flushes by itself."""
+    create_compacted(client, "table")
+    partition = broker.server.replicas.partition("table", 0)
+    housekeeping = broker.server.housekeeping
+    assert partition is not None and housekeeping is not None
+    broker.call(lambda: [task.cancel() for task in housekeeping.tasks])
+    while len(partition.log.segments) < 2:
+        assert produce(client, "table", commits(0), acks=1).error_code == 0
+    return partition, housekeeping
+
+
+def test_a_sealed_segment_of_a_topic_that_was_deleted_meanwhile_is_no_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with RunningBroker(Path("/data"), FaultyDisk(), **SETTINGS) as broker:
+        with WireClient(broker.address) as client:
+            partition, housekeeping = sealed(broker, client)
+            made = DeleteTopicsRequest
+            answer = client.call(made(topics=[made.Topic(name="table")], timeout_ms=9000), 6)
+            assert answer.responses[0].error_code == 0
+        assert partition in broker.server.replicas.with_sealed
+        broker.run(housekeeping.flush_sealed())
+    assert not [each for each in caplog.records if each.levelname == "ERROR"]
+
+
 def test_a_sealed_segment_that_finds_no_descriptors_is_flushed_once_there_are_some(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,13 +152,7 @@ def test_a_sealed_segment_that_finds_no_descriptors_is_flushed_once_there_are_so
     settings = {**SETTINGS, "log_cleaner_enable": "false"}
     with RunningBroker(Path("/data"), disk, **settings) as broker:
         with WireClient(broker.address) as client:
-            create_compacted(client, "table")
-            partition = broker.server.replicas.partition("table", 0)
-            housekeeping = broker.server.housekeeping
-            assert partition is not None and housekeeping is not None
-            broker.call(lambda: [task.cancel() for task in housekeeping.tasks])
-            while len(partition.log.segments) < 2:
-                assert produce(client, "table", commits(0), acks=1).error_code == 0
+            partition, housekeeping = sealed(broker, client)
         disk.errors["open"] = errno.EMFILE
         broker.run(housekeeping.flush_sealed())
         assert "table-0" in caplog.text and "could not be flushed" in caplog.text

@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 
+from ottla.broker.network.promises cimport PendingReply
 from ottla.wire.codec cimport Writer
 
 
@@ -12,3 +13,11 @@ cdef int write_leader(Writer reply, int tag, object leader) except -1
 cdef int write_fetch_tags(
     Writer reply, object leader, int32_t diverging_epoch, int64_t diverging_end) except -1
 cdef int write_endpoints(Writer reply, object image, object leaders, str listener) except -1
+
+
+cdef class ProduceReply(PendingReply):
+    """The reply of a produce that waits, of a version that names new leaders."""
+    cdef object broker
+    cdef str listener                   # of the client
+    cdef list leaders                   # that the reply names already, or None
+    cdef Py_ssize_t endpoints_at        # where it has node_endpoints, its last field

@@ -2,11 +2,15 @@
 """The new leader beside NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH in replies to Produce and
 Fetch (KIP-951), so that clients go on there without asking for Metadata.
 
-Only errors pass through here.
+Only errors pass through here. A produce that waits for other replicas has its reply written when
+leadership moves, so the leader is put into it then, as in Apache Kafka.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 
+from ottla.broker.network.promises cimport AckPromise, PendingReply
+from ottla.replication.partition cimport Partition
+from ottla.wire.byteorder cimport store_int32
 from ottla.wire.codec cimport Writer
 
 from ottla.wire.errors import ErrorCode, NotLeaderOrFollower, UnknownTopicOrPartition
@@ -17,6 +21,9 @@ cdef int16_t FENCED = ErrorCode.FENCED_LEADER_EPOCH
 cdef enum:
     LEADER_SIZE = 9                     # leader id int32, leader epoch int32, no tags
     DIVERGING_SIZE = 13                 # epoch int32, end offset int64, no tags
+    # From the error code of an acknowledged batch to its tags: that, base offset, append time and
+    # log start, no record errors, no message.
+    TO_TAGS = 2 + 8 + 8 + 8 + 1 + 1
 
 
 cdef object absent(object partitions, int32_t index):
@@ -97,3 +104,49 @@ cdef int write_endpoints(Writer reply, object image, object leaders, str listene
     reply.write_unsigned_varint(field.size)
     reply.write_raw(field.data, field.size)
     return 0
+
+
+cdef class ProduceReply(PendingReply):
+    cdef int move_to(self, Writer frame, Py_ssize_t start) except -1:
+        self.endpoints_at -= start
+        return PendingReply.move_to(self, frame, start)
+
+    cdef int complete(self) except -1:
+        """Name the new leaders of the partitions that have moved."""
+        cdef Writer frame = Writer()
+        cdef AckPromise promise
+        cdef Py_ssize_t at = 0, tags_at
+        image = self.broker.image
+        leaders = list(self.leaders or ())
+        for promise in sorted(self.moved, key=place):
+            leader = leader_now(promise.partition, image, self.broker.node_id)
+            if leader is None:
+                continue
+            tags_at = promise.error_at + TO_TAGS
+            frame.write_raw(self.frame.data + at, tags_at - at)
+            write_leader(frame, 0, leader)
+            leaders.append(leader[0])
+            at = tags_at + 1                            # without the count of no tags
+        if at == 0:
+            return 0
+        frame.write_raw(self.frame.data + at, self.endpoints_at - at)
+        write_endpoints(frame, image, leaders, self.listener)
+        store_int32(frame.data, <int32_t>(frame.size - 4))
+        self.frame = frame
+        return 0
+
+
+def place(AckPromise promise not None):
+    """Where the reply has the partition."""
+    return promise.error_at
+
+
+cdef object leader_now(Partition partition, object image, int32_t node_id):
+    """(leader, leader epoch) of a partition that this broker no longer leads; None if not known.
+
+    The partition has its new role before the image is visible.
+    """
+    if partition.following:
+        return partition.leader_id, partition.leader_epoch
+    leader = new_leader(image, partition.topic, partition.index)
+    return None if leader is None or leader[0] == node_id else leader

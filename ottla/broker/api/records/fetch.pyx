@@ -18,7 +18,9 @@ from ottla.broker.api.records.legacy_fetch cimport (
     read_without_zstd, share_conversion, unfinished,
 )
 from ottla.broker.api.records.fetch_sessions cimport FetchItem, FetchSession, FetchSessionCache
-from ottla.broker.api.records.replica_fetch cimport check_divergence, check_replica, count_replica
+from ottla.broker.api.records.replica_fetch cimport (
+    check_divergence, check_replica, count_replica, count_sent,
+)
 from ottla.broker.network.reply cimport Reply
 from ottla.log.chain cimport LogSlice
 from ottla.log.open_files cimport OpenFiles
@@ -33,9 +35,7 @@ from ottla.broker.security.access import access_of
 from ottla.log.index.index_file import RebuildNeeded
 from ottla.replication.controller.access import Operation
 from ottla.wire.apis import ApiKey
-from ottla.wire.errors import (
-    ErrorCode, MalformedMessage, ProtocolError, UnknownTopicId,
-)
+from ottla.wire.errors import ErrorCode, MalformedMessage, ProtocolError, UnknownTopicId
 
 log = logging.getLogger("ottla.fetch")
 
@@ -434,14 +434,15 @@ cdef class Fetching:
 
     cdef int need_read(self, Fetch fetch, FetchItem item) except -1:
         """Raise TopicRefused if this client may not read the topic."""
-        name, access = item.topic, access_of(self.broker, fetch.client, FETCH_KEY)
-        if fetch.by_replica:
-            access.need_cluster(Operation.CLUSTER_ACTION)
+        topic, rules = None if fetch.by_replica else item.topic, self.authorizer.known
+        if fetch.client.allowed(rules, False, topic):
             return 0
-        if isinstance(name, bytes):
-            name = self.broker.image.names.get(name)
-        if name is not None:
-            access.need_topic(Operation.READ, name)
+        access = access_of(self.broker, fetch.client, FETCH_KEY)
+        if topic is None:                               # a replica, of all topics
+            access.need_cluster(Operation.CLUSTER_ACTION)
+        elif not access.need_topic_of(Operation.READ, topic):
+            return 0
+        fetch.client.allow(rules, False, topic)
         return 0
 
     cdef int refuse(self, Fetch fetch, FetchItem item, int16_t code) except -1:
@@ -558,10 +559,7 @@ cdef class Fetching:
         cdef bint flexible = version >= 12
         cdef Py_ssize_t size = 0 if item.slice is None else item.slice.size
         if item.partition is not None:
-            item.partition.fetches += 1
-            item.partition.bytes_out += size if item.converted is None else len(item.converted)
-            if fetch.by_replica and self.throttle is not None:
-                self.throttle.record(item.partition.topic, item.index, size)
+            count_sent(item, size, fetch.by_replica, self.throttle)
         reply.write_int32(item.index)
         reply.write_int16(item.error)
         reply.write_int64(item.high_watermark)

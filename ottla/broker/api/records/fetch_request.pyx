@@ -76,7 +76,7 @@ cdef bint try_fetch(
         if throttle_ms > 0:
             queue.throttle(out, body_at, FETCH, fetch.version, throttle_ms)
     store_int32(out.data + start, <int32_t>(out.size - start - 4 + out.file_bytes - file_bytes))
-    queue.answered(FETCH, queue.began)
+    queue.answered(FETCH)
     return True
 
 

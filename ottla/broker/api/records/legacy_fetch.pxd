@@ -18,6 +18,7 @@ cdef class Conversion:
     cdef int magic                      # the message format, or WITHOUT_ZSTD
     cdef int64_t offset, first_offset   # where the batches were read, and the client's fetch offset
     cdef int64_t next_offset            # after the last batch that was read
+    cdef int64_t records                # that were converted
     cdef Py_ssize_t enough
     cdef bint started
     cdef readonly bint done
@@ -27,6 +28,7 @@ cdef class Conversion:
 
 
 cdef int share_conversion(list items) except -1
+cdef Py_ssize_t count_converted(FetchItem item) except -1
 cdef object unfinished(FetchItem item)
 cdef int forget_conversions(list items) except -1
 cdef bytes read_converted(

@@ -57,10 +57,11 @@ cdef class Conversion:
         """Convert, in a thread that uses no other data of the broker."""
         try:
             if self.magic == WITHOUT_ZSTD:
-                self.made = without_zstd(self.data, self.enough)
+                self.made, self.records = without_zstd(self.data, self.enough)
             else:
                 self.made = down_convert(
                     self.data, self.magic, first_offset=self.first_offset, enough=self.enough)
+                self.records = sum([batch.record_count for batch in batches(self.data)])
             for batch in batches(self.data):
                 self.next_offset = batch.next_offset
         except Exception as error:
@@ -90,6 +91,13 @@ cdef bytes convert(FetchItem item, Conversion conversion):
         return None
     conversion.run()
     return conversion.result()
+
+
+cdef Py_ssize_t count_converted(FetchItem item) except -1:
+    """Note the records that were converted for an answer; returns the size of the result."""
+    if item.conversion is not None:
+        item.partition.fetch_conversions += (<Conversion>item.conversion).records
+    return len(item.converted)
 
 
 cdef object unfinished(FetchItem item):
@@ -182,14 +190,19 @@ cdef bytes read_without_zstd(FetchItem item, LogSlice stored, int64_t room):
         b"".join(found), WITHOUT_ZSTD, item.fetch_offset, item.fetch_offset, room))
 
 
-cdef bytes without_zstd(bytes stored, Py_ssize_t enough):
+cdef tuple without_zstd(bytes stored, Py_ssize_t enough):
+    """The batches with gzip instead of zstd, and the number of records in those."""
     cdef Py_ssize_t size = 0
+    cdef int64_t records = 0
     made = []
     for batch in batches(stored):
         if size >= enough:
             break
-        data = batch.with_codec(Codec.GZIP, GZIP_LEVEL) if batch.codec == ZSTD else (
-            bytes(batch.data))
+        if batch.codec == ZSTD:
+            data = batch.with_codec(Codec.GZIP, GZIP_LEVEL)
+            records += batch.record_count
+        else:
+            data = bytes(batch.data)
         made.append(data)
         size += len(data)
-    return b"".join(made)
+    return b"".join(made), records

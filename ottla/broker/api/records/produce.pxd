@@ -5,6 +5,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t
 from ottla.broker.api.records.preparation cimport TopicLimits
 from ottla.broker.api.records.produce_parts cimport Part, Serving
 from ottla.broker.api.records.transaction_gate cimport TransactionGate
+from ottla.broker.network.promises cimport PendingReply
 from ottla.log.clock cimport Clock
 from ottla.log.partition_log cimport PartitionLog
 from ottla.replication.partition cimport Partition
@@ -34,9 +35,11 @@ cdef class Producing:
     cdef int write_record_errors(self, Writer reply, tuple errors, bint flexible) except -1
     cdef Partition find_partition(self, object found, int32_t index)
     cdef bint prepare(self, Serving serving, Partition partition) except -1
+    cdef bint has_files(self, Serving serving, Partition partition, object waited) except -1
     cdef bint turn_is_over(self, Serving serving) except -1
     cdef int64_t append(self, Serving serving, Partition partition) except -2
     cdef TopicLimits limits_for(self, PartitionLog log)
+    cdef PendingReply pending_reply(self, Serving serving)
     cdef int hold(
         self, Serving serving, Partition partition, int64_t required, Py_ssize_t error_at
     ) except -1

@@ -14,7 +14,7 @@ from cpython.long cimport PyLong_FromVoidPtr
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 
 from ottla.broker.api.records.current_leader cimport (
-    absent, new_leader, write_endpoints, write_leader,
+    ProduceReply, absent, new_leader, write_endpoints, write_leader,
 )
 from ottla.broker.api.records.preparation cimport LATER, Preparation, TopicLimits, prepare_on_loop
 from ottla.broker.api.records.produce_parts cimport Part, Serving
@@ -35,10 +35,11 @@ import logging
 from ottla.broker.security.decisions import by_item
 from ottla.broker.dispatch import handles
 from ottla.broker.security.access import access_of
+from ottla.log.index.index_file import RebuildNeeded
 from ottla.replication.controller.access import Operation
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import (
-    ErrorCode, InvalidRecord, InvalidTopic, ProtocolError, UnknownTopicId,
+    CorruptMessage, ErrorCode, InvalidRecord, InvalidTopic, ProtocolError, UnknownTopicId,
     UnknownTopicOrPartition,
 )
 
@@ -60,11 +61,9 @@ WITHOUT_LOG_START = frozenset({
 })
 
 cdef int16_t UNKNOWN_SERVER_ERROR = ErrorCode.UNKNOWN_SERVER_ERROR
-cdef enum:
-    WRITTEN_MAX = 1000              # topics of a client whose permission is remembered
-
 cdef int16_t STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
 cdef int16_t NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
+cdef int16_t MESSAGE_TOO_LARGE = ErrorCode.MESSAGE_TOO_LARGE
 
 
 @handles(ApiKey.PRODUCE, versions=range(0, 14), access=by_item)
@@ -115,6 +114,9 @@ cdef class Producing:
                 reply.write_int8(0)                     # the topic's tags
         if serving.version >= 1:
             reply.write_int32(0)                        # throttle_time_ms
+        if serving.version >= LEADERS_SINCE and serving.pending is not None:
+            (<ProduceReply>serving.pending).leaders = serving.leaders
+            (<ProduceReply>serving.pending).endpoints_at = reply.size
         if serving.leaders is not None:
             write_endpoints(
                 reply, self.broker.image, serving.leaders, serving.client.listener)
@@ -155,7 +157,7 @@ cdef class Producing:
         """Why the client may not write to the topic, or not in this transaction; None if it may."""
         cdef Client client = serving.client
         rules = self.authorizer.known
-        if serving.transactional_id is None and client.rules is rules and name in client.written:
+        if serving.transactional_id is None and client.allowed(rules, True, name):
             return None
         if serving.access is None:
             serving.access = access_of(self.broker, client, PRODUCE_KEY)
@@ -165,9 +167,7 @@ cdef class Producing:
             serving.access.need_topic(Operation.WRITE, name)
         except ProtocolError as refusal:
             return refusal
-        if client.rules is not rules or len(client.written) >= WRITTEN_MAX:
-            client.rules, client.written = rules, set()
-        client.written.add(name)
+        client.allow(rules, True, name)
         return None
 
     cdef bint serve_partition(self, Serving serving, Part *part) except -1:
@@ -219,6 +219,10 @@ cdef class Producing:
         if partition is not None:
             partition.produces += 1
             partition.failed_produces += code != 0
+            if code == MESSAGE_TOO_LARGE:
+                partition.bytes_rejected += serving.size
+            elif code == 0 and serving.stored is not None:
+                partition.produce_conversions += last_offset_delta(serving.records) + 1
         if code != 0:
             self.broker.counts.failed(PRODUCE_KEY, code)
         reply.write_int32(index)
@@ -274,6 +278,10 @@ cdef class Producing:
         cdef Preparation preparation = serving.preparation
         cdef TopicLimits topic
         cdef uint8_t[::1] view
+        cdef object waited = None
+        if preparation is not None and preparation.rebuild is not None:
+            waited = preparation.rebuild
+            preparation = serving.preparation = None
         if preparation is None:
             if serving.acks < -1 or serving.acks > 1:
                 raise ProtocolError("acks is -1, 0 or 1", ErrorCode.INVALID_REQUIRED_ACKS)
@@ -283,6 +291,8 @@ cdef class Producing:
             if serving.version >= 3:
                 serving.size = one_batch(serving.records, serving.size, serving.version >= 7)
                 serving.in_log = True
+            if not (partition.log.appends_at_once() or self.has_files(serving, partition, waited)):
+                return False
             topic = self.limits_for(partition.log)
             topic.limits.zstd = serving.version >= 7
             stored = LATER
@@ -301,6 +311,24 @@ cdef class Producing:
             serving.records, serving.size = &view[0], view.shape[0]
         if preparation is not None:
             restamp(serving.records, serving.size, self.clock.now_ms())
+        return True
+
+    cdef bint has_files(self, Serving serving, Partition partition, object waited) except -1:
+        """Whether the log can be appended to now; False if it waits for a thread, which rebuilds
+        an index or reads the log again. Whatever else is wrong the append finds, and reports."""
+        cdef PartitionLog plog = partition.log
+        try:
+            plog.patiently(plog.prepare_append)
+        except RebuildNeeded as needed:
+            try:
+                needed.rebuild.check_new(waited)
+            except (OSError, EOFError, CorruptMessage):
+                return True
+            serving.preparation = Preparation.__new__(Preparation)
+            serving.preparation.rebuild = needed.rebuild
+            return False
+        except (OSError, EOFError, ProtocolError):
+            pass
         return True
 
     cdef bint turn_is_over(self, Serving serving) except -1:
@@ -363,6 +391,16 @@ cdef class Producing:
         topic.limits.now_ms = self.clock.now_ms()
         return topic
 
+    cdef PendingReply pending_reply(self, Serving serving):
+        """What holds the reply, until the request's time-out at the latest."""
+        cdef double deadline = self.flusher.loop.time() + serving.timeout_ms * 0.001
+        cdef ProduceReply reply
+        if serving.version < LEADERS_SINCE:
+            return PendingReply(serving.reply, serving.receiver, deadline)
+        reply = ProduceReply(serving.reply, serving.receiver, deadline)
+        reply.broker, reply.listener = self.broker, serving.client.listener
+        return reply
+
     cdef int hold(
         self, Serving serving, Partition partition, int64_t required, Py_ssize_t error_at
     ) except -1:
@@ -375,9 +413,7 @@ cdef class Producing:
             return 0
         if serving.acks != 0:
             if serving.pending is None:
-                serving.pending = PendingReply(
-                    serving.reply, serving.receiver,
-                    self.flusher.loop.time() + serving.timeout_ms * 0.001)
+                serving.pending = self.pending_reply(serving)
             serving.pending.promise(partition, required, error_at)
         if not partition.replicated or partition.wants_flush():
             self.flusher.want(partition)

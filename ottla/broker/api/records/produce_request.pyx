@@ -63,14 +63,18 @@ cdef class ProduceRequest(Serving):
         return None
 
     cdef Held prepare(self, Py_ssize_t start):
-        """Have a thread prepare a batch. Nothing more is read meanwhile: the end of the stream must
-        not be handled before the bytes sent earlier are appended."""
+        """Have a thread prepare a batch, or rebuild what its log lacks. Nothing more is read
+        meanwhile: the end of the stream must not be handled before the bytes sent earlier are
+        appended."""
         cdef Writer reply = self.reply
         self.producing.suspend(self, start)
         if reply is self.queue.out:                     # an incomplete reply must not be sent
             self.queue.out.cut(start, len(self.queue.out.ranges))
         self.stops_reading = True
-        self.wait_for(self.producing.broker.workers.run(self.preparation.run))
+        workers = self.producing.broker.workers
+        rebuild = self.preparation.rebuild
+        self.wait_for(
+            workers.run(self.preparation.run) if rebuild is None else workers.renew(rebuild))
         return self
 
     cdef int wait_for(self, work) except -1:
@@ -112,6 +116,6 @@ cdef class ProduceRequest(Serving):
         if throttle_ms > 0:
             self.queue.throttle(reply, start, PRODUCE, self.version, throttle_ms)
         if reply is None:
-            return self.queue.answered(PRODUCE, self.queue.began)
+            return self.queue.answered(PRODUCE)
         store_int32(reply.data + start, <int32_t>(reply.size - start - 4))
         return self.queue.add(reply, start, self.pending)

@@ -10,6 +10,7 @@ move the high watermark.
 from libc.stdint cimport int32_t, int64_t
 
 from ottla.broker.api.records.fetch_sessions cimport FetchItem
+from ottla.broker.api.records.legacy_fetch cimport count_converted
 from ottla.replication.partition cimport Partition
 
 from ottla.wire.errors import NotLeaderOrFollower, OffsetOutOfRange, UnknownLeaderEpoch
@@ -40,6 +41,23 @@ cdef int count_replica(FetchItem item, int32_t replica_id, int64_t replica_epoch
     # If it does not count now, it may once the image has the replica's broker epoch.
     item.uncounted = not item.partition.replica_fetched(
         replica_id, replica_epoch, item.fetch_offset, item.follower_start)
+    return 0
+
+
+cdef int count_sent(
+    FetchItem item, Py_ssize_t size, bint by_replica, object throttle
+) except -1:
+    """Count what an answer has of a partition: what replicas are sent is not for consumers."""
+    cdef Partition partition = item.partition
+    partition.fetches += 1
+    if item.converted is not None:
+        partition.bytes_out += count_converted(item)
+    elif not by_replica:
+        partition.bytes_out += size
+    else:
+        partition.replicated_out += size
+        if throttle is not None:
+            throttle.record(partition.topic, item.index, size)
     return 0
 
 

@@ -1,0 +1,55 @@
+"""What clients send stays within one line of the log, and within a length."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from ottla.broker.log_output import MESSAGE_SIZE_MAX, JsonLines, TextLines
+from ottla.wire.messages import SaslHandshakeRequest
+from tests.broker.running import WireClient
+from tests.broker.security.logging_in import SaslBroker
+
+FORGED = "X\n2026-01-01 00:00:00,000 INFO ottla.audit: User:root from 127.0.0.1: all is well"
+
+
+def record(message: str, **extra: object) -> logging.LogRecord:
+    made = logging.LogRecord("ottla.test", logging.INFO, __file__, 1, "%s", (message,), None)
+    made.__dict__.update(extra)
+    return made
+
+
+@pytest.mark.parametrize("formatter", [TextLines(), JsonLines()], ids=["text", "json"])
+def test_a_client_cannot_write_a_line_of_its_own(
+    tmp_path: Path, formatter: logging.Formatter, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before any login: the name of a mechanism goes into the log."""
+    with SaslBroker(tmp_path) as broker, WireClient(broker.inside) as client:
+        assert client.call(SaslHandshakeRequest(mechanism=FORGED), 1).error_code
+    [forged] = [each for each in caplog.records if "all is well" in each.getMessage()]
+    written = formatter.format(forged)
+    assert "\n" not in written and "X\\n2026" in written
+
+
+@pytest.mark.parametrize(
+    "text", ["\r", "\x1b[2J", "\x7f", "\x85", "\u2028", "\u202e", "\ud800", "\0"], ids=ascii
+)
+def test_what_moves_a_terminals_cursor_is_escaped(text: str) -> None:
+    written = TextLines().format(record(f"a{text}b"))
+    assert text not in written and "a\\" in written
+
+
+def test_a_message_has_a_bounded_length_in_both_forms() -> None:
+    long = record("x" * 100_000, fields={"what": "y" * 100_000})
+    assert len(TextLines().format(long)) < MESSAGE_SIZE_MAX + 200
+    shown = json.loads(JsonLines().format(long))
+    assert shown["message"].endswith(f"({100_000 - MESSAGE_SIZE_MAX} more characters)")
+    assert len(shown["what"]) < MESSAGE_SIZE_MAX + 100
+
+
+def test_a_block_of_our_own_and_other_languages_stay_as_they_are() -> None:
+    assert TextLines().format(record("one\ntwo", block=True)).endswith("one\ntwo")
+    assert TextLines().format(record("größer, 大きい → ✓")).endswith("größer, 大きい → ✓")
